@@ -41,8 +41,10 @@ pub use pubsub::channels::{
 };
 pub use pubsub::delivery::{AckSlot, Delivery, Receipt};
 pub use pubsub::filter::Filter;
-pub use remote::{Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, mailbox};
-pub use service::{Answer, Close, Flow, Message, Refusal, Service, UserEvent};
+pub use remote::{
+    Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,
+};
+pub use service::{Answer, Close, Fault, Flow, Message, Refusal, Service, UserEvent};
 pub use setting::{SettingError, UnknownName};
 pub use shard::admission::Admission;
 pub use shard::audit::Audit;

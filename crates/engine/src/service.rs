@@ -106,6 +106,22 @@ pub enum Refusal {
     Draining,
 }
 
+/// Fault that ends a connection, or a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault<'a> {
+    /// The peer broke the WebSocket protocol.
+    Protocol {
+        /// The code that the session is closed with.
+        code: CloseCode,
+        /// Description, with the section of RFC 6455.
+        reason: &'a str,
+    },
+    /// The peer read too slowly, and its policy closed it.
+    SlowConsumer,
+    /// A callback panicked.
+    Panic,
+}
+
 /// The callbacks of one shard. Calls for one connection come in order and never overlap; a panic in
 /// one ends that connection with 1011 and nothing else.
 pub trait Service {
@@ -197,6 +213,11 @@ pub trait Service {
 
     /// Called exactly once for each `on_open`, last, when the session has ended.
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>);
+
+    /// Called with a fault of this connection, which is being closed, or has ended.
+    fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
+        let _ = (cx, fault);
+    }
 
     /// Returns when [`Service::on_deadline`] is due, if at all. Queried once a turn.
     fn next_deadline(&self) -> Option<Instant> {

@@ -96,6 +96,12 @@ impl Reject {
         self
     }
 
+    /// Returns the sentence of the body; empty if it was not set.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
     /// Returns the status.
     #[must_use]
     pub const fn code(&self) -> u16 {

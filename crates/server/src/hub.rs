@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use throng_engine::{CloseCode, Frame, MailboxFull, Receipt, Remote, Totals};
 use throng_io::ConnId;
@@ -70,13 +71,29 @@ impl Hub {
     /// members at this moment, whatever their number.
     ///
     /// # Errors
-    /// A shard's queue is full. Members on the other shards get the message.
+    /// A shard's queue is full. Members on the other shards get the message, and the error has the
+    /// receipt.
     pub fn publish(
         &self,
         channel: &str,
         message: impl Into<Frame>,
     ) -> Result<Receipt, MailboxFull> {
         self.remote.publish(channel, &message.into(), None)
+    }
+
+    /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards' queues
+    /// for at most `timeout`. Do not call it in callbacks: their shard would wait for itself.
+    ///
+    /// # Errors
+    /// There was no room in a shard's queue. Members on the other shards get the message.
+    pub fn publish_timeout(
+        &self,
+        channel: &str,
+        message: impl Into<Frame>,
+        timeout: Duration,
+    ) -> Result<Receipt, MailboxFull> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.remote.publish_by(channel, &message.into(), None, deadline)
     }
 
     /// Sends a message to every session and every event stream. It costs one command per shard, and

@@ -172,6 +172,7 @@ mod asynchronous;
 mod compression;
 
 mod error;
+mod events;
 mod filter;
 mod http;
 mod hub;
@@ -204,6 +205,7 @@ pub use asynchronous::{
 };
 pub use compression::Compression;
 pub use error::{Blame, Error, Result};
+pub use events::Event;
 pub use filter::Filter;
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};

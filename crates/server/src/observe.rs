@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value};
 use throng_engine::workers::WorkerMetrics;
-use throng_engine::{Admission, ClassCounters, Kind, SlowPolicy, Snapshot, Stats};
+use throng_engine::{Admission, ClassCounters, Kind, RemoteCounts, SlowPolicy, Snapshot, Stats};
 use throng_http::{Response, Status};
 
 use crate::process;
@@ -24,6 +24,7 @@ pub(crate) fn metrics(
     snapshots: &[Arc<Snapshot>],
     admission: &Admission,
     workers: WorkerMetrics,
+    hub: RemoteCounts,
     stalls: &Stalls,
 ) -> Response {
     let mut registry = Registry::with_prefix("throng");
@@ -33,6 +34,7 @@ pub(crate) fn metrics(
         max_connections: admission.max_connections(),
         ready: admission.is_ready(),
         workers,
+        hub,
         load: load::Figures::of(snapshots, stalls),
     }));
     let mut text = String::new();
@@ -48,6 +50,7 @@ pub(crate) fn stats(
     snapshots: &[Arc<Snapshot>],
     admission: &Admission,
     workers: &WorkerMetrics,
+    hub: RemoteCounts,
     stalls: &Stalls,
 ) -> Response {
     let mut sum = Stats::default();
@@ -60,6 +63,8 @@ pub(crate) fn stats(
     });
     let limit = Some(admission.max_connections()).filter(|&limit| limit != usize::MAX);
     figures.insert("max_connections".to_owned(), limit.into());
+    figures.insert("hub_publishes".to_owned(), hub.publishes.into());
+    figures.insert("hub_commands_dropped".to_owned(), hub.commands_dropped.into());
     figures.insert("shards".to_owned(), snapshots.len().into());
     figures.insert("ready".to_owned(), admission.is_ready().into());
     figures.insert("resident_bytes".to_owned(), process::resident_bytes().into());
@@ -142,6 +147,7 @@ struct Figures {
     max_connections: usize,
     ready: bool,
     workers: WorkerMetrics,
+    hub: RemoteCounts,
     load: load::Figures,
 }
 
@@ -173,6 +179,17 @@ impl Collector for Figures {
         }
         for figure in workers::each(&self.workers) {
             figure.encode(&mut encoder)?;
+        }
+        for (name, help, value) in [
+            ("hub_publishes", "Publications and broadcasts through hubs", self.hub.publishes),
+            (
+                "hub_commands_dropped",
+                "Commands through hubs that a shard's queue had no room for",
+                self.hub.commands_dropped,
+            ),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
         }
         self.load.encode(&mut encoder)?;
         let ready = ConstGauge::new(i64::from(self.ready));
@@ -258,7 +275,9 @@ mod tests {
         let mut registry = Registry::with_prefix("throng");
         let workers = WorkerMetrics::default();
         let load = load::Figures::default();
-        let figures = Figures { shards, classes, max_connections: 10, ready: true, workers, load };
+        let hub = RemoteCounts::default();
+        let figures =
+            Figures { shards, classes, max_connections: 10, ready: true, workers, hub, load };
         registry.register_collector(Box::new(figures));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -1,17 +1,16 @@
 //! Stalls, which are handlers that hold their shard for too long: counted by route, and reported.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use throng_engine::{Culprit, Watching};
 
-/// The default length of a turn from which it is a stall.
-const WARNING: Duration = Duration::from_millis(50);
+use crate::events::{Event, Events};
 
-/// The least time between two lines on standard error.
-const BETWEEN_LINES: Duration = Duration::from_secs(1);
+/// The default length of a turn from which it is a stall.
+pub(crate) const WARNING: Duration = Duration::from_millis(50);
 
 /// The route of a stall in a turn that called handlers of several routes.
 const SEVERAL: &str = "(several)";
@@ -62,22 +61,6 @@ impl fmt::Display for Stall<'_> {
     }
 }
 
-/// The callback for stalls.
-pub(crate) type OnStall = Arc<dyn Fn(&Stall<'_>) + Send + Sync>;
-
-/// A [`Server`](crate::Server)'s settings for stalls.
-#[derive(Clone)]
-pub(crate) struct StallSettings {
-    pub(crate) warning: Option<Duration>,
-    pub(crate) on_stall: OnStall,
-}
-
-impl Default for StallSettings {
-    fn default() -> Self {
-        Self { warning: Some(WARNING), on_stall: Lines::default().into_hook() }
-    }
-}
-
 /// Counts the stalls of a server.
 pub(crate) struct Stalls {
     /// One count per path, though several methods may have routes there; then [`SEVERAL`] and
@@ -86,7 +69,7 @@ pub(crate) struct Stalls {
     /// Indexes into `counts`, by route.
     by_route: Vec<usize>,
     warning: Option<Duration>,
-    on_stall: OnStall,
+    events: Events,
 }
 
 struct Count {
@@ -106,10 +89,10 @@ pub(crate) struct StallCount {
 impl Stalls {
     /// Creates the counts for the paths of all routes, in the order of the engine's route indexes.
     pub(crate) fn new<'p>(
-        settings: StallSettings,
+        warning: Option<Duration>,
+        events: Events,
         paths: impl IntoIterator<Item = &'p str>,
     ) -> Self {
-        let StallSettings { warning, on_stall } = settings;
         let mut counts: Vec<Count> = Vec::new();
         let index_of = |path: &str| {
             counts.iter().position(|count| count.route == path).unwrap_or_else(|| {
@@ -119,7 +102,7 @@ impl Stalls {
         };
         let by_route = paths.into_iter().map(index_of).collect();
         counts.extend([SEVERAL, NONE].map(|name| Count::of(name.to_owned())));
-        Self { counts, by_route, warning, on_stall }
+        Self { counts, by_route, warning, events }
     }
 
     /// Returns the route's index in `counts`.
@@ -153,7 +136,7 @@ impl Stalls {
         count.stalls.fetch_add(1, Ordering::Relaxed);
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         count.longest_nanos.fetch_max(nanos, Ordering::Relaxed);
-        (self.on_stall)(&Stall { route: &count.route, shard, length });
+        self.events.report(Event::Stalled(Stall { route: &count.route, shard, length }));
     }
 
     /// Returns the counts of every route.
@@ -172,44 +155,6 @@ impl Count {
     }
 }
 
-/// Lines on standard error, limited in rate so that they cause no stalls themselves.
-#[derive(Default)]
-struct Lines {
-    /// The time of the last line, and the number of stalls since then without one.
-    last: Mutex<(Option<Instant>, u64)>,
-}
-
-impl Lines {
-    /// Returns a callback that writes the lines. Each server has its own: one for the whole process
-    /// would need a static.
-    fn into_hook(self) -> OnStall {
-        Arc::new(move |stall| {
-            if let Some(skipped) = self.admit(Instant::now()) {
-                let more = match skipped {
-                    0 => String::new(),
-                    skipped => format!(" ({skipped} more stalls since the last line)"),
-                };
-                // A closed standard error must not stop the server; `eprintln!` would panic.
-                let line = format!("throng: {stall}{more}\n");
-                let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes());
-            }
-        })
-    }
-
-    /// Returns `None` if a line would be too early, otherwise the number of stalls without a line
-    /// since the last one.
-    fn admit(&self, now: Instant) -> Option<u64> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, skipped) = *last;
-        if at.is_some_and(|at| now.saturating_duration_since(at) < BETWEEN_LINES) {
-            last.1 += 1;
-            return None;
-        }
-        *last = (Some(now), 0);
-        Some(skipped)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,8 +165,7 @@ mod tests {
 
     #[test]
     fn stalls_are_counted_by_path_whatever_the_method() {
-        let settings = StallSettings { on_stall: Arc::new(|_| {}), ..StallSettings::default() };
-        let stalls = Stalls::new(settings, ["/a", "/b", "/a"]);
+        let stalls = Stalls::new(None, Events::new(|_| {}), ["/a", "/b", "/a"]);
         for (blame, ms) in [
             (Culprit::Route(0), 60),
             (Culprit::Route(2), 70),
@@ -239,18 +183,6 @@ mod tests {
             .map(|(route, n, ms)| (route.to_owned(), n, ms));
         assert_eq!(counts, expected);
         assert_eq!((stalls.path(2), stalls.path(9)), ("/a", NONE));
-    }
-
-    #[test]
-    fn lines_are_at_most_one_per_second_and_count_the_stalls_left_out() {
-        let lines = Lines::default();
-        let start = Instant::now();
-        let at = |ms| lines.admit(start + Duration::from_millis(ms));
-        assert_eq!(
-            [at(0), at(10), at(999), at(1000), at(1001)],
-            [Some(0), None, None, Some(2), None]
-        );
-        assert_eq!(at(5000), Some(1));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use support::served::{self, figure, start, stop};
-use support::{Client, Got, eventually};
+use support::{Client, Got, TIMEOUT, eventually};
 use throng::Running;
 use throng::prelude::*;
-use throng_engine::{MAILBOX_CAPACITY, MailboxFull};
+use throng_engine::MAILBOX_CAPACITY;
 use throng_proto::ws::{self, Opcode};
 
 /// The shard (its thread's name) of each session, by the name given as `?name=`.
@@ -237,16 +238,28 @@ fn shards_without_members_are_not_posted_to() {
         eventually("one is left", || hub.subscribers(subscription) == 1);
         block(&mut busy, &register);
         for _ in 0..=MAILBOX_CAPACITY {
-            assert_eq!(hub.publish("feed", "x").map(drop), Ok(()), "its queue is full");
+            assert!(hub.publish("feed", "x").is_ok(), "its queue is full");
         }
-        assert_eq!(hub.publish(reached, "first").map(drop), Ok(()));
+        assert!(hub.publish(reached, "first").is_ok());
         let mut full = None;
         for n in 1..=MAILBOX_CAPACITY {
-            full = full.or(hub.publish(reached, "x").err().map(|MailboxFull| n));
+            full = full.or(hub.publish(reached, "x").err().map(|_| n));
         }
         assert!(full.is_some(), "what has a member is posted");
+        // What is lost is counted, and the receipts come home.
+        let lost = full.unwrap();
+        let error = hub.publish(reached, "x").unwrap_err();
+        let counts = error.receipt.expect("a publication has a receipt").wait(TIMEOUT).unwrap();
+        assert_eq!((counts.unreached, counts.receivers()), (1, 0));
+        let waits = hub.publish_timeout(reached, "later", Duration::ZERO);
+        assert!(waits.is_err(), "there is no room at once");
         release.send(()).unwrap();
+        assert!(hub.publish_timeout(reached, "later", TIMEOUT).is_ok());
         assert_eq!(busy.next(), Got::Text("first".to_owned()));
+        let stats: serde_json::Value =
+            serde_json::from_str(&served::get(address, "/stats.json")).unwrap();
+        assert_eq!(stats["hub_commands_dropped"], MAILBOX_CAPACITY - lost + 3);
+        assert_eq!(stats["hub_publishes"], 2 * MAILBOX_CAPACITY + 5);
         stop(running);
     }
 }

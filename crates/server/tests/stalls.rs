@@ -11,7 +11,7 @@ use serde_json::Value;
 use support::served::{self, start, stop};
 use support::{Client, Got, eventually};
 use throng::prelude::*;
-use throng::{Drained, Stall, StuckShard};
+use throng::{Drained, Event, StuckShard};
 use throng_proto::ws::Opcode;
 
 /// How long a slow handler here takes, and what is a stall: so long that on a busy machine, too,
@@ -25,11 +25,12 @@ type Reported = Arc<Mutex<Vec<(String, usize, Duration)>>>;
 fn server(app: App) -> (Server, Reported) {
     let reported = Reported::default();
     let heard = Arc::clone(&reported);
-    let on_stall = move |stall: &Stall<'_>| {
+    let on_stall = move |event: &Event<'_>| {
+        let Event::Stalled(stall) = event else { return };
         let stall = (stall.route.to_owned(), stall.shard, stall.length);
         heard.lock().unwrap_or_else(PoisonError::into_inner).push(stall);
     };
-    (Server::new(app).shards(1).stall_warning(WARNING).on_stall(on_stall), reported)
+    (Server::new(app).shards(1).stall_warning(WARNING).on_event(on_stall), reported)
 }
 
 /// Returns the routes of the stalls reported, except those caused by the machine itself.

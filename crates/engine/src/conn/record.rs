@@ -125,6 +125,8 @@ pub(crate) struct Cold {
     pub(crate) awaits_room: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
+    /// It was closed because its peer reads too slowly.
+    pub(crate) is_slow: bool,
     /// Data read and dropped in [`Stage::Lingering`], if any.
     pub(crate) dropped: Option<Linger<Tick>>,
 }
@@ -139,6 +141,7 @@ impl Cold {
             && self.assembling.is_none()
             && !self.awaits_room
             && self.closed_with == 0
+            && !self.is_slow
             && self.dropped.is_none()
     }
 }

@@ -400,6 +400,9 @@ impl Connections {
         self.stats.messages_dropped += 1;
         self.stats.slow_consumers += 1;
         self.counters[usize::from(class)].slow_consumers += 1;
+        if let Some(cold) = self.cold_mut(id) {
+            cold.is_slow = true;
+        }
         self.fail(id, 1008, "slow consumer");
     }
 }

@@ -5,6 +5,8 @@ pub mod mailbox;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use throng_io::{ConnId, Waker};
 
@@ -135,10 +137,22 @@ fn queue_of((mailbox, commands): (Mailbox<Command>, Inbox<Command>)) -> (ShardQu
 }
 
 impl ShardQueue {
-    /// Queues a command of another thread.
-    fn put(&self, command: Command) -> Result<(), MailboxFull> {
+    /// Queues a command of another thread, or returns it.
+    fn put(&self, command: Command) -> Result<(), Command> {
         let bytes = command.bytes();
-        self.mailbox.send_with(command, bytes).map_err(|_| MailboxFull)
+        self.mailbox.send_with(command, bytes)
+    }
+
+    /// Queues a command as soon as there is room, until `deadline`. Returns false if there was none.
+    fn put_by(&self, mut command: Command, deadline: Option<Instant>) -> bool {
+        while let Err(returned) = self.put(command) {
+            if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+                return false;
+            }
+            command = returned;
+            std::thread::sleep(RETRY);
+        }
+        true
     }
 
     /// Queues a publication of another shard. Returns `None` if it is lost, which is recorded for
@@ -163,10 +177,30 @@ pub(crate) struct Posting {
     pub(crate) lost: u64,
 }
 
+/// Interval at which a publisher that waits for room looks again.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// Counts of what threads outside of the shards have sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteCounts {
+    /// Publications and broadcasts.
+    pub publishes: u64,
+    /// Commands of any kind that a shard's queue had no room for.
+    pub commands_dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    publishes: AtomicU64,
+    commands_dropped: AtomicU64,
+}
+
 /// Handle that reaches every shard from any thread; clone it freely.
 #[derive(Clone, Debug)]
 pub struct Remote {
     shards: Arc<[ShardQueue]>,
+    counters: Arc<Counters>,
     /// The connection threads, in thread-per-connection mode; the first of `shards` is the acceptor
     /// then.
     registry: Option<Arc<ThreadRegistry>>,
@@ -174,9 +208,14 @@ pub struct Remote {
 }
 
 /// Error of a full mailbox: it holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages, the shard
-/// is far behind, and this command was not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MailboxFull;
+/// is far behind, and this command was not sent to it. It is counted in the metrics.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MailboxFull {
+    /// Of a publication or broadcast: the counts of the shards that have got it; the others are its
+    /// [`unreached`](Delivery::unreached).
+    pub receipt: Option<Receipt>,
+}
 
 impl std::fmt::Display for MailboxFull {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -188,7 +227,7 @@ impl std::error::Error for MailboxFull {}
 
 impl Remote {
     pub(crate) fn new(shards: Vec<ShardQueue>, totals: Arc<Totals>) -> Self {
-        Self { shards: shards.into(), registry: None, totals }
+        Self { shards: shards.into(), counters: Arc::default(), registry: None, totals }
     }
 
     pub(crate) fn with_registry(
@@ -196,7 +235,12 @@ impl Remote {
         registry: Arc<ThreadRegistry>,
         totals: Arc<Totals>,
     ) -> Self {
-        Self { shards: Arc::new([acceptor]), registry: Some(registry), totals }
+        Self {
+            shards: Arc::new([acceptor]),
+            counters: Arc::default(),
+            registry: Some(registry),
+            totals,
+        }
     }
 
     /// Returns whether there is no other shard.
@@ -229,9 +273,24 @@ impl Remote {
         frame: &Frame,
         except: Option<ConnId>,
     ) -> Result<Receipt, MailboxFull> {
+        self.publish_by(channel, frame, except, None)
+    }
+
+    /// Sends like [`Remote::publish`], and waits for room in the mailboxes until `deadline`. Do not
+    /// call it in callbacks: their shard would wait for itself.
+    ///
+    /// # Errors
+    /// There was no room in at least one shard's mailbox; the others have the command.
+    pub fn publish_by(
+        &self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+        deadline: Option<Instant>,
+    ) -> Result<Receipt, MailboxFull> {
         let homes = self.totals.homes_of(channel, None);
         let channel: Arc<str> = channel.into();
-        self.to_all(Some(&homes), |ack| {
+        self.to_all(Some(&homes), deadline, |ack| {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
             Command::Publish { channel, frame, except, ack }
         })
@@ -248,7 +307,7 @@ impl Remote {
             (None, Some(channel)) => Some(self.totals.homes_of(channel, None)),
             (None, None) => None,
         };
-        self.to_all(homes.as_deref(), |ack| {
+        self.to_all(homes.as_deref(), None, |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         })
@@ -272,9 +331,11 @@ impl Remote {
     fn to_all(
         &self,
         numbers: Option<&[u16]>,
+        deadline: Option<Instant>,
         command: impl Fn(AckSlot) -> Command,
     ) -> Result<Receipt, MailboxFull> {
-        let mut outcome = Ok(());
+        self.counters.publishes.fetch_add(1, Ordering::Relaxed);
+        let mut lost = 0;
         if let Some(registry) = self.registry() {
             let queues = registry.queues(numbers, None);
             // One slot more reports an acceptor that has stopped.
@@ -285,21 +346,39 @@ impl Remote {
                 ack.count(Delivery::default());
             }
             for (queue, ack) in queues.iter().zip(acks) {
-                outcome = outcome.and(queue.put(command(ack.of_one())));
+                lost += u64::from(!queue.put_by(command(ack.of_one()), deadline));
             }
-            return outcome.map(|()| receipt);
+            return self.outcome(receipt, lost);
         }
         let (receipt, acks) = Receipt::new(self.shards.len());
         for ((shard, queue), ack) in self.shards.iter().enumerate().zip(acks) {
             let is_meant =
                 numbers.is_none_or(|numbers| numbers.contains(&u16::try_from(shard).unwrap_or(0)));
             if is_meant {
-                outcome = outcome.and(queue.put(command(ack)));
+                lost += u64::from(!queue.put_by(command(ack), deadline));
             } else if !queue.mailbox.is_closed() {
                 ack.count(Delivery::default());
             }
         }
-        outcome.map(|()| receipt)
+        self.outcome(receipt, lost)
+    }
+
+    /// Counts the commands of a publication that were lost.
+    fn outcome(&self, receipt: Receipt, lost: u64) -> Result<Receipt, MailboxFull> {
+        if lost == 0 {
+            return Ok(receipt);
+        }
+        self.counters.commands_dropped.fetch_add(lost, Ordering::Relaxed);
+        Err(MailboxFull { receipt: Some(receipt) })
+    }
+
+    /// Returns what threads outside of the shards have sent so far.
+    #[must_use]
+    pub fn counts(&self) -> RemoteCounts {
+        RemoteCounts {
+            publishes: self.counters.publishes.load(Ordering::Relaxed),
+            commands_dropped: self.counters.commands_dropped.load(Ordering::Relaxed),
+        }
     }
 
     /// Sends to one connection, if it is still there.
@@ -341,8 +420,11 @@ impl Remote {
     pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
         // With connection threads, only the acceptor gets it and notifies the others when their
         // time comes.
-        let queued = self.shards.iter().map(|queue| queue.put(Command::Drain(plan)));
-        queued.fold(Ok(()), Result::and)
+        let queued = self.shards.iter().map(|queue| queue.put(Command::Drain(plan)).is_ok());
+        match queued.fold(true, |all, queued| all & queued) {
+            true => Ok(()),
+            false => Err(MailboxFull { receipt: None }),
+        }
     }
 
     /// Returns the connections with threads of their own that are in a callback at this moment:
@@ -414,10 +496,17 @@ impl Remote {
     /// Queues a command for a shard. An id made from wrong bits names a shard that does not exist;
     /// like an id of a closed connection it is ignored.
     fn put(&self, shard: usize, command: Command) -> Result<(), MailboxFull> {
-        if let Some(registry) = self.registry() {
-            return registry.queue(shard).map_or(Ok(()), |queue| queue.put(command));
+        let thread = self.registry().and_then(|registry| registry.queue(shard));
+        let queue = match &self.registry {
+            Some(_) => thread.as_ref(),
+            None => self.shards.get(shard),
+        };
+        let queued = queue.is_none_or(|queue| queue.put(command).is_ok());
+        if queued {
+            return Ok(());
         }
-        self.shards.get(shard).map_or(Ok(()), |queue| queue.put(command))
+        self.counters.commands_dropped.fetch_add(1, Ordering::Relaxed);
+        Err(MailboxFull { receipt: None })
     }
 }
 

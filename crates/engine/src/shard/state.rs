@@ -14,7 +14,7 @@ use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
 use crate::remote::ShardInbox;
-use crate::service::{Close, Refusal, Service};
+use crate::service::{Close, Fault, Refusal, Service};
 use crate::shard::admission::{Admission, Admitted, Arrivals, KeyBySlot};
 use crate::shard::shutdown::Phase;
 use crate::shard::stats::{Added, Snapshot};
@@ -111,6 +111,7 @@ impl<S: Service> State<S> {
         // The panic hook already reported it. Leak the payload: its `Drop` could panic.
         std::mem::forget(payload);
         self.core.connections.stats.handler_panics += 1;
+        self.report(id, Fault::Panic);
         match self.core.connections.stage(id) {
             Stage::Open => self.core.connections.fail(id, 1011, "internal error"),
             // Whatever it was about to answer was not queued yet, or the service knows better.
@@ -123,6 +124,17 @@ impl<S: Service> State<S> {
                 self.core.connections.finish(id, after);
             }
             _ => self.core.connections.finish(id, AfterFlush::Abort),
+        }
+    }
+
+    /// Reports a fault to the service, whose own panic changes nothing more.
+    #[cold]
+    pub(crate) fn report(&mut self, id: ConnId, fault: Fault<'_>) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.service.on_fault(&mut Cx::new(&mut self.core, id), fault);
+        }));
+        if let Err(payload) = outcome {
+            std::mem::forget(payload);
         }
     }
 
@@ -202,6 +214,9 @@ impl<S: Service> State<S> {
         self.request_bodies.end(id);
         let Some(conn) = self.core.connections.conn(id) else { return };
         let client = conn.has(flag::CLIENT);
+        if self.core.connections.cold(id).is_some_and(|cold| cold.is_slow) {
+            self.report(id, Fault::SlowConsumer);
+        }
         let code = match self.core.connections.cold(id).map_or(0, |cold| cold.closed_with) {
             0 => CloseCode::ABNORMAL,
             code => code.into(),

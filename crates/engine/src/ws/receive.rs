@@ -8,7 +8,7 @@ use throng_proto::ws::{self, CloseCode};
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::Receiving;
 use crate::outbox::borrowed::LARGE;
-use crate::service::{Close, Service};
+use crate::service::{Close, Fault, Service};
 use crate::shard::state::State;
 use crate::ws::messages::{self, End, Messages, Over};
 
@@ -225,8 +225,10 @@ impl<S: Service> State<S> {
                 self.core.connections.stats.protocol_errors += 1;
                 let code = error.close_code();
                 // Answers from before the error leave first; Autobahn calls the rest NON-STRICT.
-                self.core.connections.close(id, code, &error.to_string());
+                let reason = error.to_string();
+                self.core.connections.close(id, code, &reason);
                 self.core.connections.finish(id, AfterFlush::Linger);
+                self.report(id, Fault::Protocol { code: code.into(), reason: &reason });
                 self.end_session(id, Close { code: code.into(), reason: "" }, false);
             }
         }

@@ -10,6 +10,7 @@ mod startup;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use throng_engine::workers::WorkerSettings;
 use throng_engine::{Classes, Limits, SettingError};
@@ -21,7 +22,7 @@ pub(crate) use startup::workers;
 
 use crate::affinity::CpuAffinity;
 use crate::app::App;
-use crate::stalls::StallSettings;
+use crate::events::Events;
 use crate::tls::Setting;
 
 /// Bytes of the stack of a connection's thread, with [`IoBackend::Threads`].
@@ -46,7 +47,8 @@ pub struct Server {
     thread_stack: usize,
     backlog: i32,
     reuse_port: bool,
-    stalls: StallSettings,
+    stall_warning: Option<Duration>,
+    events: Events,
     cpu_affinity: CpuAffinity,
     /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
@@ -70,7 +72,8 @@ impl Server {
             thread_stack: THREAD_STACK,
             backlog: 4096,
             reuse_port: false,
-            stalls: StallSettings::default(),
+            stall_warning: Some(crate::stalls::WARNING),
+            events: Events::default(),
             cpu_affinity: CpuAffinity::None,
             more_addresses: Vec::new(),
             tls: Setting::default(),

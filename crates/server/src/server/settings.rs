@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::ToSocketAddrs;
-use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::workers::WorkerSettings;
@@ -13,7 +12,7 @@ use throng_proto::ws::deflate::Settings as Deflate;
 use super::startup::resolve;
 use super::{IoBackend, Server};
 use crate::affinity::CpuAffinity;
-use crate::stalls::Stall;
+use crate::events::{Event, Events};
 
 impl Server {
     /// Sets the rules for messages to receivers that read too slowly, where neither the channel nor
@@ -137,7 +136,7 @@ impl Server {
     }
 
     /// Sets how long callbacks may hold their shard before it is reported as a stall: counted by
-    /// route in the metrics, and passed to [`on_stall`](Self::on_stall). Default: 50 ms; `None`
+    /// route in the metrics, and passed to [`on_event`](Self::on_event). Default: 50 ms; `None`
     /// turns it off.
     ///
     /// The clock is read at the end of each turn of the event loop, and after each event only for
@@ -145,19 +144,26 @@ impl Server {
     /// route, and one of several routes is reported without a route. It has no effect with
     /// [`IoBackend::Threads`], where a handler holds up its own connection only.
     pub fn stall_warning(mut self, warning: impl Into<Option<Duration>>) -> Self {
-        self.stalls.warning = warning.into();
+        self.stall_warning = warning.into();
         self
     }
 
-    /// Sets the callback for stalls. Default: at most one line per second on standard error. It is
-    /// called for each stall on the stalled shard's thread, so it must not take long itself.
+    /// Sets the callback for [`Event`]s: refusals, faults of clients, slow consumers, panics and
+    /// stalls. Default: at most one line per second on standard error, with cause and remedy; with
+    /// the feature `tracing`, events of the target `throng`.
+    ///
+    /// It is called for each event on the shard's thread, so it must not take long itself.
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// Server::new(App::new()).on_stall(|stall| eprintln!("{} took {:?}", stall.route, stall.length));
+    /// # use throng::Event;
+    /// Server::new(App::new()).on_event(|event| match event {
+    ///     Event::Refused { .. } => {} // The access log of the proxy has it.
+    ///     event => eprintln!("{event}"),
+    /// });
     /// ```
-    pub fn on_stall(mut self, callback: impl Fn(&Stall<'_>) + Send + Sync + 'static) -> Self {
-        self.stalls.on_stall = Arc::new(callback);
+    pub fn on_event(mut self, callback: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.events = Events::new(callback);
         self
     }
 

@@ -55,7 +55,7 @@ impl Server {
         crate::threads::check_stack(self.thread_stack)?;
         self.tls.load()?;
         self.workers.check().map_err(workers)?;
-        if self.stalls.warning == Some(Duration::ZERO) {
+        if self.stall_warning == Some(Duration::ZERO) {
             let message = "stall_warning is 0; give for example 50 ms, or None to turn it off";
             return Err(Error::setting("stall_warning", message));
         }
@@ -79,7 +79,7 @@ impl Server {
         let (listeners, bound) = self.listen(address, count)?;
         let max_connections = self.max_connections(count)?;
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
-        let stalls = Arc::new(Stalls::new(self.stalls.clone(), paths));
+        let stalls = Arc::new(Stalls::new(self.stall_warning, self.events.clone(), paths));
         let options = BuildOptions {
             limits: self.limits.clone(),
             classes: self.classes(),
@@ -157,6 +157,7 @@ impl Server {
             layers: self.app.layers,
             origins: self.origins,
             pool: pool.clone(),
+            events: self.events,
             stalls,
             snapshots: OnceLock::new(),
         })

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{
-    Admission, Answer, Close, ConnMap, Cx, Flow, Messages, Refusal, Service, UserEvent,
+    Admission, Answer, Close, ConnMap, Cx, Fault, Flow, Messages, Refusal, Service, UserEvent,
 };
 use throng_http::{DateCache, Response, Status};
 use throng_io::{ConnId, Instant};
@@ -23,8 +23,10 @@ use throng_proto::http1::{self, HeaderLines};
 pub(crate) use shared::{BoundRoute, Shared};
 
 use self::request::AwaitedBody;
+use crate::events::Event;
 use crate::http::Delivered;
 use crate::http::exchange::Exchange;
+use crate::hub::Handle;
 use crate::ws::sessions::Sessions;
 
 /// How long a client that is turned away should stay away, in seconds.
@@ -98,6 +100,9 @@ impl ShardService {
             }
             Delivered::WorkPanicked => {
                 self.cancel_work(cx.id());
+                let handle = Handle::of(cx.id());
+                let route = Some(self.shared.stalls.path(cx.route().into()));
+                self.shared.events.report(Event::Panicked { handle, route });
                 cx.close(1011, "internal error");
             }
             // By now another job may wait, submitted by a continuation, or many results be to come.
@@ -175,17 +180,31 @@ impl Service for ShardService {
 
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
         let status = Status::new(status);
+        let peer = cx.peer();
+        self.shared.events.report(Event::Refused { peer, route: None, status, reason });
         self.reply_to_fault(cx, &Response::error(status, reason));
     }
 
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
-        let response = match why {
-            Refusal::Full => Response::unavailable(RETRY_AFTER, "the server is full"),
-            Refusal::FullForAddress => {
-                Response::error(Status::TOO_MANY_REQUESTS, "too many connections from this address")
+        let full = Status::SERVICE_UNAVAILABLE;
+        let unavailable = |reason| Response::unavailable(RETRY_AFTER, reason);
+        let (status, setting, response) = match why {
+            Refusal::Full => {
+                (full, "the server is full; max_connections", unavailable("the server is full"))
             }
-            Refusal::Draining => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
+            Refusal::FullForAddress => {
+                let status = Status::TOO_MANY_REQUESTS;
+                let response = Response::error(status, "too many connections from this address");
+                let setting = "too many connections from this address; max_connections_per_address";
+                (status, setting, response)
+            }
+            Refusal::Draining => {
+                let reason = "the server is shutting down";
+                (full, reason, unavailable(reason))
+            }
         };
+        let peer = cx.peer();
+        self.shared.events.report(Event::Refused { peer, route: None, status, reason: setting });
         self.reply_to_fault(cx, &response);
     }
 
@@ -218,6 +237,22 @@ impl Service for ShardService {
         if let Some(sessions) = self.sessions_of(cx) {
             sessions.on_drained(cx.reborrow());
         }
+    }
+
+    fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
+        let shared = &self.shared;
+        let handle = Handle::of(cx.id());
+        let route = shared.stalls.path(cx.route().into());
+        shared.events.report(match fault {
+            Fault::Protocol { code, reason } => {
+                Event::ProtocolError { handle, route, code, reason }
+            }
+            Fault::SlowConsumer => Event::SlowConsumer { handle, route },
+            Fault::Panic => {
+                let route = cx.entered_route().map(|route| shared.stalls.path(route));
+                Event::Panicked { handle, route }
+            }
+        });
     }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {

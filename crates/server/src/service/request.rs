@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use throng_engine::workers::OverflowPolicy;
 use throng_engine::{Admission, Answer, Cx};
-use throng_http::{Extensions, IntoResponse, Match, Params, Ranges, Request, Response, Status};
+use throng_http::{
+    Extensions, IntoResponse, Match, Params, Ranges, Reject, Request, Response, Status,
+};
 use throng_proto::http1;
 
 use super::{BoundRoute, RETRY_AFTER, ShardService, Shared};
 use crate::app::{Action, Pending};
+use crate::events::Event;
 use crate::http::exchange::Exchange;
 use crate::http::{Responder, reader};
 use crate::observe;
@@ -98,11 +101,11 @@ impl ShardService {
             Action::Http(handler) => handler(request),
             Action::Ws(ws) => match self.upgrade(cx, route, ws, head, request) {
                 Ok(()) => return Answer::Upgraded,
-                Err(reject) => reject.into_response(),
+                Err(reject) => self.refusal(cx, route, reject),
             },
             Action::Sse(channel) => match self.stream_events(cx, route, channel, head, request) {
                 Ok(answer) => return answer,
-                Err(reject) => reject.into_response(),
+                Err(reject) => self.refusal(cx, route, reject),
             },
             Action::Deferred(handler) => {
                 handler(request, Responder::new(cx.core_ref().remote().clone(), cx.id()));
@@ -113,16 +116,29 @@ impl ShardService {
             Action::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
             Action::Metrics => {
                 let (workers, snapshots) = (shared.workers(), shared.snapshots());
-                observe::metrics(&snapshots, &self.admission, workers, &shared.stalls)
+                let hub = cx.core_ref().remote().counts();
+                observe::metrics(&snapshots, &self.admission, workers, hub, &shared.stalls)
             }
             Action::Stats => {
                 let (workers, snapshots) = (shared.workers(), shared.snapshots());
-                observe::stats(&snapshots, &self.admission, &workers, &shared.stalls)
+                let hub = cx.core_ref().remote().counts();
+                observe::stats(&snapshots, &self.admission, &workers, hub, &shared.stalls)
             }
             Action::Live => live(),
             Action::Ready => ready(&self.admission),
         };
         self.reply(cx, head, has_body, routed.pending.apply(response))
+    }
+
+    /// Reports the refusal of an upgrade or a stream, and makes its answer.
+    fn refusal(&self, cx: &Cx<'_>, route: u16, reject: Reject) -> Response {
+        self.shared.events.report(Event::Refused {
+            peer: cx.peer(),
+            route: Some(&self.shared.route(route).route.path),
+            status: reject.code().into(),
+            reason: reject.reason(),
+        });
+        reject.into_response()
     }
 
     /// Answers the one request of a connection beyond the caps, if it is a health check. Returns

@@ -9,6 +9,7 @@ use throng_proto::http1;
 use throng_proto::ws::{deflate, handshake};
 
 use crate::app::{Middleware, Route};
+use crate::events::Events;
 use crate::stalls::Stalls;
 use crate::workers::{Pool, RouteContext};
 
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     pub(crate) origins: Origins,
     pub(crate) pool: Pool,
+    pub(crate) events: Events,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) snapshots: OnceLock<Arc<[Arc<Snapshot>]>>,
 }

@@ -9,6 +9,9 @@ use super::{RETRY_AFTER, ShardService};
 use crate::ws::WsRoute;
 use crate::ws::sessions::{NoSessions, Sessions};
 
+/// Characters of a foreign origin that its refusal repeats.
+const MAX_ORIGIN: usize = 100;
+
 impl ShardService {
     /// Accepts an upgrade (RFC 6455 section 4.2.2), if the request is right and the handler agrees.
     pub(super) fn upgrade(
@@ -61,7 +64,12 @@ impl ShardService {
             return Err(Reject::unavailable(RETRY_AFTER).with_reason("the server is shutting down"));
         }
         if !self.shared.origins.allow(head.origins(), head.host()) {
-            return Err(Reject::forbidden().with_reason("this origin is not allowed"));
+            let origin = head.origins().next().map(String::from_utf8_lossy).unwrap_or_default();
+            let origin: String = origin.chars().take(MAX_ORIGIN).collect();
+            return Err(Reject::forbidden().with_reason(format!(
+                "the origin {origin:?} is not allowed; Server::origins, or allowed_origins in a \
+                 configuration, sets which are"
+            )));
         }
         Ok(())
     }

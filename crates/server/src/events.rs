@@ -1,0 +1,250 @@
+//! Events that whoever runs a server should see: refusals, faults of clients, slow receivers,
+//! panics and stalls.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use throng_engine::CloseCode;
+use throng_http::Status;
+
+use crate::hub::Handle;
+use crate::stalls::Stall;
+
+/// An event of a running server, for [`Server::on_event`](crate::Server::on_event).
+///
+/// Its text names the cause and, where there is one, the remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A connection, a request or an upgrade was refused by the server or by a handler's
+    /// [`Reject`](crate::Reject), or a request broke HTTP or missed a deadline.
+    #[non_exhaustive]
+    Refused {
+        /// The address of the other end, if it is known.
+        peer: Option<SocketAddr>,
+        /// The path of the route, as it was given to the app, if one was found.
+        route: Option<&'a str>,
+        /// The status of the answer.
+        status: Status,
+        /// The sentence of the answer.
+        reason: &'a str,
+    },
+    /// A client broke the WebSocket protocol, and its session was closed.
+    #[non_exhaustive]
+    ProtocolError {
+        /// The connection.
+        handle: Handle,
+        /// The path of its route.
+        route: &'a str,
+        /// The code that it was closed with.
+        code: CloseCode,
+        /// What it did, with the section of RFC 6455.
+        reason: &'a str,
+    },
+    /// A session or a stream of events was closed because its client reads too slowly.
+    #[non_exhaustive]
+    SlowConsumer {
+        /// The connection.
+        handle: Handle,
+        /// The path of its route.
+        route: &'a str,
+    },
+    /// A handler panicked, and its connection was closed or its request answered with 500.
+    #[non_exhaustive]
+    Panicked {
+        /// The connection.
+        handle: Handle,
+        /// The path of its route, if it has one.
+        route: Option<&'a str>,
+    },
+    /// A handler held up its shard.
+    Stalled(Stall<'a>),
+}
+
+/// The text has the cause and the remedy on one line.
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { peer, route, status, reason } => {
+                f.write_str("refused")?;
+                if let Some(peer) = peer {
+                    write!(f, " {peer}")?;
+                }
+                if let Some(route) = route {
+                    write!(f, " at {route}")?;
+                }
+                write!(f, " with {status}")?;
+                let separator = if reason.is_empty() { "" } else { ": " };
+                write!(f, "{separator}{reason}")
+            }
+            Self::ProtocolError { handle, route, code, reason } => {
+                write!(f, "closed session {handle} of {route} with {code}: {reason}")
+            }
+            Self::SlowConsumer { handle, route } => write!(
+                f,
+                "closed connection {handle} of {route} with 1008: it reads more slowly than it is \
+                 sent to; raise max_backlog, or drop messages with another SlowPolicy"
+            ),
+            Self::Panicked { handle, route } => {
+                let route = route.unwrap_or("(none)");
+                write!(f, "a handler of {route} panicked; its connection {handle} was closed")
+            }
+            Self::Stalled(stall) => stall.fmt(f),
+        }
+    }
+}
+
+/// The callback for events.
+#[derive(Clone)]
+pub(crate) struct Events(Arc<dyn Fn(&Event<'_>) + Send + Sync>);
+
+impl Events {
+    pub(crate) fn new(callback: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
+    }
+
+    pub(crate) fn report(&self, event: Event<'_>) {
+        (self.0)(&event);
+    }
+}
+
+/// Logs with `tracing` where the feature is on, otherwise by lines on standard error.
+impl Default for Events {
+    #[cfg(feature = "tracing")]
+    fn default() -> Self {
+        Self::new(trace)
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    fn default() -> Self {
+        Self::new(Lines::default().into_hook())
+    }
+}
+
+/// Logs an event with the target `throng`.
+#[cfg(feature = "tracing")]
+fn trace(event: &Event<'_>) {
+    match event {
+        Event::Refused { peer, route, status, reason } => tracing::info!(
+            target: "throng",
+            peer = peer.map(tracing::field::display),
+            route,
+            status = status.code(),
+            reason,
+            "refused"
+        ),
+        Event::ProtocolError { handle, route, code, reason } => tracing::info!(
+            target: "throng",
+            %handle, route, code = code.get(), reason,
+            "protocol error"
+        ),
+        Event::SlowConsumer { handle, route } => {
+            tracing::warn!(target: "throng", %handle, route, "slow consumer");
+        }
+        Event::Panicked { handle, route } => {
+            tracing::error!(target: "throng", %handle, route, "handler panicked");
+        }
+        Event::Stalled(stall) => {
+            let length_ms = stall.length.as_millis() as u64;
+            let Stall { route, shard, .. } = stall;
+            tracing::warn!(target: "throng", route, shard, length_ms, "{stall}");
+        }
+    }
+}
+
+/// The least time between two lines on standard error.
+#[cfg_attr(feature = "tracing", allow(dead_code, reason = "events are logged with tracing"))]
+const BETWEEN_LINES: Duration = Duration::from_secs(1);
+
+/// Lines on standard error, limited in rate so that they hold nothing up themselves.
+#[cfg_attr(feature = "tracing", allow(dead_code, reason = "events are logged with tracing"))]
+#[derive(Default)]
+struct Lines {
+    /// The time of the last line, and the number of events since then without one.
+    last: Mutex<(Option<Instant>, u64)>,
+}
+
+#[cfg_attr(feature = "tracing", allow(dead_code, reason = "events are logged with tracing"))]
+impl Lines {
+    /// Returns a callback that writes the lines. Each server has its own: one for the whole process
+    /// would need a static.
+    fn into_hook(self) -> impl Fn(&Event<'_>) + Send + Sync {
+        move |event| {
+            if let Some(skipped) = self.admit(Instant::now()) {
+                let more = match skipped {
+                    0 => String::new(),
+                    skipped => format!(" ({skipped} more events since the last line)"),
+                };
+                // A closed standard error must not stop the server; `eprintln!` would panic.
+                let line = format!("throng: {event}{more}\n");
+                let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes());
+            }
+        }
+    }
+
+    /// Returns `None` if a line would be too early, otherwise the number of events without a line
+    /// since the last one.
+    fn admit(&self, now: Instant) -> Option<u64> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, skipped) = *last;
+        if at.is_some_and(|at| now.saturating_duration_since(at) < BETWEEN_LINES) {
+            last.1 += 1;
+            return None;
+        }
+        *last = (Some(now), 0);
+        Some(skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_at_most_one_per_second_and_count_the_events_left_out() {
+        let lines = Lines::default();
+        let start = Instant::now();
+        let at = |ms| lines.admit(start + Duration::from_millis(ms));
+        assert_eq!(
+            [at(0), at(10), at(999), at(1000), at(1001)],
+            [Some(0), None, None, Some(2), None]
+        );
+        assert_eq!(at(5000), Some(1));
+    }
+
+    #[test]
+    fn the_text_of_an_event_has_the_cause_and_the_remedy() {
+        let (handle, route) = (Handle::from_bits(1), "/chat");
+        let peer = Some("127.0.0.1:5".parse().unwrap());
+        let status = Status::FORBIDDEN;
+        for (event, text) in [
+            (
+                Event::Refused { peer, route: Some(route), status, reason: "why" },
+                "refused 127.0.0.1:5 at /chat with 403 Forbidden: why",
+            ),
+            (
+                Event::Refused { peer: None, route: None, status, reason: "" },
+                "refused with 403 Forbidden",
+            ),
+            (
+                Event::ProtocolError {
+                    handle,
+                    route,
+                    code: CloseCode::PROTOCOL_ERROR,
+                    reason: "x",
+                },
+                "closed session 0000000000000001 of /chat with 1002 (protocol error): x",
+            ),
+            (
+                Event::Panicked { handle, route: None },
+                "a handler of (none) panicked; its connection 0000000000000001 was closed",
+            ),
+        ] {
+            assert_eq!(event.to_string(), text);
+        }
+        let slow = Event::SlowConsumer { handle, route }.to_string();
+        assert!(slow.contains("/chat") && slow.contains("raise max_backlog"), "{slow}");
+    }
+}
