@@ -11,11 +11,13 @@
 mod body;
 mod date;
 mod extensions;
+#[cfg(feature = "files")]
 mod files;
 #[cfg(feature = "http")]
 mod interop;
 mod into_response;
 mod method;
+pub mod openmetrics;
 mod origin;
 mod params;
 pub mod percent;
@@ -29,6 +31,7 @@ mod status;
 pub use body::{Body, Pull, Source, Stream, may_trail};
 pub use date::{DateCache, imf_fixdate};
 pub use extensions::Extensions;
+#[cfg(feature = "files")]
 pub use files::Files;
 pub use into_response::IntoResponse;
 pub use method::{Allow, Method};

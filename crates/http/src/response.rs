@@ -222,6 +222,7 @@ impl Response {
     }
 
     /// Sets a body whose type is among the headers.
+    #[cfg(any(feature = "files", feature = "http"))]
     pub(crate) fn with_bytes_only(mut self, body: Vec<u8>) -> Self {
         self.body = Body::Whole(body.into());
         self

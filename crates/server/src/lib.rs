@@ -162,6 +162,7 @@
 //! * Depends on: those four.
 //! * Start reading at: [`App`], [`Server`] and [`Handler`]; then `service/mod.rs`, which the engine
 //!   calls.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(unnameable_types)]
 
@@ -177,6 +178,7 @@ mod filter;
 mod http;
 mod hub;
 mod message;
+#[cfg(feature = "metrics")]
 mod observe;
 
 pub mod process;
@@ -219,8 +221,11 @@ pub use throng_engine::{
     Message, PatternError, Receipt, Sent, SettingError, SlowPolicy, Stats, UnknownName,
     is_channel_token,
 };
+#[cfg(feature = "files")]
+pub use throng_http::Files;
+pub use throng_http::openmetrics;
 pub use throng_http::{
-    Files, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
+    IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
 };
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
@@ -232,11 +237,12 @@ pub use ws::{
 
 /// The items that most programs need: `use throng::prelude::*;`
 pub mod prelude {
+    #[cfg(feature = "files")]
+    pub use crate::Files;
     pub use crate::{
-        App, Backpressure, CloseCode, Compression, Delivery, DrainPlan, Files, Filter, Frame,
-        Handle, Handler, Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage,
-        Reject, Request, Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws,
-        WsRoute,
+        App, Backpressure, CloseCode, Compression, Delivery, DrainPlan, Filter, Frame, Handle,
+        Handler, Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject,
+        Request, Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
     };
     #[cfg(feature = "tokio")]
     pub use crate::{AsyncSession, AsyncSocket};

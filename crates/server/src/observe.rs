@@ -2,15 +2,10 @@
 
 use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use serde_json::{Map, Value};
 use throng_engine::workers::WorkerMetrics;
 use throng_engine::{Admission, ClassCounters, Kind, RemoteCounts, SlowPolicy, Snapshot, Stats};
+use throng_http::openmetrics::{CONTENT_TYPE, Type, Writer};
 use throng_http::{Response, Status};
 
 use crate::process;
@@ -27,8 +22,7 @@ pub(crate) fn metrics(
     hub: RemoteCounts,
     stalls: &Stalls,
 ) -> Response {
-    let mut registry = Registry::with_prefix("throng");
-    registry.register_collector(Box::new(Figures {
+    let figures = Figures {
         shards: snapshots.iter().map(|snapshot| snapshot.read()).collect(),
         classes: snapshots.iter().map(|snapshot| classes(snapshot)).collect(),
         max_connections: admission.max_connections(),
@@ -36,13 +30,10 @@ pub(crate) fn metrics(
         workers,
         hub,
         load: load::Figures::of(snapshots, stalls),
-    }));
-    let mut text = String::new();
-    if prometheus_client::encoding::text::encode(&mut text, &registry).is_err() {
-        return Response::error(Status::INTERNAL_SERVER_ERROR, "the metrics could not be written");
-    }
-    Response::new(Status::OK)
-        .with_body("application/openmetrics-text; version=1.0.0; charset=utf-8", text)
+    };
+    let mut writer = Writer::new("throng");
+    figures.write(&mut writer);
+    Response::new(Status::OK).with_body(CONTENT_TYPE, writer.finish())
 }
 
 /// Returns the metrics summed over all shards as JSON, for pages and scripts.
@@ -151,34 +142,23 @@ struct Figures {
     load: load::Figures,
 }
 
-impl Collector for Figures {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        let mut outcome = Ok(());
-        Stats::default().each(|name, help, kind, _| {
-            outcome = outcome.and_then(|()| self.encode_figure(&mut encoder, name, help, kind));
-        });
-        outcome?;
+impl Figures {
+    fn write(&self, writer: &mut Writer) {
+        Stats::default().each(|name, help, kind, _| self.write_figure(writer, name, help, kind));
         let help = "Messages published or broadcast, counted per receiver by outcome: delivered to a \
                     receiver that keeps up, queued behind output it has not taken, or closed because \
                     the connection was closing";
-        let published =
-            encoder.encode_descriptor("class_published", help, None, MetricType::Counter)?;
-        self.encode_classes(published, Family::Published, "outcome")?;
+        self.write_classes(writer, ("class_published", help), Family::Published, "outcome");
         let help = "Messages lost on their way to a slow receiver, by reason: slow_consumer was \
                     closed, newest or oldest dropped at the limit, conflated with a newer value, \
                     expired after max_age, or discarded with the receiver";
-        let dropped =
-            encoder.encode_descriptor("class_dropped", help, None, MetricType::Counter)?;
-        self.encode_classes(dropped, Family::Dropped, "reason")?;
+        self.write_classes(writer, ("class_dropped", help), Family::Dropped, "reason");
         if self.max_connections != usize::MAX {
-            let limit = ConstGauge::new(self.max_connections as i64);
-            let help = "Limit on connections";
-            let metric =
-                encoder.encode_descriptor("max_connections", help, None, MetricType::Gauge)?;
-            limit.encode(metric)?;
+            let mut limit = writer.metric("max_connections", "Limit on connections", Type::Gauge);
+            limit.sample(&[], self.max_connections as u64);
         }
         for figure in workers::each(&self.workers) {
-            figure.encode(&mut encoder)?;
+            figure.write(writer);
         }
         for (name, help, value) in [
             ("hub_publishes", "Publications and broadcasts through hubs", self.hub.publishes),
@@ -188,75 +168,55 @@ impl Collector for Figures {
                 self.hub.commands_dropped,
             ),
         ] {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(value).encode(metric)?;
+            writer.metric(name, help, Type::Counter).sample(&[], value);
         }
-        self.load.encode(&mut encoder)?;
-        let ready = ConstGauge::new(i64::from(self.ready));
+        self.load.write(writer);
         let help = "1 while new connections are accepted, 0 while draining";
-        ready.encode(encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?)
+        writer.metric("ready", help, Type::Gauge).sample(&[], u64::from(self.ready));
     }
-}
 
-impl Figures {
-    fn encode_classes(
+    fn write_classes(
         &self,
-        mut metric: MetricEncoder<'_>,
+        writer: &mut Writer,
+        (name, help): (&str, &str),
         family: Family,
         label: &'static str,
-    ) -> std::fmt::Result {
+    ) {
+        let mut metric = writer.metric(name, help, Type::Counter);
         let all = || self.classes.iter().enumerate();
         for (shard, class) in
             all().flat_map(|(shard, of)| of.iter().map(move |class| (shard, class)))
         {
-            let (shard, mut outcome) = (shard.to_string(), Ok(()));
+            let shard = shard.to_string();
             class.figures.each(|figure, _, _, value| {
                 let (its, name) = Family::of(figure);
-                if outcome.is_err() || its != family {
-                    return;
+                if its == family {
+                    let labels = [
+                        ("class", class.name.as_str()),
+                        ("policy", class.policy.name()),
+                        (label, name),
+                        ("shard", shard.as_str()),
+                    ];
+                    metric.sample(&labels, value);
                 }
-                let labels = [
-                    ("class", class.name.as_str()),
-                    ("policy", class.policy.name()),
-                    (label, name),
-                    ("shard", shard.as_str()),
-                ];
-                let sample = metric.encode_family(&labels);
-                outcome = sample.and_then(|sample| ConstCounter::new(value).encode(sample));
             });
-            outcome?;
         }
-        Ok(())
     }
 
-    fn encode_figure(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        name: &str,
-        help: &str,
-        kind: Kind,
-    ) -> std::fmt::Result {
-        let help = help.trim_end_matches('.');
-        let metric_type = match kind {
-            Kind::Gauge => MetricType::Gauge,
-            Kind::Counter => MetricType::Counter,
+    fn write_figure(&self, writer: &mut Writer, name: &str, help: &str, kind: Kind) {
+        let kind = match kind {
+            Kind::Gauge => Type::Gauge,
+            Kind::Counter => Type::Counter,
         };
-        let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
+        let mut metric = writer.metric(name, help.trim_end_matches('.'), kind);
         for (shard, stats) in self.shards.iter().enumerate() {
-            let mut value = 0;
-            stats.each(|other, _, _, v| {
+            let shard = shard.to_string();
+            stats.each(|other, _, _, value| {
                 if other == name {
-                    value = v;
+                    metric.sample(&[("shard", &shard)], value);
                 }
             });
-            let labels = [("shard", shard.to_string())];
-            let sample = metric.encode_family(&labels)?;
-            match kind {
-                Kind::Gauge => ConstGauge::new(value as i64).encode(sample)?,
-                Kind::Counter => ConstCounter::new(value).encode(sample)?,
-            }
         }
-        Ok(())
     }
 }
 
@@ -272,16 +232,14 @@ mod tests {
 
     fn text(classes: Vec<Vec<Class>>) -> String {
         let shards = classes.iter().map(|_| Stats::default()).collect();
-        let mut registry = Registry::with_prefix("throng");
         let workers = WorkerMetrics::default();
         let load = load::Figures::default();
         let hub = RemoteCounts::default();
         let figures =
             Figures { shards, classes, max_connections: 10, ready: true, workers, hub, load };
-        registry.register_collector(Box::new(figures));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        text
+        let mut writer = Writer::new("throng");
+        figures.write(&mut writer);
+        writer.finish()
     }
 
     #[test]

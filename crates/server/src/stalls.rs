@@ -79,6 +79,7 @@ struct Count {
 }
 
 /// The stalls of one route.
+#[cfg(any(feature = "metrics", test))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StallCount {
     pub(crate) route: String,
@@ -140,6 +141,7 @@ impl Stalls {
     }
 
     /// Returns the counts of every route.
+    #[cfg(any(feature = "metrics", test))]
     pub(crate) fn counts(&self) -> impl Iterator<Item = StallCount> {
         self.counts.iter().map(|count| StallCount {
             route: count.route.clone(),

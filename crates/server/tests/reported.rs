@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -40,7 +40,11 @@ fn a_foreign_origin_is_reported_and_the_answer_names_the_setting() {
                    Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
                    Origin: http://localhost:5173\r\n\r\n";
-    let answer = exchange(address, request.as_bytes());
+    let mut stream = support::dial(address);
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     let (kind, route, text) = next(&reported);
     assert_eq!((kind, route.as_str()), ("refused", "/echo"));

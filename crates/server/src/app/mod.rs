@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use throng_engine::SettingError;
-use throng_http::{
-    Files, IntoResponse, Method, Reject, Request, Response, RouteError, Router, Status,
-};
+#[cfg(feature = "files")]
+use throng_http::{Files, Response, Status};
+use throng_http::{IntoResponse, Method, Reject, Request, RouteError, Router};
 use throng_proto::ws::handshake;
 
 pub(crate) use middleware::Pending;
@@ -57,6 +57,7 @@ pub struct App {
     /// For requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     /// Those of each [`dir`](Self::dir): the files they hold open count against the connections.
+    #[cfg(feature = "files")]
     pub(crate) files: Vec<Files>,
     pub(crate) mistake: Option<SettingError>,
 }
@@ -256,6 +257,7 @@ impl App {
     /// # use throng::prelude::*;
     /// App::new().dir("/", "public").dir("/docs", Files::new("manual").precompressed(true));
     /// ```
+    #[cfg(feature = "files")]
     pub fn dir(mut self, prefix: &str, files: impl Into<Files>) -> Self {
         let files = files.into();
         if let Err(error) = files.check() {
@@ -277,11 +279,13 @@ impl App {
     }
 
     /// Serves the server's metrics at `path`, in the text format that Prometheus reads.
+    #[cfg(feature = "metrics")]
     pub fn metrics(self, path: &str) -> Self {
         self.add(Some(Method::Get), path, Action::Metrics)
     }
 
     /// Serves the server's metrics at `path` as JSON, summed over the shards.
+    #[cfg(feature = "metrics")]
     pub fn stats(self, path: &str) -> Self {
         self.add(Some(Method::Get), path, Action::Stats)
     }
@@ -299,6 +303,7 @@ impl App {
     /// Adds the routes of another app.
     pub fn merge(mut self, other: App) -> Self {
         self.routes.extend(other.routes);
+        #[cfg(feature = "files")]
         self.files.extend(other.files);
         if let Some(mistake) = other.mistake {
             self.note(mistake);

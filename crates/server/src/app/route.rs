@@ -36,8 +36,10 @@ pub(crate) enum Action {
     /// Answers on a worker.
     Blocking(Box<HttpFn>),
     /// Serves the metrics for Prometheus.
+    #[cfg(feature = "metrics")]
     Metrics,
     /// Serves the metrics as JSON.
+    #[cfg(feature = "metrics")]
     Stats,
     /// 200 while the process answers.
     Live,

@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use serde_json::{Map, Value, json};
 use throng_engine::Snapshot;
+use throng_http::openmetrics::{Type, Writer};
 
 use crate::stalls::{StallCount, Stalls};
 
@@ -37,69 +34,35 @@ impl Figures {
         figures.insert("stalls".to_owned(), stalls.collect());
     }
 
-    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+    pub(super) fn write(&self, writer: &mut Writer) {
+        let each_shard = |writer: &mut Writer, name, help, kind, of: fn(&(_, _)) -> Duration| {
+            let mut metric = writer.metric(name, help, kind);
+            for (shard, load) in self.shards.iter().enumerate() {
+                metric.sample(&[("shard", &shard.to_string())], of(load).as_secs_f64());
+            }
+        };
         let help = "Seconds that the turns of a shard have taken: a shard that is always busy adds \
                     one second per second";
-        let mut metric =
-            encoder.encode_descriptor("shard_busy_seconds", help, None, MetricType::Counter)?;
-        self.each_shard(&mut metric, |(busy, _), sample| {
-            ConstCounter::new(busy.as_secs_f64()).encode(sample)
-        })?;
+        each_shard(writer, "shard_busy_seconds", help, Type::Counter, |load| load.0);
         let help = "The longest turn of a shard since the last scrape, or of the last second if that \
                     is longer: how long an event may have waited for others";
-        let mut metric = encoder.encode_descriptor(
-            "shard_longest_turn_seconds",
-            help,
-            None,
-            MetricType::Gauge,
-        )?;
-        self.each_shard(&mut metric, |(_, longest), sample| {
-            ConstGauge::new(longest.as_secs_f64()).encode(sample)
-        })?;
+        each_shard(writer, "shard_longest_turn_seconds", help, Type::Gauge, |load| load.1);
         let help = "Times handlers of a route held their shard for stall_warning or longer";
-        let mut metric = encoder.encode_descriptor("stalls", help, None, MetricType::Counter)?;
+        let mut metric = writer.metric("stalls", help, Type::Counter);
         for StallCount { route, stalls, .. } in &self.stalls {
-            let labels = [("route", route.as_str())];
-            ConstCounter::new(*stalls).encode(metric.encode_family(&labels)?)?;
+            metric.sample(&[("route", route)], *stalls);
         }
         let help = "The longest stall of a route since the server started";
-        let mut metric =
-            encoder.encode_descriptor("longest_stall_seconds", help, None, MetricType::Gauge)?;
+        let mut metric = writer.metric("longest_stall_seconds", help, Type::Gauge);
         for StallCount { route, longest, .. } in &self.stalls {
-            let labels = [("route", route.as_str())];
-            ConstGauge::new(longest.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
+            metric.sample(&[("route", route)], longest.as_secs_f64());
         }
-        Ok(())
-    }
-
-    fn each_shard(
-        &self,
-        metric: &mut MetricEncoder<'_>,
-        encode: impl Fn((Duration, Duration), MetricEncoder<'_>) -> std::fmt::Result,
-    ) -> std::fmt::Result {
-        for (shard, load) in self.shards.iter().enumerate() {
-            let labels = [("shard", shard.to_string())];
-            encode(*load, metric.encode_family(&labels)?)?;
-        }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::collector::Collector;
-    use prometheus_client::registry::Registry;
-
     use super::*;
-
-    #[derive(Debug)]
-    struct Only(Figures);
-
-    impl Collector for Only {
-        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-            self.0.encode(&mut encoder)
-        }
-    }
 
     fn figures() -> Figures {
         let ms = Duration::from_millis;
@@ -116,10 +79,9 @@ mod tests {
 
     #[test]
     fn seconds_by_shard_and_stalls_by_route_are_metrics() {
-        let mut registry = Registry::with_prefix("throng");
-        registry.register_collector(Box::new(Only(figures())));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let mut writer = Writer::new("throng");
+        figures().write(&mut writer);
+        let text = writer.finish();
         for line in [
             "# TYPE throng_shard_busy_seconds counter",
             "throng_shard_busy_seconds_total{shard=\"0\"} 1.5",

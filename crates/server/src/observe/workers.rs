@@ -1,11 +1,8 @@
 //! Metrics of the worker pool.
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use serde_json::Value;
 use throng_engine::workers::WorkerMetrics;
+use throng_http::openmetrics::{self, Type, Writer};
 
 /// One metric; its name lacks the prefix.
 pub(super) struct Metric {
@@ -71,18 +68,13 @@ impl Metric {
         }
     }
 
-    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
-        let metric_type = match self.value {
-            MetricValue::Gauge(_) | MetricValue::GaugeSeconds(_) => MetricType::Gauge,
-            MetricValue::Counter(_) | MetricValue::CounterSeconds(_) => MetricType::Counter,
+    pub(super) fn write(&self, writer: &mut Writer) {
+        let (kind, value): (_, openmetrics::Value) = match self.value {
+            MetricValue::Gauge(value) => (Type::Gauge, (value as u64).into()),
+            MetricValue::GaugeSeconds(value) => (Type::Gauge, value.into()),
+            MetricValue::Counter(value) => (Type::Counter, value.into()),
+            MetricValue::CounterSeconds(value) => (Type::Counter, value.into()),
         };
-        let name = format!("worker_{}", self.name);
-        let metric = encoder.encode_descriptor(&name, self.help, None, metric_type)?;
-        match self.value {
-            MetricValue::Gauge(value) => ConstGauge::new(value as i64).encode(metric),
-            MetricValue::GaugeSeconds(value) => ConstGauge::new(value).encode(metric),
-            MetricValue::Counter(value) => ConstCounter::new(value).encode(metric),
-            MetricValue::CounterSeconds(value) => ConstCounter::new(value).encode(metric),
-        }
+        writer.metric(&format!("worker_{}", self.name), self.help, kind).sample(&[], value);
     }
 }

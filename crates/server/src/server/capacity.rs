@@ -1,6 +1,7 @@
 //! The number of connections a server may hold: the setting, and the limits of descriptors and
 //! threads.
 
+#[cfg(feature = "files")]
 use throng_http::Files;
 
 #[cfg(unix)]
@@ -22,7 +23,10 @@ impl Server {
             .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
         let used = throng_io::limits::descriptors_in_use();
         let descriptors_usable = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        #[cfg(feature = "files")]
         let for_files = share_among(&self.app.files, descriptors_usable / 4);
+        #[cfg(not(feature = "files"))]
+        let for_files = 0;
         let reserve = RESERVED_DESCRIPTORS + shards * 4 + used + for_files;
         let free = descriptors_usable.saturating_sub(reserve);
         let asked = self.limits.max_connections.unwrap_or(0);
@@ -38,6 +42,7 @@ impl Server {
 
 /// Lowers the limits on open files in proportion, so that all directories together have at most
 /// `most`. Returns their sum.
+#[cfg(feature = "files")]
 fn share_among(files: &[Files], most: usize) -> usize {
     let limits: Vec<u128> = files.iter().map(|files| files.open_limit() as u128).collect();
     let wanted: u128 = limits.iter().sum();
@@ -87,6 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(feature = "files")]
     fn directories_share_the_descriptors_that_files_may_have() {
         let files = |most| Files::new(".").max_open(most);
         let limits = |files: &[Files]| files.iter().map(Files::open_limit).collect::<Vec<_>>();

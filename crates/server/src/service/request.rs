@@ -14,6 +14,7 @@ use crate::app::{Action, Pending};
 use crate::events::Event;
 use crate::http::exchange::Exchange;
 use crate::http::{Responder, reader};
+#[cfg(feature = "metrics")]
 use crate::observe;
 use crate::workers::BlockingJob;
 
@@ -114,11 +115,13 @@ impl ShardService {
             }
             Action::Streaming(_) => return self.stream_body(cx, shared, routed),
             Action::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
+            #[cfg(feature = "metrics")]
             Action::Metrics => {
                 let (workers, snapshots) = (shared.workers(), shared.snapshots());
                 let hub = cx.core_ref().remote().counts();
                 observe::metrics(&snapshots, &self.admission, workers, hub, &shared.stalls)
             }
+            #[cfg(feature = "metrics")]
             Action::Stats => {
                 let (workers, snapshots) = (shared.workers(), shared.snapshots());
                 let hub = cx.core_ref().remote().counts();

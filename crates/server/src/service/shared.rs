@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use throng_engine::Snapshot;
+#[cfg(feature = "metrics")]
 use throng_engine::workers::{WorkerMetrics, Workers};
 use throng_http::{Match, Origins, Router};
 use throng_proto::http1;
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) events: Events,
     pub(crate) stalls: Arc<Stalls>,
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for metrics"))]
     pub(crate) snapshots: OnceLock<Arc<[Arc<Snapshot>]>>,
 }
 
@@ -62,10 +64,12 @@ impl Shared {
         }
     }
 
+    #[cfg(feature = "metrics")]
     pub(crate) fn workers(&self) -> WorkerMetrics {
         self.pool.get().map(Workers::metrics).unwrap_or_default()
     }
 
+    #[cfg(feature = "metrics")]
     pub(crate) fn snapshots(&self) -> Arc<[Arc<Snapshot>]> {
         self.snapshots.get().map(Arc::clone).unwrap_or_default()
     }
