@@ -7,6 +7,12 @@ use std::convert::Infallible;
 use throng_proto::http1;
 
 /// A type that a handler may return.
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot answer with `{Self}`",
+    label = "it answers with text, bytes, a status, a `Response`, or a `Result` of them",
+    note = "for JSON use `Response::json(text)`; a handler that answers later is added with \
+            `App::deferred`, one that blocks with `App::blocking`"
+)]
 pub trait IntoResponse {
     /// Converts to a response.
     fn into_response(self) -> Response;

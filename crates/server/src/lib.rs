@@ -225,7 +225,7 @@ pub use throng_engine::{
 pub use throng_http::Files;
 pub use throng_http::openmetrics;
 pub use throng_http::{
-    IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
+    HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
 };
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]

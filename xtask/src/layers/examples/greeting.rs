@@ -48,7 +48,7 @@ pub(super) fn exchange(stream: TcpStream, url: &Url, text: &str) -> Result<Strin
     if url.is_ws { talk(stream, url, text) } else { put_and_get(stream, url, text) }
 }
 
-/// Uploads the text, and downloads it.
+/// Uploads the text if the server takes it, and downloads what is there.
 fn put_and_get(
     mut stream: TcpStream,
     Url { address, path, .. }: &Url,
@@ -61,7 +61,8 @@ fn put_and_get(
         text.len(),
     )?;
     let head = read_head(&mut stream)?;
-    if !head.starts_with("HTTP/1.1 201 ") {
+    // 405: a path that answers GET only.
+    if !head.starts_with("HTTP/1.1 201 ") && !head.starts_with("HTTP/1.1 405 ") {
         return Err(Error::other(format!("it did not take the file: {head}")));
     }
     let mut rest = String::new();

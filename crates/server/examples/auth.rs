@@ -1,0 +1,29 @@
+//! Authentication with a token, in the header `Authorization: Bearer` or, for browsers, which
+//! cannot set headers of a WebSocket, in the query: `ws://127.0.0.1:9001/?token=letmein`.
+//!
+//! Who has no valid token gets 401 instead of an upgrade.
+
+use throng::prelude::*;
+
+/// The user of a token. A real program would look into its sessions, or check a signature.
+fn user_of(token: &str) -> Option<&'static str> {
+    match token {
+        "letmein" => Some("ada"),
+        _ => None,
+    }
+}
+
+fn main() -> throng::Result<()> {
+    let greeter = Ws::on_upgrade(|request| {
+        let token = request.bearer().or_else(|| request.query("token"));
+        let user = token.and_then(user_of).ok_or(Reject::unauthorized())?;
+        Ok(user.to_owned())
+    })
+    .on_message(|ws, message| {
+        let (user, mut session) = ws.split();
+        let text = String::from_utf8_lossy(message.as_bytes());
+        session.send(format!("{user}: {text}"))
+    });
+    let app = App::new().ws("/", WsRoute::new(greeter).max_message_size(16 << 10));
+    Server::new(app).bind("127.0.0.1:9001")?.run()
+}

@@ -1,0 +1,56 @@
+//! A small JSON API over a map in memory:
+//!
+//! ```text
+//! curl -X PUT -d '"hello"' http://127.0.0.1:9001/notes/1
+//! curl http://127.0.0.1:9001/notes/1
+//! curl http://127.0.0.1:9001/notes
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use throng::prelude::*;
+
+/// Shared by all handlers, each of which holds it for a moment only.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Notes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Value>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn body(request: &Request<'_>) -> Result<Value, Reject> {
+    let wrong = |error: serde_json::Error| Reject::bad_request(error.to_string());
+    // A text that is no JSON is taken as a string, so that `curl -d hello` works.
+    serde_json::from_slice(request.body())
+        .or_else(|error| request.body_text().map(Value::from).ok_or_else(|| wrong(error)))
+}
+
+fn routes(notes: &Notes) -> App {
+    let (all, one, put, delete) = (notes.clone(), notes.clone(), notes.clone(), notes.clone());
+    let id = |request: &Request<'_>| request.param("id").unwrap_or_default().to_owned();
+    App::new()
+        .get("/", move |_| Response::json(json!(*all.lock()).to_string()))
+        .get("/{id}", move |request| {
+            let notes = one.lock();
+            let note = notes.get(&id(request)).ok_or(Reject::not_found())?;
+            Ok::<_, Reject>(Response::json(note.to_string()))
+        })
+        .put("/{id}", move |request| {
+            let is_new = put.lock().insert(id(request), body(request)?).is_none();
+            let status = if is_new { Status::CREATED } else { Status::OK };
+            Ok::<_, Reject>(Response::new(status))
+        })
+        .delete("/{id}", move |request| match delete.lock().remove(&id(request)) {
+            Some(_) => Response::new(Status::NO_CONTENT),
+            None => Response::error(Status::NOT_FOUND, "no such note"),
+        })
+}
+
+fn main() -> throng::Result<()> {
+    let app = App::new().nest("/notes", routes(&Notes::default())).max_body(64 << 10);
+    Server::new(app).bind("127.0.0.1:9001")?.run()
+}

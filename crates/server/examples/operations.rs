@@ -1,0 +1,38 @@
+//! Limits, events, metrics and a graceful shutdown at SIGTERM or SIGINT:
+//! `ws://127.0.0.1:9001/echo`, and for the operators `curl http://127.0.0.1:9001/metrics`,
+//! `/livez` and `/readyz`.
+
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use throng::Event;
+use throng::prelude::*;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let app = App::new().ws("/echo", echo).health().metrics("/metrics");
+    let limits = Limits::default()
+        .max_message_size(64 << 10)
+        .max_connections_per_address(1000)
+        .max_messages_per_second(500);
+    let running = Server::new(app)
+        .limits(limits)
+        .on_event(|event| match event {
+            // The access log of the proxy in front has them.
+            Event::Refused { .. } => {}
+            event => eprintln!("{event}"),
+        })
+        .bind("127.0.0.1:9001")?
+        .spawn()?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    signals.forever().next();
+    // Load balancers see `/readyz` turn to 503, then sessions are closed over ten seconds.
+    let plan = DrainPlan::default()
+        .delay(Duration::from_secs(2))
+        .window(Duration::from_secs(10))
+        .code(CloseCode::SERVICE_RESTART);
+    let drained = running.drain(plan)?;
+    eprintln!("{} connections had to be reset", drained.forced);
+    Ok(())
+}

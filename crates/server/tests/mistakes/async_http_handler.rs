@@ -1,0 +1,5 @@
+use throng::prelude::*;
+
+fn main() {
+    let _ = App::new().get("/", |_| async { "text" });
+}

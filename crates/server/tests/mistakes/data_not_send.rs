@@ -1,0 +1,6 @@
+use std::rc::Rc;
+use throng::prelude::*;
+
+fn main() {
+    let _ = Ws::on_upgrade(|_| Ok(Rc::new(1)));
+}
