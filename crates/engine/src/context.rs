@@ -13,7 +13,7 @@ use crate::conn::table::Connections;
 use crate::outbox::frame::Frame;
 use crate::outbox::send::{Published, Sent};
 use crate::pubsub::channels::{Channels, PatternError, Totals};
-use crate::pubsub::delivery::Delivery;
+use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::Remote;
 use crate::service::Message;
@@ -325,6 +325,14 @@ impl<'a> Cx<'a> {
         let delivery = self.core.publish(channel, frame, Some(self.id));
         self.core.hold_publisher(self.id);
         delivery
+    }
+
+    /// Sends to every member of a channel, in one order for all members on all shards; see
+    /// [`Core::publish_ordered`]. Holds this connection back as [`Cx::publish`] does.
+    pub fn publish_ordered(&mut self, channel: &str, frame: &Frame) -> Receipt {
+        let receipt = self.core.publish_ordered(channel, frame);
+        self.core.hold_publisher(self.id);
+        receipt
     }
 
     /// Sends to every connection that `filter` selects, this one included. Holds this connection

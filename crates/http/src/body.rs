@@ -16,6 +16,12 @@ pub trait Source: Send {
     /// the end of the body: the peer must not mistake the part for the whole.
     fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull>;
 
+    /// Whether it wakes the connection after [`Pull::Wait`].
+    #[doc(hidden)]
+    fn wakes(&self) -> bool {
+        false
+    }
+
     /// Returns the trailers of a body sent in chunks (RFC 9112 section 7.1.2).
     ///
     /// Called after [`Pull::End`]. The trailers are dropped if the body is not sent in chunks or
@@ -57,7 +63,10 @@ pub fn may_trail(name: &str) -> bool {
 pub enum Pull {
     /// There is more to come: pull again.
     More,
-    /// Nothing to add now; the producer wakes the connection when there is.
+    /// Nothing to add now; the producer wakes the connection when there is. For sources of the
+    /// library only, since others cannot wake it: a body that has to wait is written by a
+    /// `BodyWriter`, from `Responder::stream`.
+    #[doc(hidden)]
     Wait,
     /// The body is complete.
     End,

@@ -21,8 +21,8 @@ fn chat() -> Ws<User> {
         let (user, mut session) = ws.split();
         let Message::Text(text) = message else { return session.close(1003, "text only") };
         let line = Frame::format(format_args!("{}: {text}", user.name));
-        session.publish(&user.room, &line); // everyone else in the room
-        let _ = session.send(&line); // and the sender
+        // Everyone in the room, the sender included, in the same order for all.
+        let _ = session.publish_ordered(&user.room, line);
     })
 }
 

@@ -68,7 +68,8 @@ impl Hub {
     }
 
     /// Sends a message to every member of a channel. It costs one command for each shard that has
-    /// members at this moment, whatever their number.
+    /// members at this moment, whatever their number. All members get what is published by hubs and
+    /// [`Socket::publish_ordered`](crate::Socket::publish_ordered) in the same order.
     ///
     /// # Errors
     /// A shard's queue is full. Members on the other shards get the message, and the error has the
@@ -82,7 +83,7 @@ impl Hub {
     }
 
     /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards' queues
-    /// for at most `timeout`. Do not call it in callbacks: their shard would wait for itself.
+    /// for at most `timeout`; where it had to wait, it comes after what others published meanwhile. Do not call it in callbacks: their shard would wait for itself.
     ///
     /// # Errors
     /// There was no room in a shard's queue. Members on the other shards get the message.

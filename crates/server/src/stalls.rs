@@ -25,7 +25,8 @@ const NONE: &str = "(none)";
 pub struct Stall<'a> {
     /// The route's path as it was given to the app, such as `/chat/{room}`.
     ///
-    /// It is `(several)` if handlers of more than one route were called in the turn; for the next
+    /// It is `(several)` if handlers of more than one route were called in the turn, or if it also
+    /// delivered publications of other threads; for the next
     /// ten seconds the shard measures each event, so that the next stall has its route. It is
     /// `(none)` if no handler was called: the system kept the shard waiting, or it had very much to
     /// send.
@@ -49,8 +50,9 @@ impl fmt::Display for Stall<'_> {
             ),
             SEVERAL => write!(
                 f,
-                "handlers of several routes held shard {shard} for {ms} ms, while its other \
-                 connections waited; the next such handler is named"
+                "handlers of several routes, or publications to many connections, held shard \
+                 {shard} for {ms} ms, while its other connections waited; the next such handler is \
+                 named"
             ),
             route => write!(
                 f,

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use support::served::{self, figure, start, stop};
 use support::{Client, Got, TIMEOUT, eventually};
-use throng::Running;
 use throng::prelude::*;
+use throng::{IoBackend, Running};
 use throng_engine::MAILBOX_CAPACITY;
 use throng_proto::ws::{self, Opcode};
 
@@ -260,6 +260,48 @@ fn shards_without_members_are_not_posted_to() {
             serde_json::from_str(&served::get(address, "/stats.json")).unwrap();
         assert_eq!(stats["hub_commands_dropped"], MAILBOX_CAPACITY - lost + 3);
         assert_eq!(stats["hub_publishes"], 2 * MAILBOX_CAPACITY + 5);
+        stop(running);
+    }
+}
+
+/// Each client publishes, all are members, on several shards. Numbers are given out under a lock
+/// that is held until the message is published.
+#[test]
+fn members_on_all_shards_see_ordered_publications_in_one_order() {
+    const CLIENTS: usize = 6;
+    const EACH: usize = 50;
+    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+        let next = Arc::new(Mutex::new(0));
+        let room = Ws::new()
+            .on_open(|ws| {
+                ws.subscribe("room");
+            })
+            .on_message(move |ws, message| {
+                let mut next = next.lock().unwrap();
+                *next += 1;
+                // One in four comes from a hub, as from another thread.
+                if message.as_bytes()[0] % 4 == 0 {
+                    assert!(ws.hub().publish("room", next.to_string()).is_ok());
+                } else {
+                    let _ = ws.publish_ordered("room", next.to_string());
+                }
+            });
+        let server = Server::new(served::app().ws("/room", room)).io(io).shards(3);
+        let (address, running) = start(server);
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address, "/room")).collect();
+        let hub = running.hub();
+        eventually("all are members", || hub.subscribers("room") == CLIENTS);
+        for n in 0..EACH {
+            for client in &mut clients {
+                client.send(Opcode::Binary, &[n as u8]);
+            }
+        }
+        for client in &mut clients {
+            for expected in 1..=CLIENTS * EACH {
+                assert_eq!(client.next(), Got::Text(expected.to_string()), "{io:?}");
+            }
+        }
+        drop(clients);
         stop(running);
     }
 }

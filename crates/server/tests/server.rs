@@ -563,6 +563,18 @@ fn foreign_pages_are_refused_and_same_host_is_not() {
 }
 
 #[test]
+fn a_panic_in_on_close_does_not_cut_the_closing_handshake() {
+    let handler = Ws::new().on_close(|_, close| assert_eq!(close.code, 4999, "not this one"));
+    let (address, running) = start(Server::new(App::new().ws("/", handler)).shards(1));
+    let mut client = Client::connect(address, "/");
+    client.send(Opcode::Close, &4002u16.to_be_bytes());
+    assert_eq!(client.next(), Got::Close(4002, String::new()));
+    assert_eq!(client.next(), Got::End);
+    eventually("it is counted", || running.stats().handler_panics == 1);
+    running.drain(NO_WAIT).unwrap();
+}
+
+#[test]
 fn mistakes_are_told_at_bind() {
     let error_of = |server: Server| match server.bind("127.0.0.1:0") {
         Err(error) => error.to_string(),

@@ -1,6 +1,7 @@
 //! Publications and broadcasts: receivers on this shard, and one command to each other shard with
 //! receivers.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use throng_io::ConnId;
@@ -11,7 +12,7 @@ use crate::conn::table::Connections;
 use crate::context::Core;
 use crate::outbox::frame::Frame;
 use crate::outbox::send::Published;
-use crate::pubsub::delivery::{AckSlot, Delivery};
+use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Lost, Receivers};
 use crate::remote::{Command, Posting, shards_of};
@@ -49,6 +50,46 @@ impl Core {
         Delivery { unreached, ..self.broadcast_here(filter, frame) }
     }
 
+    /// Sends to every member of `channel`, by one command to each shard with members, this one
+    /// included: what is published so, here, on other shards or by threads, reaches all members in
+    /// one order. Where there is one shard, its members get it now.
+    pub fn publish_ordered(&mut self, channel: &str, frame: &Frame) -> Receipt {
+        self.connections.stats.publishes += 1;
+        if self.remote.is_alone() {
+            let (receipt, mut acks) = Receipt::new(1);
+            let delivery = self.publish_here(channel, frame, None);
+            if let Some(ack) = acks.pop() {
+                ack.count(delivery);
+            }
+            return receipt;
+        }
+        let Self { channels, homes, shard, crowded, remote, .. } = self;
+        let name = channels.homes(channel, homes);
+        let name: Arc<str> = name.map_or_else(|| channel.into(), Arc::clone);
+        // Patterns of this shard alone are not looked for there.
+        let own = *shard as u16;
+        if !homes.contains(&own) {
+            homes.push(own);
+        }
+        let (receipt, mut acks) = Receipt::new(homes.len());
+        if remote.registry().is_some() {
+            acks = acks.into_iter().map(AckSlot::of_one).collect();
+        }
+        let acks = RefCell::new(acks);
+        let receivers = Receivers::Channel(Arc::clone(&name), None);
+        let command = || {
+            let (channel, frame) = (Arc::clone(&name), frame.clone());
+            let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::nobodys);
+            Command::Publish { channel, frame, except: None, ack }
+        };
+        let order = remote.order_of(channel);
+        let posting = remote.post_to_others(None, Some(&homes[..]), &receivers, command, crowded);
+        drop(order);
+        drop(acks);
+        self.count_commands(posting);
+        receipt
+    }
+
     #[inline(never)]
     fn publish_elsewhere(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> u64 {
         let Self { channels, homes, shard, crowded, .. } = self;
@@ -63,7 +104,7 @@ impl Core {
             Command::Publish { channel, frame, except, ack: AckSlot::nobodys() }
         };
         let homes = Some(&homes[..]);
-        let posting = self.remote.post_to_others(*shard, homes, &receivers, command, crowded);
+        let posting = self.remote.post_to_others(Some(*shard), homes, &receivers, command, crowded);
         self.count_commands(posting)
     }
 
@@ -86,7 +127,8 @@ impl Core {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack: AckSlot::nobodys() }
         };
-        let posting = self.remote.post_to_others(*shard, numbers, &receivers, command, crowded);
+        let posting =
+            self.remote.post_to_others(Some(*shard), numbers, &receivers, command, crowded);
         self.count_commands(posting)
     }
 

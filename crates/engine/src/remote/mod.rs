@@ -4,8 +4,9 @@ pub(crate) mod losses;
 pub mod mailbox;
 
 use std::any::Any;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use throng_io::{ConnId, Waker};
@@ -190,6 +191,23 @@ pub struct RemoteCounts {
     pub commands_dropped: u64,
 }
 
+/// Locks that give the publications to a channel one order on all shards: each is held while a
+/// command is put into the queues of all shards concerned.
+#[derive(Debug)]
+struct Order {
+    stripes: [Mutex<()>; ORDER_STRIPES],
+    hasher: RandomState,
+}
+
+/// Publishers to different channels rarely meet at a lock.
+const ORDER_STRIPES: usize = 64;
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { stripes: [const { Mutex::new(()) }; ORDER_STRIPES], hasher: RandomState::new() }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counters {
     publishes: AtomicU64,
@@ -201,6 +219,7 @@ struct Counters {
 pub struct Remote {
     shards: Arc<[ShardQueue]>,
     counters: Arc<Counters>,
+    order: Arc<Order>,
     /// The connection threads, in thread-per-connection mode; the first of `shards` is the acceptor
     /// then.
     registry: Option<Arc<ThreadRegistry>>,
@@ -227,7 +246,13 @@ impl std::error::Error for MailboxFull {}
 
 impl Remote {
     pub(crate) fn new(shards: Vec<ShardQueue>, totals: Arc<Totals>) -> Self {
-        Self { shards: shards.into(), counters: Arc::default(), registry: None, totals }
+        Self {
+            shards: shards.into(),
+            counters: Arc::default(),
+            order: Arc::default(),
+            registry: None,
+            totals,
+        }
     }
 
     pub(crate) fn with_registry(
@@ -238,6 +263,7 @@ impl Remote {
         Self {
             shards: Arc::new([acceptor]),
             counters: Arc::default(),
+            order: Arc::default(),
             registry: Some(registry),
             totals,
         }
@@ -289,11 +315,20 @@ impl Remote {
         deadline: Option<Instant>,
     ) -> Result<Receipt, MailboxFull> {
         let homes = self.totals.homes_of(channel, None);
+        // One that waits for room must not hold up others: it comes after what they publish
+        // meanwhile, where it had to wait.
+        let _order = (homes.len() > 1 && deadline.is_none()).then(|| self.order_of(channel));
         let channel: Arc<str> = channel.into();
         self.to_all(Some(&homes), deadline, |ack| {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
             Command::Publish { channel, frame, except, ack }
         })
+    }
+
+    /// Returns the guard under which publications to a channel are put into several queues.
+    pub(crate) fn order_of(&self, channel: &str) -> MutexGuard<'_, ()> {
+        let stripe = self.order.hasher.hash_one(channel) as usize % ORDER_STRIPES;
+        self.order.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends to every connection that `filter` selects: one command to each shard that may have
@@ -444,11 +479,11 @@ impl Remote {
         }
     }
 
-    /// Posts a publication of the shard `from` to the shards with these numbers, or to all others.
+    /// Posts a publication to the shards with these numbers, or to all, but not to `from`.
     /// Shards that cannot take it lose it; those whose queues are crowded are added to `crowded`.
     pub(crate) fn post_to_others(
         &self,
-        from: usize,
+        from: Option<usize>,
         numbers: Option<&[u16]>,
         receivers: &Receivers,
         command: impl Fn() -> Command,
@@ -467,19 +502,20 @@ impl Remote {
             None => posting.lost += 1,
         };
         if let Some(registry) = self.registry() {
-            registry.queues(numbers, Some(from)).iter().for_each(|queue| post(from, queue));
+            registry.queues(numbers, from).iter().for_each(|queue| post(0, queue));
             return posting;
         }
         match numbers {
             Some(numbers) => {
                 for shard in numbers.iter().map(|number| usize::from(*number)) {
-                    if let Some(queue) = self.shards.get(shard).filter(|_| shard != from) {
+                    if let Some(queue) = self.shards.get(shard).filter(|_| Some(shard) != from) {
                         post(shard, queue);
                     }
                 }
             }
             None => {
-                let others = self.shards.iter().enumerate().filter(|(shard, _)| *shard != from);
+                let others =
+                    self.shards.iter().enumerate().filter(|(shard, _)| Some(*shard) != from);
                 others.for_each(|(shard, queue)| post(shard, queue));
             }
         }

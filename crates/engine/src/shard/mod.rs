@@ -267,9 +267,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let state = &mut self.state;
             match command {
                 Command::Publish { channel, frame, except, ack } => {
+                    state.core.watch.deliver();
                     ack.count(state.core.publish_here(&channel, &frame, except));
                 }
                 Command::Broadcast { filter, frame, ack } => {
+                    state.core.watch.deliver();
                     ack.count(state.core.broadcast_here(&filter, &frame));
                 }
                 Command::Send { to, frame } => {

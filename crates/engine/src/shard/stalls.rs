@@ -118,6 +118,9 @@ impl Load {
     }
 }
 
+/// Mark of deliveries in [`Watch::every`] and [`Watch::any`]: that of a route that does not exist.
+const DELIVERY: u32 = u32::MAX;
+
 /// A shard's own measurement.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -202,6 +205,14 @@ impl Watch {
         self.any |= mark;
     }
 
+    /// Records that publications are delivered: without it, a turn that takes long for them would
+    /// be attributed to the route of a handler that was called in it, too.
+    #[inline]
+    pub(crate) fn deliver(&mut self) {
+        self.every &= DELIVERY;
+        self.any |= DELIVERY;
+    }
+
     /// Returns the route entered last in this turn.
     pub(crate) fn entered(&self) -> Option<u32> {
         self.progress.read().route
@@ -263,6 +274,7 @@ impl Watch {
     fn report(&self, nanos: u64) {
         let culprit = match (self.every, self.any) {
             (_, 0) => Culprit::NoRoute,
+            (DELIVERY, DELIVERY) => Culprit::NoRoute,
             (every, any) if every == any => Culprit::Route(any - 1),
             _ => Culprit::Several,
         };
@@ -316,6 +328,20 @@ mod tests {
             }
             self.watch.end_turn(Instant(self.now));
             std::mem::take(&mut *self.reported.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn a_turn_that_delivers_publications_is_not_attributed_to_a_handler() {
+        for (route, culprit) in [(Some(3), Culprit::Several), (None, Culprit::NoRoute)] {
+            let mut bench = Bench::new(50);
+            bench.watch.begin_turn(Instant(bench.now));
+            bench.watch.deliver();
+            if let Some(route) = route {
+                bench.watch.enter(route);
+            }
+            bench.now += 60 * MS;
+            assert_eq!(bench.turn_end(), [(culprit, 60)]);
         }
     }
 

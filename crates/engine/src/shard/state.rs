@@ -123,6 +123,8 @@ impl<S: Service> State<S> {
                 let after = if answered.is_ok() { AfterFlush::Linger } else { AfterFlush::Abort };
                 self.core.connections.finish(id, after);
             }
+            // The closing handshake goes on, within its timeout.
+            Stage::Closing => {}
             _ => self.core.connections.finish(id, AfterFlush::Abort),
         }
     }

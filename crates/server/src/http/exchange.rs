@@ -121,7 +121,9 @@ impl Outgoing {
             // The announced length is reached, even if the source has not reported its end.
             _ if self.left == Some(0) => Progress::Ended,
             Pull::More => Progress::Sending,
-            Pull::Wait => Progress::Waiting,
+            Pull::Wait if self.source.wakes() => Progress::Waiting,
+            // Nothing would ever wake the connection.
+            Pull::Wait => Progress::Broken,
             Pull::End => {
                 self.end_chunks(cx);
                 Progress::Ended

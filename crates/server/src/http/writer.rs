@@ -148,6 +148,10 @@ impl Source for BodySource {
         Ok(pull)
     }
 
+    fn wakes(&self) -> bool {
+        true
+    }
+
     fn trailers(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.0.lock().trailers)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{CloseCode, Cx, Delivery, Frame, Message, PatternError, Sent};
+use throng_engine::{CloseCode, Cx, Delivery, Frame, Message, PatternError, Receipt, Sent};
 
 use crate::filter::Filter;
 use crate::hub::{Handle, Hub};
@@ -168,8 +168,20 @@ impl<'a, D> Socket<'a, D> {
         self.cx.subscriptions()
     }
 
+    /// Sends to every member of a channel, this connection included if it is one, in one order: all
+    /// members, on all shards, get what is published so, and by [`Hub::publish`], in the same order.
+    /// For chats, order books and all else where it matters what came first.
+    ///
+    /// With several shards it costs a lock and, on this shard too, a command that is carried out
+    /// after the callback; see [`publish`](Self::publish) for the cheaper form.
+    pub fn publish_ordered(&mut self, channel: &str, message: impl Into<Frame>) -> Receipt {
+        self.cx.publish_ordered(channel, &message.into())
+    }
+
     /// Sends to every *other* member of a channel, on all shards. Encoded once, never copied per
-    /// member.
+    /// member. The members of this shard get it at once, so those of other shards may see messages
+    /// of several publishers in another order: use [`publish_ordered`](Self::publish_ordered)
+    /// where that matters.
     ///
     /// The counts are those of this shard's members; the other shards count their own. What one
     /// callback publishes is held until it returns: a loop over very many messages belongs on

@@ -1,3 +1,6 @@
+//~ a message callback cannot return `
+//~ for an `async` callback use `Ws::on_message_async`, with the feature `tokio`
+
 use throng::prelude::*;
 
 fn main() {

@@ -1,3 +1,6 @@
+//~ a handler cannot answer with `
+//~ a handler that answers later is added with `App::deferred`
+
 use throng::prelude::*;
 
 fn main() {

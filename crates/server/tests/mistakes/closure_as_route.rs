@@ -1,3 +1,6 @@
+//~ cannot be served at a WebSocket route
+//~ make a handler of closures with `Ws::new().on_message(|ws, message| ..)`
+
 use throng::prelude::*;
 
 fn main() {

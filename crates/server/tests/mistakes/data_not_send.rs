@@ -1,3 +1,5 @@
+//~ cannot be sent between threads safely
+
 use std::rc::Rc;
 use throng::prelude::*;
 

@@ -1,3 +1,6 @@
+//~ a handler cannot answer with `u8`
+//~ text, bytes, a status, a `Response`, or a `Result` of them
+
 use throng::prelude::*;
 
 fn main() {

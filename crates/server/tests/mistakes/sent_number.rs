@@ -1,3 +1,6 @@
+//~ cannot be sent as a message
+//~ text is sent from `&str` or `String`, binary data from `&[u8]` or `Vec<u8>`
+
 use throng::prelude::*;
 
 fn main() {
