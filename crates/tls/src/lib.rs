@@ -17,11 +17,14 @@ pub mod handshake;
 pub mod record;
 pub mod server;
 pub mod session;
+mod stats;
 
 pub use alert::Alert;
 pub use cipher::{Suite, Version};
 pub use client::{ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust};
 pub use config::{CertificateFiles, ConfigError, TlsConfig};
+pub use driver::HandshakeLimits;
 pub use driver::Tls;
 pub use server::{Prepared, TlsServer};
 pub use session::{Direction, End, Opened, Session, WarmKeys};
+pub use stats::HandshakeStats;

@@ -10,11 +10,13 @@ use rustls::server::ProducesTickets;
 
 use crate::config::{ConfigError, TlsConfig};
 use crate::handshake::{Failed, Handshake, prepare};
+use crate::stats::{Counters, HandshakeStats};
 
 /// The configuration that handshakes of listeners begin with. It can be replaced at any time;
 /// sessions and handshakes in progress keep theirs.
 pub struct TlsServer {
     current: RwLock<Arc<ServerConfig>>,
+    pub(crate) counters: Counters,
     files: Option<Files>,
 }
 
@@ -30,7 +32,11 @@ impl TlsServer {
     /// Takes over a configuration of rustls.
     #[must_use]
     pub fn new(config: ServerConfig) -> Arc<Self> {
-        Arc::new(Self { current: RwLock::new(prepared(config)), files: None })
+        Arc::new(Self {
+            current: RwLock::new(prepared(config)),
+            counters: Counters::default(),
+            files: None,
+        })
     }
 
     /// Reads the files of a configuration.
@@ -42,7 +48,11 @@ impl TlsServer {
         let times = Mutex::new(times(&config));
         let current = RwLock::new(prepared(config.load(Arc::clone(&ticketer))?));
         let config = Mutex::new(config);
-        Ok(Arc::new(Self { current, files: Some(Files { config, ticketer, times }) }))
+        Ok(Arc::new(Self {
+            current,
+            counters: Counters::default(),
+            files: Some(Files { config, ticketer, times }),
+        }))
     }
 
     /// Reads the files again, for handshakes that begin from now on. Keys of tickets stay, so that
@@ -97,6 +107,12 @@ impl TlsServer {
     /// Replaces the configuration for handshakes that begin from now on.
     pub fn replace(&self, config: ServerConfig) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
+    }
+
+    /// Returns the number of handshakes since the start, of all shards.
+    #[must_use]
+    pub fn stats(&self) -> HandshakeStats {
+        self.counters.read()
     }
 
     /// Begins a handshake.

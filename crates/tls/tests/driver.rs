@@ -13,7 +13,9 @@ use throng_io::{
     Batch, Closed, ConnId, Driver, Event, ListenOptions, Options, Portable, Segment, SendOutcome,
     TlsFailure, TlsInfo, listen,
 };
-use throng_tls::{ClientConfigs, ClientSettings, Tls, TlsClient, TlsServer, Trust};
+use throng_tls::{
+    ClientConfigs, ClientSettings, HandshakeLimits, Tls, TlsClient, TlsServer, Trust,
+};
 
 /// An event without its bytes.
 #[derive(Debug, PartialEq)]
@@ -525,4 +527,58 @@ fn c3_a_send_before_connected_leaves_when_it_is() {
     }
     let closed = Seen::Closed(ours, Closed::Insecure(TlsFailure::Ended));
     assert_eq!(seen, [Seen::Sent(ours, 5), closed]);
+}
+
+#[test]
+fn handshakes_are_counted_by_their_outcome() {
+    let mut rig = Rig::new();
+    let mut peer = rig.pair();
+    assert_eq!((rig.server.stats().full, rig.server.stats().resumed), (1, 0));
+    // Another session of the same client resumes the first.
+    assert!(rig.send(peer.id, b"data"));
+    assert_eq!(rig.until_heard(&mut peer).unwrap(), b"data");
+
+    let failures = |rig: &Rig, why: TlsFailure| rig.server.stats().failed[why.index()];
+    let (id, mut plain) = rig.dial(rig.secured);
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(rig.until(finished), id);
+    assert_eq!(failures(&rig, TlsFailure::NotTls), 1);
+
+    let (id, mut gone) = rig.dial(rig.secured);
+    gone.write_all(&[22, 3, 1]).unwrap();
+    gone.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(rig.until(finished), id);
+    rig.driver.close(id);
+    rig.until(|seen| matches!(seen, Seen::Closed(..)).then_some(()));
+    assert_eq!(failures(&rig, TlsFailure::Ended), 1);
+
+    let (_, outcome) =
+        connected(&mut rig, Trust::File(support::other_certificate_file()), "localhost");
+    outcome.unwrap_err();
+    while failures(&rig, TlsFailure::Alert(0)) == 0 {
+        rig.turn();
+    }
+    let failed: u64 = rig.server.stats().failed.iter().sum();
+    assert_eq!((failed, rig.server.stats().full), (3, 1));
+}
+
+#[test]
+fn the_oldest_handshakes_are_given_up_when_there_are_too_many() {
+    let mut rig = Rig::new();
+    rig.driver.limit_handshakes(HandshakeLimits { pending: 3, per_second: 0 });
+    let given_up = |rig: &Rig| rig.server.stats().failed[TlsFailure::GivenUp.index()];
+    let mut pending = Vec::new();
+    for _ in 0..5 {
+        let (id, mut socket) = rig.dial(rig.secured);
+        let mut tls = client(client_config());
+        socket.write_all(&said(&mut tls)).unwrap();
+        // It has its answer, and does not say more.
+        rig.until_read(&mut socket);
+        pending.push((id, socket));
+    }
+    assert_eq!(given_up(&rig), 2);
+    let mut peer = rig.pair();
+    peer.say(b"question");
+    assert_eq!(rig.until(received), b"question");
+    assert_eq!(given_up(&rig), 3, "an honest client has one of the places");
 }

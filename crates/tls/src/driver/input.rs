@@ -1,11 +1,12 @@
 //! Input of secured connections: the ClientHello, the handshake, then records.
 
 use std::mem;
+use std::sync::Arc;
 
-use throng_io::{ConnId, Driver};
+use throng_io::{ConnId, Driver, TlsFailure};
 
 use super::table::{Endpoint, Stage, flag};
-use super::{HANDSHAKE_TIME, Lending, Queued, Socket, Step, Tls};
+use super::{Lending, Queued, Socket, Step, Tls};
 use crate::handshake::{Failed, MAX_INPUT, Progress, whole_record};
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{End, Opened};
@@ -187,12 +188,18 @@ impl<D: Driver> Tls<D> {
 
     fn read_hello(&mut self, id: ConnId, at: usize) {
         let lent = &self.inner.lent()[at..];
+        let server = match self.table.endpoint(id) {
+            Some(Endpoint::Server(server)) => Arc::clone(server),
+            _ => return,
+        };
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
+        busy.server.get_or_insert(server);
         let most = if conn.has(flag::QUEUED) { MAX_INPUT } else { MAX_HELLO };
         let len = busy.input.len() + lent.len();
         busy.input.extend_from_slice(&lent[..lent.len().min(MAX_INPUT)]);
         if busy.input[0] != HANDSHAKE_RECORD {
             let is_http = busy.input[0].is_ascii_uppercase();
+            self.count_failure(id, TlsFailure::NotTls);
             self.finish_input(id, flag::TRUNCATED);
             if is_http {
                 self.send_control(id, NOT_TLS);
@@ -201,6 +208,7 @@ impl<D: Driver> Tls<D> {
         }
         // No client sends more before it has an answer.
         if len > most {
+            self.count_failure(id, TlsFailure::NotTls);
             self.finish_input(id, flag::TRUNCATED);
             return self.end_stage(id);
         }
@@ -212,29 +220,47 @@ impl<D: Driver> Tls<D> {
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
         if whole_record(&busy.input).is_some() && !conn.has(flag::QUEUED) {
             conn.flags |= flag::QUEUED;
-            self.hellos.push(id);
+            if let Some(oldest) = self.hellos.push(id) {
+                self.give_up(oldest);
+            }
+        }
+    }
+
+    /// Ends the connection of a client whose handshake would exceed a limit.
+    fn give_up(&mut self, id: ConnId) {
+        self.count_failure(id, TlsFailure::GivenUp);
+        self.finish_input(id, flag::TRUNCATED);
+        self.end_stage(id);
+        self.table.settle(id);
+    }
+
+    /// Counts a handshake that failed, once for each connection.
+    pub(super) fn count_failure(&mut self, id: ConnId, why: TlsFailure) {
+        if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
+            && let Some(server) = busy.server.take()
+        {
+            server.counters.count_failure(why);
         }
     }
 
     /// Begins the handshake of the newest client that waits, if there is one and time for it.
     /// Returns whether there may be more to do in this turn.
     pub(super) fn begin_handshake(&mut self) -> bool {
-        if self.hellos.is_empty() || self.handshakes_left == 0 {
-            return false;
-        }
-        let now = self.inner.clock().read();
-        let until = *self.handshakes_until.get_or_insert(now.after(HANDSHAKE_TIME));
-        if now >= until {
-            return false;
-        }
-        let Some(id) = self.hellos.pop() else { return false };
-        self.handshakes_left -= 1;
+        let clock = self.inner.clock();
+        let Some(id) = self.hellos.pop(|| clock.read()) else { return false };
         let Some((conn, busy)) = self.table.make_busy(id) else { return true };
         if conn.flags & flag::NO_INPUT_MASK != 0 {
             return true;
         }
-        if !busy.input.is_empty() {
-            self.begin(id);
+        if busy.input.is_empty() {
+            return true;
+        }
+        self.begin(id);
+        let table = &self.table;
+        let is_under_way =
+            |id| table.conn_ref(id).is_some_and(|conn| matches!(conn.stage, Stage::Handshake));
+        if let Some(oldest) = self.hellos.begin(id, table.handshakes(), is_under_way) {
+            self.give_up(oldest);
         }
         true
     }
@@ -296,13 +322,18 @@ impl<D: Driver> Tls<D> {
             Ok(established) => established,
             Err(failed) => return self.fail(id, &[], &failed),
         };
-        conn.stage = Stage::Established(session);
+        if let Some(server) = busy.server.take() {
+            server.counters.count_success(info.is_resumed);
+        }
+        let is_connecting = conn.has(flag::CONNECTING);
+        self.table.set_stage(id, Stage::Established(session));
         self.queued.push_back(Queued::Secured(id, Box::new(info)));
-        if conn.has(flag::CONNECTING) {
+        if is_connecting {
             self.queued.push_back(Queued::Connected(id));
         }
         // If our last message is still in flight, its end brings the batch along.
-        if !busy.in_flight
+        if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
+            && !busy.in_flight
             && let Some(batch) = busy.batch.take()
             && let Some(batch) = self.seal_and_send(id, batch, MAX_PLAINTEXT)
         {
@@ -318,6 +349,7 @@ impl<D: Driver> Tls<D> {
 
     /// Ends a connection whose handshake failed; `alert` says why, if it can be said.
     fn fail(&mut self, id: ConnId, alert: &[u8], failed: &Failed) {
+        self.count_failure(id, failed.kind());
         let Some(conn) = self.table.conn(id) else { return };
         if conn.has(flag::CONNECTING) {
             self.send_control(id, alert);

@@ -8,6 +8,7 @@
 
 mod input;
 mod output;
+mod queue;
 mod table;
 mod warm;
 
@@ -16,22 +17,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use throng_io::{
     Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, SendOutcome,
     TlsFailure, TlsInfo, Waker,
 };
 
+pub use self::queue::HandshakeLimits;
+use self::queue::Queue;
 use self::table::{Endpoint, Table, flag};
 use self::warm::Warm;
 use crate::client::TlsClient;
 use crate::server::TlsServer;
-
-/// Handshakes of one turn take at most this long, but at least one is done.
-const HANDSHAKE_TIME: Duration = Duration::from_millis(1);
-/// Maximum handshakes of one turn, for clocks that stand still within it.
-const HANDSHAKES_PER_TURN: usize = 16;
 
 /// A driver whose listeners may have TLS; see the [module documentation](self).
 pub struct Tls<D: Driver> {
@@ -52,11 +49,7 @@ pub struct Tls<D: Driver> {
     /// Connections with whole records in their `Busy::input`.
     ready: VecDeque<ConnId>,
     queued: VecDeque<Queued>,
-    /// Connections whose ClientHello is complete, the newest last.
-    hellos: Vec<ConnId>,
-    /// Handshakes that may still begin in this turn, and until when.
-    handshakes_left: usize,
-    handshakes_until: Option<Instant>,
+    hellos: Queue,
     /// Connections that we started and whose handshake failed, until they are closed.
     refused: Vec<(ConnId, TlsFailure)>,
     /// A batch for ciphertext.
@@ -151,9 +144,7 @@ impl<D: Driver> Tls<D> {
             rest: None,
             ready: VecDeque::new(),
             queued: VecDeque::new(),
-            hellos: Vec::new(),
-            handshakes_left: 0,
-            handshakes_until: None,
+            hellos: Queue::default(),
             refused: Vec::new(),
             spare: None,
         }
@@ -172,6 +163,11 @@ impl<D: Driver> Tls<D> {
             self.listeners.resize(index + 1, None);
         }
         self.listeners[index] = Some(server);
+    }
+
+    /// Sets the limits of handshakes with clients.
+    pub fn limit_handshakes(&mut self, limits: HandshakeLimits) {
+        self.hellos.limits = limits;
     }
 
     /// Secures the connections that [`Driver::connect`] starts from now on.
@@ -296,6 +292,7 @@ impl<D: Driver> Tls<D> {
         if has_begun && why == Closed::Reset {
             refusal = refusal.or(Some(TlsFailure::Ended));
         }
+        self.count_failure(id, TlsFailure::Ended);
         let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
         let batch = busy.and_then(|busy| busy.batch.take());
         self.table.remove(id);
@@ -325,6 +322,8 @@ impl<D: Driver> Tls<D> {
             return false;
         }
         conn.flags |= flag::FINISHED | flag::TRUNCATED;
+        self.count_failure(id, TlsFailure::Ended);
+        let Some(conn) = self.table.conn(id) else { return true };
         if conn.has(flag::CONNECTING) {
             self.refuse(id, TlsFailure::Ended);
             return false;
@@ -357,11 +356,11 @@ impl<D: Driver> Driver for Tls<D> {
             self.keep_rest(id, at);
         }
         self.lending = Lending::Nothing;
-        (self.handshakes_left, self.handshakes_until) = (HANDSHAKES_PER_TURN, None);
-        let sweep = self.warm.sweep(self.inner.now());
-        let deadline = sweep.into_iter().chain(deadline).min();
-        let is_busy = !self.ready.is_empty() || !self.queued.is_empty() || !self.hellos.is_empty();
-        self.inner.wait(if is_busy { Some(self.inner.now()) } else { deadline })
+        let now = self.inner.now();
+        let (handshakes, sweep) = (self.hellos.begin_turn(now), self.warm.sweep(now));
+        let deadline = handshakes.into_iter().chain(sweep).chain(deadline).min();
+        let is_busy = !self.ready.is_empty() || !self.queued.is_empty();
+        self.inner.wait(if is_busy { Some(now) } else { deadline })
     }
 
     #[inline(always)]

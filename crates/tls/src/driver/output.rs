@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use throng_io::{Batch, ConnId, Driver, SendOutcome};
+use throng_io::{Batch, ConnId, Driver, SendOutcome, TlsFailure};
 
 use super::Tls;
 use super::table::{Stage, flag};
@@ -245,6 +245,7 @@ impl<D: Driver> Tls<D> {
     /// Prepares the close of a connection: says so to the peer if that can be said at once, and
     /// drops the keys.
     pub(super) fn end_secured(&mut self, id: ConnId, is_orderly: bool) {
+        self.count_failure(id, TlsFailure::GivenUp);
         let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
         let can_say = !busy.is_some_and(|busy| busy.in_flight) && !conn.has(flag::CLOSE_SENT);
         conn.flags |= flag::CLOSING;

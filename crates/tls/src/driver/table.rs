@@ -68,6 +68,8 @@ impl Conn {
 pub(super) struct Busy {
     /// The handshake, while it lasts.
     pub(super) handshake: Option<Box<Handshake>>,
+    /// The server that a handshake is counted for.
+    pub(super) server: Option<Arc<TlsServer>>,
     /// Input that is not opened: the start of a record, or what came before a pause.
     pub(super) input: Vec<u8>,
     /// The batch in flight, in plaintext.
@@ -86,8 +88,17 @@ pub(super) struct Busy {
 
 impl Busy {
     fn is_idle(&self) -> bool {
-        let Self { handshake, input, batch, sealed: _, in_flight, control, finish, finished } =
-            self;
+        let Self {
+            handshake,
+            server: _,
+            input,
+            batch,
+            sealed: _,
+            in_flight,
+            control,
+            finish,
+            finished,
+        } = self;
         if handshake.is_some() {
             return false;
         }
@@ -144,10 +155,10 @@ impl Endpoints {
         self.all.get(usize::from(u16::from_ne_bytes(*at))).map(|(endpoint, _)| endpoint)
     }
 
-    fn release(&mut self, EndpointId(at): EndpointId) -> Option<Endpoint> {
-        let (endpoint, uses) = self.all.get_mut(usize::from(u16::from_ne_bytes(at)))?;
-        *uses = uses.saturating_sub(1);
-        Some(endpoint.clone())
+    fn release(&mut self, EndpointId(at): EndpointId) {
+        if let Some((_, uses)) = self.all.get_mut(usize::from(u16::from_ne_bytes(at))) {
+            *uses = uses.saturating_sub(1);
+        }
     }
 }
 
@@ -241,6 +252,8 @@ pub(super) struct Table {
     shard: usize,
     busy: HashMap<u32, Box<Busy>>,
     endpoints: Endpoints,
+    /// Connections in [`Stage::Handshake`].
+    handshakes: usize,
 }
 
 impl Table {
@@ -270,8 +283,8 @@ impl Table {
     /// Removes the connection with that id, if it is secured.
     pub(super) fn remove(&mut self, id: ConnId) {
         let Some(index) = self.index(id) else { return };
-        if let Some(Conn { stage: Stage::Begin(endpoint), .. }) = self.conns.remove(index) {
-            self.endpoints.release(endpoint);
+        if let Some(Conn { stage, .. }) = self.conns.remove(index) {
+            self.leave(stage);
         }
         self.remove_busy(index);
         self.of_slot[id.slot()] = 0;
@@ -297,9 +310,22 @@ impl Table {
     pub(super) fn set_stage(&mut self, id: ConnId, stage: Stage) {
         let Some(index) = self.index(id) else { return };
         let Some(conn) = self.conns.at_mut(index) else { return };
-        if let Stage::Begin(endpoint) = std::mem::replace(&mut conn.stage, stage) {
-            self.endpoints.release(endpoint);
+        self.handshakes += usize::from(matches!(stage, Stage::Handshake));
+        let before = std::mem::replace(&mut conn.stage, stage);
+        self.leave(before);
+    }
+
+    fn leave(&mut self, stage: Stage) {
+        match stage {
+            Stage::Begin(endpoint) => self.endpoints.release(endpoint),
+            Stage::Handshake => self.handshakes -= 1,
+            Stage::Established(_) | Stage::Ended => {}
         }
+    }
+
+    /// Returns the number of handshakes under way.
+    pub(super) fn handshakes(&self) -> usize {
+        self.handshakes
     }
 
     fn index(&self, id: ConnId) -> Option<u32> {
