@@ -42,8 +42,14 @@ fn a_head_that_is_passed_on_allocates_nothing() {
             let client = client_address(&request, peer, &trusted);
             assert!(sticky.iter().all(|sticky| sticky_key(sticky, &request, client).is_some()));
             let dropped = &dropped[..];
-            let hop =
-                Hop { peer: ip, trusted: trusts, scheme: Scheme::Http, close: false, dropped };
+            let hop = Hop {
+                peer: ip,
+                trusted: trusts,
+                scheme: Scheme::Http,
+                certificate: None,
+                close: false,
+                dropped,
+            };
             write_request(&mut out, &request, &hop);
             write_response(&mut out, &response, &to, Some("route=0123456789abcdef"));
             write_chunk(&mut out, b"piece");

@@ -397,3 +397,83 @@ fn mistakes_of_tls_are_reported_before_anything_runs() {
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
 }
+
+/// A certificate of an authority, for a client.
+fn client_certificate(authority: &Identity) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["client.example".to_owned()]).unwrap();
+    let of_authority = rcgen::CertificateParams::new(vec!["authority.example".to_owned()]).unwrap();
+    let issuer = rcgen::Issuer::from_params(&of_authority, &authority.key);
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    (certificate.der().clone(), key)
+}
+
+#[test]
+fn certificates_of_clients_are_verified_and_named_to_backends() {
+    let folder = Folder::new("clients");
+    let own = Identity::new(&["balancer.example"]);
+    own.write(&folder.0, "own");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["authority.example".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = Identity { certificate: params.self_signed(&key).unwrap(), key };
+    authority.write(&folder.0, "authority");
+    let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
+    let connect = |address, certificate: Option<(CertificateDer<'static>, _)>| {
+        let mut roots = RootCertStore::empty();
+        roots.add(own.certificate.der().clone()).unwrap();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let builder = ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match certificate {
+            Some((certificate, key)) => {
+                builder.with_client_auth_cert(vec![certificate], key).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let name = ServerName::try_from("balancer.example").unwrap();
+        StreamOwned::new(ClientConnection::new(config.into(), name).unwrap(), dial(address))
+    };
+    let forged = "GET / HTTP/1.1\r\nHost: example.com\r\nClient-Cert: :Zm9yZ2Vk:\r\n\
+                  Connection: close\r\n\r\n";
+    for (mode, without_is_served) in [("required", false), ("optional", true)] {
+        let running = Running::start(
+            &format!(
+                "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\n\
+                 shards = 1\n[tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n\
+                 client_ca = \"authority.pem\"\nclient_auth = \"{mode}\"\n"
+            ),
+            &folder,
+        );
+        let address = running.0.addresses()[0];
+        let (certificate, key) = client_certificate(&authority);
+        let mut client = connect(address, Some((certificate.clone(), key)));
+        client.write_all(forged.as_bytes()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let head = heads.recv().unwrap();
+        let lines: Vec<_> = head.lines().filter(|line| line.starts_with("Client-Cert")).collect();
+        use base64::Engine;
+        let text = base64::engine::general_purpose::STANDARD.encode(&certificate);
+        assert_eq!(lines, [format!("Client-Cert: :{text}:")], "{mode}");
+
+        // Of an authority that is not trusted.
+        let stranger = Identity::new(&["authority.example"]);
+        let mut client = connect(address, Some(client_certificate(&stranger)));
+        let outcome = client.write_all(forged.as_bytes());
+        let outcome = outcome.and_then(|()| client.read_to_string(&mut String::new()));
+        assert!(outcome.unwrap_err().to_string().contains("received fatal alert"), "{mode}");
+
+        let mut client = connect(address, None);
+        let outcome = client.write_all(forged.as_bytes());
+        let outcome = outcome.and_then(|()| client.read_to_string(&mut String::new()));
+        assert_eq!(outcome.is_ok(), without_is_served, "{mode}: {outcome:?}");
+        if without_is_served {
+            assert!(!heads.recv().unwrap().contains("Client-Cert"));
+        }
+    }
+}

@@ -225,7 +225,7 @@ fn a_full_mailbox_says_so_and_the_shard_catches_up() {
     }
     assert!(world.remote.publish("flood", &frame, None).is_err());
     // No member is there, so nothing is posted.
-    assert_eq!(world.remote.publish("elsewhere", &frame, None).map(drop), Ok(()));
+    assert!(world.remote.publish("elsewhere", &frame, None).is_ok());
     assert!(world.run_until(|world| world.peer(number).reader.heard.len() == MAILBOX_CAPACITY));
     finish(world);
 }

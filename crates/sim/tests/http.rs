@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_engine::{DrainPlan, Limit};
+use throng_engine::DrainPlan;
 use throng_sim::plan::Drain;
 use throng_sim::{
     Ask, Do, End, Expect, Outcome, Pace, Plan, SECOND, Start, Take, World, hush_planned_panics,

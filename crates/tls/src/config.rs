@@ -6,12 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, ServerConfig, SignatureAlgorithm, version};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm, version};
 
 use crate::cipher::Version;
 
@@ -26,6 +29,29 @@ pub struct TlsConfig {
     pub certificates: Vec<CertificateFiles>,
     /// The lowest version that is agreed to. Default TLS 1.2.
     pub min_version: Version,
+    /// The certificates that clients have to show. Default: none are asked for.
+    pub client_auth: Option<ClientAuth>,
+}
+
+/// Authentication of clients by certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuth {
+    /// A file with the authorities whose certificates are accepted, in PEM.
+    pub authorities: PathBuf,
+    /// Whether a client without a certificate is refused. One whose certificate is not accepted
+    /// always is.
+    pub is_required: bool,
+}
+
+/// A certificate of a server, as it was read last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedCertificate {
+    /// Its file.
+    pub file: PathBuf,
+    /// Its first name, or its file if it has none.
+    pub name: String,
+    /// When it expires, in seconds since 1970.
+    pub expires: i64,
 }
 
 /// The files of a certificate, in PEM.
@@ -75,25 +101,28 @@ impl TlsConfig {
     pub(crate) fn load(
         &self,
         ticketer: Arc<dyn ProducesTickets>,
-    ) -> Result<ServerConfig, ConfigError> {
-        let resolver = Certificates::load(&self.certificates)?;
+    ) -> Result<(ServerConfig, Vec<ServedCertificate>), ConfigError> {
+        let (resolver, served) = Certificates::load(&self.certificates)?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let versions = match self.min_version {
             Version::Tls12 => &[&version::TLS13, &version::TLS12][..],
             Version::Tls13 => &[&version::TLS13],
         };
-        let mut config =
-            ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-                .with_protocol_versions(versions)
-                .map_err(without_file)?
-                .with_no_client_auth()
-                .with_cert_resolver(Arc::new(resolver));
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)
+            .map_err(without_file)?;
+        let builder = match &self.client_auth {
+            None => builder.with_no_client_auth(),
+            Some(auth) => builder.with_client_cert_verifier(verifier(auth, provider)?),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
         // Tickets need no memory here, and no lock that all shards share.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = ticketer;
         // A WebSocket client reconnects once.
         config.send_tls13_tickets = 1;
-        Ok(config)
+        Ok((config, served))
     }
 
     /// Returns the encrypter of tickets that a server keeps.
@@ -106,6 +135,27 @@ pub(crate) fn without_file(error: rustls::Error) -> ConfigError {
     ConfigError::without_file(error.to_string())
 }
 
+/// Returns what verifies the certificates of clients.
+fn verifier(
+    auth: &ClientAuth,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, ConfigError> {
+    let file = &auth.authorities;
+    let wrong = |error: &dyn fmt::Display| {
+        ConfigError::new(file, format!("cannot be used as authorities of clients: {error}"))
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in read_chain(file)? {
+        roots.add(certificate).map_err(|error| wrong(&error))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = match auth.is_required {
+        true => builder,
+        false => builder.allow_unauthenticated(),
+    };
+    builder.build().map_err(|error| wrong(&error))
+}
+
 /// Certificates by the names in them.
 #[derive(Debug)]
 struct Certificates {
@@ -116,13 +166,20 @@ struct Certificates {
 }
 
 impl Certificates {
-    fn load(files: &[CertificateFiles]) -> Result<Self, ConfigError> {
+    fn load(files: &[CertificateFiles]) -> Result<(Self, Vec<ServedCertificate>), ConfigError> {
+        let mut served = Vec::new();
         let mut of_name: HashMap<Box<str>, Vec<_>> = HashMap::new();
         let mut default = Vec::new();
         let mut first_names = Vec::new();
         for (number, files) in files.iter().enumerate() {
             let key = Arc::new(certified_key(files)?);
             let names = names(&files.chain, &key)?;
+            let shown = files.chain.display().to_string();
+            served.push(ServedCertificate {
+                file: files.chain.clone(),
+                name: names.first().map_or(shown, |name| name.to_string()),
+                expires: expiry(&files.chain, &key)?,
+            });
             // A second certificate with the names of the first is of another kind of key.
             if number == 0 || names == first_names {
                 default.push(Arc::clone(&key));
@@ -141,7 +198,7 @@ impl Certificates {
         for keys in of_name.values_mut().chain([&mut default]) {
             keys.sort_by_key(|key| key.key.algorithm() == SignatureAlgorithm::RSA);
         }
-        Ok(Self { of_name, default })
+        Ok((Self { of_name, default }, served))
     }
 
     /// Returns the certificates for a name: exact, then with a wildcard for its first label, then
@@ -245,6 +302,15 @@ fn read(file: &Path) -> Result<Vec<u8>, ConfigError> {
 
 fn not_pem(file: &Path, error: &pem::Error) -> ConfigError {
     ConfigError::new(file, format!("is not valid PEM: {error}; copy the file again"))
+}
+
+/// Returns when a certificate expires, in seconds since 1970.
+fn expiry(file: &Path, key: &CertifiedKey) -> Result<i64, ConfigError> {
+    let first = key.end_entity_cert().map_err(without_file)?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(first).map_err(|error| {
+        ConfigError::new(file, format!("the first certificate cannot be used: {error}"))
+    })?;
+    Ok(parsed.validity().not_after.timestamp())
 }
 
 /// Returns the DNS names of a certificate, in lower case.

@@ -22,7 +22,7 @@ mod stats;
 pub use alert::Alert;
 pub use cipher::{Suite, Version};
 pub use client::{ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust};
-pub use config::{CertificateFiles, ConfigError, TlsConfig};
+pub use config::{CertificateFiles, ClientAuth, ConfigError, ServedCertificate, TlsConfig};
 pub use driver::HandshakeLimits;
 pub use driver::Tls;
 pub use server::{Prepared, TlsServer};

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use rustls::ServerConfig;
 use rustls::server::ProducesTickets;
 
-use crate::config::{ConfigError, TlsConfig};
+use crate::config::{ConfigError, ServedCertificate, TlsConfig};
 use crate::handshake::{Failed, Handshake, prepare};
 use crate::stats::{Counters, HandshakeStats};
 
@@ -17,13 +17,14 @@ use crate::stats::{Counters, HandshakeStats};
 pub struct TlsServer {
     current: RwLock<Arc<ServerConfig>>,
     pub(crate) counters: Counters,
+    served: RwLock<Vec<ServedCertificate>>,
     files: Option<Files>,
 }
 
 /// A configuration that comes from files.
 struct Files {
     config: Mutex<TlsConfig>,
-    ticketer: Arc<dyn ProducesTickets>,
+    ticketer: Mutex<Arc<dyn ProducesTickets>>,
     /// The files' times when they were last read.
     times: Mutex<Vec<Option<SystemTime>>>,
 }
@@ -35,6 +36,7 @@ impl TlsServer {
         Arc::new(Self {
             current: RwLock::new(prepared(config)),
             counters: Counters::default(),
+            served: RwLock::default(),
             files: None,
         })
     }
@@ -46,11 +48,13 @@ impl TlsServer {
     pub fn load(config: TlsConfig) -> Result<Arc<Self>, ConfigError> {
         let ticketer = TlsConfig::ticketer()?;
         let times = Mutex::new(times(&config));
-        let current = RwLock::new(prepared(config.load(Arc::clone(&ticketer))?));
-        let config = Mutex::new(config);
+        let (server, served) = config.load(Arc::clone(&ticketer))?;
+        let (current, served) = (RwLock::new(prepared(server)), RwLock::new(served));
+        let (config, ticketer) = (Mutex::new(config), Mutex::new(ticketer));
         Ok(Arc::new(Self {
             current,
             counters: Counters::default(),
+            served,
             files: Some(Files { config, ticketer, times }),
         }))
     }
@@ -64,7 +68,9 @@ impl TlsServer {
         let Some(files) = &self.files else { return Ok(()) };
         let config = files.config().clone();
         *lock(&files.times) = times(&config);
-        self.replace(config.load(Arc::clone(&files.ticketer))?);
+        let (server, served) = config.load(Arc::clone(&lock(&files.ticketer)))?;
+        *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
+        self.replace(server);
         Ok(())
     }
 
@@ -74,11 +80,15 @@ impl TlsServer {
     /// As for [`TlsServer::load`].
     pub fn prepare(&self, config: &TlsConfig) -> Result<Prepared, ConfigError> {
         let ticketer = match &self.files {
-            Some(files) => Arc::clone(&files.ticketer),
-            None => TlsConfig::ticketer()?,
+            // A ticket of a session without a certificate must not open one that needs it.
+            Some(files) if files.config().client_auth == config.client_auth => {
+                Arc::clone(&lock(&files.ticketer))
+            }
+            _ => TlsConfig::ticketer()?,
         };
         let times = times(config);
-        Ok(Prepared { server: config.load(ticketer)?, config: config.clone(), times })
+        let (server, served) = config.load(Arc::clone(&ticketer))?;
+        Ok(Prepared { server, served, config: config.clone(), ticketer, times })
     }
 
     /// Uses a configuration for handshakes that begin from now on, and its files for reloads.
@@ -86,7 +96,9 @@ impl TlsServer {
         if let Some(files) = &self.files {
             *lock(&files.config) = prepared.config;
             *lock(&files.times) = prepared.times;
+            *lock(&files.ticketer) = prepared.ticketer;
         }
+        *self.served.write().unwrap_or_else(PoisonError::into_inner) = prepared.served;
         self.replace(prepared.server);
     }
 
@@ -115,6 +127,12 @@ impl TlsServer {
         self.counters.read()
     }
 
+    /// Returns the certificates that clients are shown, if they come from files.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<ServedCertificate> {
+        self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Begins a handshake.
     ///
     /// # Errors
@@ -128,7 +146,9 @@ impl TlsServer {
 /// A configuration whose files were read.
 pub struct Prepared {
     server: ServerConfig,
+    served: Vec<ServedCertificate>,
     config: TlsConfig,
+    ticketer: Arc<dyn ProducesTickets>,
     times: Vec<Option<SystemTime>>,
 }
 
@@ -150,6 +170,7 @@ fn prepared(mut config: ServerConfig) -> Arc<ServerConfig> {
 /// Returns when each file was last modified, if that is known.
 fn times(config: &TlsConfig) -> Vec<Option<SystemTime>> {
     let files = config.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
+    let files = files.chain(config.client_auth.as_ref().map(|auth| &auth.authorities));
     let time = |file: &PathBuf| std::fs::metadata(file).ok()?.modified().ok();
     files.map(time).collect()
 }

@@ -31,7 +31,7 @@ fn files(dir: &Path, name: &str, names: &[&str]) -> CertificateFiles {
 }
 
 fn load(certificates: Vec<CertificateFiles>) -> Result<Arc<TlsServer>, String> {
-    let config = TlsConfig { certificates, min_version: Version::Tls12 };
+    let config = TlsConfig { certificates, min_version: Version::Tls12, client_auth: None };
     TlsServer::load(config).map_err(|error| error.to_string())
 }
 
@@ -136,7 +136,7 @@ fn the_lowest_version_is_a_setting() {
     let dir = temporary("versions");
     let pair = files(&dir, "it", &["localhost"]);
     for (min_version, accepts_12) in [(Version::Tls12, true), (Version::Tls13, false)] {
-        let config = TlsConfig { certificates: vec![pair.clone()], min_version };
+        let config = TlsConfig { certificates: vec![pair.clone()], min_version, client_auth: None };
         let server = TlsServer::load(config).unwrap();
         assert_eq!(support::accepts_tls12(&server), accepts_12);
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use throng_config::Draft;
-use throng_tls::{CertificateFiles, ClientSettings, TlsConfig, Trust, Version};
+use throng_tls::{CertificateFiles, ClientAuth, ClientSettings, TlsConfig, Trust, Version};
 
 /// TLS of clients: `[tls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,8 @@ pub struct ClientSide {
     /// restart.
     pub listen: Vec<SocketAddr>,
     /// The certificates and versions: `cert` and `key`, each a file or a list of them, and
-    /// `min_version`.
+    /// `min_version`. Certificates of clients: `client_ca`, the authorities, and `client_auth`,
+    /// `"required"` (the default with `client_ca`) or `"optional"`.
     pub server: TlsConfig,
 }
 
@@ -50,8 +51,18 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
     };
     let pairs = chains.into_iter().zip(keys);
     let certificates = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
-    let server = TlsConfig { certificates, min_version };
+    let client_auth = client_auth(draft);
+    let server = TlsConfig { certificates, min_version, client_auth };
     Some(ClientSide { listen: draft.get("tls.listen"), server })
+}
+
+fn client_auth(draft: &Draft) -> Option<ClientAuth> {
+    let authorities = draft.path("tls.client_ca");
+    if authorities.is_none() && draft.values().is_set("tls.client_auth") {
+        draft.wrong("tls.client_auth", "it needs tls.client_ca, a file with the authorities");
+    }
+    let is_required = draft.get::<String>("tls.client_auth") == "required";
+    authorities.map(|authorities| ClientAuth { authorities, is_required })
 }
 
 /// Reads `[backend_tls]`; `None` if there is no such table.

@@ -70,6 +70,8 @@ const fn beginning_with(letter: u8) -> (&'static [Known], Option<Known>) {
         b'a' => (&[("authorization", Kind::EndToEnd)], Some(("access-control-", Kind::EndToEnd))),
         b'c' => (
             &[
+                ("client-cert", Kind::Origin),       // RFC 9440 section 4.2
+                ("client-cert-chain", Kind::Origin), // RFC 9440 section 4.2
                 ("cookie", Kind::EndToEnd),
                 ("connection", Kind::Hop), // RFC 9110 section 7.6.1
                 ("content-length", Kind::ContentLength),

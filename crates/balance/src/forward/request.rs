@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::IpAddr;
 
+use base64::Engine;
 use throng_proto::http1::encode::push_decimal;
 use throng_proto::http1::{BodyLength, HeaderLines, Request, TargetForm};
 use throng_proto::ws::handshake::is_token;
@@ -21,6 +22,8 @@ pub struct Hop<'a> {
     pub trusted: bool,
     /// The scheme of the client's connection.
     pub scheme: Scheme,
+    /// The certificate that the client has shown, in DER.
+    pub certificate: Option<&'a [u8]>,
     /// Whether the connection to the backend is closed after the request.
     pub close: bool,
     /// Fields that are dropped if the peer is not trusted: see
@@ -66,6 +69,8 @@ impl Scheme {
 ///   nothing.
 /// * X-Forwarded-For, -Proto, -Host and Forwarded are added, see [`Hop::trusted`].
 ///   X-Forwarded-Proto and -Host of the first trusted proxy stay.
+/// * Client-Cert is added if the client has shown a certificate (RFC 9440); one in the request, which
+///   could be anybody's, is dropped unless a trusted proxy has written it.
 /// * Via is not written: nginx, for one, stops compressing for requests with it.
 pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
     let lines = request.lines();
@@ -119,7 +124,18 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
         BodyLength::Chunked | BodyLength::UntilClose => out.extend_from_slice(CHUNKED),
     }
     push_origin(out, request, hop, seen);
+    if let Some(certificate) = hop.certificate.filter(|_| !hop.trusted) {
+        push_certificate(out, certificate);
+    }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the client's certificate (RFC 9440 section 2.1).
+fn push_certificate(out: &mut Vec<u8>, certificate: &[u8]) {
+    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+    out.extend_from_slice(b"Client-Cert: :");
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b":\r\n");
 }
 
 /// Headers seen in the request.

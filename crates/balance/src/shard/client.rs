@@ -16,6 +16,14 @@ use crate::forward;
 /// The bytes of a request that are kept for a retry; a longer request has only its first try.
 pub(super) const REPLAY_LIMIT: usize = 64 << 10;
 
+/// The peer of a client's connection.
+struct Peer<'a> {
+    address: std::net::SocketAddr,
+    has_tls: bool,
+    /// The certificate that it has shown, in DER.
+    certificate: Option<&'a [u8]>,
+}
+
 impl State {
     /// Handles lent bytes of a client that speaks HTTP.
     pub(super) fn client_received(&mut self, id: ConnId, bytes: &mut [u8]) {
@@ -104,22 +112,24 @@ impl State {
             {
                 break;
             }
-            let (address, has_tls) = (client.address, client.is_secure);
+            let peer = Peer {
+                address: client.address,
+                has_tls: client.is_secure,
+                certificate: client.certificate.as_deref(),
+            };
             match client.decoder.next_event(&mut input, &limits) {
                 Ok(None) => break,
-                Ok(Some(Event::Head(request))) => {
-                    match self.begin_exchange(&request, address, has_tls) {
-                        Ok(exchange) => {
-                            client.exchange = Some(Box::new(exchange));
-                            client.has_asked = true;
-                            client.phase = Phase::Exchange;
-                            let body = self.configuration.settings.timeouts.body;
-                            self.conns.set_deadline(id, self.tick.after(body));
-                            self.actions.push_back(Action::Dispatch(id));
-                        }
-                        Err((status, reason)) => self.refuse(id, client, status, reason),
+                Ok(Some(Event::Head(request))) => match self.begin_exchange(&request, &peer) {
+                    Ok(exchange) => {
+                        client.exchange = Some(Box::new(exchange));
+                        client.has_asked = true;
+                        client.phase = Phase::Exchange;
+                        let body = self.configuration.settings.timeouts.body;
+                        self.conns.set_deadline(id, self.tick.after(body));
+                        self.actions.push_back(Action::Dispatch(id));
                     }
-                }
+                    Err((status, reason)) => self.refuse(id, client, status, reason),
+                },
                 Ok(Some(Event::Body(piece))) => {
                     let Some(exchange) = client.exchange.as_mut() else { break };
                     has_progressed |= exchange.progress.add(piece.len(), enough);
@@ -185,8 +195,7 @@ impl State {
     fn begin_exchange(
         &mut self,
         request: &Request<'_>,
-        peer: std::net::SocketAddr,
-        has_tls: bool,
+        &Peer { address: peer, has_tls, certificate }: &Peer<'_>,
     ) -> Result<Exchange, (u16, &'static str)> {
         self.metrics.requests += 1;
         let settings = &self.configuration.settings;
@@ -201,6 +210,7 @@ impl State {
         let hop = forward::Hop {
             peer: peer.ip(),
             trusted: is_trusted,
+            certificate,
             scheme: if has_tls { forward::Scheme::Https } else { forward::Scheme::Http },
             close: has_odd_body,
             dropped: &settings.drop_headers,

@@ -112,6 +112,8 @@ pub(super) struct Client {
     pub(super) exchange: Option<Box<Exchange>>,
     /// Its connection has TLS.
     pub(super) is_secure: bool,
+    /// The certificate that it has shown, in DER.
+    pub(super) certificate: Option<Box<[u8]>>,
     /// It has sent the head of a request.
     pub(super) has_asked: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
 use throng_engine::{ConnMap, Spares, TokenBucket};
-use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant};
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, TlsInfo};
 use throng_proto::http1;
 
 pub use self::admission::Admission;
@@ -236,7 +236,7 @@ impl<D: Driver> Shard<D> {
                 Event::Closed(id, why) => state.on_closed(driver, id, why),
                 Event::Connected(id) => state.on_connected(driver, id),
                 Event::Incoming(socket, address, _) => state.accept(driver, socket, address),
-                Event::Secured(id, _) => state.on_secured(id),
+                Event::Secured(id, info) => state.on_secured(id, *info),
                 Event::AcceptStopped(_) => state.accept_stopped = true,
             }
             // A tunnel's bytes queue none, and the call would be a twentieth of the cost of
@@ -306,9 +306,10 @@ impl State {
         }
     }
 
-    fn on_secured(&mut self, id: ConnId) {
+    fn on_secured(&mut self, id: ConnId, info: TlsInfo) {
         if let Some(client) = self.conns.client(id) {
             client.is_secure = true;
+            client.certificate = info.peer_certificates.into_iter().next();
         }
     }
 
@@ -388,6 +389,7 @@ impl State {
             phase,
             exchange: None,
             is_secure: false,
+            certificate: None,
             has_asked: false,
             held: PendingInput::default(),
             dropped: None,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use throng_io::{Driver, ListenerId};
-use throng_tls::{CertificateFiles, TlsConfig, TlsServer, Version};
+use throng_tls::{CertificateFiles, ClientAuth, TlsConfig, TlsServer, Version};
 
 use crate::error::{Error, Result};
 
@@ -42,8 +42,9 @@ impl Tls {
     /// Takes a certificate, followed in its file by those that lead to a root, and its private key,
     /// which must not be encrypted.
     pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        Self(TlsConfig { certificates: Vec::new(), min_version: Version::Tls12 })
-            .certificate(chain, key)
+        let config =
+            TlsConfig { certificates: Vec::new(), min_version: Version::Tls12, client_auth: None };
+        Self(config).certificate(chain, key)
     }
 
     /// Adds a certificate. Clients get the one with the name that they ask for (SNI): exactly, or
@@ -51,6 +52,13 @@ impl Tls {
     /// one with an EC key is preferred to one with an RSA key if the client can verify it.
     pub fn certificate(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.0.certificates.push(CertificateFiles { chain: chain.into(), key: key.into() });
+        self
+    }
+
+    /// Asks clients for a certificate of the authorities in that file (PEM). One that is not
+    /// accepted ends the handshake; so does none, if it `is_required`. Default: not asked for.
+    pub fn client_auth(mut self, authorities: impl Into<PathBuf>, is_required: bool) -> Self {
+        self.0.client_auth = Some(ClientAuth { authorities: authorities.into(), is_required });
         self
     }
 

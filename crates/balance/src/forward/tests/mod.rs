@@ -44,7 +44,14 @@ fn with_response<T>(
 }
 
 fn hop(peer: &str, trusted: bool) -> Hop<'static> {
-    Hop { peer: peer.parse().unwrap(), trusted, scheme: Scheme::Http, close: false, dropped: &[] }
+    Hop {
+        peer: peer.parse().unwrap(),
+        trusted,
+        scheme: Scheme::Http,
+        certificate: None,
+        close: false,
+        dropped: &[],
+    }
 }
 
 /// The request line and the lines after it, without the four that every request is given at its
