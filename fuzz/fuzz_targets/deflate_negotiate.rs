@@ -26,7 +26,13 @@ fuzz_target!(|data: &[u8]| {
         1 => Some(true),
         _ => None,
     };
-    let settings = Settings::default().enabled(true).mode(if mode % 8 == 7 { Mode::Shared } else { Mode::Window { bits: 8 + mode % 9 } }).server_max_window_bits(8 + server % 9).client_max_window_bits(8 + client % 9).server_no_context_takeover(switch(0)).client_no_context_takeover(switch(2));
+    let settings = Settings::default()
+        .enabled(true)
+        .mode(if mode % 8 == 7 { Mode::Shared } else { Mode::Window { bits: 8 + mode % 9 } })
+        .server_max_window_bits(8 + server % 9)
+        .client_max_window_bits(8 + client % 9)
+        .server_no_context_takeover(switch(0))
+        .client_no_context_takeover(switch(2));
     let Ok(Some(policy)) = settings.check() else { return };
     let text = String::from_utf8_lossy(text);
     let headers: Vec<_> = text.split('\n').map(|value| (NAME, value)).collect();

@@ -12,7 +12,10 @@ use throng_proto::ws::{Deflated, Event};
 fuzz_target!(|data: &[u8]| {
     let Some((plan, rest)) = data.split_first_chunk::<6>() else { return };
     let [window, kept, level, mem_level, cut, times] = *plan;
-    let settings = Settings::default().enabled(true).level(1 + level % 9).mem_level(1 + mem_level % 9);
+    let settings = Settings::default()
+        .enabled(true)
+        .level(1 + level % 9)
+        .mem_level(1 + mem_level % 9);
     let Ok(Some(policy)) = settings.check() else { unreachable!("good settings") };
     let mut deflater = Deflater::new(&policy);
     let mut inflater = Inflater::new();

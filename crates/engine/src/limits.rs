@@ -13,8 +13,8 @@ use crate::ws::messages::RouteOptions;
 /// Limits and timeouts of connections. The defaults are safe on the open Internet.
 ///
 /// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours. A
-/// timeout of 0, and a limit that would let nothing in, is an error, since 0 has no special meaning:
-/// what may be unlimited or turned off is an [`Option`] or a [`Limit`].
+/// timeout of 0, and a limit that would let nothing in, is an error, since 0 has no special
+/// meaning: what may be unlimited or turned off is an [`Option`] or a [`Limit`].
 ///
 /// ```
 /// # use throng_engine::{Limit, Limits};

@@ -1,4 +1,4 @@
-//! Errors of settings: the mistakes of whoever configures the program.
+//! Errors of settings.
 
 use std::borrow::Cow;
 use std::{error, fmt};

@@ -54,7 +54,7 @@ thread_local! {
 /// Bytes of that memory that a thread keeps.
 const MAX_KEPT: usize = 64 * 1024;
 
-/// The same message, with the same key and the same setting for compression.
+/// Equal if message, key and setting for compression are.
 impl PartialEq for Frame {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&*self.inner, &*other.inner);

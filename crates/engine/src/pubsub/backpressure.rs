@@ -223,25 +223,20 @@ impl Rules {
         rules: Backpressure,
         limits: &Limits,
     ) -> Result<ClassIndex, SettingError> {
+        let wrong = |setting, problem: String| {
+            SettingError::new(setting, format!("{setting} of {name:?} is {problem}"))
+        };
         let milliseconds = |age: Duration| {
-            u32::try_from(age.as_nanos().div_ceil(1_000_000))
-                .ok()
-                .filter(|age| (1..=MAX_AGE_MS).contains(age))
-                .ok_or_else(|| {
-                    SettingError::new("max_age", format!("max_age of {name:?} is {age:?}; give 1ms to 24h, or leave it out for no \
-                         limit"
-                    ))
-                })
+            let in_range = |age: &u32| (1..=MAX_AGE_MS).contains(age);
+            let age_ms = u32::try_from(age.as_nanos().div_ceil(1_000_000)).ok().filter(in_range);
+            let problem = || format!("{age:?}; give 1ms to 24h, or leave it out for no limit");
+            age_ms.ok_or_else(|| wrong("max_age", problem()))
         };
         let max_age = rules.max_age.map_or(Ok(0), milliseconds)?;
         if rules.max_backlog == Some(0) {
-            return Err(SettingError::new(
-                "max_backlog",
-                format!(
-                    "max_backlog of {name:?} is 0, which would let nothing wait; give at least 1, or \
-                 leave it out for that of all connections"
-                ),
-            ));
+            let problem = "0, which would let nothing wait; give at least 1, or leave it out for \
+                           that of all connections";
+            return Err(wrong("max_backlog", problem.to_owned()));
         }
         let index = ClassIndex::try_from(self.classes.len()).map_err(|_| {
             SettingError::new("backpressure", "more than 65,535 classes of back-pressure")

@@ -144,7 +144,8 @@ impl ShardQueue {
         self.mailbox.send_with(command, bytes)
     }
 
-    /// Queues a command as soon as there is room, until `deadline`. Returns false if there was none.
+    /// Queues a command as soon as there is room, until `deadline`. Returns false if there was
+    /// none.
     fn put_by(&self, mut command: Command, deadline: Option<Instant>) -> bool {
         while let Err(returned) = self.put(command) {
             if deadline.is_none_or(|deadline| Instant::now() >= deadline) {

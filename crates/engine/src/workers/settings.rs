@@ -164,8 +164,8 @@ impl fmt::Display for WorkerError {
         match self {
             Self::PoolSize(size) => write!(
                 f,
-                "workers.pool_size is {size}; give 1 to {MAX_POOL_SIZE}, or leave it out for one for \
-                 each usable CPU"
+                "workers.pool_size is {size}; give 1 to {MAX_POOL_SIZE}, or leave it out for one \
+                 for each usable CPU"
             ),
             Self::QueueSize => f.write_str(
                 "workers.queue_size is 0, which leaves no job room to wait; give at least 1, or \

@@ -9,7 +9,8 @@ use throng_simd::utf8;
 use super::ProtocolError;
 
 /// A close code
-/// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4) and IANA's registry).
+/// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4), and IANA's
+/// registry).
 ///
 /// ```
 /// use throng_proto::ws::CloseCode;

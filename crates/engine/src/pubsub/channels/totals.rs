@@ -39,8 +39,8 @@ const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Subscribers of every channel of a server, shared by its shards.
 ///
-/// A pattern counts by itself: a subscriber of `news.*` counts there and not at `news.eu`. The memory is that of the channels in
-/// use: about 150 bytes and the name.
+/// A pattern counts by itself: a subscriber of `news.*` counts there and not at `news.eu`. The
+/// memory is that of the channels in use: about 150 bytes and the name.
 #[derive(Debug)]
 pub struct Totals {
     stripes: Box<[Stripe]>,

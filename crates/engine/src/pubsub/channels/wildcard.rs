@@ -2,7 +2,8 @@
 //!
 //! Names are tokens between dots. In a pattern the token `*` stands for exactly one token and
 //! `>`, at the end only, for one or more; as a part of a token (`n*`) they are ordinary characters.
-//! A name that is published to is always literal, and so is one that is subscribed to as a channel: publishing to `news.*` reaches subscribers of
+//! A name that is published to is always literal, and so is one that is subscribed to as a
+//! channel: publishing to `news.*` reaches the subscribers of that channel and of the patterns
 //! `news.*`, `news.>`, `*.*` or `>`, because `*` is then a token like any other, and not those of
 //! `news.eu`.
 
