@@ -57,4 +57,5 @@ pub use shards::{Launch, Shards};
 pub use slow_start::share_at;
 pub use status::{
     Changes, DrainProgress, Draining, LastFailure, Rebalance, Row, RowTotals, Status, Surplus,
+    TlsStatus,
 };

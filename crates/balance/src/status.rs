@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use throng_io::TlsFailure;
+use throng_tls::TlsServer;
 
 use crate::backend::{Backend, SHARES_PER_WEIGHT};
 use crate::report::Metrics;
@@ -23,6 +25,34 @@ pub struct Status {
     /// The last connect that failed through the balancer's own fault, which is held against no
     /// backend, with the remedy.
     pub own_failure: Option<LastFailure>,
+    /// TLS of clients, if there is any.
+    pub tls: Option<TlsStatus>,
+}
+
+/// TLS of clients in [`Status`].
+#[derive(Clone, Debug, Serialize)]
+pub struct TlsStatus {
+    /// Complete handshakes with a key exchange and a certificate.
+    pub full: u64,
+    /// Complete handshakes that resumed an earlier session.
+    pub resumed: u64,
+    /// Failed handshakes by cause.
+    pub failed: Vec<(&'static str, u64)>,
+    /// The certificates, by name, and when each expires, in seconds since 1970.
+    pub certificates: Vec<(String, i64)>,
+}
+
+impl TlsStatus {
+    pub(crate) fn of(server: &TlsServer) -> Self {
+        let stats = server.stats();
+        let certificates = server.certificates().into_iter();
+        Self {
+            full: stats.full,
+            resumed: stats.resumed,
+            failed: TlsFailure::LABELS.into_iter().zip(stats.failed).collect(),
+            certificates: certificates.map(|it| (it.name, it.expires)).collect(),
+        }
+    }
 }
 
 /// A backend in [`Status`].

@@ -11,6 +11,7 @@ mod balance;
 pub mod bench;
 mod config;
 mod demo;
+mod expiry;
 mod hosts;
 mod register;
 pub mod say;

@@ -231,6 +231,14 @@ impl Running {
         self.security.reload()
     }
 
+    /// Returns the certificates of [`Server::tls`](crate::Server::tls): the name of each, and when it
+    /// expires, in seconds since 1970. Empty without TLS.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn certificates(&self) -> Vec<(String, i64)> {
+        self.security.certificates()
+    }
+
     /// Does [`Running::reload_tls`] if a file was modified since it was last read, and returns
     /// whether one was. Looking costs a system call for each file.
     ///

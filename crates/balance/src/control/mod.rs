@@ -22,7 +22,7 @@ use crate::clients::Clients;
 use crate::config::{BackendConfig, Config};
 use crate::report::Report;
 use crate::shards::{Launch, Shards};
-use crate::status::{Changes, Draining, Rebalance, Status};
+use crate::status::{Changes, Draining, Rebalance, Status, TlsStatus};
 
 pub use error::Error;
 
@@ -178,6 +178,14 @@ impl Balancer {
         server.reload_if_changed().map_err(|error| Error::Tls(format!("tls: {error}")))
     }
 
+    /// Returns the certificates of `[tls]`: the name of each, and when it expires, in seconds since
+    /// 1970.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<(String, i64)> {
+        let served = self.inner.server.iter().flat_map(|server| server.certificates());
+        served.map(|it| (it.name, it.expires)).collect()
+    }
+
     /// Returns whether clients of the address at that place of [`Balancer::addresses`] use TLS.
     #[must_use]
     pub fn has_tls(&self, place: usize) -> bool {
@@ -296,6 +304,7 @@ impl Balancer {
             backends: core.rows(self.inner.now()),
             metrics,
             own_failure: core.own_failure(),
+            tls: self.inner.server.as_deref().map(TlsStatus::of),
         }
     }
 

@@ -1,14 +1,17 @@
 //! The balancer's figures in the text format that Prometheus reads.
 
 use throng::openmetrics::{self, Type, Writer};
-use throng_balance::{Metrics, Row, Status};
+use throng_balance::{Metrics, Row, Status, TlsStatus};
 
 pub(super) use throng::openmetrics::CONTENT_TYPE;
 
 /// Returns all metrics as text.
 pub(super) fn text(status: &Status) -> String {
-    let Status { backends, metrics, .. } = status;
+    let Status { backends, metrics, tls, .. } = status;
     let mut writer = Writer::new("throng_balance");
+    if let Some(tls) = tls {
+        write_tls(tls, &mut writer);
+    }
     let help = "1 for the state that the backend is in";
     let mut metric = writer.metric("backend_state", help, Type::Gauge);
     for row in backends {
@@ -122,3 +125,26 @@ const OF_ALL: &[Figure<Metrics>] = &[
 
 /// The states of a backend.
 const STATES: [&str; 3] = ["up", "down", "draining"];
+
+fn write_tls(tls: &TlsStatus, writer: &mut Writer) {
+    let help = "TLS handshakes of clients that were completed";
+    let mut metric = writer.metric("tls_handshakes", help, Type::Counter);
+    for (kind, count) in [("full", tls.full), ("resumed", tls.resumed)] {
+        metric.sample(&[("kind", kind)], count);
+    }
+    let help = "TLS handshakes of clients that failed, by cause";
+    let mut metric = writer.metric("tls_handshake_failures", help, Type::Counter);
+    for (cause, count) in &tls.failed {
+        metric.sample(&[("cause", cause)], *count);
+    }
+    let help = "When a certificate expires, in seconds since 1970";
+    let mut metric = writer.metric("tls_certificate_expiry_seconds", help, Type::Gauge);
+    let mut shown = Vec::new();
+    for (name, expires) in &tls.certificates {
+        // An EC and an RSA certificate may have one name.
+        if !shown.contains(&name) {
+            metric.sample(&[("name", name)], *expires as f64);
+            shown.push(name);
+        }
+    }
+}

@@ -17,6 +17,7 @@ use clap::Subcommand;
 use throng::{DrainPlan, Running};
 use throng_balance::{Balancer, Config, Error};
 
+use crate::expiry::ExpiryWatch;
 use crate::signals::{Hangup, Stop};
 use crate::{Failure, say};
 use api::Api;
@@ -117,6 +118,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let mut watch = Watch::new(&balancer);
     let mut looked = Instant::now();
+    let mut expiry = ExpiryWatch::default();
+    expiry.look(balancer.certificates());
     while !stop.wait(TICK) {
         if hangup.was_asked() {
             watch.clear();
@@ -130,10 +133,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         if looked.elapsed() >= LOOK_AT_FILES {
             looked = Instant::now();
+            expiry.look(balancer.certificates());
             match balancer.reload_certificates_if_changed() {
                 Ok(false) => {}
                 Ok(true) => {
                     watch.clear();
+                    expiry.reset();
                     say::line("tls: the renewed certificate serves new connections");
                 }
                 Err(error) => {

@@ -94,6 +94,12 @@ impl Security {
         self.0.is_some()
     }
 
+    /// Returns the certificates: the name of each, and when it expires, in seconds since 1970.
+    pub(crate) fn certificates(&self) -> Vec<(String, i64)> {
+        let served = self.0.iter().flat_map(|server| server.certificates());
+        served.map(|it| (it.name, it.expires)).collect()
+    }
+
     pub(crate) fn reload(&self) -> Result<()> {
         self.0.as_ref().map_or(Ok(()), |server| server.reload().map_err(error))
     }
