@@ -78,7 +78,9 @@ impl Balancer {
             let rest = line.strip_prefix(before).unwrap_or_else(|| panic!("{line:?}"));
             rest.trim_end_matches('/').parse().unwrap()
         };
-        let address = address_in(line(), "throng balances on http://");
+        let listens = line();
+        let scheme = if listens.contains("https://") { "https" } else { "http" };
+        let address = address_in(listens, &format!("throng balances on {scheme}://"));
         assert!(line().starts_with("backends: "));
         let admin = address_in(line(), "admin: http://");
         Self { process, out, errors, address, admin }
@@ -646,4 +648,42 @@ fn ctl_speaks_to_it_in_words() {
         .unwrap();
     assert_eq!(away.status.code(), Some(1));
     assert!(String::from_utf8(away.stderr).unwrap().contains("connection refused"));
+}
+
+#[test]
+fn tls_of_clients_is_in_the_metrics_and_certificates_that_expire_are_warned_of() {
+    let dir = std::env::temp_dir().join(format!("throng-balance-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let [chain, key] = ["own.pem", "own.key"].map(|name| dir.join(name));
+    let write = |expires: (i32, u8, u8)| {
+        let names = vec!["balancer.example".to_owned()];
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.not_after = rcgen::date_time_ymd(expires.0, expires.1, expires.2);
+        let made = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(&chain, params.self_signed(&made).unwrap().pem()).unwrap();
+        std::fs::write(&key, made.serialize_pem()).unwrap();
+    };
+    write((2020, 1, 1));
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let files = [&chain, &key].map(|file| file.to_str().unwrap());
+    let words = ["--tls-cert", files[0], "--tls-key", files[1]];
+    let balancer = Balancer::before(&[served.addresses[0]], &words);
+    let warning = balancer.error();
+    assert!(warning.contains("balancer.example has expired"), "{warning}");
+
+    exchange(&mut dial(balancer.address), "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let metrics = balancer.ask("GET", "/metrics", &Value::Null);
+    for line in [
+        "throng_balance_tls_handshakes_total{kind=\"full\"} 0",
+        "throng_balance_tls_handshake_failures_total{cause=\"not_tls\"} 1",
+        "throng_balance_tls_certificate_expiry_seconds{name=\"balancer.example\"} 1577836800",
+    ] {
+        assert!(metrics.text().lines().any(|found| found == line), "{line}: {}", metrics.text());
+    }
+
+    write((2100, 1, 1));
+    assert_eq!(balancer.line(), "tls: the renewed certificate serves new connections");
+    balancer.signal("HUP");
+    assert_eq!(balancer.line(), "configuration read again: nothing changed");
+    std::fs::remove_dir_all(dir).unwrap();
 }
