@@ -54,7 +54,7 @@ enum Command {
     Balance(Box<balance::Args>),
     /// Measure the throughput, latency and memory of any WebSocket or HTTP server.
     Bench(bench::Args),
-    /// Print the settings of `serve`, and where each comes from.
+    /// Print and check the settings of `serve` and `balance`.
     Config(config::Args),
 }
 

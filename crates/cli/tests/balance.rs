@@ -594,6 +594,22 @@ fn a_check_says_what_is_wrong_and_where() {
         assert!(errors.contains(place) && errors.lines().count() == 3, "{errors}");
         assert!(errors.contains(" | ") && errors.trim_end().ends_with('^'), "{errors}");
     }
+    // `throng config check balance` is the same check.
+    let config = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_throng")).arg("config").args(words).output();
+        let output = output.unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let again = config(&["check", "balance", "--config", good.path()]);
+    assert_eq!(again, (Some(0), out, String::new()));
+    let bad = File::new("bad.toml", twice);
+    assert_eq!(config(&["check", "balance", "--config", bad.path()]).0, Some(2));
+    let (code, shown, _) = config(&["show", "--origin", "balance", "--config", good.path()]);
+    let kind = format!("health.check.kind = \"tcp\"                # {}:3", good.path());
+    assert!(code == Some(0) && shown.contains(&kind), "{shown}");
+    let (code, _, errors) = config(&["show", "--shards", "2", "balance"]);
+    assert!(code == Some(2) && errors.contains("write them after it"), "{errors}");
     let (code, _, errors) =
         run(&["--backend", "127.0.0.1:9001", "--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0"]);
     assert_eq!(code, Some(2));

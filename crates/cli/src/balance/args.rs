@@ -4,11 +4,11 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
 use throng_balance::Config;
-use throng_config::{ConfigError, ConfigErrors, Sources, read_file, read_file_in_use};
+use throng_config::{ConfigError, ConfigErrors, Draft, Sources, read_file, read_file_in_use};
 
 /// The flags of `throng balance`; they win over the configuration file.
 #[derive(clap::Args, Clone, Debug)]
-pub(super) struct Flags {
+pub(crate) struct Flags {
     /// Address and port to listen on; may be repeated; port 0 takes a free port
     /// [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
@@ -71,7 +71,7 @@ impl Flags {
     ///
     /// # Errors
     /// All mistakes, with their place and remedy.
-    pub(super) fn config(&self) -> Result<Config, ConfigErrors> {
+    pub(crate) fn config(&self) -> Result<Config, ConfigErrors> {
         self.config_by(read_file)
     }
 
@@ -94,6 +94,20 @@ impl Flags {
     }
 
     fn config_by(&self, read: fn(&Path) -> Result<String, String>) -> Result<Config, ConfigErrors> {
+        let config = Config::from_draft(self.draft_by(read)?)?;
+        fits_here(&config)?;
+        Ok(config)
+    }
+
+    /// Returns all values before they are checked.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn draft(&self) -> Result<Draft, ConfigErrors> {
+        self.draft_by(read_file)
+    }
+
+    fn draft_by(&self, read: fn(&Path) -> Result<String, String>) -> Result<Draft, ConfigErrors> {
         let mut sources = Sources::new(Config::table());
         if let Some(path) = self.file() {
             sources.file(&path.display().to_string(), &read(&path).map_err(ConfigError::message)?);
@@ -125,9 +139,7 @@ impl Flags {
         for pair in &self.set {
             sources.set(pair);
         }
-        let config = Config::from_draft(sources.finish())?;
-        fits_here(&config)?;
-        Ok(config)
+        Ok(sources.finish())
     }
 }
 

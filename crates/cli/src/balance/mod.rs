@@ -21,6 +21,7 @@ use crate::expiry::ExpiryWatch;
 use crate::signals::{Hangup, Stop};
 use crate::{Failure, say};
 use api::Api;
+pub(crate) use args::Flags;
 use reload::Reloader;
 use watch::Watch;
 
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    flags: args::Flags,
+    flags: Flags,
 }
 
 #[derive(Subcommand)]
@@ -78,13 +79,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let flags = args.flags;
     let config = flags.config()?;
-    for warning in config.warnings() {
-        say::trouble(warning);
-    }
     if flags.check {
-        say::line(format_args!("the configuration is valid: {}", summary(&config)));
+        say::line(crate::config::valid(&config));
         return Ok(ExitCode::SUCCESS);
     }
+    config.warnings().iter().for_each(say::trouble);
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     let hangup = Hangup::on_signal().map_err(Failure::runtime)?;
     let balancer = Balancer::start(config.clone()).map_err(|error| match error {
@@ -186,7 +185,7 @@ fn end(balancer: &Balancer, reloader: &Reloader) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the backends and the load-balancing algorithm on one line.
-fn summary(config: &Config) -> String {
+pub(crate) fn summary(config: &Config) -> String {
     const SHOWN: usize = 8;
     let mut backends: Vec<String> = config
         .backends

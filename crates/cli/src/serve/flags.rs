@@ -8,7 +8,7 @@ use super::{Settings, TABLE};
 use crate::{Failure, say};
 
 /// The flags that are settings; shared by `serve` and `config show`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct SettingFlags {
     /// Address and port, or several with commas; port 0 takes a free one [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]

@@ -1,0 +1,207 @@
+//! `throng config`: the settings of `serve` and `balance`, their check and their schema.
+
+#[cfg(test)]
+mod document;
+mod schema;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::{Value as Json, json};
+use throng_balance::Config;
+use throng_config::{Entry, Key, Table, Value, Values};
+
+use crate::balance::{Flags, summary};
+use crate::serve::{self, SettingFlags, Settings};
+use crate::{Failure, say, site};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print every setting with its value and meaning, in the form of a file.
+    Show {
+        /// Print where each value comes from instead of its meaning
+        #[arg(long, global = true)]
+        origin: bool,
+        /// Print JSON, with value, default, origin and meaning of each setting
+        #[arg(long, global = true)]
+        json: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Check the settings, and report all mistakes.
+    Check {
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Print the JSON Schema of a configuration file, for editors.
+    Schema {
+        #[command(subcommand)]
+        program: Option<Name>,
+    },
+}
+
+/// The settings to read: those of `serve`, unless a program is named.
+#[derive(clap::Args)]
+struct Of {
+    #[command(subcommand)]
+    program: Option<Program>,
+    #[command(flatten)]
+    flags: SettingFlags,
+}
+
+#[derive(Subcommand)]
+enum Program {
+    /// The settings of `throng serve`, with its flags.
+    Serve(Box<SettingFlags>),
+    /// The settings of `throng balance`, with its flags.
+    Balance(Box<Flags>),
+}
+
+#[derive(Subcommand)]
+enum Name {
+    /// The settings of `throng serve`.
+    Serve,
+    /// The settings of `throng balance`.
+    Balance,
+}
+
+impl Of {
+    fn program(self) -> Result<Program, Failure> {
+        match self.program {
+            None => Ok(Program::Serve(Box::new(self.flags))),
+            Some(_) if self.flags != SettingFlags::default() => Err(Failure::usage(
+                "flags before the program's name have no effect: write them after it, for example \
+                 throng config show balance --config balance.toml",
+            )),
+            Some(program) => Ok(program),
+        }
+    }
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    match args.command {
+        Command::Show { origin, json, of } => {
+            let values = values(&of.program()?)?;
+            if json {
+                say::line(format_args!("{:#}", as_json(&values)));
+            } else {
+                show(&values, origin);
+            }
+        }
+        Command::Check { of } => {
+            say::line(match of.program()? {
+                Program::Serve(flags) => {
+                    let settings = flags.settings("", &[])?;
+                    site::check(&settings)?;
+                    format!("the configuration is valid: listen: {}", settings.listen.join(", "))
+                }
+                Program::Balance(flags) => valid(&flags.config()?),
+            });
+        }
+        Command::Schema { program } => {
+            let table = match program {
+                Some(Name::Balance) => Config::table(),
+                None | Some(Name::Serve) => &serve::TABLE,
+            };
+            say::line(format_args!("{:#}", schema::of(table)));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the line that says that a balancer's configuration is valid, after its warnings.
+pub(crate) fn valid(config: &Config) -> String {
+    config.warnings().iter().for_each(say::trouble);
+    format!("the configuration is valid: {}", summary(config))
+}
+
+/// Returns the values of a program. That something is missing is no error here.
+fn values(program: &Program) -> Result<Values, Failure> {
+    let (values, errors) = match program {
+        Program::Serve(flags) => {
+            let draft = flags.draft("", &[])?;
+            draft.take_warnings().iter().for_each(say::trouble);
+            let values = draft.values().clone();
+            let settings = Settings::from_draft(draft);
+            if let Ok(settings) = &settings {
+                site::check(settings)?;
+            }
+            (values, settings.err())
+        }
+        Program::Balance(flags) => {
+            let draft = flags.draft()?;
+            let values = draft.values().clone();
+            (values, Config::from_draft(draft).err())
+        }
+    };
+    match errors {
+        Some(errors) if errors.all().iter().any(|error| error.origin().is_set()) => {
+            Err(errors.into())
+        }
+        _ => Ok(values),
+    }
+}
+
+fn show(values: &Values, origin: bool) {
+    for (key, entry) in values.iter() {
+        let note = if origin { entry.origin().to_string() } else { key.help.to_owned() };
+        // What is not set has no value that a file could give it.
+        let is_set = entry.origin().is_set() || !key.default.is_empty() || is_list(entry);
+        let comment = if is_set { "" } else { "# " };
+        let pair = format!("{comment}{} = {}", key.name, entry.to_toml());
+        if !say::line(format_args!("{pair:<40} # {note}")) {
+            // The reader has exited (`| head -1`).
+            return;
+        }
+    }
+}
+
+fn is_list(entry: &Entry) -> bool {
+    matches!(entry.value(), Value::List(_))
+}
+
+fn as_json(values: &Values) -> Json {
+    let setting = |(key, entry): (&Key, &Entry)| {
+        json!({
+            "key": key.name,
+            "value": value(entry),
+            "default": key.default,
+            "origin": entry.origin().to_string(),
+            "help": key.help,
+        })
+    };
+    json!({ "program": program(values), "settings": values.iter().map(setting).collect::<Vec<_>>() })
+}
+
+fn program(values: &Values) -> &'static str {
+    let Table { program, .. } = values.table();
+    program
+}
+
+fn value(entry: &Entry) -> Json {
+    match entry.value() {
+        _ if entry.is_secret() && entry.origin().is_set() => json!("(secret)"),
+        Value::Unset if entry.text().is_empty() => Json::Null,
+        Value::Switch(is_on) => json!(is_on),
+        Value::Number(number) if entry.text() == number.to_string() => json!(number),
+        Value::List(items) => items.iter().map(value).collect(),
+        Value::Record(fields) => {
+            let set = fields.iter().filter(|field| field.origin().is_set());
+            let pair = |field: &Entry| {
+                let name = field.key().rsplit('.').next().unwrap_or_default().to_owned();
+                (name, value(field))
+            };
+            set.map(pair).collect()
+        }
+        _ => json!(entry.text()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

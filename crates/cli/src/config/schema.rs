@@ -1,0 +1,92 @@
+//! JSON Schema of configuration files, made from a table of keys.
+
+use serde_json::{Value as Json, json};
+use throng_config::{Key, Kind, Records, Table};
+
+/// Returns the schema of the files of a program.
+pub(super) fn of(table: &Table) -> Json {
+    let mut root = object();
+    root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    root["title"] = json!(format!("throng {}", table.program));
+    for key in table.keys {
+        let mut object = &mut root;
+        let (sections, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
+        for section in sections.split('.').filter(|section| !section.is_empty()) {
+            object = &mut object["properties"][section];
+            if object.is_null() {
+                *object = self::object();
+            }
+        }
+        object["properties"][name] = property(key);
+        if let Kind::Records(Records { alias: Some(alias), .. }) = key.kind {
+            object["properties"][alias] = property(key);
+        }
+    }
+    root
+}
+
+fn object() -> Json {
+    json!({ "type": "object", "additionalProperties": false, "properties": {} })
+}
+
+fn property(key: &Key) -> Json {
+    let mut property = kind(&key.kind);
+    property["description"] = json!(key.help);
+    if !key.default.is_empty() {
+        property["default"] = json!(key.default);
+    }
+    property
+}
+
+fn kind(of: &Kind) -> Json {
+    let text = || json!({ "type": "string" });
+    match of {
+        Kind::Switch => json!({ "type": "boolean" }),
+        Kind::Count { min, max } => json!({
+            "anyOf": [
+                { "type": "integer", "minimum": min, "maximum": max },
+                { "type": "string", "pattern": "^[0-9][0-9._]* ?[kKmM]?$" },
+            ]
+        }),
+        Kind::Size { min, max } => json!({
+            "anyOf": [
+                { "type": "integer", "minimum": min, "maximum": max },
+                { "type": "string", "pattern": "^[0-9][0-9._]* ?([kKmMgG][iI]?)?[bB]?$" },
+            ]
+        }),
+        Kind::Duration { .. } => {
+            json!({ "type": "string", "pattern": "^(0|[0-9][0-9._]* ?(us|µs|ms|s|m|min|h))$" })
+        }
+        Kind::Word(words) => json!({ "enum": words }),
+        Kind::Tagged { words, tags } => {
+            let pattern = format!("^({}|({}):.*)$", words.join("|"), tags.join("|"));
+            let tag = |tag: &&str| {
+                json!({
+                    "type": "object",
+                    "properties": { *tag: { "type": "string" } },
+                    "required": [tag],
+                    "additionalProperties": false,
+                })
+            };
+            let mut any = vec![json!({ "type": "string", "pattern": pattern })];
+            any.extend(tags.iter().map(tag));
+            json!({ "anyOf": any })
+        }
+        Kind::Text(_) | Kind::Secret | Kind::Path | Kind::IpAddress => text(),
+        Kind::Address | Kind::Host => json!({ "type": "string", "pattern": ":[0-9]+$" }),
+        Kind::List(item) => {
+            json!({ "anyOf": [{ "type": "array", "items": kind(item) }, { "type": "string" }] })
+        }
+        Kind::Or(word, inner) => json!({ "anyOf": [{ "const": word }, kind(inner)] }),
+        Kind::Records(records) => {
+            let mut item = object();
+            for field in records.fields {
+                item["properties"][field.name] = property(field);
+            }
+            let first = records.fields.first().map_or("", |field| field.name);
+            item["required"] = json!([first]);
+            let items = json!({ "anyOf": [{ "type": "string" }, item] });
+            json!({ "anyOf": [{ "type": "array", "items": items }, { "type": "string" }] })
+        }
+    }
+}

@@ -1,0 +1,91 @@
+use std::path::Path;
+
+use super::*;
+
+/// Set this variable to write the document instead.
+const WRITE: &str = "UPDATE_DOCUMENTS";
+
+#[test]
+fn the_document_has_all_keys() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = include_str!("configuration.in.md")
+        .replace("{{serve}}", document::table(&serve::TABLE, false).trim_end())
+        .replace("{{balance}}", document::table(Config::table(), true).trim_end());
+    let path = docs.join("configuration.md");
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == text,
+        "docs/configuration.md is not what the tables of keys say; write it with \
+         `{WRITE}=1 cargo test -p throng-cli --lib the_document_has_all_keys`"
+    );
+}
+
+#[test]
+fn the_schema_has_every_key_in_its_section() {
+    for table in [&serve::TABLE, Config::table()] {
+        let schema = schema::of(table);
+        for key in table.keys {
+            let path = format!("/properties/{}", key.name.replace('.', "/properties/"));
+            let property = schema.pointer(&path).unwrap_or_else(|| panic!("{path}"));
+            assert_eq!(property["description"], key.help);
+        }
+        assert_eq!(schema["additionalProperties"], false);
+    }
+    let schema = schema::of(Config::table());
+    assert!(schema.pointer("/properties/timeouts/properties/connect").is_some());
+}
+
+/// The values of these words after `throng config show`.
+fn shown(words: &[&str]) -> Values {
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        of: Of,
+    }
+    let line = Line::try_parse_from(std::iter::once("show").chain(words.iter().copied()));
+    let program = line.unwrap().of.program().map_err(|failure| failure.message).unwrap();
+    values(&program).map_err(|failure| failure.message).unwrap()
+}
+
+#[test]
+fn what_is_shown_can_be_read_back() {
+    for (table, words) in [
+        (&serve::TABLE, &["--set", "max_connections=10k", "--channel", "a=latest"][..]),
+        (Config::table(), &["balance", "--backend", "127.0.0.1:1,weight=2", "--sticky", "ip"]),
+    ] {
+        let values = shown(words);
+        let lines = values.iter().filter(|(_, entry)| entry.origin().is_set());
+        let text: String =
+            lines.map(|(key, entry)| format!("{} = {}\n", key.name, entry.to_toml())).collect();
+        let mut sources = throng_config::Sources::new(table);
+        sources.file("shown.toml", &text);
+        let again = sources.finish().finish().unwrap();
+        for ((key, before), (_, after)) in values.iter().zip(again.iter()) {
+            assert_eq!(before.to_toml(), after.to_toml(), "{}", key.name);
+        }
+    }
+}
+
+#[test]
+fn json_has_types_and_hides_secrets() {
+    let values = shown(&["balance", "--set", "cookie_secret=0123456789abcdef", "--shards", "2"]);
+    let json = as_json(&values);
+    let of = |key: &str| {
+        let settings = json["settings"].as_array().unwrap();
+        settings.iter().find(|setting| setting["key"] == key).unwrap().clone()
+    };
+    assert_eq!(
+        (&of("shards")["value"], &of("shards")["origin"]),
+        (&json!(2), &json!("flag --shards"))
+    );
+    assert_eq!(of("cookie_secret")["value"], "(secret)");
+    assert_eq!(of("listen")["value"], json!(["127.0.0.1:8080"]));
+    assert_eq!(of("admin.listen")["value"], Json::Null);
+    assert!(!json.to_string().contains("0123456789abcdef"));
+    assert!(shown(&["balance"]).iter().count() > 50, "without backends, too");
+}
