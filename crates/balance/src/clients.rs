@@ -26,11 +26,15 @@ impl Clients {
         Ok(Self { configs, common })
     }
 
-    /// Returns the configuration for the backend at `address`.
-    pub(crate) fn of(&self, address: SocketAddr) -> Arc<TlsClient> {
-        match &self.common {
-            Some(common) => Arc::clone(common),
-            None => TlsClient::of_address(&self.configs, address.ip()),
+    /// Returns the configuration for the backend at `address`, which was found by the name `found`
+    /// with its port, if it was.
+    pub(crate) fn of(&self, address: SocketAddr, found: Option<&str>) -> Arc<TlsClient> {
+        if let Some(common) = &self.common {
+            return Arc::clone(common);
         }
+        let host = found.and_then(|name| name.rsplit_once(':')).map(|(host, _)| host);
+        // An error is a name that no certificate can have: the address is in none, either.
+        host.and_then(|host| TlsClient::new(&self.configs, host.trim_end_matches('.')).ok())
+            .unwrap_or_else(|| TlsClient::of_address(&self.configs, address.ip()))
     }
 }

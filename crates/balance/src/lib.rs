@@ -20,6 +20,7 @@ mod cookie;
 pub mod forward;
 mod guards;
 mod health;
+mod lookups;
 mod networks;
 mod pick;
 mod rebalance;
@@ -33,10 +34,13 @@ mod slow_start;
 mod status;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
-pub use config::{BackendConfig, BackendSide, ClientSide, Config, Register, Shutdown, Token};
+pub use config::{
+    BackendConfig, BackendSide, ClientSide, Config, NamedBackend, Register, Shutdown, Token,
+};
 pub use control::{Balancer, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
+pub use lookups::Resolver;
 pub use networks::Network;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
@@ -56,6 +60,6 @@ pub use settings::{
 pub use shards::{Launch, Shards};
 pub use slow_start::share_at;
 pub use status::{
-    Changes, DrainProgress, Draining, LastFailure, Rebalance, Row, RowTotals, Status, Surplus,
-    TlsStatus,
+    Changes, DrainProgress, Draining, LastFailure, NameRow, Rebalance, Row, RowTotals, Status,
+    Surplus, TlsStatus,
 };

@@ -25,6 +25,9 @@ pub(crate) struct Entry {
     pub(crate) drain: Option<Drain>,
     /// Its heartbeats ended without notice, and it has no other source: it gets no new clients.
     pub(crate) expired: bool,
+    /// Its name has its address no more, and it has no other source: it gets no new clients, and
+    /// keeps its tunnels.
+    pub(crate) vanished: bool,
     /// The time since which its share grows.
     pub(crate) rising: Option<Instant>,
     pub(crate) last_failure: Option<(Cause, SystemTime)>,
@@ -41,6 +44,8 @@ pub(crate) struct Entry {
 pub(crate) struct DesiredState {
     /// The last configuration in the file.
     pub(crate) file: Option<BackendConfig>,
+    /// The name in the file that has its address.
+    pub(crate) name: Option<Arc<str>>,
     /// Added by an operator.
     pub(crate) api: bool,
     /// Its registration of its own.
@@ -103,6 +108,7 @@ impl DesiredState {
     /// Returns the word of its source, the one that set the weight.
     pub(crate) fn source(&self) -> &'static str {
         match self {
+            Self { file: Some(_), name: Some(_), .. } => "dns",
             Self { file: Some(_), .. } => "file",
             Self { api: true, .. } => "api",
             Self { ttl: Some(_), .. } => "registered",
@@ -121,6 +127,7 @@ impl Entry {
             tracker: HealthTracker::new(),
             drain: None,
             expired: false,
+            vanished: false,
             rising: None,
             last_failure: None,
             keeps_tunnels: false,
@@ -157,7 +164,7 @@ impl Entry {
     /// nothing about a backend without clients.
     pub(crate) fn state(&self) -> State {
         match self {
-            Self { drain: Some(_), .. } => State::Draining,
+            Self { drain: Some(_), .. } | Self { vanished: true, .. } => State::Draining,
             Self { expired: true, .. } => State::Down,
             _ if !self.tracker.is_up() => State::Down,
             _ => State::Up,
@@ -169,6 +176,7 @@ impl Entry {
         self.tracker = HealthTracker::new();
         self.drain = None;
         self.expired = false;
+        self.vanished = false;
         self.failed_checks = 0;
         self.last_failure = None;
     }

@@ -20,6 +20,8 @@ pub struct Status {
     pub pick: &'static str,
     /// All backends, in the order they were added.
     pub backends: Vec<Row>,
+    /// All backends that have names.
+    pub names: Vec<NameRow>,
     /// Sums over all shards, at most a second old.
     pub metrics: Metrics,
     /// The last connect that failed through the balancer's own fault, which is held against no
@@ -60,9 +62,11 @@ impl TlsStatus {
 pub struct Row {
     /// Its address, which is also its name.
     pub address: SocketAddr,
+    /// The configured name that has this address, if it has one.
+    pub name: Option<String>,
     /// `up`, `down` or `draining`.
     pub state: &'static str,
-    /// Its source: `file`, `api`, `registered`, or `none` if it leaves with its last tunnel.
+    /// Its source: `file`, `dns` for an address of a name in the file, `api`, `registered`, or `none` if it leaves with its last tunnel.
     pub source: &'static str,
     /// The configured weight.
     pub weight: u32,
@@ -88,6 +92,19 @@ pub struct Row {
     /// Whether it is down but keeps its tunnels: only failed checks close them.
     pub keeps_tunnels: bool,
     /// Its last failure.
+    pub last_failure: Option<LastFailure>,
+}
+
+/// A configured name of backends in [`Status`].
+#[derive(Clone, Debug, Serialize)]
+pub struct NameRow {
+    /// The name and the port.
+    pub name: String,
+    /// The addresses of the last lookup that succeeded.
+    pub addresses: Vec<SocketAddr>,
+    /// Lookups that failed.
+    pub failures: u64,
+    /// The failure of the last lookup, if it failed.
     pub last_failure: Option<LastFailure>,
 }
 

@@ -4,6 +4,7 @@ mod support;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -120,6 +121,33 @@ fn a_hundred_changes_touch_no_tunnel_and_no_message() {
     until(&balancer, "counts return to zero", |status| {
         status.backends.iter().all(|row| row.tunnels + row.requests + row.handshakes == 0)
     });
+    end(&balancer);
+}
+
+#[test]
+fn tunnels_outlive_the_address_of_their_backends_name() {
+    let backends = [echo(), echo()];
+    let found = Arc::new(Mutex::new(vec![backends[0]]));
+    let resolver = Arc::clone(&found);
+    let text = "listen = \"127.0.0.1:0\"\nshards = 2\nbackends = \"app.internal:80\"\n\
+                lookup_interval = \"1s\"";
+    let config = Config::parse(text, "test.toml").unwrap();
+    let resolver = Arc::new(move |_: &str| Ok(resolver.lock().unwrap().clone()));
+    let balancer = Balancer::start_with_resolver(config, resolver).unwrap();
+    let mut old = open(&balancer);
+    *found.lock().unwrap() = vec![backends[1]];
+    until(&balancer, "it drains", |status| status.backends[0].state == "draining");
+    let mut new = open(&balancer);
+    let status = balancer.status();
+    assert_eq!([0, 1].map(|at| row(&status, backends[at]).tunnels), [1, 1]);
+    for peer in [&mut old, &mut new] {
+        peer.send_text("still here");
+        assert_eq!(peer.text(), "still here");
+    }
+    old.send_close(1000);
+    assert_eq!(old.close_code(), 1000);
+    drop(old);
+    until(&balancer, "it leaves", |status| status.backends.len() == 1);
     end(&balancer);
 }
 

@@ -14,6 +14,9 @@ use crate::settings::{Check, CheckKind, Settings, Sticky, Timeouts};
 /// The largest number of backends: their shares still add up within 32 bits.
 pub(crate) const MAX_BACKENDS: usize = 4096;
 
+/// The largest number of names of backends: each has a thread.
+const MAX_NAMES: usize = 256;
+
 /// The largest number of event loops, more than any machine has CPUs.
 pub(super) const MAX_SHARDS: usize = 1024;
 
@@ -123,12 +126,28 @@ fn listen(config: &Config, wrongs: &mut Wrongs) {
 fn backends(config: &Config, wrongs: &mut Wrongs) {
     let backends = &config.backends;
     wrongs.must(
-        !backends.is_empty() || config.register.is_some(),
+        !backends.is_empty() || !config.names.is_empty() || config.register.is_some(),
         "backends",
         "empty",
         "write for example backends = [\"127.0.0.1:9001\"], or a [register] table so that \
          backends register themselves",
     );
+    wrongs.duration("lookup_interval", config.lookup_interval);
+    wrongs.must(
+        config.names.len() <= MAX_NAMES,
+        "backends",
+        format_args!("a list with {} names", config.names.len()),
+        format!("{MAX_NAMES} are the most"),
+    );
+    for (at, named) in config.names.iter().enumerate() {
+        let value = format_args!("\"{}\"", named.name);
+        let is_first = config.names[..at].iter().all(|other| other.name != named.name);
+        wrongs.must(is_first, "backends", value, "it is there twice: give it once");
+        let has_port = named.name.rsplit_once(':').is_some_and(|(_, port)| port != "0");
+        wrongs.must(has_port, "backends", value, "port 0 cannot be connected to: write its own");
+        let is_weight = (1..=MAX_WEIGHT).contains(&named.weight);
+        wrongs.must(is_weight, "backends", value, format!("its weight is 1 to {MAX_WEIGHT}"));
+    }
     wrongs.must(
         backends.len() <= MAX_BACKENDS,
         "backends",
@@ -136,7 +155,8 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
         "4096 are the most",
     );
     let mut places = HashMap::new();
-    for (at, backend) in backends.iter().enumerate() {
+    for (index, backend) in backends.iter().enumerate() {
+        let at = config.places.get(index).copied().unwrap_or(index);
         let address = backend.address;
         // Written as a text or as a table, its location is that of the item.
         let key = format!("backends[{at}]");

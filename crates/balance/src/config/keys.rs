@@ -1,5 +1,7 @@
 //! The keys of a balancer's configuration. To add one, add a row here and read it in `read.rs`.
 
+use std::time::Duration;
+
 use throng_config::{Fields, Key, Kind, Records, Table};
 
 use super::check::MAX_SHARDS;
@@ -11,7 +13,7 @@ pub(super) static TABLE: Table = Table { program: "balance", keys: KEYS };
 static BACKENDS: Records = Records {
     alias: None,
     fields: &[
-        Key::new("address", Kind::Host, "", "IP address and port"),
+        Key::new("address", Kind::Host, "", "IP address or name, and port"),
         Key::new("weight", Kind::count(1, MAX_WEIGHT as u64), "1", "share of the load"),
         Key::new("send_proxy", Kind::Switch, "false", "begin connections with a PROXY v2 header"),
         Key::new(
@@ -32,6 +34,7 @@ const HEAD: Kind = Kind::size(1 << 10, 1 << 20);
 const FIELD_LINES: Kind = Kind::count(8, 4096);
 const ONE_OR_MORE: Kind = Kind::count(1, u32::MAX as u64);
 const TIMEOUT: Kind = Kind::POSITIVE_DURATION;
+const LOOKUP: Kind = Kind::duration(Duration::from_secs(1), Duration::from_secs(24 * 3600));
 const PICKS: Kind = Kind::Word(&[
     "power_of_two",
     "least_connections",
@@ -72,6 +75,8 @@ static KEYS: &[Key] = &[
     Key::new("backend_tls.cert", Kind::Path, "",
         "the balancer's own certificate for backends, in PEM"),
     Key::new("backend_tls.key", Kind::Path, "", "its private key"),
+    Key::new("lookup_interval", LOOKUP, "10s",
+        "time between two lookups of a backend's name; each of its addresses is a backend"),
     Key::new("pick", PICKS, "power_of_two", "load-balancing algorithm"),
     Key::new("sticky", STICKY, "none",
         "session affinity: none, ip, or the NAME of a cookie, header or query parameter"),

@@ -60,6 +60,11 @@ pub struct Config {
     pub tls: Option<ClientSide>,
     /// TLS to backends: `[backend_tls]`. Default: to those only that ask for it.
     pub backend_tls: Option<BackendSide>,
+    /// The backends that have names instead of addresses, in the same list: each address of a name
+    /// is a backend. Names are looked up at the start and then again and again.
+    pub names: Vec<NamedBackend>,
+    /// The time between two lookups of a name: `lookup_interval`. Default 10 s, at least 1 s.
+    pub lookup_interval: Duration,
     /// The settings, each by its own name; `[timeouts]`, `[health]` and `[health.check]` are
     /// tables.
     pub settings: Settings,
@@ -75,6 +80,8 @@ pub struct Config {
     pub shutdown: Shutdown,
     /// Warnings: valid values that are hardly intended.
     warnings: Vec<String>,
+    /// The place of each of `backends` in the list of the file; names have the others.
+    places: Vec<usize>,
     /// The values that it was made of.
     values: Option<Arc<Values>>,
 }
@@ -98,6 +105,20 @@ impl BackendConfig {
     pub fn new(address: SocketAddr) -> Self {
         Self { address, weight: 1, send_proxy: false, tls: None }
     }
+}
+
+/// A configured backend that has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedBackend {
+    /// Its name and port: `app.internal:8080`.
+    pub name: Arc<str>,
+    /// The weight of each of its addresses, 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT).
+    pub weight: u32,
+    /// Begin each connection with a PROXY v2 header.
+    pub send_proxy: bool,
+    /// Secure connections with TLS, as [`BackendConfig::tls`] says; the name in certificates is
+    /// this one, unless `[backend_tls]` has another.
+    pub tls: Option<bool>,
 }
 
 /// The registration of backends: `[register]`.
@@ -145,6 +166,8 @@ impl Default for Config {
             backends: Vec::new(),
             tls: None,
             backend_tls: None,
+            names: Vec::new(),
+            lookup_interval: Duration::from_secs(10),
             settings: Settings::default(),
             register: None,
             admin: None,
@@ -154,6 +177,7 @@ impl Default for Config {
                 deadline: Duration::from_secs(30),
             },
             warnings: Vec::new(),
+            places: Vec::new(),
             values: None,
         }
     }
@@ -207,7 +231,10 @@ impl Config {
 
     /// Returns how connections to backends are secured, if any is.
     pub(crate) fn backend_side(&self) -> Option<BackendSide> {
-        let asks = || self.backends.iter().any(|backend| backend.tls == Some(true));
+        let asks = || {
+            self.backends.iter().any(|backend| backend.tls == Some(true))
+                || self.names.iter().any(|named| named.tls == Some(true))
+        };
         self.backend_tls.clone().or_else(|| asks().then(BackendSide::default))
     }
 
@@ -221,7 +248,9 @@ impl Config {
 
     /// Returns whether it names the backends.
     pub(crate) fn names_backends(&self) -> bool {
-        self.values().is_some_and(|values| values.is_set("backends")) || !self.backends.is_empty()
+        self.values().is_some_and(|values| values.is_set("backends"))
+            || !self.backends.is_empty()
+            || !self.names.is_empty()
     }
 
     /// Checks that it is complete and free of contradictions.

@@ -1,20 +1,24 @@
 //! Conversion of values to a [`Config`].
 
-use std::net::SocketAddr;
-
 use throng_config::Draft;
 
-use super::{BackendConfig, Config, Register, Shutdown, tls};
+use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, tls};
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
 use crate::{CookieKey, Token};
 
 pub(super) fn read(draft: &Draft) -> Config {
-    let mut backends = Vec::new();
-    for record in draft.records("backends") {
-        let Some(address) = record.parse::<Ip>("address") else { continue };
+    let (mut backends, mut places, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, record) in draft.records("backends").into_iter().enumerate() {
         let (weight, send_proxy) = (record.get("weight"), record.get("send_proxy"));
         let tls = record.get("tls");
-        backends.push(BackendConfig { address: address.0, weight, send_proxy, tls });
+        let host: String = record.get("address");
+        match host.parse() {
+            Ok(address) => {
+                backends.push(BackendConfig { address, weight, send_proxy, tls });
+                places.push(at);
+            }
+            Err(_) => names.push(NamedBackend { name: host.into(), weight, send_proxy, tls }),
+        }
     }
     Config {
         listen: draft.get("listen"),
@@ -22,6 +26,8 @@ pub(super) fn read(draft: &Draft) -> Config {
         backends,
         tls: tls::client_side(draft),
         backend_tls: tls::backend_side(draft),
+        names,
+        lookup_interval: draft.get("lookup_interval"),
         settings: settings(draft),
         register: register(draft),
         admin: draft.get("admin.listen"),
@@ -31,21 +37,8 @@ pub(super) fn read(draft: &Draft) -> Config {
             deadline: draft.get("shutdown.deadline"),
         },
         warnings: Vec::new(),
+        places,
         values: None,
-    }
-}
-
-/// The address of a backend.
-struct Ip(SocketAddr);
-
-impl std::str::FromStr for Ip {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, &'static str> {
-        text.parse().map(Self).map_err(|_| {
-            "names are not looked up: write the IP address and the port, for example \
-             \"127.0.0.1:9001\""
-        })
     }
 }
 

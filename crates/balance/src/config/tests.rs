@@ -326,6 +326,7 @@ fn every_key_sets_its_setting() {
     let text = r#"
         listen = [":8080", "[::1]:8080"]
         shards = 0x2
+        lookup_interval = "20s"
         pick = "round_robin"
         sticky = { cookie = "route" }
         cookie_secret = "0123456789abcdef"
@@ -390,6 +391,7 @@ fn every_key_sets_its_setting() {
     let seconds = Duration::from_secs;
     assert_eq!(config.listen[0], "0.0.0.0:8080".parse().unwrap());
     assert_eq!((config.listen.len(), config.shards), (2, 2));
+    assert_eq!(config.lookup_interval, seconds(20));
     let first = BackendConfig {
         address: "127.0.0.1:9001".parse().unwrap(),
         weight: 3,
@@ -517,6 +519,28 @@ fn an_admin_api_beyond_this_machine_needs_a_token() {
     // What comes later and does not mention it leaves it as it is.
     let config = layered(&[("b.toml", &text), ("c.toml", "[admin]\nlisten = \"0.0.0.0:82\"")]);
     assert!(config.unwrap().admin_token.unwrap().matches(b"0123456789abcdef"));
+}
+
+#[test]
+fn backends_have_names_or_addresses() {
+    let text =
+        "backends = [\"app.internal:80\", \"127.0.0.1:1\", { address = \"b:2\", weight = 3 }]";
+    let config = Config::parse(&format!("{text}\nlookup_interval = \"2s\""), "b.toml").unwrap();
+    assert_eq!(config.backends, [BackendConfig::new("127.0.0.1:1".parse().unwrap())]);
+    let names: Vec<_> = config.names.iter().map(|name| (&*name.name, name.weight)).collect();
+    assert_eq!(names, [("app.internal:80", 1), ("b:2", 3)]);
+    assert_eq!(config.lookup_interval, Duration::from_secs(2));
+    for (text, expected) in [
+        ("[\"a:1\", \"a:1\"]", "b.toml:1:12: backends is \"a:1\": it is there twice"),
+        ("[\"a:0\"]", "b.toml:1:12: backends is \"a:0\": port 0"),
+        ("[\"a\"]", "backends[0] is \"a\": a port is missing: write \"a:9001\""),
+        ("[\"a b:1\"]", "backends[0] is \"a b:1\": write HOST:PORT"),
+        ("[\"a:1\", \"0.0.0.0:1\"]", "b.toml:1:20: backends[1] is \"0.0.0.0:1\": it is not"),
+        ("\"a:1\"\nlookup_interval = \"1ms\"", "lookup_interval is \"1ms\": write at least \"1s\""),
+    ] {
+        let error = Config::parse(&format!("backends = {text}"), "b.toml").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]

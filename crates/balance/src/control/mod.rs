@@ -1,7 +1,7 @@
 //! A running balancer and its operations.
 //!
-//! It has two threads that sleep while there is nothing to do: one takes the reports of shards, one
-//! runs what is due. Neither of them nor any operation is on the path of a message.
+//! It has three threads that sleep while there is nothing to do: one takes the reports of shards,
+//! one the answers of lookups, one runs what is due. Neither of them nor any operation is on the path of a message.
 
 mod core;
 mod error;
@@ -20,11 +20,16 @@ use self::core::{ControlCommand, Core};
 use crate::checks::Checks;
 use crate::clients::Clients;
 use crate::config::{BackendConfig, Config};
+use crate::lookups::{self, Answer, Lookups, Resolver};
 use crate::report::Report;
 use crate::shards::{Launch, Shards};
 use crate::status::{Changes, Draining, Rebalance, Status, TlsStatus};
 
 pub use error::Error;
+
+/// The longest wait for the first lookups of names, at the start and in a reload. They go on after
+/// it.
+const FIRST_LOOKUP: Duration = Duration::from_secs(5);
 
 /// A running balancer. Clones refer to the same balancer. It runs until
 /// [`shut_down`](Balancer::shut_down) is called; dropping the last handle does not end it.
@@ -46,6 +51,7 @@ struct Inner {
     server: Option<Arc<TlsServer>>,
     /// Whether the shards can have TLS at all.
     uses_tls: bool,
+    lookups: Lookups,
     began: std::time::Instant,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -57,6 +63,15 @@ impl Balancer {
     /// [`Error::Config`] if [`Config::check`] finds a mistake; [`Error::Start`] if an address
     /// cannot be bound, or there is no descriptor or thread. Nothing runs then.
     pub fn start(config: Config) -> Result<Self, Error> {
+        Self::start_with_resolver(config, Arc::new(lookups::system))
+    }
+
+    /// Does the same as [`start`](Balancer::start), with `resolver` instead of the system's for the
+    /// names of backends. It is called on threads where it may block.
+    ///
+    /// # Errors
+    /// Those of [`start`](Balancer::start).
+    pub fn start_with_resolver(config: Config, resolver: Arc<Resolver>) -> Result<Self, Error> {
         config.check()?;
         let (listen, count) = (config.all_addresses(), config.shards);
         let server = config.tls.as_ref().map(|tls| TlsServer::load(tls.server.clone()));
@@ -64,13 +79,20 @@ impl Balancer {
         let clients = load_clients(&config)?;
         let uses_tls = server.is_some() || clients.is_some();
         let of_all = config.backend_tls.is_some();
+        let (answers, answered) = mpsc::channel();
+        let lookups = Lookups::new(resolver, answers);
+        lookups.set(config.names.iter(), config.lookup_interval);
         let mut core = Core::new(config);
         core.replace_clients(clients, of_all);
+        first_lookups(&mut core, &answered);
         let configuration = core.take_configuration().unwrap_or_default();
         let (reports, received) = mpsc::channel();
         let tls = server.clone();
         let launch = Launch { listen, shards: count, configuration, reports, tls, uses_tls };
-        let shards = Shards::start(launch).map_err(Error::Start)?;
+        let shards = Shards::start(launch).map_err(|error| {
+            lookups.end();
+            Error::Start(error)
+        })?;
         core.set_addresses(shards.addresses());
         // Checks report to the balancer, which does not exist yet.
         let listener: Arc<OnceLock<Weak<Inner>>> = Arc::default();
@@ -89,12 +111,13 @@ impl Balancer {
             checks,
             server,
             uses_tls,
+            lookups,
             began: std::time::Instant::now(),
             threads: Mutex::default(),
         });
         let _ = listener.set(Arc::downgrade(&inner));
         let balancer = Self { inner };
-        match balancer.start_threads(received) {
+        match balancer.start_threads(received, answered) {
             Ok(()) => {
                 let core = balancer.inner.lock();
                 balancer.inner.set_checks(&core);
@@ -108,13 +131,20 @@ impl Balancer {
         }
     }
 
-    fn start_threads(&self, reports: Receiver<Report>) -> io::Result<()> {
+    fn start_threads(
+        &self,
+        reports: Receiver<Report>,
+        answers: Receiver<Option<Answer>>,
+    ) -> io::Result<()> {
         let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(run)
         };
         let (taker, clock) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
         let taker = start("balance-reports", Box::new(move || taker.take_reports(&reports)))?;
         self.inner.threads().push(taker);
+        let inner = Arc::clone(&self.inner);
+        let names = start("balance-names", Box::new(move || inner.take_answers(&answers)))?;
+        self.inner.threads().push(names);
         let clock = start("balance-control", Box::new(move || clock.keep_time()))?;
         self.inner.threads().push(clock);
         Ok(())
@@ -136,10 +166,13 @@ impl Balancer {
     /// has the same for that backend as the last one. A backend that was
     /// [removed](Balancer::remove) comes back if the file has it.
     ///
+    /// New names of backends are looked up first, which takes up to five seconds.
+    ///
     /// # Errors
     /// [`Error::Config`], or an error that names the backend that cannot be used. Nothing is
     /// changed then.
     pub fn apply(&self, config: Config) -> Result<Changes, Error> {
+        config.check()?;
         let inner = &self.inner;
         let clients = load_clients(&config)?;
         if clients.is_some() && !inner.uses_tls {
@@ -151,7 +184,8 @@ impl Balancer {
             _ => None,
         };
         let of_all = config.backend_tls.is_some();
-        inner.change(|core, now| {
+        inner.look_up(&config);
+        let applied = inner.change(|core, now| {
             let prepared = match prepared {
                 Some((server, Ok(prepared))) => Some((server, prepared)),
                 Some((_, Err(error))) => return Err(Error::Tls(format!("tls: {error}"))),
@@ -165,7 +199,10 @@ impl Balancer {
                 Err(_) => drop(core.replace_clients(before.0, before.1)),
             }
             changes
-        })
+        });
+        let core = inner.lock();
+        inner.lookups.set(core.names().iter(), core.lookup_interval());
+        applied
     }
 
     /// Reads the certificates of `[tls]` again if their files have changed, for connections that
@@ -302,6 +339,7 @@ impl Balancer {
             uptime_seconds: self.inner.began.elapsed().as_secs_f64(),
             pick: core.settings().pick.word(),
             backends: core.rows(self.inner.now()),
+            names: core.name_rows(),
             metrics,
             own_failure: core.own_failure(),
             tls: self.inner.server.as_deref().map(TlsStatus::of),
@@ -318,6 +356,7 @@ impl Balancer {
         self.inner.lock().end();
         self.inner.changed.notify_all();
         self.inner.checks.end();
+        self.inner.lookups.end();
         self.inner.shards.shut_down(window, deadline);
         let ended = self.inner.shards.join();
         // Reports end with the shards that send them.
@@ -402,6 +441,28 @@ impl Inner {
         }
     }
 
+    /// Waits until the names in `config` that are new have been looked up.
+    fn look_up(&self, config: &Config) {
+        let mut core = self.lock();
+        core.forget_lookups();
+        let wanted = config.names.iter().chain(core.names());
+        self.lookups.set(wanted, core.lookup_interval());
+        let is_waiting = |core: &mut Core| {
+            !core.has_ended() && !config.names.iter().all(|named| core.has_looked_up(&named.name))
+        };
+        drop(self.changed.wait_timeout_while(core, FIRST_LOOKUP, is_waiting));
+    }
+
+    /// Runs a thread: takes the answers of lookups until they end.
+    fn take_answers(&self, answers: &Receiver<Option<Answer>>) {
+        while let Ok(Some(Answer { name, outcome })) = answers.recv() {
+            self.change(|core, now| {
+                let wall = SystemTime::now();
+                core.handle_lookup(&name, outcome, now, wall, |core| self.tell(core));
+            });
+        }
+    }
+
     /// Runs a thread: runs what is due, when it is.
     fn keep_time(&self) {
         let mut core = self.lock();
@@ -417,6 +478,16 @@ impl Inner {
                 None => self.changed.wait(core).unwrap_or_else(PoisonError::into_inner),
             };
         }
+    }
+}
+
+/// Takes the first answers for all names, so that clients find backends from the beginning.
+fn first_lookups(core: &mut Core, answers: &Receiver<Option<Answer>>) {
+    let until = std::time::Instant::now() + FIRST_LOOKUP;
+    while !core.names().iter().all(|named| core.has_looked_up(&named.name)) {
+        let left = until.saturating_duration_since(std::time::Instant::now());
+        let Ok(Some(Answer { name, outcome })) = answers.recv_timeout(left) else { return };
+        core.handle_lookup(&name, outcome, Instant::default(), SystemTime::now(), |_| {});
     }
 }
 

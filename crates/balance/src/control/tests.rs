@@ -162,3 +162,84 @@ fn a_status_is_plain_json() {
     assert_eq!(row["last_failure"], serde_json::Value::Null);
     end(&balancer);
 }
+
+/// A resolver that answers with the addresses that a test sets; with none it fails.
+fn resolver(addresses: &Arc<Mutex<Vec<SocketAddr>>>) -> Arc<Resolver> {
+    let addresses = Arc::clone(addresses);
+    Arc::new(move |name: &str| {
+        assert_eq!(name, "app.internal:80");
+        let found = addresses.lock().unwrap().clone();
+        match found.is_empty() {
+            true => Err(io::Error::other("there is no such name")),
+            false => Ok(found),
+        }
+    })
+}
+
+#[test]
+fn a_name_without_an_address_is_looked_up_until_it_has_one() {
+    let addresses: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
+    let text = "backends = [\"app.internal:80\"]\nlookup_interval = \"1s\"";
+    let balancer = Balancer::start_with_resolver(config(text), resolver(&addresses)).unwrap();
+    let status = balancer.status();
+    assert!(status.backends.is_empty(), "{status:?}");
+    let failure = status.names[0].last_failure.as_ref().unwrap();
+    assert_eq!(failure.text, "there is no such name");
+    let one = "127.0.0.1:1".parse().unwrap();
+    addresses.lock().unwrap().push(one);
+    let status = until(&balancer, |status| !status.backends.is_empty());
+    assert_eq!(status.backends[0].address, one);
+    assert_eq!(status.backends[0].name.as_deref(), Some("app.internal:80"));
+    // After a failure they stay.
+    addresses.lock().unwrap().clear();
+    let status = until(&balancer, |status| status.names[0].last_failure.is_some());
+    assert_eq!((status.backends.len(), status.backends[0].state), (1, "up"));
+    end(&balancer);
+}
+
+#[test]
+fn a_lookup_that_hangs_holds_up_nothing() {
+    let (release, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let resolver = move |name: &str| match name.starts_with("slow") {
+        true => {
+            let _ = held.lock().unwrap().recv();
+            Err(io::Error::other("too late"))
+        }
+        false => Ok(vec!["127.0.0.1:1".parse().unwrap()]),
+    };
+    let text = "backends = [\"slow.internal:80\", \"app.internal:80\"]";
+    let balancer = Balancer::start_with_resolver(config(text), Arc::new(resolver)).unwrap();
+    let status = balancer.status();
+    assert_eq!((status.backends.len(), status.names[0].addresses.len()), (1, 0));
+    // Its end does not wait for the resolver, either.
+    end(&balancer);
+    drop(release);
+}
+
+#[test]
+fn a_reload_looks_up_new_names_before_it_removes_the_old_backends() {
+    let addresses: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
+    addresses.lock().unwrap().push("127.0.0.1:2".parse().unwrap());
+    let own = resolver(&addresses);
+    let balancer =
+        Balancer::start_with_resolver(config("backends = [\"127.0.0.1:1\"]"), own).unwrap();
+    let changes = balancer.apply(config("backends = [\"app.internal:80\"]")).unwrap();
+    assert_eq!(changes.added, ["127.0.0.1:2".parse().unwrap()]);
+    assert_eq!(changes.removed, ["127.0.0.1:1".parse().unwrap()]);
+    end(&balancer);
+}
+
+#[test]
+fn localhost_is_found_by_the_system() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let text = format!("backends = [\"localhost:{port}\"]");
+    let balancer = Balancer::start(config(&text)).unwrap();
+    let status = balancer.status();
+    assert!(
+        status.backends.iter().any(|row| row.address == listener.local_addr().unwrap()),
+        "{status:?}"
+    );
+    end(&balancer);
+}

@@ -1,13 +1,13 @@
 //! The balancer's figures in the text format that Prometheus reads.
 
 use throng::openmetrics::{self, Type, Writer};
-use throng_balance::{Metrics, Row, Status, TlsStatus};
+use throng_balance::{Metrics, NameRow, Row, Status, TlsStatus};
 
 pub(super) use throng::openmetrics::CONTENT_TYPE;
 
 /// Returns all metrics as text.
 pub(super) fn text(status: &Status) -> String {
-    let Status { backends, metrics, tls, .. } = status;
+    let Status { backends, names, metrics, tls, .. } = status;
     let mut writer = Writer::new("throng_balance");
     if let Some(tls) = tls {
         write_tls(tls, &mut writer);
@@ -25,6 +25,12 @@ pub(super) fn text(status: &Status) -> String {
         for row in backends {
             let sample = rounded(value(row), kind);
             metric.sample(&[("backend", &row.address.to_string())], sample);
+        }
+    }
+    for &(name, help, kind, value) in OF_NAMES {
+        let mut metric = writer.metric(name, help, kind);
+        for row in names {
+            metric.sample(&[("name", &row.name)], rounded(value(row), kind));
         }
     }
     for &(name, help, kind, value) in OF_ALL {
@@ -82,6 +88,15 @@ const OF_BACKENDS: &[Figure<Row>] = &[
         Type::Counter,
         |row| row.totals.lost as f64,
     ),
+];
+
+const OF_NAMES: &[Figure<NameRow>] = &[
+    ("name_addresses", "Addresses of a backend's name", Type::Gauge, |row| {
+        row.addresses.len() as f64
+    }),
+    ("name_lookups_failed", "Failed lookups of a backend's name", Type::Counter, |row| {
+        row.failures as f64
+    }),
 ];
 
 const OF_ALL: &[Figure<Metrics>] = &[

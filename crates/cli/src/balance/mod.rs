@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use throng::{DrainPlan, Running};
-use throng_balance::{Balancer, Config, Error};
+use throng_balance::{Balancer, Config, Error, NamedBackend};
 
 use crate::expiry::ExpiryWatch;
 use crate::signals::{Hangup, Stop};
@@ -196,8 +196,14 @@ pub(crate) fn summary(config: &Config) -> String {
             weight => format!("{} (weight {weight})", backend.address),
         })
         .collect();
-    if config.backends.len() > SHOWN {
-        backends.push(format!("{} more", config.backends.len() - SHOWN));
+    let name = |named: &NamedBackend| match named.weight {
+        1 => named.name.to_string(),
+        weight => format!("{} (weight {weight})", named.name),
+    };
+    backends.extend(config.names.iter().take(SHOWN - backends.len()).map(name));
+    let all = config.backends.len() + config.names.len();
+    if all > SHOWN {
+        backends.push(format!("{} more", all - SHOWN));
     }
     if config.register.is_some() {
         backends.push("those that register themselves".to_owned());

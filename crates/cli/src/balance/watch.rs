@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use throng_balance::{Balancer, Row, Status};
+use throng_balance::{Balancer, NameRow, Row, Status};
 use throng_load::units::grouped;
 
 use crate::say;
@@ -15,6 +15,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {
     states: BTreeMap<SocketAddr, &'static str>,
+    /// What was last said of each name.
+    names: BTreeMap<String, String>,
     on_terminal: bool,
     /// The line is on the screen.
     shown: bool,
@@ -29,6 +31,7 @@ impl Watch {
         Self {
             // All start as up, so that a backend which failed before the first look is reported.
             states: status.backends.iter().map(|row| (row.address, "up")).collect(),
+            names: BTreeMap::new(),
             on_terminal: std::io::stdout().is_terminal(),
             shown: false,
             looked: Instant::now(),
@@ -74,7 +77,15 @@ impl Watch {
             (Some(&before), state @ ("up" | "down")) => before != state && before != "draining",
             _ => false,
         };
-        let changes = status.backends.iter().filter(changed).map(change).collect();
+        let mut changes: Vec<String> = status.backends.iter().filter(changed).map(change).collect();
+        for row in &status.names {
+            let lookup = lookup(row);
+            if self.names.get(&row.name) != Some(&lookup) {
+                changes.push(lookup.clone());
+                self.names.insert(row.name.clone(), lookup);
+            }
+        }
+        self.names.retain(|name, _| status.names.iter().any(|row| row.name == *name));
         self.states = status.backends.iter().map(|row| (row.address, row.state)).collect();
         changes
     }
@@ -107,14 +118,55 @@ fn change(row: &Row) -> String {
     format!("{} is {}{why}{tunnels}", row.address, row.state)
 }
 
+/// Says what the last lookup of a name found.
+fn lookup(row: &NameRow) -> String {
+    let addresses: Vec<String> = row.addresses.iter().map(SocketAddr::to_string).collect();
+    let list = match addresses.len() {
+        ..=8 => addresses.join(", "),
+        more => format!("{} and {} more", addresses[..8].join(", "), more - 8),
+    };
+    match &row.last_failure {
+        None if addresses.is_empty() => format!("{} is being looked up", row.name),
+        None => format!("{} has the addresses {list}", row.name),
+        Some(failure) if addresses.is_empty() => {
+            format!("{} is no backend: its lookup failed: {}", row.name, failure.text)
+        }
+        Some(failure) => {
+            format!("{} keeps the addresses {list}: its lookup failed: {}", row.name, failure.text)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    use throng_balance::Config;
+    use throng_balance::{Config, LastFailure};
 
     use super::*;
+
+    #[test]
+    fn each_outcome_of_a_lookup_is_one_line() {
+        let mut row = NameRow {
+            name: "app.internal:80".to_owned(),
+            addresses: Vec::new(),
+            failures: 0,
+            last_failure: None,
+        };
+        assert_eq!(lookup(&row), "app.internal:80 is being looked up");
+        let failure = LastFailure { text: "no such name".to_owned(), unix_seconds: 1 };
+        row.last_failure = Some(failure);
+        let expected = "app.internal:80 is no backend: its lookup failed: no such name";
+        assert_eq!(lookup(&row), expected);
+        row.addresses = (1..=10).map(|last| ([10, 0, 0, last], 80).into()).collect();
+        let line = lookup(&row);
+        assert!(line.starts_with("app.internal:80 keeps the addresses 10.0.0.1:80, "), "{line}");
+        assert!(line.ends_with(" and 2 more: its lookup failed: no such name"), "{line}");
+        row.last_failure = None;
+        row.addresses.truncate(1);
+        assert_eq!(lookup(&row), "app.internal:80 has the addresses 10.0.0.1:80");
+    }
 
     #[test]
     fn a_backend_that_went_down_before_the_first_look_is_told_of() {

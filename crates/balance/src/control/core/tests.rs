@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::backend::SHARES_PER_WEIGHT;
+use crate::{Changes, Surplus};
 
 const TOKEN: &str = "[register]\ntoken = \"0123456789abcdef\"\n";
 

@@ -1,0 +1,135 @@
+//! Reloads: the configuration's list of backends and its settings.
+
+use std::net::SocketAddr;
+
+use throng_io::Instant;
+
+use super::Core;
+use super::names::Listed;
+use crate::backend::State;
+use crate::config::{BackendConfig, Config, MAX_BACKENDS};
+use crate::control::error::Error;
+use crate::registry::{DesiredState, Entry};
+use crate::status::Changes;
+
+impl Core {
+    /// Applies the list and the settings of `config`. Values that the file has as before stay as
+    /// operators changed them.
+    ///
+    /// `tell` is called when the new backends are in the list and before the old ones are removed:
+    /// shards see at once that a backend must not be picked, but learn of new ones only by their
+    /// configuration.
+    pub(crate) fn apply(
+        &mut self,
+        config: Config,
+        now: Instant,
+        tell: impl FnOnce(&mut Self),
+    ) -> Result<Changes, Error> {
+        self.must_live()?;
+        config.check()?;
+        let (backends, names) = match config.names_backends() {
+            true => (config.backends.clone(), config.names.clone()),
+            false => {
+                let listed = self.entries.iter().filter(|entry| entry.desired.name.is_none());
+                (listed.filter_map(|entry| entry.desired.file).collect(), self.names.clone())
+            }
+        };
+        let files = self.listed(&backends, &names);
+        for Listed { file, .. } in &files {
+            self.check_address(file.address)?;
+        }
+        let is_listed =
+            |entry: &Entry| files.iter().any(|of| of.file.address == entry.backend.address());
+        let (mut staying, mut is_up) = (files.len(), false);
+        for entry in &self.entries {
+            if !is_listed(entry) && (entry.desired.api || entry.desired.ttl.is_some()) {
+                staying += 1;
+                is_up |= entry.state() == State::Up;
+            }
+        }
+        if staying > MAX_BACKENDS {
+            return Err(Error::TooMany { most: MAX_BACKENDS });
+        }
+        is_up |= files.iter().any(|of| match self.position(of.file.address) {
+            Some(at) if !self.entries[at].is_being_removed() => {
+                self.entries[at].state() == State::Up
+            }
+            _ => true,
+        });
+        if !is_up && self.entries.iter().any(|entry| entry.state() == State::Up) {
+            return Err(Error::NoneUp);
+        }
+        let mut changes = Changes {
+            needs_restart: self.needs_restart(&config),
+            settings: self.settings != config.settings
+                || self.register != config.register
+                || self.lookup_interval != config.lookup_interval
+                || self.security != (config.tls.clone(), config.backend_tls.clone()),
+            ..Changes::default()
+        };
+        self.settings = config.settings;
+        self.register = config.register;
+        self.lookup_interval = config.lookup_interval;
+        self.security = (config.tls, config.backend_tls);
+        self.names = names;
+        self.forget_lookups();
+        self.is_changed = true;
+        for listed in &files {
+            self.apply_backend(listed, now, &mut changes);
+        }
+        tell(self);
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            let address = entry.backend.address();
+            let listed = files.iter().any(|of| of.file.address == address);
+            if !listed && entry.desired.file.take().is_some() && entry.is_being_removed() {
+                changes.removed.push(address);
+                self.start_drain(at, None);
+            }
+        }
+        Ok(changes)
+    }
+
+    pub(super) fn apply_backend(
+        &mut self,
+        Listed { file, name }: &Listed,
+        now: Instant,
+        changes: &mut Changes,
+    ) {
+        let BackendConfig { address, weight, .. } = *file;
+        let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_being_removed())
+        else {
+            changes.added.push(address);
+            let desired =
+                DesiredState { file: Some(*file), name: name.clone(), ..DesiredState::default() };
+            self.enlist(*file, desired, now);
+            return;
+        };
+        let entry = &mut self.entries[at];
+        entry.desired.name.clone_from(name);
+        if entry.desired.file.replace(*file) == Some(*file) {
+            return;
+        }
+        (entry.send_proxy, entry.tls) = (file.send_proxy, file.tls);
+        if entry.backend.weight() != weight {
+            changes.reweighted.push(address);
+            self.weigh(at, weight, now);
+        }
+    }
+
+    fn needs_restart(&self, config: &Config) -> Vec<&'static str> {
+        let started = &self.started;
+        let differ = [
+            ("listen", started.listen != config.listen),
+            ("shards", started.shards != config.shards),
+            ("tls", listen_of(started) != listen_of(config)),
+            ("admin.listen", started.admin != config.admin),
+        ];
+        differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
+/// Returns the addresses with TLS, if there is TLS.
+fn listen_of(config: &Config) -> Option<&[SocketAddr]> {
+    config.tls.as_ref().map(|tls| tls.listen.as_slice())
+}

@@ -1,0 +1,186 @@
+//! What failures, checks and time do to backends.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use throng_io::Instant;
+
+use super::{ControlCommand, Core};
+use crate::backend::{Backend, State};
+use crate::checks::Wrong;
+use crate::health::Verdict;
+use crate::registry::{Cause, Entry};
+use crate::report::Failure;
+use crate::settings::{Check, CheckKind};
+
+/// The interval at which growing shares are set, and backends on probation are checked for answers.
+const GROWTH: Duration = Duration::from_millis(100);
+
+/// The interval at which backends being removed are checked for their last tunnel: shards do not
+/// report its end.
+const LAST_TUNNEL: Duration = Duration::from_millis(250);
+
+impl Core {
+    /// Records that a connection to `backend`, or its answer, failed. Failures of the balancer
+    /// itself are kept and not held against it; nor is an answer to a request that failed elsewhere
+    /// before.
+    pub(crate) fn handle_failure(
+        &mut self,
+        backend: &Arc<Backend>,
+        failure: Failure,
+        is_retry: bool,
+        now: Instant,
+        at: SystemTime,
+    ) {
+        if failure.is_ours() {
+            self.own_failure = Some((backend.address(), failure, at));
+            return;
+        }
+        let Some(place) = self.place(backend) else { return };
+        let entry = &mut self.entries[place];
+        entry.last_failure = Some((Cause::Request(failure), at));
+        entry.note_success();
+        let health = &self.settings.health;
+        let change = if failure.is_of_connection() {
+            entry.tracker.handle_failures(now, 1, health)
+        } else if !is_retry && self.half_are_up_without(Some(place)) {
+            let entry = &mut self.entries[place];
+            let answered = entry.answered();
+            entry.tracker.handle_failed_answer(now, answered, health)
+        } else {
+            None
+        };
+        if change.is_some() {
+            self.settle(place, now);
+        }
+    }
+
+    /// Returns whether at least half of the backends that are not being removed are up, apart from
+    /// the one at `place`. This is Envoy's panic threshold.
+    fn half_are_up_without(&self, place: Option<usize>) -> bool {
+        let (mut all, mut up) = (0, 0);
+        let staying =
+            self.entries.iter().enumerate().filter(|(_, entry)| !entry.is_being_removed());
+        for (at, entry) in staying {
+            match entry.state() {
+                State::Up if Some(at) != place => (all, up) = (all + 1, up + 1),
+                State::Up | State::Down => all += 1,
+                State::Draining | State::Removed => {}
+            }
+        }
+        2 * up >= all
+    }
+
+    /// Ignores verdicts of answers, which clients may have caused, where too few other backends are
+    /// up.
+    fn ignore_answers_in_panic(&mut self, now: Instant) {
+        let is_faulty = |entry: &Entry| entry.tracker.verdict() == Some(Verdict::Answers);
+        if !self.entries.iter().any(is_faulty) || self.half_are_up_without(None) {
+            return;
+        }
+        for entry in &mut self.entries {
+            if entry.tracker.ignore_answers().is_some() {
+                entry.begin_probation(now, self.settings.health.down_for);
+            }
+        }
+    }
+
+    /// Records an active check that passed, or the reason why it did not.
+    pub(crate) fn handle_check(
+        &mut self,
+        backend: &Arc<Backend>,
+        outcome: Result<(), Wrong>,
+        now: Instant,
+        at: SystemTime,
+    ) {
+        if let Err(Wrong::Ours(failure)) = outcome {
+            return self.handle_failure(backend, failure, false, now, at);
+        }
+        let Some(place) = self.place(backend) else { return };
+        let entry = &mut self.entries[place];
+        let passed = outcome.is_ok();
+        if let Err(Wrong::Backend(why)) = outcome {
+            entry.last_failure = Some((Cause::Check(why), at));
+        }
+        entry.failed_checks = if passed { 0 } else { entry.failed_checks.saturating_add(1) };
+        if entry.tracker.handle_check(now, passed, &self.settings.health).is_some() {
+            self.settle(place, now);
+        }
+        let fall = self.fall(place);
+        let entry = &mut self.entries[place];
+        if entry.keeps_tunnels
+            && entry.failed_checks >= fall
+            && entry.backend.state() == State::Down
+        {
+            entry.keeps_tunnels = false;
+            self.close_all_of_dead(place);
+        }
+    }
+
+    /// Returns the failures in a row after which the checks declare the backend at `at` dead.
+    pub(super) fn fall(&self, at: usize) -> u32 {
+        match &self.settings.health.check {
+            Some(check) => check.fall,
+            None if self.entries[at].expired => Check::new(CheckKind::Tcp).fall,
+            // A check that was under way when checks were switched off.
+            None => u32::MAX,
+        }
+    }
+
+    /// Runs what is due. Returns when the next is.
+    pub(crate) fn expire(&mut self, now: Instant, wall: SystemTime) -> Option<Instant> {
+        self.ignore_answers_in_panic(now);
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            let silent = entry.desired.ttl.filter(|ttl| ttl.expires <= now);
+            if let Some(ttl) = silent {
+                entry.desired.ttl = None;
+                entry.last_failure = Some((Cause::Silent(ttl.time_to_live), wall));
+                if entry.is_being_removed() {
+                    // Missing heartbeats are no fault of its tunnels: it gets no new clients, and
+                    // is checked itself.
+                    (entry.expired, entry.failed_checks) = (true, 0);
+                    self.is_changed = true;
+                }
+            }
+            if entry.tracker.expire(now, &self.settings.health).is_some() {
+                entry.begin_probation(now, self.settings.health.down_for);
+            }
+            self.settle(at, now);
+        }
+        self.let_go();
+        let mut next: Option<Instant> = None;
+        for entry in &mut self.entries {
+            let grows = entry.grow(now, self.settings.slow_start);
+            let due = [
+                entry.desired.ttl.map(|ttl| ttl.expires),
+                entry.tracker.next_due(&self.settings.health),
+                grows.then(|| now.after(GROWTH)),
+                entry.is_being_removed().then(|| now.after(LAST_TUNNEL)),
+            ];
+            next = due.into_iter().flatten().chain(next).min();
+        }
+        next
+    }
+
+    /// Removes backends from the list that are not desired and have nothing open.
+    fn let_go(&mut self) {
+        self.gone.retain(|backend| backend.strong_count() > 0);
+        let falls: Vec<u32> = (0..self.entries.len()).map(|at| self.fall(at)).collect();
+        let Self { entries, gone, commands, is_changed, .. } = self;
+        let mut falls = falls.into_iter();
+        entries.retain(|entry| {
+            let fall = falls.next().unwrap_or(u32::MAX);
+            let stays =
+                !entry.is_being_removed() || !entry.is_empty() || entry.is_only_silent(fall);
+            if !stays {
+                entry.backend.set_state(State::Removed);
+                // Shards forget their close jobs for it.
+                commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
+                gone.push(Arc::downgrade(&entry.backend));
+                *is_changed = true;
+            }
+            stays
+        });
+    }
+}

@@ -1,0 +1,85 @@
+//! Backends that register themselves.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use throng_io::Instant;
+
+use super::{Core, check_weight};
+use crate::config::BackendConfig;
+use crate::control::error::Error;
+use crate::registry::{DesiredState, RegistrationTtl};
+
+impl Core {
+    /// Registers a backend. Returns how long it may stay without a heartbeat.
+    pub(crate) fn register(
+        &mut self,
+        address: SocketAddr,
+        weight: u32,
+        time_to_live: Option<Duration>,
+        now: Instant,
+    ) -> Result<Duration, Error> {
+        self.must_live()?;
+        let register = self.register.as_ref().ok_or(Error::RegistrationIsOff)?;
+        let time = time_to_live.unwrap_or(register.time_to_live);
+        // The file's value was checked there, and may be anything.
+        let sensible = Duration::from_secs(1)..=Duration::from_secs(3600);
+        if time_to_live.is_some_and(|time| !sensible.contains(&time)) {
+            return Err(Error::TimeToLive { time });
+        }
+        check_weight(weight)?;
+        if !register.admits(address.ip()) {
+            let remedy =
+                "no backend may register itself there: name its network in register.networks";
+            return Err(Error::Address { address, remedy: remedy.to_owned() });
+        }
+        let ttl = RegistrationTtl { time_to_live: time, expires: now.after(time) };
+        let position = self.position(address).filter(|&at| !self.entries[at].is_being_removed());
+        let Some(at) = position else {
+            self.check_room(address)?;
+            let desired = DesiredState { ttl: Some(ttl), ..DesiredState::default() };
+            let backend = BackendConfig { weight, ..BackendConfig::new(address) };
+            self.enlist(backend, desired, now);
+            return Ok(time);
+        };
+        let entry = &mut self.entries[at];
+        entry.desired.ttl = Some(ttl);
+        // A backend that registers is a process that has just begun, independent of its past.
+        entry.tracker = crate::health::HealthTracker::new();
+        if entry.desired.source() == "registered" && entry.backend.weight() != weight {
+            self.weigh(at, weight, now);
+        }
+        self.settle(at, now);
+        Ok(time)
+    }
+
+    /// Records a backend's heartbeat.
+    pub(crate) fn heartbeat(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
+        self.must_live()?;
+        if self.register.is_none() {
+            return Err(Error::RegistrationIsOff);
+        }
+        let ttl = self.ttl(address)?;
+        ttl.expires = now.after(ttl.time_to_live);
+        Ok(())
+    }
+
+    /// Ends a backend's registration.
+    pub(crate) fn deregister(&mut self, address: SocketAddr) -> Result<(), Error> {
+        self.must_live()?;
+        self.ttl(address)?;
+        let at = self.find(address)?;
+        let entry = &mut self.entries[at];
+        entry.desired.ttl = None;
+        if entry.is_being_removed() && entry.drain.is_none() {
+            self.start_drain(at, None);
+        }
+        Ok(())
+    }
+
+    fn ttl(&mut self, address: SocketAddr) -> Result<&mut RegistrationTtl, Error> {
+        let at = self.position(address);
+        at.and_then(|at| self.entries[at].desired.ttl.as_mut())
+            .ok_or(Error::NotRegistered { address })
+    }
+}
