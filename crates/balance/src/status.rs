@@ -66,7 +66,8 @@ pub struct Row {
     pub name: Option<String>,
     /// `up`, `down` or `draining`.
     pub state: &'static str,
-    /// Its source: `file`, `dns` for an address of a name in the file, `api`, `registered`, or `none` if it leaves with its last tunnel.
+    /// Its source: `file`, `dns` for an address of a name in the file, `api`, `registered`, or
+    /// `none` if it leaves with its last tunnel.
     pub source: &'static str,
     /// The configured weight.
     pub weight: u32,

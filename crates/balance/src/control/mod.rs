@@ -1,7 +1,8 @@
 //! A running balancer and its operations.
 //!
 //! It has three threads that sleep while there is nothing to do: one takes the reports of shards,
-//! one the answers of lookups, one runs what is due. Neither of them nor any operation is on the path of a message.
+//! one the answers of lookups, one runs what is due. Neither of them nor any operation is on the
+//! path of a message.
 
 mod core;
 mod error;
@@ -84,6 +85,8 @@ impl Balancer {
         lookups.set(config.names.iter(), config.lookup_interval);
         let mut core = Core::new(config);
         core.replace_clients(clients, of_all);
+        // Those that are bound later; a port 0 is none that a name could lead to.
+        core.set_addresses(&listen.iter().map(|(address, _)| *address).collect::<Vec<_>>());
         first_lookups(&mut core, &answered);
         let configuration = core.take_configuration().unwrap_or_default();
         let (reports, received) = mpsc::channel();

@@ -33,7 +33,11 @@ fn property(key: &Key) -> Json {
     let mut property = kind(&key.kind);
     property["description"] = json!(key.help);
     if !key.default.is_empty() {
-        property["default"] = json!(key.default);
+        property["default"] = match key.kind {
+            Kind::Switch => json!(key.default == "true"),
+            Kind::Count { .. } => json!(key.default.parse::<u64>().ok()),
+            _ => json!(key.default),
+        };
     }
     property
 }

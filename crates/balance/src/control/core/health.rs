@@ -1,4 +1,4 @@
-//! What failures, checks and time do to backends.
+//! Effects of failures, checks and time on backends.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

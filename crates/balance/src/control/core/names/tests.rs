@@ -64,7 +64,7 @@ fn every_address_of_a_name_is_a_backend_with_its_settings() {
     answer(&mut core, NAME, &[1, 2, 3], 2);
     assert!(core.take_configuration().is_none(), "nothing has changed");
     answer(&mut core, "other.internal:80", &[4], 3);
-    assert_eq!(rows(&core).len(), 3, "nobody asked for that name");
+    assert_eq!(rows(&core).len(), 3, "no backend has that name");
 }
 
 #[test]
@@ -113,7 +113,16 @@ fn a_failed_lookup_keeps_the_last_addresses_and_is_counted() {
 }
 
 #[test]
-fn what_an_operator_removes_or_weighs_stays_so_over_lookups() {
+fn an_address_of_the_balancer_itself_is_no_backend() {
+    let mut core = core("backends = [\"app.internal:80\"]");
+    core.set_addresses(&["0.0.0.0:80".parse().unwrap()]);
+    answer(&mut core, NAME, &[1], 1);
+    assert!(rows(&core).is_empty());
+    assert_eq!(core.name_rows()[0].failures, 1);
+}
+
+#[test]
+fn removals_and_weights_of_operators_outlast_lookups() {
     let mut core = core("backends = [\"app.internal:80\"]");
     answer(&mut core, NAME, &[1, 2, 3], 1);
     core.remove(address(1)).unwrap();
