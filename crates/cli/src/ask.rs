@@ -60,6 +60,9 @@ impl Peer {
             true => text.to_owned(),
             false => format!("http://{text}"),
         };
+        if url.starts_with("https://") {
+            return Err(format!("{text:?} is not asked with TLS; write {}", example()));
+        }
         let target = Target::parse_http(&url).map_err(|error| error.to_string())?;
         if target.resource("/") != "/" {
             return Err(format!("{text:?} has a path; write the address alone, {}", example()));
