@@ -60,6 +60,7 @@ pub fn may_trail(name: &str) -> bool {
 
 /// The result of [`Source::pull`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::manual_non_exhaustive, reason = "the hidden variant is in use")]
 pub enum Pull {
     /// There is more to come: pull again.
     More,
