@@ -7,7 +7,7 @@ use throng_tls::{ClientConfigs, ConfigError, TlsClient};
 
 use crate::config::BackendSide;
 
-/// What connections to backends are secured by.
+/// The TLS configurations of connections to backends.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     configs: Arc<ClientConfigs>,

@@ -44,7 +44,7 @@ pub enum TlsFailure {
     Alert(u8),
     /// The peer has no version, cipher suite, group or application protocol that we have.
     Incompatible,
-    /// What the peer sent is not a TLS handshake.
+    /// The peer sent something else than a TLS handshake.
     NotTls,
     /// The peer ended the connection during the handshake.
     Ended,

@@ -49,7 +49,7 @@ pub struct ClientConfigs {
     current: RwLock<Current>,
 }
 
-/// The same configuration for connections of a driver, and for rustls's own.
+/// A configuration, once for connections of a driver and once for blocking ones of rustls.
 struct Current {
     driver: Arc<ClientConfig>,
     blocking: Arc<ClientConfig>,

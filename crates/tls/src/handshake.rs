@@ -48,7 +48,7 @@ enum Connection {
     Client(UnbufferedClientConnection),
 }
 
-/// What a connection of rustls did in one step.
+/// Result of one step of a connection of rustls.
 enum Step {
     /// It has more to do.
     More,
@@ -421,7 +421,7 @@ pub fn prepare(config: &mut ServerConfig) {
     config.cert_resolver = Arc::new(Capture { next: Arc::clone(&config.cert_resolver) });
 }
 
-/// As [`prepare`], for the client's side.
+/// Prepares a configuration of the client's side, like [`prepare`].
 pub fn prepare_client(config: &mut ClientConfig) {
     config.enable_secret_extraction = true;
     config.enable_early_data = false;

@@ -466,7 +466,7 @@ fn a_server_without_tls_refuses_a_connection_of_ours() {
 }
 
 #[test]
-fn what_the_kernel_leaves_of_bytes_sent_at_once_comes_before_later_ones() {
+fn bytes_sent_at_once_that_the_kernel_leaves_come_before_later_ones() {
     let options = Options { socket_send_buffer: Some(4 * 1024), ..Options::default() };
     let mut rig = Rig::with(options);
     let mut peer = rig.pair();

@@ -57,7 +57,7 @@ pub(crate) struct Core {
     lookup_interval: Duration,
     /// The last failure of the balancer itself, with the backend it could not connect to.
     own_failure: Option<(SocketAddr, Failure, SystemTime)>,
-    /// What connections to backends are secured by, and whether those of all are.
+    /// The TLS configurations of connections to backends, and whether all backends use TLS.
     clients: Option<Clients>,
     secures_backends: bool,
     /// As it was read last.

@@ -69,8 +69,8 @@ impl Scheme {
 ///   nothing.
 /// * X-Forwarded-For, -Proto, -Host and Forwarded are added, see [`Hop::trusted`].
 ///   X-Forwarded-Proto and -Host of the first trusted proxy stay.
-/// * Client-Cert is added if the client has shown a certificate (RFC 9440); one in the request, which
-///   could be anybody's, is dropped unless a trusted proxy has written it.
+/// * Client-Cert is added if the client has shown a certificate (RFC 9440); one in the request,
+///   which could be anybody's, is dropped unless a trusted proxy has written it.
 /// * Via is not written: nginx, for one, stops compressing for requests with it.
 pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
     let lines = request.lines();

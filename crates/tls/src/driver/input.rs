@@ -26,7 +26,7 @@ This port expects TLS: the URL begins with https or wss.\n";
 enum Input {
     /// The lent bytes from there on.
     Lent(usize),
-    /// What was kept of the connection.
+    /// Bytes that were kept of the connection.
     Kept,
 }
 

@@ -50,8 +50,8 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Seals and sends bytes at once. What the driver below does not take of the records is in flight
-    /// there, as records of our own are, and the engine's next batch waits for it.
+    /// Seals and sends bytes at once. Records that the driver below does not take are in flight
+    /// there, as records of our own are, and the engine's next batch waits for them.
     pub(super) fn try_send_secured(&mut self, id: ConnId, bytes: &[u8]) -> usize {
         let Some((conn, busy)) = self.table.conn_and_busy(id) else { return 0 };
         let in_flight = busy.is_some_and(|busy| busy.in_flight);
@@ -173,7 +173,8 @@ impl<D: Driver> Tls<D> {
         self.send_cipher(id, cipher)
     }
 
-    /// Sends sealed records that the engine knows nothing of. Returns whether all of them have left.
+    /// Sends sealed records that the engine does not know of. Returns whether all of them have
+    /// left.
     fn send_cipher(&mut self, id: ConnId, cipher: Box<Batch>) -> bool {
         match self.inner.send(id, cipher) {
             SendOutcome::Done(cipher) => {
