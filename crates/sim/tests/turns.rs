@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use throng_engine::{
-    Answer, BuildOptions, Close, Cx, Message, Refusal, Service, Shard, UserEvent, build,
+    Answer, BuildOptions, Close, Cx, Message, Refusal, Remote, Service, Shard, UserEvent, build,
 };
+use throng_io::ConnId;
 use throng_proto::http1::{Request, ResponseHead};
 use throng_proto::ws::deflate::{Deflater, Policy, Settings};
 use throng_proto::ws::handshake::{Key, check_request, encode_request, encode_response_with};
@@ -29,6 +30,8 @@ const EACH: usize = 2000;
 struct Slow {
     net: SharedNet,
     handled: Rc<Cell<usize>>,
+    events: Rc<Cell<usize>>,
+    opened: Rc<Cell<Option<ConnId>>>,
     /// Requests and messages handled, by slot.
     by: Rc<RefCell<BTreeMap<usize, usize>>>,
 }
@@ -67,13 +70,24 @@ impl Service for Slow {
         panic!("{why:?}");
     }
 
-    fn on_open(&mut self, _: &mut Cx<'_>) {}
+    fn on_open(&mut self, cx: &mut Cx<'_>) {
+        self.opened.set(Some(cx.id()));
+    }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, _: Message<'_>) {
         self.work(cx);
     }
 
-    fn on_user_event(&mut self, _: &mut Cx<'_>, _: UserEvent) {}
+    /// Those that say so take a whole turn's time, and cause another one.
+    fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
+        self.events.set(self.events.get() + 1);
+        if event.0.downcast_ref() == Some(&"causes another") {
+            let now = self.net.borrow().now();
+            self.net.borrow_mut().advance_to(now + 40 * COST);
+            let id = cx.id();
+            cx.core().remote().post(id, Box::new("another"));
+        }
+    }
 
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
@@ -85,6 +99,9 @@ struct Server {
     shard: Shard<SimDriver, Slow>,
     links: Vec<LinkId>,
     handled: Rc<Cell<usize>>,
+    events: Rc<Cell<usize>>,
+    opened: Rc<Cell<Option<ConnId>>>,
+    remote: Remote,
     by: Rc<RefCell<BTreeMap<usize, usize>>>,
     /// The most that was handled in one turn, and the turns that handled any.
     most: usize,
@@ -113,13 +130,17 @@ fn crowded(first: &[u8], connections: u16) -> Server {
     driver.add_listener(listener);
     let options = BuildOptions { seed: Some(1), ..BuildOptions::default() };
     let handled = Rc::new(Cell::new(0));
+    let (events, opened) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
     let by = Rc::new(RefCell::default());
     let slow = |_, _: &_, _: &_| Slow {
         net: SharedNet::clone(&net),
         handled: Rc::clone(&handled),
+        events: Rc::clone(&events),
+        opened: Rc::clone(&opened),
         by: Rc::clone(&by),
     };
     let built = build(vec![driver], &options, slow).expect("valid limits");
+    let remote = built.remote;
     let shard = built.shards.into_iter().next().expect("one driver, one shard");
     let options = LinkOptions { latency: 1000, capacity: 1 << 20, cut_after: None };
     let links: Vec<LinkId> = (0..connections)
@@ -130,8 +151,20 @@ fn crowded(first: &[u8], connections: u16) -> Server {
             link
         })
         .collect();
-    let (most, turns, most_later, ahead) = (0, 0, 0, 0);
-    let mut server = Server { net, shard, links, handled, by, most, turns, most_later, ahead };
+    let mut server = Server {
+        net,
+        shard,
+        links,
+        handled,
+        events,
+        opened,
+        remote,
+        by,
+        most: 0,
+        turns: 0,
+        most_later: 0,
+        ahead: 0,
+    };
     server.settle();
     server
 }
@@ -234,6 +267,20 @@ fn bombs_of_many_connections_are_spread_over_turns() {
     assert_eq!(server.handled.get(), 60, "each is handled in the end");
     assert!(server.most <= 2, "{} in one turn", server.most);
     assert!(server.ahead <= 2, "one was ahead of another by {}", server.ahead);
+}
+
+/// The first nine are taken at once, and a turn has no time for the last of them. The tenth comes
+/// while the shard is awake, so that it is not woken for it.
+#[test]
+fn an_event_that_comes_while_earlier_ones_are_handled_is_not_forgotten() {
+    let mut server = upgraded();
+    let id = server.opened.get().expect("it is open");
+    for number in 0..9 {
+        let event = if number == 0 { "causes another" } else { "plain" };
+        server.remote.post(id, Box::new(event));
+    }
+    server.settle();
+    assert_eq!(server.events.get(), 10);
 }
 
 /// A few messages cost what they cost: the clock is not even read.

@@ -139,6 +139,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
     ///
     /// # Errors
     /// The driver's wait failed.
+    // Compiled into its callers, it would keep less in registers: 12 instructions more for each
+    // read.
+    #[inline(never)]
     pub fn turn(&mut self) -> io::Result<Option<usize>> {
         self.driver.wait(self.next_deadline())?;
         self.state.core.connections.now = self.driver.now();
@@ -513,7 +516,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let core = &state.core;
         let Connections { drained, dirty, resumed, .. } = &core.connections;
         let is_idle = drained.is_empty() && dirty.is_empty() && resumed.is_empty();
-        if !is_idle || !self.commands.is_empty() {
+        // Commands that came while earlier ones were carried out woke a shard that was awake.
+        if !is_idle || !self.commands.is_empty() || state.inbox.has_any() {
             return Some(core.now());
         }
         let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();

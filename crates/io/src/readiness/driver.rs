@@ -66,11 +66,12 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.now = Clock::System.read();
         self.events = waited?;
         (self.taken, self.pending.bits) = (0, 0);
-        self.share = Share::of(self.events.max(self.quota), self.buffer.len());
         self.listeners.begin_turn(P::LEVEL, self.options.accepts_per_turn);
+        let events = self.events;
         if !P::LEVEL {
             self.record_edges();
         }
+        self.share = Share::of(events.max(self.quota), self.buffer.len());
         Ok(())
     }
 

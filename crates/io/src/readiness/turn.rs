@@ -12,8 +12,9 @@ use crate::{Batch, Closed, ConnId, ListenerId};
 /// was filled completely.
 const READS_PER_EVENT: u8 = 4;
 
-/// Bytes that a turn receives of all connections together, except that none is kept from its
-/// [`MIN_RECEIVE`]: about a millisecond, also where they come to rest in fresh memory.
+/// Bytes that a turn receives of all connections together, about, if there are several, and except
+/// that each has its [`MIN_RECEIVE`]: a millisecond or two, also where they come to rest in fresh
+/// memory.
 const RECEIVED_PER_TURN: usize = 1 << 20;
 
 /// Least size of a receive, so that messages of usual sizes come in one.
@@ -140,6 +141,9 @@ impl<P: Poller> ReadinessDriver<P> {
             // A client's first request has usually arrived before its connection is accepted, and
             // many connections have only one request.
             let id = *self.unregistered.get(self.cursor)?;
+            if self.cursor == 0 {
+                self.share = Share::of(self.unregistered.len(), self.buffer.len());
+            }
             self.cursor += 1;
             return Some(Pending { id, bits: READ, reads: self.share.reads });
         }
