@@ -106,7 +106,7 @@ pub struct Settings {
 }
 
 /// Names that some proxy, framework or CDN reads a client's address, or a request's target, from.
-pub const DROPPED_HEADERS: [&str; 8] = [
+pub const DROPPED_HEADERS: [&str; 14] = [
     "True-Client-IP",
     "CF-Connecting-IP",
     "X-Client-IP",
@@ -115,6 +115,12 @@ pub const DROPPED_HEADERS: [&str; 8] = [
     "X-Original-URL",
     "X-Rewrite-URL",
     "X-Host",
+    "X-Client-Cert",
+    "SSL-Client-Cert",
+    "X-SSL-Client-Cert",
+    "SSL-Client-Verify",
+    "X-SSL-Client-Verify",
+    "X-ARR-ClientCert",
 ];
 
 /// Returns the local address of the next connection to `backend`: the next of `sources` of its

@@ -271,7 +271,7 @@ fn a_second_answer_reaches_no_client() {
 /// would be the next client's.
 #[test]
 fn a_backend_connection_that_carried_the_body_of_a_get_is_not_used_again() {
-    for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS", "get", "FOO"] {
         let backend = Scripted::bind();
         let balancer = Balancer::start(&[backend.address], Settings::default());
         let smuggled = "GET /secret HTTP/1.1\r\nHost: a\r\n\r\n";

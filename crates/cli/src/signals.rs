@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU,
+};
 
 /// The condition that the process was asked to stop, set by the first SIGINT or SIGTERM. The second
 /// one ends the process at once, as users expect of a second Ctrl-C.
@@ -28,19 +30,30 @@ impl Stop {
         Ok(Self { asked })
     }
 
-    /// Registers the signals of a server, besides those of [`Stop::on_signals`]. SIGQUIT and
-    /// SIGHUP, which would end it without a drain, ask it to stop, however often they come; SIGHUP
-    /// only if it is not ignored already (`nohup`). SIGUSR1 and SIGUSR2 are ignored.
+    /// Registers the signals of a server, besides those of [`Stop::on_signals`]. SIGQUIT, which
+    /// would end it without a drain, asks it to stop, however often it comes. Those of timers, of
+    /// log rotation and the like are ignored.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
     pub(crate) fn on_signals_to_a_server() -> io::Result<Self> {
         let stop = Self::on_signals()?;
         signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
-        if !is_ignored(SIGHUP) {
-            signal_hook::flag::register(SIGHUP, Arc::clone(&stop.asked))?;
-        }
-        for signal in [SIGUSR1, SIGUSR2] {
+        for signal in [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU] {
             signal_hook::flag::register(signal, Arc::default())?;
         }
         Ok(stop)
+    }
+
+    /// Lets SIGHUP ask to stop, too, unless it is ignored already (`nohup`).
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub(crate) fn and_on_hangup(self) -> io::Result<Self> {
+        if !is_ignored(SIGHUP) {
+            signal_hook::flag::register(SIGHUP, Arc::clone(&self.asked))?;
+        }
+        Ok(self)
     }
 
     pub(crate) fn is_asked(&self) -> bool {

@@ -540,7 +540,12 @@ fn tunnels_are_closed_at_the_end_and_those_that_do_not_go_are_cut() {
     };
     let balancer = start("1h");
     let mut client = Client::connect(balancer.address, "/echo");
-    balancer.signal("TERM");
+    for signal in ["USR1", "USR2", "ALRM", "VTALRM", "PROF", "IO", "XCPU"] {
+        balancer.signal(signal);
+        client.send(Opcode::Text, signal.as_bytes());
+        assert_eq!(client.next(), Got::Text(signal.to_owned()));
+    }
+    balancer.signal("QUIT");
     assert!(matches!(client.next(), Got::Close(1001, _)));
     client.send(Opcode::Close, &1001u16.to_be_bytes());
     assert_eq!(client.next(), Got::End);

@@ -412,7 +412,7 @@ fn signals_that_mean_nothing_to_it_change_nothing() {
     nohup.args(["serve", "--listen", "127.0.0.1:0", "--shards", "1"]).stdin(Stdio::null());
     let served = Served::run(nohup, &[]);
     let mut client = Client::connect(served.address, "/echo");
-    for signal in ["HUP", "USR1", "USR2"] {
+    for signal in ["HUP", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "IO", "XCPU"] {
         served.process.signal(signal);
         client.send(Opcode::Text, signal.as_bytes());
         assert_eq!(client.next(), Got::Text(signal.to_owned()));

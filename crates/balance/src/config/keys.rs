@@ -87,7 +87,8 @@ static KEYS: &[Key] = &[
         "networks whose X-Forwarded-*, Forwarded and PROXY headers are trusted"),
     Key::new("drop_headers", Kind::List(&Kind::Text("a header name such as \"X-Client-IP\"")),
         "True-Client-IP,CF-Connecting-IP,X-Client-IP,Client-IP,Forwarded-For,X-Original-\
-         URL,X-Rewrite-URL,X-Host",
+         URL,X-Rewrite-URL,X-Host,X-Client-Cert,SSL-Client-Cert,X-SSL-Client-Cert,SSL-Client-\
+         Verify,X-SSL-Client-Verify,X-ARR-ClientCert",
         "request headers that are dropped unless a trusted proxy sent them"),
     Key::new("accept_proxy", Kind::Switch, "false",
         "connections begin with a PROXY v2 header, and only trusted_proxies may connect"),

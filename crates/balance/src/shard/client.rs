@@ -205,8 +205,9 @@ impl State {
         let client: IpAddr = forward::client_address(request, peer, &settings.trusted_proxies);
         let binding = forward::sticky_key(&settings.sticky, request, client);
         let mut head = Vec::with_capacity(request.raw().len() + 256);
-        let has_odd_body = request.has_body()
-            && matches!(request.method(), "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE");
+        // Backends may leave the body of any other method unread, and of one they do not know.
+        let has_odd_body =
+            request.has_body() && !matches!(request.method(), "POST" | "PUT" | "PATCH");
         let hop = forward::Hop {
             peer: peer.ip(),
             trusted: is_trusted,

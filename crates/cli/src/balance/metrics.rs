@@ -158,7 +158,7 @@ fn write_tls(tls: &TlsStatus, writer: &mut Writer) {
     for (name, expires) in &tls.certificates {
         // An EC and an RSA certificate may have one name.
         if !shown.contains(&name) {
-            metric.sample(&[("name", name)], *expires as f64);
+            metric.sample(&[("name", name)], u64::try_from(*expires).unwrap_or(0));
             shown.push(name);
         }
     }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     config.warnings().iter().for_each(say::trouble);
-    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;
     let hangup = Hangup::on_signal().map_err(Failure::runtime)?;
     let balancer = Balancer::start(config.clone()).map_err(|error| match error {
         Error::Config(errors) => errors.into(),

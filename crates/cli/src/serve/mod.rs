@@ -76,7 +76,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let any_host: &[_] = if args.registration.is_given() { &[("allowed_hosts", "*")] } else { &[] };
     let settings = args.flags.settings("--register", any_host)?;
     let balancers = args.registration.checked()?;
-    let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;
+    let stop =
+        Stop::on_signals_to_a_server().and_then(Stop::and_on_hangup).map_err(Failure::runtime)?;
     let running = listen(site::bind(&settings)?)?;
     let registrations = args.registration.begin(balancers, running.local_addr())?;
     let ended = wait(&running, &stop);
@@ -93,7 +94,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// # Errors
 /// The server could not start, or a shard failed.
 pub fn until_stopped(bound: Bound, plan: DrainPlan) -> Result<ExitCode, Failure> {
-    let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;
+    let stop =
+        Stop::on_signals_to_a_server().and_then(Stop::and_on_hangup).map_err(Failure::runtime)?;
     let running = listen(bound)?;
     match wait(&running, &stop) {
         true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
