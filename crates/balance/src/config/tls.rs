@@ -75,7 +75,7 @@ pub(super) fn backend_side(draft: &Draft) -> Option<BackendSide> {
         (true, Some(file)) => Trust::File(file),
         (false, None) => Trust::Anyone,
         (false, Some(_)) => {
-            let remedy = "it accepts any certificate: drop it, or drop backend_tls.ca";
+            let remedy = "it accepts any certificate: drop it, or drop ca";
             draft.wrong("backend_tls.verify", remedy);
             Trust::System
         }
