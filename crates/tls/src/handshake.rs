@@ -79,6 +79,11 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 impl Failed {
+    /// The failure of a peer whose messages are longer than any need be.
+    pub(crate) fn too_long() -> Self {
+        Self(Error::General("a handshake message is too long".into()))
+    }
+
     /// Returns the kind of the failure.
     #[must_use]
     pub fn kind(&self) -> TlsFailure {
@@ -136,13 +141,19 @@ impl Handshake {
         Self { connection, input: Vec::new(), visible: 0, captured: Captured::default() }
     }
 
+    /// Returns the number of bytes that [`Handshake::receive`] takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        MAX_INPUT - self.input.len()
+    }
+
     /// Appends input.
     ///
     /// # Errors
     /// More waits than any message needs.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Failed> {
-        if self.input.len() + bytes.len() > MAX_INPUT {
-            return Err(Failed(Error::General("a handshake message is too long".into())));
+        if bytes.len() > self.room() {
+            return Err(Failed::too_long());
         }
         self.input.extend_from_slice(bytes);
         Ok(())

@@ -392,3 +392,91 @@ fn check(client: &Client, conn: &Conn, is_heard: bool) -> Result<(), String> {
         conn.finished,
     ))
 }
+
+/// A client on the simulated network whose input reaches the driver at once, however long it is.
+struct Direct {
+    net: SharedNet,
+    driver: Tls<SimDriver>,
+    listener: usize,
+}
+
+impl Direct {
+    fn new() -> Self {
+        let faults = Faults { receive_buffer: 512 * 1024, ..Faults::default() };
+        let net = Net::shared();
+        let inner = SimDriver::new(&net, 5, faults, Rng::new(1), Waiting::Jump);
+        let mut driver = Tls::new(inner);
+        let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1000)));
+        let listening = driver.inner().add_listener(listener);
+        driver.secure(listening, Arc::clone(&SERVER));
+        Self { net, driver, listener }
+    }
+
+    fn dial(&mut self, port: u16) -> LinkId {
+        let from = SocketAddr::from(([127, 0, 0, 1], port));
+        let options = LinkOptions { latency: 1, capacity: 1 << 20, cut_after: None };
+        self.net.borrow_mut().dial(self.listener, from, options).expect("it listens")
+    }
+
+    fn write(&mut self, link: LinkId, bytes: &[u8]) {
+        self.net.borrow_mut().write(link, Side::Dialer, bytes);
+    }
+
+    fn read(&mut self, link: LinkId) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut net = self.net.borrow_mut();
+        if matches!(net.readable(link, Side::Dialer), Readable::Bytes(_)) {
+            net.read(link, Side::Dialer, 1 << 20, &mut bytes);
+        }
+        bytes
+    }
+
+    /// Runs turns until nothing more comes; returns the names of its events and the data.
+    fn run(&mut self) -> (Vec<String>, Vec<u8>) {
+        let (mut names, mut data) = (Vec::new(), Vec::new());
+        for _ in 0..50 {
+            self.driver.inner().progress();
+            let until = self.driver.now().after(Duration::from_millis(1));
+            self.driver.wait(Some(until)).unwrap();
+            loop {
+                match self.driver.next_event() {
+                    None => break,
+                    Some(Event::Incoming(socket, ..)) => drop(self.driver.adopt(socket).unwrap()),
+                    Some(Event::Received(_, bytes)) => data.extend_from_slice(bytes),
+                    Some(Event::Secured(id, _)) => names.push(format!("secured {}", id.slot())),
+                    Some(Event::Finished(id)) => names.push(format!("finished {}", id.slot())),
+                    Some(other) => panic!("unexpected: {other:?}"),
+                }
+            }
+        }
+        (names, data)
+    }
+
+    /// Begins a handshake; returns the client when it has the server's first flight.
+    fn hello(&mut self, link: LinkId) -> ClientConnection {
+        let mut tls = client(client_config());
+        let hello = said(&mut tls);
+        self.write(link, &hello);
+        self.run();
+        let flight = self.read(link);
+        support::hear(&mut tls, &flight).unwrap();
+        tls
+    }
+}
+
+#[test]
+fn much_data_right_behind_the_last_message_of_the_handshake_is_received() {
+    for len in [60_000, 100_000, 400_000] {
+        let mut direct = Direct::new();
+        let link = direct.dial(2000);
+        let mut tls = direct.hello(link);
+        let data: Vec<u8> = (0..len).map(|at| (at ^ at >> 8) as u8).collect();
+        tls.set_buffer_limit(None);
+        tls.writer().write_all(&data).unwrap();
+        let wire = said(&mut tls);
+        direct.write(link, &wire);
+        let (names, received) = direct.run();
+        assert_eq!(names, ["secured 0"], "{len}");
+        assert!(received == data, "{} of {len}", received.len());
+    }
+}

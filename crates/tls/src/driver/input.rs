@@ -294,16 +294,30 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Continues a handshake with more input.
+    /// Continues a handshake with more input, of which it is given as much as it may keep. What is
+    /// beyond that can only follow a handshake that completes with it.
     fn continue_handshake(&mut self, id: ConnId, input: Input) {
         let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return };
         let Some(handshake) = &mut busy.handshake else { return };
-        let received = match input {
-            Input::Lent(at) => handshake.receive(&self.inner.lent()[at..]),
-            Input::Kept => handshake.receive(&mem::take(&mut busy.input)),
+        let room = handshake.room();
+        let (received, is_beyond) = match input {
+            Input::Lent(at) => {
+                let lent = &self.inner.lent()[at..];
+                let given = lent.len().min(room);
+                if given < lent.len() {
+                    self.rest = Some((id, at + given));
+                }
+                (handshake.receive(&lent[..given]), given < lent.len())
+            }
+            Input::Kept => {
+                let mut kept = mem::take(&mut busy.input);
+                busy.input = kept.split_off(kept.len().min(room));
+                (handshake.receive(&kept), !busy.input.is_empty())
+            }
         };
         let mut out = Vec::new();
         match received.and_then(|()| handshake.advance(&mut out)) {
+            Ok(Progress::NeedsInput) if is_beyond => self.fail(id, &out, &Failed::too_long()),
             Ok(progress) => {
                 self.send_control(id, &out);
                 if progress == Progress::Complete {
@@ -339,11 +353,11 @@ impl<D: Driver> Tls<D> {
         {
             self.queued.push_back(Queued::Sent(id, batch));
         }
-        if !rest.is_empty()
-            && let Some((_, busy)) = self.table.make_busy(id)
-        {
-            busy.input = rest;
-            self.ready.push_back(id);
+        if let Some((_, Some(busy))) = self.table.conn_and_busy(id) {
+            busy.input.splice(..0, rest);
+            if !busy.input.is_empty() {
+                self.ready.push_back(id);
+            }
         }
     }
 
