@@ -221,7 +221,8 @@ impl Running {
     }
 
     /// Reads the files of [`Server::tls`](crate::Server::tls) again, for connections that begin from
-    /// now on. Sessions are not touched, and clients can still resume them. Without TLS it does
+    /// now on. Sessions are not touched, and clients can still resume them unless the authorities
+    /// of client certificates have changed. Without TLS it does
     /// nothing.
     ///
     /// # Errors

@@ -36,7 +36,9 @@ pub struct TlsConfig {
 /// Authentication of clients by certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// A file with the authorities whose certificates are accepted, in PEM.
+    /// A file with the authorities whose certificates are accepted, in PEM. If it has changed when
+    /// it is read again, sessions from before are not resumed. While it stays, a session can be
+    /// resumed although the client's certificate has expired in the meantime.
     pub authorities: PathBuf,
     /// Whether a client without a certificate is refused. One whose certificate is not accepted
     /// always is.
@@ -93,15 +95,12 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl TlsConfig {
-    /// Reads the files and checks that they fit together. `ticketer` encrypts session tickets; it
-    /// is kept when files are read again, so that sessions can still be resumed.
+    /// Reads the files and checks that they fit together. `earlier` encrypts session tickets if
+    /// sessions from before may be resumed: if it was made for the same authentication of clients.
     ///
     /// # Errors
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
-    pub(crate) fn load(
-        &self,
-        ticketer: Arc<dyn ProducesTickets>,
-    ) -> Result<(ServerConfig, Vec<ServedCertificate>), ConfigError> {
+    pub(crate) fn load(&self, earlier: Option<&Tickets>) -> Result<Loaded, ConfigError> {
         let (resolver, served) = Certificates::load(&self.certificates)?;
         let provider = Arc::new(aws_lc_rs::default_provider());
         let versions = match self.min_version {
@@ -111,24 +110,44 @@ impl TlsConfig {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
             .map_err(without_file)?;
-        let builder = match &self.client_auth {
-            None => builder.with_no_client_auth(),
-            Some(auth) => builder.with_client_cert_verifier(verifier(auth, provider)?),
+        let (builder, clients) = match &self.client_auth {
+            None => (builder.with_no_client_auth(), None),
+            Some(auth) => {
+                let authorities = read_chain(&auth.authorities)?;
+                let clients = Some((auth.is_required, authorities.clone()));
+                let verifier = verifier(auth, authorities, provider)?;
+                (builder.with_client_cert_verifier(verifier), clients)
+            }
+        };
+        // A client that resumes a session is not asked for its certificate again.
+        let tickets = match earlier {
+            Some(earlier) if earlier.clients == clients => earlier.clone(),
+            _ => Tickets { ticketer: aws_lc_rs::Ticketer::new().map_err(without_file)?, clients },
         };
         let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
         // Tickets need no memory here, and no lock that all shards share.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = ticketer;
+        config.ticketer = Arc::clone(&tickets.ticketer);
         // A WebSocket client reconnects once.
         config.send_tls13_tickets = 1;
-        Ok((config, served))
+        Ok(Loaded { server: config, served, tickets })
     }
+}
 
-    /// Returns the encrypter of tickets that a server keeps.
-    pub(crate) fn ticketer() -> Result<Arc<dyn ProducesTickets>, ConfigError> {
-        aws_lc_rs::Ticketer::new().map_err(without_file)
-    }
+/// A configuration of rustls that was made of files.
+pub(crate) struct Loaded {
+    pub(crate) server: ServerConfig,
+    pub(crate) served: Vec<ServedCertificate>,
+    pub(crate) tickets: Tickets,
+}
+
+/// The encrypter of session tickets, and how the clients of these sessions are authenticated.
+#[derive(Clone)]
+pub(crate) struct Tickets {
+    ticketer: Arc<dyn ProducesTickets>,
+    /// Whether a certificate is required, and the authorities, if clients are asked for one.
+    clients: Option<(bool, Vec<CertificateDer<'static>>)>,
 }
 
 pub(crate) fn without_file(error: rustls::Error) -> ConfigError {
@@ -138,6 +157,7 @@ pub(crate) fn without_file(error: rustls::Error) -> ConfigError {
 /// Returns what verifies the certificates of clients.
 fn verifier(
     auth: &ClientAuth,
+    authorities: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, ConfigError> {
     let file = &auth.authorities;
@@ -145,7 +165,7 @@ fn verifier(
         ConfigError::new(file, format!("cannot be used as authorities of clients: {error}"))
     };
     let mut roots = RootCertStore::empty();
-    for certificate in read_chain(file)? {
+    for certificate in authorities {
         roots.add(certificate).map_err(|error| wrong(&error))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use rustls::ServerConfig;
-use rustls::server::ProducesTickets;
 
-use crate::config::{ConfigError, ServedCertificate, TlsConfig};
+use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
 use crate::handshake::{Failed, Handshake, prepare};
 use crate::stats::{Counters, HandshakeStats};
 
@@ -24,7 +23,7 @@ pub struct TlsServer {
 /// A configuration that comes from files.
 struct Files {
     config: Mutex<TlsConfig>,
-    ticketer: Mutex<Arc<dyn ProducesTickets>>,
+    tickets: Mutex<Tickets>,
     /// The files' times when they were last read.
     times: Mutex<Vec<Option<SystemTime>>>,
 }
@@ -46,21 +45,20 @@ impl TlsServer {
     /// # Errors
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub fn load(config: TlsConfig) -> Result<Arc<Self>, ConfigError> {
-        let ticketer = TlsConfig::ticketer()?;
         let times = Mutex::new(times(&config));
-        let (server, served) = config.load(Arc::clone(&ticketer))?;
+        let Loaded { server, served, tickets } = config.load(None)?;
         let (current, served) = (RwLock::new(prepared(server)), RwLock::new(served));
-        let (config, ticketer) = (Mutex::new(config), Mutex::new(ticketer));
+        let (config, tickets) = (Mutex::new(config), Mutex::new(tickets));
         Ok(Arc::new(Self {
             current,
             counters: Counters::default(),
             served,
-            files: Some(Files { config, ticketer, times }),
+            files: Some(Files { config, tickets, times }),
         }))
     }
 
-    /// Reads the files again, for handshakes that begin from now on. Keys of tickets stay, so that
-    /// clients can resume their sessions.
+    /// Reads the files again, for handshakes that begin from now on. Clients can
+    /// still resume their sessions, unless the authorities of client certificates have changed.
     ///
     /// # Errors
     /// As for [`TlsServer::load`]; the configuration stays as it is.
@@ -68,7 +66,9 @@ impl TlsServer {
         let Some(files) = &self.files else { return Ok(()) };
         let config = files.config().clone();
         *lock(&files.times) = times(&config);
-        let (server, served) = config.load(Arc::clone(&lock(&files.ticketer)))?;
+        let earlier = lock(&files.tickets).clone();
+        let Loaded { server, served, tickets } = config.load(Some(&earlier))?;
+        *lock(&files.tickets) = tickets;
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
         self.replace(server);
         Ok(())
@@ -79,16 +79,10 @@ impl TlsServer {
     /// # Errors
     /// As for [`TlsServer::load`].
     pub fn prepare(&self, config: &TlsConfig) -> Result<Prepared, ConfigError> {
-        let ticketer = match &self.files {
-            // A ticket of a session without a certificate must not open one that needs it.
-            Some(files) if files.config().client_auth == config.client_auth => {
-                Arc::clone(&lock(&files.ticketer))
-            }
-            _ => TlsConfig::ticketer()?,
-        };
+        let earlier = self.files.as_ref().map(|files| lock(&files.tickets).clone());
         let times = times(config);
-        let (server, served) = config.load(Arc::clone(&ticketer))?;
-        Ok(Prepared { server, served, config: config.clone(), ticketer, times })
+        let Loaded { server, served, tickets } = config.load(earlier.as_ref())?;
+        Ok(Prepared { server, served, config: config.clone(), tickets, times })
     }
 
     /// Uses a configuration for handshakes that begin from now on, and its files for reloads.
@@ -96,7 +90,7 @@ impl TlsServer {
         if let Some(files) = &self.files {
             *lock(&files.config) = prepared.config;
             *lock(&files.times) = prepared.times;
-            *lock(&files.ticketer) = prepared.ticketer;
+            *lock(&files.tickets) = prepared.tickets;
         }
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = prepared.served;
         self.replace(prepared.server);
@@ -148,7 +142,7 @@ pub struct Prepared {
     server: ServerConfig,
     served: Vec<ServedCertificate>,
     config: TlsConfig,
-    ticketer: Arc<dyn ProducesTickets>,
+    tickets: Tickets,
     times: Vec<Option<SystemTime>>,
 }
 

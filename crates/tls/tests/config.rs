@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rcgen::{CertifiedKey, KeyPair};
 use support::temporary;
-use throng_tls::config::{CertificateFiles, TlsConfig};
+use throng_tls::config::{CertificateFiles, ClientAuth, TlsConfig};
 use throng_tls::{TlsServer, Version};
 
 fn identity(names: &[&str]) -> CertifiedKey<KeyPair> {
@@ -139,6 +139,43 @@ fn the_lowest_version_is_a_setting() {
         let config = TlsConfig { certificates: vec![pair.clone()], min_version, client_auth: None };
         let server = TlsServer::load(config).unwrap();
         assert_eq!(support::accepts_tls12(&server), accepts_12);
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn sessions_are_not_resumed_when_the_authorities_of_clients_have_changed() {
+    let dir = temporary("authorities");
+    let certificates = vec![files(&dir, "it", &["localhost"])];
+    let (removed, kept) = (identity(&["removed"]), identity(&["kept"]));
+    let both = [removed.cert.pem(), kept.cert.pem()].concat();
+    for is_reload in [true, false] {
+        let authorities = write(&dir, "authorities.pem", &both);
+        let client_auth = Some(ClientAuth { authorities, is_required: true });
+        let config = TlsConfig {
+            certificates: certificates.clone(),
+            min_version: Version::Tls12,
+            client_auth,
+        };
+        let server = TlsServer::load(config.clone()).unwrap();
+        let read_again = || match is_reload {
+            true => server.reload().unwrap(),
+            false => server.install(server.prepare(&config).unwrap()),
+        };
+        let clients = [&removed, &kept].map(support::with_certificate);
+        for client in &clients {
+            assert_eq!(support::resumes(&server, client), Ok(false));
+            assert_eq!(support::resumes(&server, client), Ok(true));
+        }
+        read_again();
+        for client in &clients {
+            assert_eq!(support::resumes(&server, client), Ok(true), "nothing has changed");
+        }
+        write(&dir, "authorities.pem", &kept.cert.pem());
+        read_again();
+        assert!(support::resumes(&server, &clients[0]).is_err(), "reload: {is_reload}");
+        assert_eq!(support::resumes(&server, &clients[1]), Ok(false));
+        assert_eq!(support::resumes(&server, &clients[1]), Ok(true));
     }
     std::fs::remove_dir_all(dir).unwrap();
 }

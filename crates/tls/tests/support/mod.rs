@@ -280,3 +280,33 @@ pub(crate) fn presented(server: &throng_tls::TlsServer, name: Option<&str>) -> V
 pub(crate) fn accepts_tls12(server: &throng_tls::TlsServer) -> bool {
     handshake(server, None, &[&rustls::version::TLS12]).is_ok()
 }
+
+/// A client's configuration that shows a certificate, and accepts any of a server.
+pub(crate) fn with_certificate(identity: &rcgen::CertifiedKey<rcgen::KeyPair>) -> ClientConfig {
+    let key = PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
+    ClientConfig::builder_with_provider(provider(None))
+        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAll))
+        .with_client_auth_cert(vec![identity.cert.der().clone()], key)
+        .unwrap()
+}
+
+/// Connects a client; returns whether it has resumed a session, if it gets in.
+pub(crate) fn resumes(
+    server: &throng_tls::TlsServer,
+    config: &ClientConfig,
+) -> Result<bool, String> {
+    let mut client = client(config.clone());
+    let mut handshake = server.handshake().unwrap();
+    let (mut out, mut progress) = (Vec::new(), Progress::NeedsInput);
+    while progress == Progress::NeedsInput {
+        handshake.receive(&said(&mut client)).unwrap();
+        progress = handshake.advance(&mut out).map_err(|error| error.to_string())?;
+        // With the last of it come the tickets.
+        hear(&mut client, &std::mem::take(&mut out)).map_err(|error| error.to_string())?;
+    }
+    let (_, info, _) = handshake.into_session().unwrap();
+    Ok(info.is_resumed)
+}
