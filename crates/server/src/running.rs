@@ -222,8 +222,7 @@ impl Running {
 
     /// Reads the files of [`Server::tls`](crate::Server::tls) again, for connections that begin from
     /// now on. Sessions are not touched, and clients can still resume them unless the authorities
-    /// of client certificates have changed. Without TLS it does
-    /// nothing.
+    /// of client certificates have changed. Without TLS it does nothing.
     ///
     /// # Errors
     /// [`Error::Setting`] names the file and the remedy; the server keeps what it has.

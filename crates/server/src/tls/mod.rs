@@ -56,7 +56,9 @@ impl Tls {
     }
 
     /// Asks clients for a certificate of the authorities in that file (PEM). One that is not
-    /// accepted ends the handshake; so does none, if it `is_required`. Default: not asked for.
+    /// accepted ends the handshake; so does none, if it `is_required`. A client that resumes a
+    /// session is not asked again, and the expiry of its certificate is not checked again; after a
+    /// change of the authorities, earlier sessions are not resumed. Default: not asked for.
     pub fn client_auth(mut self, authorities: impl Into<PathBuf>, is_required: bool) -> Self {
         self.0.client_auth = Some(ClientAuth { authorities: authorities.into(), is_required });
         self

@@ -170,7 +170,7 @@ impl<D: Driver> Tls<D> {
         if let Some(busy) = busy {
             busy.input = Vec::new();
         }
-        self.rest = None;
+        self.rest.take_if(|(of, _)| *of == id);
         self.queued.push_back(Queued::Finished(id));
     }
 
@@ -373,5 +373,27 @@ impl<D: Driver> Tls<D> {
         self.send_control(id, alert);
         self.end_stage(id);
         self.table.settle(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_io::{Options, Portable};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_one_connection_leaves_the_input_of_another() {
+        let mut driver = Tls::new(Portable::new(Options::default()).unwrap());
+        let (one, other) = (ConnId::new(0, 0, 1), ConnId::new(0, 1, 1));
+        for id in [one, other] {
+            let endpoint = Endpoint::Server(crate::server::tests::any());
+            driver.table.insert(id, endpoint, 0);
+        }
+        driver.rest = Some((one, 7));
+        driver.finish_input(other, 0);
+        assert_eq!(driver.rest, Some((one, 7)));
+        driver.finish_input(one, 0);
+        assert_eq!(driver.rest, None);
     }
 }
