@@ -215,7 +215,17 @@ impl Drop for TrafficKeys {
         self.key.zeroize();
         self.iv.zeroize();
         self.sequence.zeroize();
+        #[cfg(test)]
+        WIPED.with_borrow_mut(|wiped| wiped.push(std::ptr::from_ref(self).addr()));
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The addresses of the keys that were wiped.
+    pub(crate) static WIPED: std::cell::RefCell<Vec<usize>> = const {
+        std::cell::RefCell::new(Vec::new())
+    };
 }
 
 impl fmt::Debug for TrafficKeys {

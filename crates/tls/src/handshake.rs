@@ -35,7 +35,8 @@ pub const MAX_INPUT: usize = 64 * 1024;
 
 /// A handshake in progress.
 pub struct Handshake {
-    connection: Connection,
+    /// None when its session was taken over.
+    connection: Option<Connection>,
     /// Bytes received and not used by rustls; of them, the first `visible` were given to it.
     input: Vec<u8>,
     visible: usize,
@@ -62,7 +63,7 @@ enum Step {
 pub enum Progress {
     /// More input is needed.
     NeedsInput,
-    /// [`Handshake::into_session`] is next.
+    /// [`Handshake::take_session`] is next.
     Complete,
 }
 
@@ -138,6 +139,7 @@ impl Handshake {
     }
 
     fn of(connection: Connection) -> Self {
+        let connection = Some(connection);
         Self { connection, input: Vec::new(), visible: 0, captured: Captured::default() }
     }
 
@@ -174,8 +176,9 @@ impl Handshake {
         loop {
             let input = &mut self.input[..self.visible];
             let (discard, step) = match &mut self.connection {
-                Connection::Server(server) => perform(server.process_tls_records(input), out),
-                Connection::Client(client) => perform(client.process_tls_records(input), out),
+                Some(Connection::Server(server)) => perform(server.process_tls_records(input), out),
+                Some(Connection::Client(client)) => perform(client.process_tls_records(input), out),
+                None => return Err(internal("the session was taken over")),
             };
             match step {
                 Ok(step) => {
@@ -201,8 +204,9 @@ impl Handshake {
     fn take_alert(&mut self, out: &mut Vec<u8>) {
         let input = &mut self.input[..self.visible];
         loop {
-            let (wants_write, before) = (self.connection.wants_write(), out.len());
-            let step = match &mut self.connection {
+            let Some(connection) = &mut self.connection else { return };
+            let (wants_write, before) = (connection.wants_write(), out.len());
+            let step = match connection {
                 _ if !wants_write => return,
                 Connection::Server(server) => perform(server.process_tls_records(input), out).1,
                 Connection::Client(client) => perform(client.process_tls_records(input), out).1,
@@ -226,21 +230,22 @@ impl Handshake {
         true
     }
 
-    /// Takes over the session: its keys, the outcome of the handshake, and input that came after
-    /// it.
+    /// Takes over the session, once: its keys, the outcome of the handshake, and input that came
+    /// after it. The secrets that were captured stay in place, where they are wiped when dropped.
     ///
     /// # Errors
     /// rustls did not give out the keys; the configuration was not [prepared](prepare).
-    pub fn into_session(self) -> Result<(Session, TlsInfo, Vec<u8>), Failed> {
-        let Self { connection, input, captured, .. } = self;
-        match connection {
-            Connection::Server(server) => {
+    pub fn take_session(&mut self) -> Result<(Session, TlsInfo, Vec<u8>), Failed> {
+        let (input, captured) = (mem::take(&mut self.input), &self.captured);
+        match self.connection.take() {
+            None => Err(internal("the session was taken over")),
+            Some(Connection::Server(server)) => {
                 let info = info(&server, server.handshake_kind(), captured.server_name.clone());
                 let (secrets, _) = server.dangerous_into_kernel_connection().map_err(Failed)?;
                 let session = session(info.version, &secrets, &captured.server, &captured.client)?;
                 Ok((session, info, input))
             }
-            Connection::Client(client) => {
+            Some(Connection::Client(client)) => {
                 let info = info(&client, client.handshake_kind(), None);
                 let (secrets, _) = client.dangerous_into_kernel_connection().map_err(Failed)?;
                 let session = session(info.version, &secrets, &captured.client, &captured.server)?;

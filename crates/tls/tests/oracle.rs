@@ -66,7 +66,7 @@ fn a_handshake_in_single_bytes_succeeds() {
             }
             hear(&mut client, &std::mem::take(&mut out)).unwrap();
         }
-        let (session, info, early) = handshake.into_session().unwrap();
+        let (session, info, early) = handshake.take_session().unwrap();
         let mut pair = Pair { client, session, info, early };
         assert_eq!(pair.client_sends(b"in"), b"in");
         assert_eq!(pair.server_sends(&[b"out"]), b"out");
@@ -334,7 +334,7 @@ fn a_client_of_ours_talks_to_a_server_of_rustls() {
             handshake.receive(&server_said(&mut server)).unwrap();
         }
         server_hears(&mut server, &out);
-        let (mut session, info, _) = handshake.into_session().unwrap();
+        let (mut session, info, _) = handshake.take_session().unwrap();
         assert_eq!(info.version, if tls13(suite) { 0x304 } else { 0x303 });
         let mut warm = WarmKeys::default();
         for len in [1, 100, 50_000] {

@@ -331,8 +331,8 @@ impl<D: Driver> Tls<D> {
 
     fn complete_handshake(&mut self, id: ConnId) {
         let Some((conn, Some(busy))) = self.table.conn_and_busy(id) else { return };
-        let Some(handshake) = busy.handshake.take() else { return };
-        let (session, info, rest) = match handshake.into_session() {
+        let Some(mut handshake) = busy.handshake.take() else { return };
+        let (session, info, rest) = match handshake.take_session() {
             Ok(established) => established,
             Err(failed) => return self.fail(id, &[], &failed),
         };

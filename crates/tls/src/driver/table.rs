@@ -155,8 +155,8 @@ impl Endpoints {
         self.all.get(usize::from(u16::from_ne_bytes(*at))).map(|(endpoint, _)| endpoint)
     }
 
-    fn release(&mut self, EndpointId(at): EndpointId) {
-        if let Some((_, uses)) = self.all.get_mut(usize::from(u16::from_ne_bytes(at))) {
+    fn release(&mut self, EndpointId(at): &EndpointId) {
+        if let Some((_, uses)) = self.all.get_mut(usize::from(u16::from_ne_bytes(*at))) {
             *uses = uses.saturating_sub(1);
         }
     }
@@ -210,18 +210,12 @@ impl Chunks {
         (self.len - 1) as u32
     }
 
-    fn remove(&mut self, index: u32) -> Option<Conn> {
+    fn remove(&mut self, index: u32) {
         let next = self.free.to_ne_bytes();
-        match std::mem::replace(self.entry(index), Entry::Free(next)) {
-            Entry::Used(conn) => {
-                (self.free, self.connections) = (index + 1, self.connections - 1);
-                Some(conn)
-            }
-            // It is in the list.
-            Entry::Free(next) => {
-                *self.entry(index) = Entry::Free(next);
-                None
-            }
+        let entry = self.entry(index);
+        if let Entry::Used(_) = entry {
+            *entry = Entry::Free(next);
+            (self.free, self.connections) = (index + 1, self.connections - 1);
         }
     }
 
@@ -288,9 +282,8 @@ impl Table {
     /// Removes the connection with that id, if it is secured.
     pub(super) fn remove(&mut self, id: ConnId) {
         let Some(index) = self.index(id) else { return };
-        if let Some(Conn { stage, .. }) = self.conns.remove(index) {
-            self.leave(stage);
-        }
+        self.set_stage(id, Stage::Ended);
+        self.conns.remove(index);
         self.remove_busy(index);
         self.of_slot[id.slot()] = 0;
     }
@@ -311,21 +304,18 @@ impl Table {
         }
     }
 
-    /// Sets the stage of a connection.
+    /// Sets the stage of a connection. The keys of the stage before are wiped where they are.
     pub(super) fn set_stage(&mut self, id: ConnId, stage: Stage) {
         let Some(index) = self.index(id) else { return };
         let Some(conn) = self.conns.at_mut(index) else { return };
-        self.handshakes += usize::from(matches!(stage, Stage::Handshake));
-        let before = std::mem::replace(&mut conn.stage, stage);
-        self.leave(before);
-    }
-
-    fn leave(&mut self, stage: Stage) {
-        match stage {
+        match &conn.stage {
             Stage::Begin(endpoint) => self.endpoints.release(endpoint),
             Stage::Handshake => self.handshakes -= 1,
             Stage::Established(_) | Stage::Ended => {}
         }
+        self.handshakes += usize::from(matches!(stage, Stage::Handshake));
+        // Moved out, the keys would stay behind in this place.
+        conn.stage = stage;
     }
 
     /// Returns the number of handshakes under way.
@@ -389,6 +379,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cipher::WIPED;
 
     #[test]
     fn an_idle_secured_connection_takes_210_bytes() {
@@ -420,6 +411,26 @@ mod tests {
             all.extend([one, other]);
         }
         assert_eq!(table.endpoints.all.len(), 2);
+    }
+
+    #[test]
+    fn keys_are_wiped_where_they_are_when_a_session_ends() {
+        let suite = crate::cipher::Suite::Aes128Gcm;
+        for is_removed in [false, true] {
+            let (mut table, id) = (Table::default(), ConnId::new(0, 0, 1));
+            table.insert(id, endpoint(), 0);
+            let session = Session::from_secrets(suite, &[1; 32], &[2; 32]).unwrap();
+            table.set_stage(id, Stage::Established(session));
+            let start = std::ptr::from_ref(table.conn_ref(id).unwrap()).addr();
+            WIPED.take();
+            match is_removed {
+                true => table.remove(id),
+                false => table.set_stage(id, Stage::Ended),
+            }
+            let wiped = WIPED.take();
+            let is_within = |at: &usize| (start..start + size_of::<Conn>()).contains(at);
+            assert_eq!(wiped.iter().filter(|at| is_within(at)).count(), 2, "send and receive");
+        }
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Pair {
             progress = handshake.advance(&mut out).unwrap();
             hear(&mut client, &std::mem::take(&mut out)).unwrap();
         }
-        let (session, info, early) = handshake.into_session().unwrap();
+        let (session, info, early) = handshake.take_session().unwrap();
         Self { client, session, info, early }
     }
 
@@ -307,6 +307,6 @@ pub(crate) fn resumes(
         // With the last of it come the tickets.
         hear(&mut client, &std::mem::take(&mut out)).map_err(|error| error.to_string())?;
     }
-    let (_, info, _) = handshake.into_session().unwrap();
+    let (_, info, _) = handshake.take_session().unwrap();
     Ok(info.is_resumed)
 }
