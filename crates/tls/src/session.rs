@@ -14,6 +14,13 @@ use crate::record::{ContentType, HEADER_LEN, Header, MAX_PLAINTEXT, Protection};
 /// that sends more of them keeps us busy for nothing.
 const MAX_IDLE_RECORDS: u8 = 32;
 
+/// Maximum updates of the peer's keys that come earlier than after [`RECORDS_PER_UPDATE`] records:
+/// each costs two generations of keys. Peers update after millions of records.
+const MAX_EARLY_UPDATES: u8 = 64;
+
+/// Records of one key that make up for an early update.
+const RECORDS_PER_UPDATE: u64 = 64;
+
 /// Records of one key after which we update it ourselves: half of what AES-GCM allows if all are
 /// full.
 const UPDATE_AFTER: u64 = 1 << 23;
@@ -46,10 +53,12 @@ pub struct WarmKeys {
 pub struct Session {
     tx: TrafficKeys,
     rx: TrafficKeys,
-    protection: Protection,
+    suite: Suite,
     flags: u8,
     /// Records in a row that carried no data.
     idle_records: u8,
+    /// Updates of the peer's keys that came early and were not made up for.
+    early_updates: u8,
 }
 
 /// Bits of `Session::flags`.
@@ -63,6 +72,8 @@ mod flag {
     pub(super) const HAS_REFUSED: u8 = 1 << 2;
     /// We are the client.
     pub(super) const IS_CLIENT: u8 = 1 << 3;
+    /// The version is TLS 1.2.
+    pub(super) const IS_TLS12: u8 = 1 << 4;
 }
 
 /// The outcome of [`Session::open`].
@@ -124,9 +135,14 @@ impl Session {
         Ok(Self {
             tx: keys(send),
             rx: keys(receive),
-            protection: Protection { suite, version },
-            flags: if has_secrets { flag::HAS_SECRETS } else { 0 },
+            suite,
+            flags: match (version, has_secrets) {
+                (Version::Tls12, _) => flag::IS_TLS12,
+                (Version::Tls13, true) => flag::HAS_SECRETS,
+                (Version::Tls13, false) => 0,
+            },
             idle_records: 0,
+            early_updates: 0,
         })
     }
 
@@ -141,9 +157,10 @@ impl Session {
         Ok(Self {
             tx: TrafficKeys::from_secret(suite, send)?,
             rx: TrafficKeys::from_secret(suite, receive)?,
-            protection: Protection { suite, version: Version::Tls13 },
+            suite,
             flags: flag::HAS_SECRETS,
             idle_records: 0,
+            early_updates: 0,
         })
     }
 
@@ -158,6 +175,14 @@ impl Session {
     #[must_use]
     pub fn can_update(&self) -> bool {
         self.has(flag::HAS_SECRETS)
+    }
+
+    fn version(&self) -> Version {
+        if self.has(flag::IS_TLS12) { Version::Tls12 } else { Version::Tls13 }
+    }
+
+    fn protection(&self) -> Protection {
+        Protection { suite: self.suite, version: self.version() }
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -177,7 +202,7 @@ impl Session {
     /// # Errors
     /// The header is not one of this session.
     pub fn record_len(&self, input: &[u8]) -> Result<Option<usize>, Alert> {
-        let header = Header::decode(input, self.protection.version)?;
+        let header = Header::decode(input, self.version())?;
         Ok(header.map(|header| HEADER_LEN + header.len))
     }
 
@@ -186,7 +211,7 @@ impl Session {
         let mut opened = Opened { data: 0..0, consumed: 0, end: None, has_reply: false };
         while opened.end.is_none() {
             let rest = &mut input[opened.consumed..];
-            let header = match Header::decode(rest, self.protection.version) {
+            let header = match Header::decode(rest, self.version()) {
                 Ok(Some(header)) if rest.len() >= HEADER_LEN + header.len => header,
                 Ok(_) => break,
                 Err(alert) => {
@@ -221,8 +246,8 @@ impl Session {
         header: Header,
         record: &mut [u8],
     ) -> Result<Content, Alert> {
-        let key = key.of(&self.rx, self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
-        let (content_type, place) = self.protection.open(&mut self.rx, key, header, record)?;
+        let key = key.of(&self.rx, self.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
+        let (content_type, place) = self.protection().open(&mut self.rx, key, header, record)?;
         if content_type == ContentType::ApplicationData && !place.is_empty() {
             self.idle_records = 0;
             return Ok(Content::Data(place));
@@ -243,7 +268,7 @@ impl Session {
     fn handle_alert(&self, alert: &[u8]) -> Result<Content, Alert> {
         let &[level, description] = alert else { return Err(Alert::DECODE_ERROR) };
         let alert = Alert(description);
-        Ok(match (self.protection.version, level, alert) {
+        Ok(match (self.version(), level, alert) {
             (_, _, Alert::CLOSE_NOTIFY) => Content::End(End::CloseNotify),
             (Version::Tls13, _, Alert::USER_CANCELED) | (Version::Tls12, 1, _) => Content::Idle,
             (Version::Tls13, ..) | (Version::Tls12, 2, _) => Content::End(End::PeerAlert(alert)),
@@ -254,7 +279,7 @@ impl Session {
     /// Handles a message of the handshake protocol: an update of the peer's keys, or in TLS 1.2 a
     /// renegotiation, which is refused once.
     fn handle_handshake(&mut self, message: &[u8]) -> Result<Content, Alert> {
-        if self.protection.version == Version::Tls12 {
+        if self.version() == Version::Tls12 {
             if self.has(flag::HAS_REFUSED) {
                 return Err(Alert::UNEXPECTED_MESSAGE);
             }
@@ -276,7 +301,12 @@ impl Session {
         if !self.can_update() {
             return Err(Alert::INTERNAL_ERROR);
         }
-        self.rx.update(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
+        let made_up = u8::try_from(self.rx.records() / RECORDS_PER_UPDATE).unwrap_or(u8::MAX);
+        self.early_updates = (self.early_updates + 1).saturating_sub(made_up);
+        if self.early_updates > MAX_EARLY_UPDATES {
+            return Err(Alert::UNEXPECTED_MESSAGE);
+        }
+        self.rx.update(self.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
         // At most one is owed, however often it was asked for (RFC 8446 section 4.6.3).
         if requested == 1 {
             self.flags |= flag::OWES_REPLY;
@@ -293,7 +323,7 @@ impl Session {
         if !self.take(flag::OWES_REPLY) {
             return Ok(());
         }
-        match self.protection.version {
+        match self.version() {
             Version::Tls12 => self.seal_alert(Alert::NO_RENEGOTIATION, out),
             Version::Tls13 => self.update(false, out),
         }
@@ -307,7 +337,7 @@ impl Session {
     pub fn update(&mut self, request: bool, out: &mut Vec<u8>) -> Result<(), Alert> {
         let message = [KEY_UPDATE, 0, 0, 1, u8::from(request)];
         self.seal_one(ContentType::Handshake, &message, out)?;
-        self.tx.update(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)
+        self.tx.update(self.suite).map_err(|_| Alert::INTERNAL_ERROR)
     }
 
     /// Appends `pieces` of data, in order, as records of at most 2^14 bytes. Updates the keys in
@@ -361,7 +391,7 @@ impl Session {
         pieces: &[&[u8]],
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
-        let suite = self.protection.suite;
+        let suite = self.suite;
         if !self.can_update() {
             let more = blocks(pieces.iter().map(|piece| piece.len()).sum());
             if self.tx.count_blocks(more) > suite.max_blocks() {
@@ -369,7 +399,7 @@ impl Session {
             }
         }
         let key = key.of(&self.tx, suite).map_err(|_| Alert::INTERNAL_ERROR)?;
-        self.protection.seal(&mut self.tx, key, content_type, pieces.iter().copied(), out)
+        self.protection().seal(&mut self.tx, key, content_type, pieces.iter().copied(), out)
     }
 
     /// Appends an alert.
@@ -411,7 +441,7 @@ const MAX_PIECES: usize = 64;
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("protection", &self.protection).finish_non_exhaustive()
+        f.debug_struct("Session").field("protection", &self.protection()).finish_non_exhaustive()
     }
 }
 
@@ -559,6 +589,30 @@ mod tests {
             let (opened, ..) = opened(pair(), &records);
             assert_eq!(opened.end == Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)), is_fatal);
         }
+    }
+
+    /// Sends `rounds` updates, each behind `records` records of data; returns those that are taken.
+    fn updates_taken(rounds: usize, records: usize) -> usize {
+        let (mut peer, mut session) = pair();
+        let (mut peer_warm, mut warm) = (WarmKeys::default(), WarmKeys::default());
+        for round in 0..rounds {
+            let mut input = Vec::new();
+            for _ in 0..records {
+                peer.seal([&b"data"[..]], &mut peer_warm, &mut input).unwrap();
+            }
+            peer.update(false, &mut input).unwrap();
+            if let Some(end) = session.open(&mut input, &mut warm).end {
+                assert_eq!(end, End::Fatal(Alert::UNEXPECTED_MESSAGE));
+                return round;
+            }
+        }
+        rounds
+    }
+
+    #[test]
+    fn updates_with_little_data_between_them_are_not_endless() {
+        assert_eq!(updates_taken(1000, 1), usize::from(MAX_EARLY_UPDATES));
+        assert_eq!(updates_taken(1000, RECORDS_PER_UPDATE as usize - 1), 1000);
     }
 
     #[test]
