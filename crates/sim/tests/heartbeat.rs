@@ -15,7 +15,7 @@ fn plan(interval: u64, timeout: u64) -> Plan {
     let limits = Limits::default();
     let mut plan = Plan::calm(1);
     plan.limits = limits;
-    plan.limits.heartbeat_interval = Some(secs(interval));
+    plan.limits.heartbeat_interval = (interval > 0).then(|| secs(interval));
     plan.limits.heartbeat_timeout = secs(timeout);
     plan
 }
@@ -118,7 +118,7 @@ fn accepted_just_after_or_just_before_a_sweep_is_not_closed_early() {
 }
 
 #[test]
-fn interval_0_means_no_pings_and_no_spin() {
+fn without_an_interval_there_are_no_pings_and_no_spin() {
     let mut plan = plan(0, 2);
     for _ in 0..20 {
         plan.add("polite", Expect::Clean, polite_for(300));

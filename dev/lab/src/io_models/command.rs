@@ -175,7 +175,7 @@ mod tests {
             ("--connections 0", "--connections"),
             ("--connections many", "--connections"),
             ("--only memory", "idle, connect, workers"),
-            ("--window 5", "did you mean 5s?"),
+            ("--window 5", "write \"5s\" or \"5ms\""),
             ("--window 0s", "--window must be"),
             ("--cpu 0s", "--cpu is 0"),
             ("--clients 0", "--clients"),

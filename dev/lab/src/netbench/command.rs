@@ -237,7 +237,7 @@ mod tests {
             (&["--against", "a", "--modes", "idle"], "blank"),
             (&["--against", "a", "-c", "1,0"], "--connections is 0"),
             (&["--against", "a", "--port", "0"], "--port"),
-            (&["--against", "a", "--duration", "5"], "did you mean 5s?"),
+            (&["--against", "a", "--duration", "5"], "write \"5s\" or \"5ms\""),
             (&["--address", "192.0.2.1"], "--address 192.0.2.1"),
             (&["--json", "--csv"], "cannot be used with"),
         ] {

@@ -39,7 +39,7 @@ fn bind(settings: &Settings, pool_size: usize) -> throng::Result<Bound> {
         std::thread::sleep(*length);
         replies.send(message);
     });
-    let workers = WorkerSettings::default().pool_size(pool_size);
+    let workers = WorkerSettings::default().pool_size(Some(pool_size).filter(|&number| number > 0));
     let app = App::new()
         .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
         .ws("/sleep/{ms}", sleep)
