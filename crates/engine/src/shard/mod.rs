@@ -421,7 +421,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     fn call_drained(&mut self, until: Instant) {
         let mut listed = self.state.core.connections.drained.take().into_iter();
-        while let Some(id) = listed.next() {
+        for id in listed.by_ref() {
             self.continue_drained(id);
             self.checkpoint();
             if self.state.core.clock.read() >= until {
@@ -464,7 +464,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// a body.
     fn resume(&mut self, until: Instant) {
         let mut listed = self.state.core.connections.resumed.take().into_iter();
-        while let Some(id) = listed.next() {
+        for id in listed.by_ref() {
             self.state.core.connections.unlist(id, flag::RESUME_LISTED);
             // Called without bytes too: the end of the request may still have to be reported.
             let bytes = self.state.held.remove(&id).unwrap_or_default();
