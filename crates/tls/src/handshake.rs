@@ -149,6 +149,12 @@ impl Handshake {
         MAX_INPUT - self.input.len()
     }
 
+    /// Returns the memory of the input that is kept.
+    #[must_use]
+    pub fn input_memory(&self) -> usize {
+        self.input.capacity()
+    }
+
     /// Appends input.
     ///
     /// # Errors

@@ -369,6 +369,28 @@ fn key_updates_of_a_peer_that_does_not_read_are_answered_once() {
     assert_eq!(rig.until_heard(&mut peer).unwrap(), b"after");
 }
 
+#[test]
+fn rfc8446_4_6_3_a_key_update_right_before_close_notify_is_answered_before_data() {
+    let mut rig = Rig::new();
+    let mut peer = rig.pair();
+    assert!(rig.send(peer.id, b"tickets come before it"));
+    rig.until_heard(&mut peer).unwrap();
+    peer.tls.refresh_traffic_keys().unwrap();
+    peer.tls.send_close_notify();
+    peer.say(b"");
+    assert_eq!(rig.until(finished), peer.id);
+    assert!(!rig.driver.was_truncated(peer.id));
+    assert!(rig.send(peer.id, b"data"));
+    let (mut heard, mut wire) = (Vec::new(), 0);
+    while heard.is_empty() {
+        let bytes = rig.until_read(&mut peer.socket);
+        wire += bytes.len();
+        heard = hear(&mut peer.tls, &bytes).unwrap();
+    }
+    let update_and_data = (5 + 5 + 17) + (5 + 4 + 17);
+    assert_eq!((heard.as_slice(), wire), (&b"data"[..], update_and_data));
+}
+
 /// A connection of ours to the rig's own secured listener.
 fn connected(rig: &mut Rig, trust: Trust, name: &str) -> (ConnId, Result<ConnId, Closed>) {
     let settings = ClientSettings { trust, ..ClientSettings::default() };

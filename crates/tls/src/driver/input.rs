@@ -131,10 +131,12 @@ impl<D: Driver> Tls<D> {
 
     /// Does what follows from opened records, and returns the event with their data.
     fn deliver(&mut self, id: ConnId, opened: &Opened, lending: Lending) -> Found<D> {
+        // After the end of the peer's stream, data of ours still follows.
+        if opened.has_reply && matches!(opened.end, None | Some(End::CloseNotify)) {
+            self.send_reply(id);
+        }
         if let Some(end) = opened.end {
             self.end_session(id, end);
-        } else if opened.has_reply {
-            self.send_reply(id);
         }
         self.table.settle(id);
         if opened.data.is_empty() {

@@ -482,7 +482,8 @@ impl<D: Driver> Driver for Tls<D> {
         let below = self.inner.output_memory(conn);
         let Some(busy) = self.table.busy_ref(conn) else { return below };
         let batch = busy.batch.as_ref().map_or(0, |batch| batch.memory());
-        below + batch + busy.control.capacity() + busy.input.capacity()
+        let handshake = busy.handshake.as_ref().map_or(0, |handshake| handshake.input_memory());
+        below + batch + busy.control.capacity() + busy.input.capacity() + handshake
     }
 
     fn was_truncated(&self, conn: ConnId) -> bool {
