@@ -58,7 +58,7 @@ impl Suite {
         }
     }
 
-    /// Maximum blocks of 16 bytes that one key protects, by [`blocks`]. For AES-GCM it keeps the
+    /// Maximum blocks of 16 bytes, counted whole, that one key protects. For AES-GCM it keeps the
     /// advantage of an attacker below 2^-57: RFC 8446 section 5.5 says 2^24.5 records, for full
     /// ones. ChaCha20-Poly1305 has no limit that can be reached.
     #[must_use]
