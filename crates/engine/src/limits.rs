@@ -362,7 +362,14 @@ impl Limits {
 
 /// Returns the seconds of a timeout; 0 if it is off.
 fn or_0(timeout: Option<Duration>, name: &'static str) -> Result<u16, SettingError> {
-    timeout.map_or(Ok(0), |timeout| secs(name, timeout))
+    match timeout {
+        None => Ok(0),
+        Some(Duration::ZERO) => {
+            let message = format!("{name} is 0; give at least 1s, or leave it out");
+            Err(SettingError::new(name, message))
+        }
+        Some(timeout) => secs(name, timeout),
+    }
 }
 
 fn secs(name: &'static str, timeout: Duration) -> Result<u16, SettingError> {

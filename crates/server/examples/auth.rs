@@ -1,7 +1,7 @@
 //! Authentication with a token, in the header `Authorization: Bearer` or, for browsers, which
 //! cannot set headers of a WebSocket, in the query: `ws://127.0.0.1:9001/?token=letmein`.
 //!
-//! Who has no valid token gets 401 instead of an upgrade.
+//! A client without a valid token gets 401 instead of an upgrade.
 
 use throng::prelude::*;
 

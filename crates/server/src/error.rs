@@ -33,7 +33,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Who has to act on an [`Error`].
+/// The party that has to act on an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Blame {

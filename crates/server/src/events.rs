@@ -1,5 +1,5 @@
-//! Events that whoever runs a server should see: refusals, faults of clients, slow receivers,
-//! panics and stalls.
+//! Events that an operator should see: refusals, faults of clients, slow receivers, panics and
+//! stalls.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub enum Event<'a> {
         route: &'a str,
         /// The code that it was closed with.
         code: CloseCode,
-        /// What it did, with the section of RFC 6455.
+        /// The violation, with the section of RFC 6455.
         reason: &'a str,
     },
     /// A session or a stream of events was closed because its client reads too slowly.

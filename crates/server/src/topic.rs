@@ -1,4 +1,4 @@
-//! What a stream of events subscribes to.
+//! Channels and patterns that a stream of events subscribes to.
 
 /// A channel, or a pattern of channels, that a stream of server-sent events has; see
 /// [`App::sse`](crate::App::sse).

@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {
     states: BTreeMap<SocketAddr, &'static str>,
-    /// What was last said of each name.
+    /// The last message about each name.
     names: BTreeMap<String, String>,
     on_terminal: bool,
     /// The line is on the screen.

@@ -283,18 +283,18 @@ impl ClientPool {
     }
 }
 
-/// Why a TCP connection to `peer` failed, by making one more.
+/// Returns the reason why a TCP connection to `peer` failed, by making one more.
 #[cold]
 pub fn explain_refusal(shared: &Shared, peer: SocketAddr, tls: Option<&TlsClient>) -> Error {
     let ready = shared.sum(|lane| &lane.ready) as usize;
-    let patience = Duration::from_secs(2);
+    let timeout = Duration::from_secs(2);
     let secured = |socket: TcpStream| {
         let Some(tls) = tls else { return Ok(()) };
-        socket.set_read_timeout(Some(patience))?;
-        socket.set_write_timeout(Some(patience))?;
+        socket.set_read_timeout(Some(timeout))?;
+        socket.set_write_timeout(Some(timeout))?;
         tls.handshake_on(socket).map(drop)
     };
-    let reason = match TcpStream::connect_timeout(&peer, patience).and_then(secured) {
+    let reason = match TcpStream::connect_timeout(&peer, timeout).and_then(secured) {
         Err(reason) => reason,
         Ok(()) => std::io::ErrorKind::ConnectionReset.into(),
     };
