@@ -157,8 +157,7 @@ impl Compression {
     /// Ends relaying after the callback has returned: other messages may be at that address.
     #[inline]
     pub(crate) fn end_relay(&mut self) {
-        // No message ends at address 0.
-        self.relayed.end = 0;
+        self.relayed = 0..0;
     }
 
     /// Charges other work on `len` bytes of messages.

@@ -109,31 +109,19 @@ impl<S: Service> State<S> {
 
     /// Decodes input, and returns how many bytes at its end were left.
     fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
-        match self.core.connections.rates.are_limited() {
-            true => self.decode_limited(id, bytes),
-            false => self.decode_unlimited(id, bytes),
-        }
-    }
-
-    /// Decodes input of a connection whose messages and bytes are limited, and counts them.
-    #[inline(never)]
-    fn decode_limited(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
-        let (before, len) = (self.core.connections.stats.messages_in, bytes.len());
-        let rest = self.decode_unlimited(id, bytes);
-        let messages = self.core.connections.stats.messages_in - before;
-        self.record_said(id, messages, (len - rest) as u64);
-        rest
-    }
-
-    fn decode_unlimited(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
         self.core.connections.compression.begin_work();
         let mut input = Input::new(bytes);
+        let (before, len) = (self.core.connections.stats.messages_in, input.len());
         self.guarded(id, |state| {
             if !state.pump_ws(id, &mut input) {
                 state.pump_upgrading(id, &mut input);
             }
         });
         self.core.connections.compression.end_relay();
+        if self.core.connections.rates.are_limited() {
+            let messages = self.core.connections.stats.messages_in - before;
+            self.record_said(id, messages, (len - input.len()) as u64);
+        }
         // The loops leave input behind only if there is a reason to come back to it.
         input.len()
     }
@@ -145,6 +133,7 @@ impl<S: Service> State<S> {
     }
 
     /// Counts the messages and bytes of a connection, where those are limited.
+    #[cold]
     fn record_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
         let connections = &mut self.core.connections;
         let now = connections.tick();
