@@ -15,8 +15,7 @@ use throng_config::Sources;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::demo::{CrowdPlan, CrowdStats, spawn_clients};
 use throng_load::units::{grouped, show_bytes, show_ns};
-use throng_load::{Summary, Target};
-use throng_tls::Trust;
+use throng_load::{Summary, Target, TlsTrust};
 
 use self::certificate::OwnCertificate;
 use crate::serve::{Settings, TABLE};
@@ -130,7 +129,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut plan = CrowdPlan::new(target);
     (plan.clients, plan.rate_per_s) = (args.clients, args.rate);
     if let Some(own) = &own {
-        plan.tls.client.trust = Trust::File(own.chain.clone());
+        plan.tls.trust = TlsTrust::File(own.chain.clone());
         plan.tls.name = Some("localhost".to_owned());
     }
     let crowd = spawn_clients(plan).map_err(Failure::runtime)?;

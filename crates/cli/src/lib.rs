@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+#[cfg(feature = "balance")]
 mod balance;
 pub mod bench;
 mod config;
 mod demo;
+#[cfg(feature = "tls")]
 mod expiry;
 mod hosts;
 mod register;
@@ -44,12 +46,18 @@ const EXAMPLES: &str = "Examples:
 Exit codes: 0 success, 1 failed while running, 2 a flag or setting is invalid,
 3 a shutdown had to be forced, 130 ended at once by a second Ctrl-C or SIGTERM.";
 
+/// The error where TLS is asked of a build without it.
+#[cfg(not(feature = "tls"))]
+pub(crate) const NO_TLS: &str =
+    "this program was built without TLS: build it with its default features";
+
 #[derive(Subcommand)]
 enum Command {
     /// Run a server with a web page and 1,000 simulated clients, and print statistics every second.
     Demo(demo::Args),
     /// Serve WebSocket channels, server-sent events, files, health checks and metrics.
     Serve(serve::Args),
+    #[cfg(feature = "balance")]
     /// Load-balance WebSocket and HTTP traffic without dropping connections on reconfiguration.
     Balance(Box<balance::Args>),
     /// Measure the throughput, latency and memory of any WebSocket or HTTP server.
@@ -101,6 +109,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match Cli::parse_from(arguments).command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
+        #[cfg(feature = "balance")]
         Command::Balance(args) => balance::run(*args),
         Command::Bench(args) => bench::run(args),
         Command::Config(args) => config::run(args),

@@ -82,11 +82,13 @@ impl Stop {
     }
 }
 
+#[cfg(feature = "balance")]
 /// The condition that SIGHUP asked to reload the configuration.
 pub(crate) struct Hangup {
     asked: Arc<AtomicBool>,
 }
 
+#[cfg(feature = "balance")]
 impl Hangup {
     pub(crate) fn on_signal() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));

@@ -49,6 +49,7 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         .stall_warning(Some(settings.stall_warning).filter(|warning| !warning.is_zero()))
         .backlog(settings.backlog)
         .reuse_port(settings.share_port);
+    #[cfg(feature = "tls")]
     let server = match &settings.tls {
         Some(tls) => server.tls(tls.clone()),
         None => server,

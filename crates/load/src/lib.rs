@@ -59,5 +59,5 @@ pub use schedule::Schedule;
 pub use sources::Sources;
 pub use target::Target;
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
-pub use tls::TlsPlan;
+pub use tls::{TlsClient, TlsPlan, TlsTrust};
 pub use verdict::{Facts, Limit, Verdict};

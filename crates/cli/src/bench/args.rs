@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use clap::{Subcommand, ValueEnum};
 use throng_config::units::{parse_count, parse_duration, parse_size};
-use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target, TlsPlan};
-use throng_tls::{CertificateFiles, ClientSettings, Trust};
+use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target, TlsPlan, TlsTrust};
 
 use super::output::OutputArgs;
 use super::{broadcast, compare, deflate, fanout, http, own};
@@ -287,14 +286,12 @@ pub(super) struct TlsArgs {
 impl TlsArgs {
     pub(super) fn plan(self) -> TlsPlan {
         let trust = match self.ca {
-            _ if self.insecure => Trust::Anyone,
-            Some(file) => Trust::File(file),
-            None => Trust::System,
+            _ if self.insecure => TlsTrust::Anyone,
+            Some(file) => TlsTrust::File(file),
+            None => TlsTrust::System,
         };
-        let pair = self.cert.zip(self.key);
-        let certificate = pair.map(|(chain, key)| CertificateFiles { chain, key });
-        let client = ClientSettings { trust, certificate, only_tls12: self.tls12 };
-        TlsPlan { client, name: self.sni }
+        let certificate = self.cert.zip(self.key);
+        TlsPlan { trust, certificate, only_tls12: self.tls12, name: self.sni }
     }
 }
 

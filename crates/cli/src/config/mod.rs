@@ -8,9 +8,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde_json::{Value as Json, json};
+#[cfg(feature = "balance")]
 use throng_balance::Config;
 use throng_config::{Entry, Key, Table, Value, Values};
 
+#[cfg(feature = "balance")]
 use crate::balance::{Flags, summary};
 use crate::serve::{self, SettingFlags, Settings};
 use crate::{Failure, say, site};
@@ -59,6 +61,7 @@ struct Of {
 enum Program {
     /// The settings of `throng serve`, with its flags.
     Serve(Box<SettingFlags>),
+    #[cfg(feature = "balance")]
     /// The settings of `throng balance`, with its flags.
     Balance(Box<Flags>),
 }
@@ -67,6 +70,7 @@ enum Program {
 enum Name {
     /// The settings of `throng serve`.
     Serve,
+    #[cfg(feature = "balance")]
     /// The settings of `throng balance`.
     Balance,
 }
@@ -101,11 +105,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                     site::check(&settings)?;
                     format!("the configuration is valid: listen: {}", settings.listen.join(", "))
                 }
+                #[cfg(feature = "balance")]
                 Program::Balance(flags) => valid(&flags.config()?),
             });
         }
         Command::Schema { program } => {
             let table = match program {
+                #[cfg(feature = "balance")]
                 Some(Name::Balance) => Config::table(),
                 None | Some(Name::Serve) => &serve::TABLE,
             };
@@ -115,6 +121,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+#[cfg(feature = "balance")]
 /// Returns the line that says that a balancer's configuration is valid, after its warnings.
 pub(crate) fn valid(config: &Config) -> String {
     config.warnings().iter().for_each(say::trouble);
@@ -134,6 +141,7 @@ fn values(program: &Program) -> Result<Values, Failure> {
             }
             (values, settings.err())
         }
+        #[cfg(feature = "balance")]
         Program::Balance(flags) => {
             let draft = flags.draft()?;
             let values = draft.values().clone();

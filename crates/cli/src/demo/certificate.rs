@@ -16,21 +16,31 @@ impl OwnCertificate {
     /// # Errors
     /// A file cannot be written.
     pub(super) fn make() -> io::Result<Self> {
-        let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
+        let [certificate, private_key] = generate()?;
         let folder = std::env::temp_dir().join(format!("throng-demo-{}", std::process::id()));
         private_folder(&folder)?;
         let (chain, key) = (folder.join("certificate.pem"), folder.join("private.key"));
         let own = Self { folder, chain, key };
-        for (file, text) in
-            [(&own.chain, made.cert.pem()), (&own.key, made.signing_key.serialize_pem())]
-        {
+        for (file, text) in [(&own.chain, certificate), (&own.key, private_key)] {
             // Never one that somebody else has put there.
             let mut file = std::fs::File::create_new(file)?;
             file.write_all(text.as_bytes())?;
         }
         Ok(own)
     }
+}
+
+/// Makes a certificate and its private key (PEM).
+#[cfg(feature = "tls")]
+fn generate() -> io::Result<[String; 2]> {
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
+    Ok([made.cert.pem(), made.signing_key.serialize_pem()])
+}
+
+#[cfg(not(feature = "tls"))]
+fn generate() -> io::Result<[String; 2]> {
+    Err(io::Error::other(crate::NO_TLS))
 }
 
 impl Drop for OwnCertificate {

@@ -1,5 +1,6 @@
 //! `throng serve`.
 
+mod certificates;
 mod flags;
 mod keys;
 mod settings;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use throng::{Bound, DrainPlan, Running};
 
-use crate::expiry::ExpiryWatch;
+use self::certificates::Certificates;
 use crate::signals::Stop;
 use crate::{Failure, register, say, site};
 
@@ -127,21 +128,13 @@ fn listen(bound: Bound) -> Result<Running, Failure> {
 /// Waits for a signal, or for the end of the server, which is true. Renewed certificates are read
 /// within a second.
 fn wait(running: &Running, stop: &Stop) -> bool {
-    let mut expiry = ExpiryWatch::default();
-    expiry.look(running.certificates());
+    let mut certificates = Certificates::default();
+    certificates.look(running);
     while !stop.wait(Duration::from_secs(1)) {
         if running.has_ended() {
             return true;
         }
-        expiry.look(running.certificates());
-        match running.reload_tls_if_changed() {
-            Ok(true) => {
-                expiry.reset();
-                say::line("tls: the renewed certificate serves new connections");
-            }
-            Ok(false) => {}
-            Err(error) => say::trouble(format_args!("{error}; the old certificate stays in use")),
-        }
+        certificates.look(running);
     }
     false
 }

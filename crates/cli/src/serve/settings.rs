@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use throng::{
     Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, IoBackend, Limit, Limits, Origins,
-    Tls, TlsVersion,
 };
+#[cfg(feature = "tls")]
+use throng::{Tls, TlsVersion};
 use throng_config::{ConfigError, ConfigErrors, Draft};
 
 use crate::hosts::AllowedHosts;
@@ -36,6 +37,7 @@ pub struct Settings {
     pub(crate) wildcards: bool,
     pub(crate) deflate: Deflate,
     /// `None`: connections are not secured.
+    #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
     pub(crate) max_upload_size: usize,
 }
@@ -67,6 +69,10 @@ impl Settings {
         }
         let backpressure = Backpressure::new(draft.parse("slow_policy").unwrap_or_default())
             .max_age(unless_zero(draft.get("max_age")));
+        #[cfg(not(feature = "tls"))]
+        if !draft.paths("tls.cert").is_empty() {
+            draft.wrong("tls.cert", crate::NO_TLS);
+        }
         let hosts: Option<Vec<String>> = draft.get("allowed_hosts");
         let settings = Self {
             hosts: AllowedHosts::new(hosts.as_deref(), &listen),
@@ -92,6 +98,7 @@ impl Settings {
             channels: channels(&draft, backpressure),
             wildcards: draft.get("wildcards"),
             deflate: deflate(&draft),
+            #[cfg(feature = "tls")]
             tls: tls(&draft),
             max_upload_size: draft.get("max_upload_size"),
         };
@@ -202,6 +209,7 @@ fn deflate(draft: &Draft) -> Deflate {
     deflate
 }
 
+#[cfg(feature = "tls")]
 /// Reads the settings `tls.*`; `None`: no TLS.
 fn tls(draft: &Draft) -> Option<Tls> {
     let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));

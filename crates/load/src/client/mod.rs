@@ -16,7 +16,6 @@ use throng_io::{ConnId, Instant};
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::deflate::Policy;
 use throng_proto::ws::handshake::{Key, check_response_with, encode_request_with};
-use throng_tls::TlsClient;
 
 use self::dial::Dialler;
 pub use self::json::JSON_SMALLEST;
@@ -25,6 +24,7 @@ pub use self::shared::{Lane, Shared, Timeline};
 pub use self::worker::{MOST_EVENTS, Start, clock, run, wake_exactly};
 use crate::clock::Clock;
 use crate::report::Errors;
+use crate::tls::TlsClient;
 use crate::{Error, Record};
 
 /// What a mode does with its connections. Indices count this thread's connections from 0.

@@ -9,13 +9,12 @@ use std::time::Duration;
 use throng_engine::{BuildOptions, Limits, Shard, build};
 use throng_io::{ConnId, Driver, Instant, Options};
 use throng_proto::ws::deflate::Policy;
-use throng_tls::TlsClient;
 
 use super::dial::Dialler;
 use super::{Client, ClientConn, ClientPool, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
 use crate::report::Errors;
-use crate::tls::{Sockets, sockets};
+use crate::tls::{Sockets, TlsClient, sockets};
 use crate::{Error, Record, Sources};
 
 /// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end of one.

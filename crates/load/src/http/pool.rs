@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_io::{Batch, Closed, ConnId, Instant};
-use throng_tls::TlsClient;
 
 use super::answer::{Answer, Reader};
 use super::conn::{ClientConn, Step};
@@ -17,6 +16,7 @@ use super::{Pace, Plan};
 use crate::client::dial::Dialler;
 use crate::client::{Shared, Timeline, explain_refusal};
 use crate::clock::Clock;
+use crate::tls::TlsClient;
 use crate::{Error, Schedule, Sources};
 
 /// Pause before a connection that failed is made again: what fails at once would fail a million times a second.

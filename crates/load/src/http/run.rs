@@ -6,8 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use throng_tls::TlsClient;
-
 use super::client::Client;
 use super::pool::Start;
 use super::request::Wire;
@@ -17,6 +15,7 @@ use crate::client::{Shared, Timeline, clock};
 use crate::clock::Clock;
 use crate::run::{FinishOnPanic, LEAD, Measured, Steering, measure, watched};
 use crate::sampler::Processes;
+use crate::tls::TlsClient;
 use crate::{Error, Progress, Sources, Stage, descriptors, sources};
 
 /// Longest wait for the answers that are still out when an open loop has ended.

@@ -11,12 +11,12 @@ use std::thread;
 
 pub use self::modes::{LEAD, measure, server_report};
 pub use self::steer::{Measured, Steering};
-use throng_tls::TlsClient;
 
 use crate::client::{self, Setup, Shared, Start, Work, clock};
 use crate::clock::Clock;
 use crate::plan::{Mode, Pace};
 use crate::sampler::{Processes, listening_pids};
+use crate::tls::TlsClient;
 use crate::work::ChannelLayout;
 use crate::{Error, Plan, Progress, Report, Sources, descriptors, sources};
 

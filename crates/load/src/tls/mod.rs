@@ -1,0 +1,69 @@
+//! TLS of the generator's connections.
+
+#[cfg(feature = "tls")]
+mod secured;
+#[cfg(feature = "tls")]
+pub use secured::TlsClient;
+#[cfg(feature = "tls")]
+pub(crate) use secured::{Sockets, load, sockets};
+
+#[cfg(not(feature = "tls"))]
+mod absent;
+#[cfg(not(feature = "tls"))]
+pub use absent::TlsClient;
+#[cfg(not(feature = "tls"))]
+pub(crate) use absent::{Sockets, load, sockets};
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{Error, Target};
+
+#[cfg(target_os = "linux")]
+type Below = throng_io::Epoll;
+#[cfg(not(target_os = "linux"))]
+type Below = throng_io::Portable;
+
+/// How servers with `wss://` or `https://` are connected to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// The authorities whose certificates are accepted.
+    pub trust: TlsTrust,
+    /// The files of a client certificate, and of its private key (PEM). Default: none.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether TLS 1.3 is not offered. Default: false.
+    pub only_tls12: bool,
+    /// The name that is asked for (SNI) and that the certificate has to have. Default: the host of
+    /// the URL.
+    pub name: Option<String>,
+}
+
+/// The authorities whose certificates a client accepts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TlsTrust {
+    /// Those that the system trusts.
+    #[default]
+    System,
+    /// Those in this file (PEM).
+    File(PathBuf),
+    /// Any certificate is accepted, without a check.
+    Anyone,
+}
+
+impl TlsPlan {
+    /// Reads what the connections to `target` need, if it has TLS.
+    ///
+    /// # Errors
+    /// [`Error::Usage`]: a file cannot be used, the name is none, or this build has no TLS.
+    pub(crate) fn load(&self, target: &Target) -> Result<Option<Arc<TlsClient>>, Error> {
+        if target.is_secure() {
+            return load(self, target.host()).map(Some).map_err(Error::Usage);
+        }
+        match *self == Self::default() {
+            true => Ok(None),
+            false => Err(Error::Usage(
+                "settings of TLS need a URL that begins with wss:// or https://".to_owned(),
+            )),
+        }
+    }
+}
