@@ -98,11 +98,10 @@ pub(crate) fn app(settings: &Settings) -> App {
             return ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
         }
         let Some(channel) = ws.subscriptions().next().map(str::to_owned) else { return };
-        let frame = Frame::from(message);
-        ws.publish(&channel, &frame);
-        if matches!(ws.data(), Member::Echoes) {
-            let _ = ws.send(&frame);
-        }
+        match ws.data() {
+            Member::Echoes => ws.publish(&channel, message),
+            _ => ws.publish_to_others(&channel, message),
+        };
     });
     let upload =
         WsRoute::new(Ws::on_upgrade(|_| Ok(0u64)).on_chunk(|ws: &mut Socket<'_, u64>, piece| {

@@ -1,5 +1,6 @@
 //! Assembly of shards from drivers, with the handles that reach them.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -104,7 +105,7 @@ pub fn build<D: Driver, S: Service>(
         handover.push(sender);
         handovers.push(receiver);
     }
-    let remote = Remote::new(queues, Arc::clone(&totals));
+    let remote = Remote::new(queues.clone(), Arc::clone(&totals));
     // Address space only; a page is touched when its first connection comes.
     let capacity = max_connections.clamp(1024, 1 << 20) + 1024;
     let snapshots: Arc<[Arc<Snapshot>]> =
@@ -139,6 +140,8 @@ pub fn build<D: Driver, S: Service>(
                     watch: Watch::new(shard, options.watching.clone(), progress, load),
                     homes: Vec::new(),
                     crowded: Vec::new(),
+                    commands: VecDeque::new(),
+                    queue: queues[shard].clone(),
                 },
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),

@@ -1,6 +1,7 @@
 //! State that a callback can reach: its own connection, every other one of the shard, the channels,
 //! and the other shards.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::outbox::send::{Published, Sent};
 use crate::pubsub::channels::{Channels, PatternError, Totals};
 use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::filter::Filter;
-use crate::remote::Remote;
+use crate::remote::{Command, Remote, ShardQueue};
 use crate::service::Message;
 use crate::shard::stalls::Watch;
 use crate::shard::stats::Stats;
@@ -34,6 +35,10 @@ pub struct Core {
     pub(crate) homes: Vec<u16>,
     /// Shards whose queues the last publication found crowded.
     pub(crate) crowded: Vec<usize>,
+    /// Commands taken from this shard's queue that have not been carried out yet.
+    pub(crate) commands: VecDeque<Command>,
+    /// The sending half of this shard's queue.
+    pub(crate) queue: ShardQueue,
 }
 
 impl Core {
@@ -319,20 +324,28 @@ impl<'a> Cx<'a> {
         self.core.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
     }
 
-    /// Sends to every other member of a channel. When the queue of another shard with members is
-    /// nearly full, this connection is not read until it has room.
-    pub fn publish(&mut self, channel: &str, frame: &Frame) -> Delivery {
-        let delivery = self.core.publish(channel, frame, Some(self.id));
-        self.core.hold_publisher(self.id);
-        delivery
-    }
-
     /// Sends to every member of a channel, in one order for all members on all shards; see
-    /// [`Core::publish_ordered`]. Holds this connection back as [`Cx::publish`] does.
-    pub fn publish_ordered(&mut self, channel: &str, frame: &Frame) -> Receipt {
-        let receipt = self.core.publish_ordered(channel, frame);
+    /// [`Core::publish`]. When the queue of a shard with members is nearly full, this connection is
+    /// not read until it has room.
+    pub fn publish(&mut self, channel: &str, frame: &Frame) -> Receipt {
+        let receipt = self.core.publish(channel, frame, None);
         self.core.hold_publisher(self.id);
         receipt
+    }
+
+    /// Sends to every other member of a channel; otherwise like [`Cx::publish`].
+    pub fn publish_to_others(&mut self, channel: &str, frame: &Frame) -> Receipt {
+        let receipt = self.core.publish(channel, frame, Some(self.id));
+        self.core.hold_publisher(self.id);
+        receipt
+    }
+
+    /// Sends to every other member of a channel; see [`Core::publish_unordered`]. Holds this
+    /// connection back as [`Cx::publish`] does.
+    pub fn publish_unordered(&mut self, channel: &str, frame: &Frame) -> Delivery {
+        let delivery = self.core.publish_unordered(channel, frame, Some(self.id));
+        self.core.hold_publisher(self.id);
+        delivery
     }
 
     /// Sends to every connection that `filter` selects, this one included. Holds this connection

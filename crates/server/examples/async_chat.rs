@@ -22,8 +22,8 @@ async fn chat(mut socket: AsyncSocket<User>) -> Result<(), Closed> {
             message = socket.next() => {
                 let Some(message) = message else { return Ok(()) };
                 let line = Frame::text(format!("{name}: {}", String::from_utf8_lossy(message.as_bytes())));
-                socket.session().publish(&room, &line).await?; // everyone else in the room
-                socket.send(&line).await?; // and me
+                // Everyone in the room, in the same order for all.
+                socket.session().publish(&room, &line).await?;
                 silence.reset();
             }
             _ = silence.tick() => socket.send("is anybody there?").await?,

@@ -67,9 +67,9 @@ impl Hub {
         &self.remote
     }
 
-    /// Sends a message to every member of a channel. It costs one command for each shard that has
-    /// members at this moment, whatever their number. All members get what is published by hubs and
-    /// [`Socket::publish_ordered`](crate::Socket::publish_ordered) in the same order.
+    /// Sends a message to every member of a channel, in one order: all members, on all shards, get
+    /// what is published by hubs and [`Socket::publish`](crate::Socket::publish) in the same order.
+    /// It costs one command for each shard that has members at this moment, whatever their number.
     ///
     /// # Errors
     /// A shard's queue is full. Members on the other shards get the message, and the error has the

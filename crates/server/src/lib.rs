@@ -37,7 +37,7 @@
 //!         let Message::Text(text) = message else { return session.close(1003, "text only") };
 //!         let line = Frame::format(format_args!("{}: {text}", user.name));
 //!         // Everyone in the room, the sender included, in the same order for all.
-//!         let _ = session.publish_ordered(&user.room, line);
+//!         session.publish(&user.room, line);
 //!     })
 //! }
 //!

@@ -850,7 +850,7 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
                             session.subscribe(own)?;
                             session.hub().publish(own, "from the hub").unwrap();
                         }
-                        _ => socket.session().publish("room", &message).await?,
+                        _ => socket.session().publish_to_others("room", &message).await?,
                     }
                     socket.send("done").await?;
                 }

@@ -340,7 +340,7 @@ fn a_full_mailbox_is_told_and_a_receipt_waits_for_the_last_shard() {
             let _ = blocked.lock().unwrap().recv();
         });
     let publishing = Ws::new().on_message(|ws, _| {
-        let delivery = ws.publish("feed", "from a callback");
+        let delivery = ws.publish_unordered("feed", "from a callback");
         ws.send(format!("{delivery:?}"))
     });
     let server = Server::new(
@@ -500,7 +500,7 @@ fn publications_of_one_callback_leave_when_it_returns() {
         })
         .on_message(move |ws, _| {
             for n in 0..5 {
-                ws.publish("room", format!("message {n}"));
+                ws.publish_to_others("room", format!("message {n}"));
             }
             // The member's own end of the connection: what was written is there at once, on
             // loopback.

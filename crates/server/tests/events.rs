@@ -21,7 +21,7 @@ fn channels() -> Server {
         })
         .on_message(|ws, message| {
             let channel = ws.data().clone();
-            ws.publish(&channel, message);
+            ws.publish_to_others(&channel, message);
         });
     Server::new(served::app().ws("/ws/{channel}", member).sse("/sse/{channel}", |request| {
         match request.param("channel") {

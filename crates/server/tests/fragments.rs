@@ -52,7 +52,7 @@ fn member() -> Ws {
                 match what {
                     "send" => drop(ws.send(bytes())),
                     "frame" => drop(ws.send(Frame::binary(bytes()))),
-                    "publish" => drop(ws.publish("feed", bytes())),
+                    "publish" => drop(ws.publish_to_others("feed", bytes())),
                     "say" => drop(ws.send(argument)),
                     "close" => ws.close(4000, "as asked"),
                     "panic" => panic!("as asked"),

@@ -28,7 +28,7 @@ fn frames_larger_than_the_backlog_reach_a_member_that_reads() {
                 ws.subscribe("room");
             })
             .on_message(|ws, message| {
-                ws.publish("room", message);
+                ws.publish_to_others("room", message);
             });
         let (address, running) = start(Server::new(App::new().ws("/", room)).shards(shards));
         let mut reader = Client::connect(address, "/");
@@ -105,7 +105,7 @@ fn a_packet_of_tiny_publications_is_spread_over_turns() {
             ws.subscribe("room");
         })
         .on_message(|ws, message| {
-            ws.publish("room", message);
+            ws.publish_to_others("room", message);
         });
     let (address, running) = start(Server::new(App::new().ws("/", room)).shards(1));
     let mut members: Vec<_> = (0..50).map(|_| Client::connect(address, "/")).collect();

@@ -164,7 +164,7 @@ fn data_channels_and_handles_work_across_shards() {
     .on_message(|ws, message| {
         let Message::Text(text) = message else { return ws.close(1003, "text only") };
         let line = format!("{}: {text}", ws.data());
-        ws.publish("room", Frame::text(line));
+        ws.publish_to_others("room", Frame::text(line));
     });
     let (address, running) = start(Server::new(App::new().ws("/room", room)).shards(4));
     let refused = Client::request(address, "/room", &[]).err().unwrap();

@@ -39,7 +39,7 @@ fn members() -> Ws<String> {
         })
         .on_message(|ws, message| {
             let channel = ws.data().clone();
-            ws.publish(&channel, message);
+            ws.publish_to_others(&channel, message);
         })
 }
 

@@ -83,7 +83,7 @@ fn app() -> App {
             ws.subscribe("all");
         })
         .on_message(|ws, message| {
-            ws.publish("all", Frame::from(message));
+            ws.publish_to_others("all", Frame::from(message));
         });
     App::new()
         .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))

@@ -723,11 +723,11 @@ fn replies_are_carried_out_in_order() {
         .on_message_blocking(|name: &String, message, replies| match message {
             Message::Text("join") => {
                 replies.subscribe("room");
-                replies.publish("room", format!("{name} is here"));
+                replies.publish_to_others("room", format!("{name} is here"));
                 replies.send("joined");
             }
             Message::Text("leave") => {
-                replies.publish("room", format!("{name} leaves"));
+                replies.publish_to_others("room", format!("{name} leaves"));
                 replies.unsubscribe("room");
                 replies.send("left");
             }

@@ -148,7 +148,7 @@ impl Probe {
         let by = cx.data();
         let what = self.published(channel, by);
         let frame = frame_of(&what, key, fill);
-        let delivery = cx.publish(channel, &frame);
+        let delivery = cx.publish_unordered(channel, &frame);
         let mut record = self.record.borrow_mut();
         let receivers = record.publish(self.shard, channel, key, Some(by), &what);
         record.check_told(delivery, (receivers, receivers));

@@ -112,7 +112,7 @@ impl Server {
         if all {
             cx.core().broadcast(&Filter::default().into(), frame);
         } else {
-            cx.publish("all", frame);
+            cx.publish_unordered("all", frame);
         }
         let mut ledger = self.ledger.borrow_mut();
         for to in 0..ledger.open.len() {

@@ -38,7 +38,7 @@ impl Service for Room {
 
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         for _ in 0..PUBLICATIONS {
-            cx.publish("room", &Frame::from(message));
+            cx.publish_unordered("room", &Frame::from(message));
         }
     }
 

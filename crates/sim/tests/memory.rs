@@ -54,7 +54,7 @@ impl Service for Chat {
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         match message {
             Message::Text(_) => drop(cx.send(message)),
-            Message::Binary(bytes) => drop(cx.publish("news", &Frame::binary(bytes))),
+            Message::Binary(bytes) => drop(cx.publish_unordered("news", &Frame::binary(bytes))),
         }
     }
 

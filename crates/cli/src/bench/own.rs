@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })
     .on_message(|ws, message| {
         let channel = ws.data().clone();
-        ws.publish(&channel, message);
+        ws.publish_to_others(&channel, message);
     });
     let bound =
         Server::new(App::new().ws("/ws/{channel}", channels).any(

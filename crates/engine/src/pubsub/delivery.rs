@@ -53,7 +53,14 @@ impl Delivery {
 /// unread.
 #[derive(Clone, Debug)]
 pub struct Receipt {
-    tally: Arc<Tally>,
+    counts: Counts,
+}
+
+#[derive(Clone, Debug)]
+enum Counts {
+    /// No other shard had receivers.
+    Known(Delivery),
+    Awaited(Arc<Tally>),
 }
 
 #[derive(Debug)]
@@ -77,13 +84,22 @@ impl Receipt {
         let tally = Arc::new(Tally { sum, complete: Condvar::new() });
         let ack = || AckSlot { tally: Some(Arc::clone(&tally)), lost: 1 };
         let acks = (0..shards).map(|_| ack()).collect();
-        (Self { tally }, acks)
+        (Self { counts: Counts::Awaited(tally) }, acks)
+    }
+
+    /// Creates the receipt of a publication that is complete.
+    pub(crate) fn known(delivery: Delivery) -> Self {
+        Self { counts: Counts::Known(delivery) }
     }
 
     /// Returns the counts of all shards, if all have counted.
     #[must_use]
     pub fn total(&self) -> Option<Delivery> {
-        let (sum, missing) = *self.tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let tally = match &self.counts {
+            Counts::Known(delivery) => return Some(*delivery),
+            Counts::Awaited(tally) => tally,
+        };
+        let (sum, missing) = *tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
         (missing == 0).then_some(sum)
     }
 
@@ -91,11 +107,15 @@ impl Receipt {
     /// callbacks: their shard would wait for itself.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<Delivery> {
+        let tally = match &self.counts {
+            Counts::Known(delivery) => return Some(*delivery),
+            Counts::Awaited(tally) => tally,
+        };
         let deadline = Instant::now() + timeout;
-        let mut sum = self.tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
         while sum.1 > 0 {
             let rest = deadline.checked_duration_since(Instant::now())?;
-            let woken = self.tally.complete.wait_timeout(sum, rest);
+            let woken = tally.complete.wait_timeout(sum, rest);
             (sum, _) = woken.unwrap_or_else(PoisonError::into_inner);
         }
         Some(sum.0)

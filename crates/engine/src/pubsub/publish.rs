@@ -28,9 +28,83 @@ pub(crate) const PUBLISH_BUDGET: usize = 16 << 20;
 const COMMAND_COST: usize = PUBLISH_BUDGET >> 15;
 
 impl Core {
+    /// Sends to every member of `channel` but `except`, by one command to each shard with members.
+    /// All members get what is published so, on any shard or by other threads, in one order.
+    ///
+    /// The members of this shard get it now, unless commands of other threads wait here: those come
+    /// first.
+    #[inline]
+    pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Receipt {
+        self.connections.stats.publishes += 1;
+        if self.remote.is_alone() && !self.has_commands() {
+            return Receipt::known(self.publish_here(channel, frame, except));
+        }
+        self.publish_in_order(channel, frame, except)
+    }
+
+    /// Returns whether commands of other threads wait for this shard.
+    #[inline]
+    fn has_commands(&self) -> bool {
+        !self.commands.is_empty() || self.queue.has_commands()
+    }
+
+    #[inline(never)]
+    fn publish_in_order(
+        &mut self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Receipt {
+        let Self { channels, homes, shard, crowded, remote, .. } = self;
+        let own = *shard as u16;
+        let name = channels.homes(channel, homes).map(Arc::clone);
+        let elsewhere = homes.iter().filter(|home| **home != own).count();
+        if elsewhere == 0 && self.commands.is_empty() && !self.queue.has_commands() {
+            return Receipt::known(self.publish_here(channel, frame, except));
+        }
+        let name = name.unwrap_or_else(|| channel.into());
+        // Patterns of this shard alone are not looked for there.
+        if elsewhere == homes.len() {
+            homes.push(own);
+        }
+        let (receipt, mut acks) = Receipt::new(homes.len());
+        if remote.registry().is_some() {
+            acks = acks.into_iter().map(AckSlot::of_one).collect();
+        }
+        let acks = RefCell::new(acks);
+        let receivers = Receivers::Channel(Arc::clone(&name), except);
+        let command = || {
+            let (channel, frame) = (Arc::clone(&name), frame.clone());
+            let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::nobodys);
+            Command::Publish { channel, frame, except, ack }
+        };
+        let order = remote.order_of(channel);
+        // Whatever comes before this publication was put into this shard's queue under the same
+        // lock: if there is nothing, this is the next one here.
+        let here = self.commands.is_empty() && !self.queue.has_commands();
+        let but = here.then_some(*shard);
+        let posting = remote.post_to_others(but, Some(&homes[..]), &receivers, command, crowded);
+        drop(order);
+        let acks = acks.into_inner();
+        self.count_commands(posting);
+        if here {
+            let delivery = self.publish_here(channel, frame, except);
+            if let Some(ack) = acks.into_iter().next() {
+                ack.count(delivery);
+            }
+        }
+        receipt
+    }
+
     /// Sends to every member of `channel` but `except`, on this shard now, and by one command each
-    /// on the others that have members. The counts are this shard's.
-    pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
+    /// on the others that have members: members of different shards may see different orders. The
+    /// counts are this shard's.
+    pub fn publish_unordered(
+        &mut self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Delivery {
         self.connections.stats.publishes += 1;
         let unreached = match self.remote.is_alone() {
             true => 0,
@@ -48,46 +122,6 @@ impl Core {
             false => self.broadcast_elsewhere(filter, frame),
         };
         Delivery { unreached, ..self.broadcast_here(filter, frame) }
-    }
-
-    /// Sends to every member of `channel`, by one command to each shard with members, this one
-    /// included: what is published so, here, on other shards or by threads, reaches all members in
-    /// one order. Where there is one shard, its members get it now.
-    pub fn publish_ordered(&mut self, channel: &str, frame: &Frame) -> Receipt {
-        self.connections.stats.publishes += 1;
-        if self.remote.is_alone() {
-            let (receipt, mut acks) = Receipt::new(1);
-            let delivery = self.publish_here(channel, frame, None);
-            if let Some(ack) = acks.pop() {
-                ack.count(delivery);
-            }
-            return receipt;
-        }
-        let Self { channels, homes, shard, crowded, remote, .. } = self;
-        let name = channels.homes(channel, homes);
-        let name: Arc<str> = name.map_or_else(|| channel.into(), Arc::clone);
-        // Patterns of this shard alone are not looked for there.
-        let own = *shard as u16;
-        if !homes.contains(&own) {
-            homes.push(own);
-        }
-        let (receipt, mut acks) = Receipt::new(homes.len());
-        if remote.registry().is_some() {
-            acks = acks.into_iter().map(AckSlot::of_one).collect();
-        }
-        let acks = RefCell::new(acks);
-        let receivers = Receivers::Channel(Arc::clone(&name), None);
-        let command = || {
-            let (channel, frame) = (Arc::clone(&name), frame.clone());
-            let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::nobodys);
-            Command::Publish { channel, frame, except: None, ack }
-        };
-        let order = remote.order_of(channel);
-        let posting = remote.post_to_others(None, Some(&homes[..]), &receivers, command, crowded);
-        drop(order);
-        drop(acks);
-        self.count_commands(posting);
-        receipt
     }
 
     #[inline(never)]

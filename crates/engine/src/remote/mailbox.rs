@@ -114,6 +114,13 @@ impl<T> Mailbox<T> {
         lock(&self.inner.queue).is_none()
     }
 
+    /// Returns whether there are commands that [`Inbox::drain`] has not returned yet. What was sent
+    /// before by a thread that this one has synchronized with is seen.
+    #[must_use]
+    pub fn has_commands(&self) -> bool {
+        self.inner.has_commands.load(Ordering::Acquire)
+    }
+
     /// Wakes the owner, which checks for other work too.
     pub fn wake(&self) {
         self.inner.waker.wake();

@@ -138,6 +138,12 @@ fn queue_of((mailbox, commands): (Mailbox<Command>, Inbox<Command>)) -> (ShardQu
 }
 
 impl ShardQueue {
+    /// Returns whether there are commands that the shard has not taken yet.
+    #[inline]
+    pub(crate) fn has_commands(&self) -> bool {
+        self.mailbox.has_commands()
+    }
+
     /// Queues a command of another thread, or returns it.
     fn put(&self, command: Command) -> Result<(), Command> {
         let bytes = command.bytes();
@@ -316,11 +322,9 @@ impl Remote {
         deadline: Option<Instant>,
     ) -> Result<Receipt, MailboxFull> {
         let homes = self.totals.homes_of(channel, None);
-        // One that waits for room must not hold up others: it comes after what they publish
-        // meanwhile, where it had to wait.
-        let _order = (homes.len() > 1 && deadline.is_none()).then(|| self.order_of(channel));
+        let order = (homes.len() > 1).then(|| self.order_of(channel));
         let channel: Arc<str> = channel.into();
-        self.to_all(Some(&homes), deadline, |ack| {
+        self.to_all(Some(&homes), order, deadline, |ack| {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
             Command::Publish { channel, frame, except, ack }
         })
@@ -343,7 +347,7 @@ impl Remote {
             (None, Some(channel)) => Some(self.totals.homes_of(channel, None)),
             (None, None) => None,
         };
-        self.to_all(homes.as_deref(), None, |ack| {
+        self.to_all(homes.as_deref(), None, None, |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         })
@@ -363,15 +367,17 @@ impl Remote {
         Interest::in_pattern(&self.totals, shard as u16, pattern)
     }
 
-    /// Sends a command to the shards with these numbers, or to all.
+    /// Sends a command to the shards with these numbers, or to all. It is put into all queues under
+    /// `order`, and into those that are full as soon as there is room, until `deadline`.
     fn to_all(
         &self,
         numbers: Option<&[u16]>,
+        order: Option<MutexGuard<'_, ()>>,
         deadline: Option<Instant>,
         command: impl Fn(AckSlot) -> Command,
     ) -> Result<Receipt, MailboxFull> {
         self.counters.publishes.fetch_add(1, Ordering::Relaxed);
-        let mut lost = 0;
+        let mut returned = Vec::new();
         if let Some(registry) = self.registry() {
             let queues = registry.queues(numbers, None);
             // One slot more reports an acceptor that has stopped.
@@ -382,25 +388,40 @@ impl Remote {
                 ack.count(Delivery::default());
             }
             for (queue, ack) in queues.iter().zip(acks) {
-                lost += u64::from(!queue.put_by(command(ack.of_one()), deadline));
+                let put = queue.put(command(ack.of_one()));
+                returned.extend(put.err().map(|command| (queue, command)));
             }
-            return self.outcome(receipt, lost);
+            drop(order);
+            return self.outcome(receipt, returned, deadline);
         }
         let (receipt, acks) = Receipt::new(self.shards.len());
         for ((shard, queue), ack) in self.shards.iter().enumerate().zip(acks) {
             let is_meant =
                 numbers.is_none_or(|numbers| numbers.contains(&u16::try_from(shard).unwrap_or(0)));
             if is_meant {
-                lost += u64::from(!queue.put_by(command(ack), deadline));
+                let put = queue.put(command(ack));
+                returned.extend(put.err().map(|command| (queue, command)));
             } else if !queue.mailbox.is_closed() {
                 ack.count(Delivery::default());
             }
         }
-        self.outcome(receipt, lost)
+        drop(order);
+        self.outcome(receipt, returned, deadline)
     }
 
-    /// Counts the commands of a publication that were lost.
-    fn outcome(&self, receipt: Receipt, lost: u64) -> Result<Receipt, MailboxFull> {
+    /// Waits until `deadline` for room for the commands of a publication that full queues returned,
+    /// and counts those that are lost.
+    fn outcome(
+        &self,
+        receipt: Receipt,
+        returned: Vec<(&ShardQueue, Command)>,
+        deadline: Option<Instant>,
+    ) -> Result<Receipt, MailboxFull> {
+        if returned.is_empty() {
+            return Ok(receipt);
+        }
+        let put = |(queue, command): (&ShardQueue, Command)| queue.put_by(command, deadline);
+        let lost = returned.into_iter().map(put).filter(|put| !put).count() as u64;
         if lost == 0 {
             return Ok(receipt);
         }

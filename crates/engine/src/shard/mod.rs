@@ -11,7 +11,6 @@ pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod token_bucket;
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -63,8 +62,6 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) accept_rests_until: Option<Instant>,
     /// Starts a thread for each connection, in thread-per-connection mode.
     pub(crate) starter: Option<Starter<D::Socket>>,
-    /// Commands of other threads that earlier turns had no time for.
-    commands: VecDeque<Command>,
     /// Slots whose deadline has passed; kept for its memory.
     due: Vec<u32>,
     output_peak: Peak,
@@ -115,7 +112,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
             neighbours: parts.neighbours,
             accept_rests_until: None,
             starter: None,
-            commands: VecDeque::new(),
             due: Vec::new(),
             output_peak: Peak::default(),
         }
@@ -245,7 +241,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     }
 
     fn take_commands(&mut self) {
-        if !self.commands.is_empty() || self.state.inbox.has_any() {
+        if !self.state.core.commands.is_empty() || self.state.inbox.has_any() {
             self.carry_out_commands();
         }
     }
@@ -254,8 +250,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
     #[inline(never)]
     fn carry_out_commands(&mut self) {
         let mut drain = None;
-        if self.commands.is_empty() {
-            self.commands.extend(self.state.inbox.commands.drain());
+        if self.state.core.commands.is_empty() {
+            self.state.core.commands.extend(self.state.inbox.commands.drain());
             // Losses are handled first: they happened before the commands that follow were queued.
             for lost in self.state.inbox.losses.take() {
                 self.state.core.make_good(&lost);
@@ -263,7 +259,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         let until = self.state.core.clock.read().after(MAX_COMMANDS_TIME);
         let mut number = 0u32;
-        while let Some(command) = self.commands.pop_front() {
+        while let Some(command) = self.state.core.commands.pop_front() {
             number += 1;
             self.flush_published();
             let state = &mut self.state;
@@ -516,7 +512,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let Connections { drained, dirty, resumed, .. } = &core.connections;
         let is_idle = drained.is_empty() && dirty.is_empty() && resumed.is_empty();
         // Commands that came while earlier ones were carried out woke a shard that was awake.
-        if !is_idle || !self.commands.is_empty() || state.inbox.has_any() {
+        if !is_idle || !core.commands.is_empty() || state.inbox.has_any() {
             return Some(core.now());
         }
         let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();

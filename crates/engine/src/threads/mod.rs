@@ -8,6 +8,7 @@
 
 pub(crate) mod registry;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +26,7 @@ use crate::http1::body::RequestBodies;
 use crate::limits::{Checked, Limit};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
-use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, shard_queue, thread_queue};
+use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, ShardQueue, shard_queue, thread_queue};
 use crate::service::Service;
 use crate::setting::SettingError;
 use crate::shard::admission::Admission;
@@ -115,7 +116,7 @@ where
     let admission = Arc::new(Admission::new(&caps, options.max_connections, 1));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
-    let remote = Remote::with_registry(queue, Arc::clone(&registry), Arc::clone(&totals));
+    let remote = Remote::with_registry(queue.clone(), Arc::clone(&registry), Arc::clone(&totals));
     let snapshot = Arc::new(Snapshot::new(&rules));
     let shared = Arc::new(ThreadPerConnection {
         threads,
@@ -132,7 +133,7 @@ where
         account: Arc::new(MemoryAccount::new(options.limits.max_memory)),
         seed: options.seed(),
     });
-    let mut shard = shared.shard(acceptor, 0, 0, inbox, Arc::clone(&snapshot.progress));
+    let mut shard = shared.shard(acceptor, 0, 0, (queue, inbox), Arc::clone(&snapshot.progress));
     shard.starter = Some(Box::new(move |socket, peer| shared.start(socket, peer)));
     let snapshots = Arc::new([snapshot]);
     Ok(Built { shards: vec![shard], remote, snapshots, totals, admission })
@@ -148,7 +149,7 @@ where
         driver: D,
         thread: u16,
         generation: u32,
-        inbox: ShardInbox,
+        (queue, inbox): (ShardQueue, ShardInbox),
         progress: Arc<SharedProgress>,
     ) -> Shard<D, S> {
         let name = ConnId::new(thread, 0, generation).to_bits();
@@ -176,6 +177,8 @@ where
                 watch: watch.of_one_connection(),
                 homes: Vec::new(),
                 crowded: Vec::new(),
+                commands: VecDeque::new(),
+                queue,
             },
             service: (self.service)(&self.admission),
             admission: Arc::clone(&self.admission),
@@ -203,12 +206,13 @@ where
             self.registry.vacate(thread, 0);
             return Err(socket);
         };
-        let (queue, inbox) = thread_queue(THREAD_QUEUE_CAPACITY, driver.waker());
+        let mailbox = thread_queue(THREAD_QUEUE_CAPACITY, driver.waker());
+        let queue = mailbox.0.clone();
         let progress = Arc::new(SharedProgress::default());
         let its = Arc::clone(&progress);
         // The user's data has a default that may panic.
         let made = catch_unwind(AssertUnwindSafe(|| {
-            Box::new(self.shard(driver, thread, generation, inbox, its))
+            Box::new(self.shard(driver, thread, generation, mailbox, its))
         }));
         let Ok(shard) = made else {
             self.registry.vacate(thread, 0);

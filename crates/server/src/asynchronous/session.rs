@@ -42,14 +42,29 @@ impl<D> AsyncSession<D> {
         self.shared.submit(Command::Send(frame))
     }
 
-    /// Sends a message to every *other* member of a channel, as
-    /// [`Socket::publish`](crate::Socket::publish) does, and waits as [`AsyncSession::send`] does.
-    /// A publish with the [`Hub`] reaches this session, too.
+    /// Sends a message to every member of a channel, this session included if it is one, in one
+    /// order for all members, as [`Socket::publish`](crate::Socket::publish) does, and waits as
+    /// [`AsyncSession::send`] does.
     ///
     /// # Errors
     /// [`Closed`]: the session cannot publish any more; the [`Hub`] can.
     pub async fn publish(&self, channel: &str, message: impl Into<Frame>) -> Result<(), Closed> {
-        let command = Command::Publish(channel.into(), message.into());
+        let command = publication(channel, message, false);
+        room(&self.shared).await?;
+        self.shared.submit(command)
+    }
+
+    /// Sends a message to every *other* member of a channel; otherwise like
+    /// [`AsyncSession::publish`].
+    ///
+    /// # Errors
+    /// [`Closed`]: the session cannot publish any more; the [`Hub`] can.
+    pub async fn publish_to_others(
+        &self,
+        channel: &str,
+        message: impl Into<Frame>,
+    ) -> Result<(), Closed> {
+        let command = publication(channel, message, true);
         room(&self.shared).await?;
         self.shared.submit(command)
     }
@@ -118,6 +133,10 @@ impl<D> AsyncSession<D> {
     pub fn hub(&self) -> Hub {
         self.shared.hub().clone()
     }
+}
+
+fn publication(channel: &str, message: impl Into<Frame>, to_others: bool) -> Command {
+    Command::Publish { channel: channel.into(), frame: message.into(), to_others }
 }
 
 /// Waits until there is room to send.

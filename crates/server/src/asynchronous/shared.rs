@@ -61,7 +61,11 @@ pub(super) struct Window {
 /// A command of a future to its connection.
 pub(super) enum Command {
     Send(Frame),
-    Publish(Box<str>, Frame),
+    Publish {
+        channel: Box<str>,
+        frame: Frame,
+        to_others: bool,
+    },
     /// The interest makes publishers count this shard until the command has run.
     Subscribe(Box<str>, Interest),
     SubscribePattern(Box<str>, Interest),
@@ -74,7 +78,7 @@ impl Command {
         OVERHEAD
             + match self {
                 Self::Send(frame) => frame.as_bytes().len(),
-                Self::Publish(channel, frame) => channel.len() + frame.as_bytes().len(),
+                Self::Publish { channel, frame, .. } => channel.len() + frame.as_bytes().len(),
                 Self::Subscribe(name, _)
                 | Self::SubscribePattern(name, _)
                 | Self::Unsubscribe(name)
@@ -241,8 +245,11 @@ impl Shared {
                     Sent::Closed => closed = true,
                     _ => congested = true,
                 },
-                Command::Publish(channel, frame) => {
-                    cx.publish(&channel, &frame);
+                Command::Publish { channel, frame, to_others } => {
+                    match to_others {
+                        true => cx.publish_to_others(&channel, &frame),
+                        false => cx.publish(&channel, &frame),
+                    };
                     if cx.is_held_back() {
                         // The rest waits until the receiving shard's queue has room.
                         cx.core().await_drain(self.id);

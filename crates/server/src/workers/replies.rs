@@ -14,6 +14,7 @@ pub struct Replies(Vec<Reply>);
 enum Reply {
     Send(Frame),
     Publish(String, Frame),
+    PublishToOthers(String, Frame),
     Subscribe(String),
     SubscribePattern(String),
     Unsubscribe(String),
@@ -29,6 +30,12 @@ impl Replies {
     /// Publishes a message, as [`Socket::publish`](crate::Socket::publish) does.
     pub fn publish(&mut self, channel: impl Into<String>, message: impl Into<Frame>) {
         self.0.push(Reply::Publish(channel.into(), message.into()));
+    }
+
+    /// Publishes a message, as
+    /// [`Socket::publish_to_others`](crate::Socket::publish_to_others) does.
+    pub fn publish_to_others(&mut self, channel: impl Into<String>, message: impl Into<Frame>) {
+        self.0.push(Reply::PublishToOthers(channel.into(), message.into()));
     }
 
     /// Joins a channel, as [`Socket::subscribe`](crate::Socket::subscribe) does.
@@ -61,6 +68,9 @@ impl Replies {
                 }
                 Reply::Publish(channel, frame) => {
                     let _ = ws.publish(&channel, frame);
+                }
+                Reply::PublishToOthers(channel, frame) => {
+                    let _ = ws.publish_to_others(&channel, frame);
                 }
                 Reply::Subscribe(channel) => {
                     let _ = ws.subscribe(&channel);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Chunk, Close, Message, Sent};
+use throng_engine::{Chunk, Close, Message, Receipt, Sent};
 use throng_http::{Reject, Request};
 
 use super::sessions::{AnyEndpoint, Endpoint};
@@ -13,22 +13,25 @@ use crate::message::OwnedMessage;
 use crate::workers::{BUSY, Replies};
 
 /// The result of a message callback, so that a one-line `|ws, message| ws.send(message)` needs no
-/// `let _`: nothing, or what [`Socket::send`](crate::Socket::send) returned.
+/// `let _`: nothing, or what [`Socket::send`](crate::Socket::send) or
+/// [`Socket::publish`](crate::Socket::publish) returned.
 #[diagnostic::on_unimplemented(
     message = "a message callback cannot return `{Self}`",
-    label = "it returns `()` or `Sent`",
+    label = "it returns `()`, `Sent` or `Receipt`",
     note = "for an `async` callback use `Ws::on_message_async`, with the feature `tokio`"
 )]
 pub trait Outcome: sealed::Sealed {}
 
 impl Outcome for () {}
 impl Outcome for Sent {}
+impl Outcome for Receipt {}
 
 #[allow(unnameable_types, reason = "unnameable traits seal public ones")]
 mod sealed {
     pub trait Sealed {}
     impl Sealed for () {}
     impl Sealed for throng_engine::Sent {}
+    impl Sealed for throng_engine::Receipt {}
 }
 
 /// A WebSocket handler made of closures. `D` is the data of a connection.

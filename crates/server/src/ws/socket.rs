@@ -170,24 +170,31 @@ impl<'a, D> Socket<'a, D> {
 
     /// Sends to every member of a channel, this connection included if it is one, in one order: all
     /// members, on all shards, get what is published so, and by [`Hub::publish`], in the same order.
-    /// For chats, order books and all else where it matters what came first.
     ///
-    /// With several shards it costs a lock and, on this shard too, a command that is carried out
-    /// after the callback; see [`publish`](Self::publish) for the cheaper form.
-    pub fn publish_ordered(&mut self, channel: &str, message: impl Into<Frame>) -> Receipt {
-        self.cx.publish_ordered(channel, &message.into())
+    /// A message is encoded once and never copied per member. What one callback publishes is held
+    /// until it returns: a loop over very many messages belongs on another thread, with the
+    /// [`Hub`]. Where publications of others are on their way to this shard, this one comes behind
+    /// them, and so behind what this callback [sends](Self::send) afterwards.
+    ///
+    /// The receipt counts the receivers on all shards; it may be dropped. Do not wait for it in a
+    /// callback.
+    pub fn publish(&mut self, channel: &str, message: impl Into<Frame>) -> Receipt {
+        self.cx.publish(channel, &message.into())
     }
 
-    /// Sends to every *other* member of a channel, on all shards. Encoded once, never copied per
-    /// member. The members of this shard get it at once, so those of other shards may see messages
-    /// of several publishers in another order: use [`publish_ordered`](Self::publish_ordered)
-    /// where that matters.
+    /// Sends to every *other* member of a channel; otherwise like [`publish`](Self::publish).
+    pub fn publish_to_others(&mut self, channel: &str, message: impl Into<Frame>) -> Receipt {
+        self.cx.publish_to_others(channel, &message.into())
+    }
+
+    /// Sends to every *other* member of a channel like
+    /// [`publish_to_others`](Self::publish_to_others), but without a common order: members on
+    /// different shards may get the messages of different publishers in different orders.
     ///
-    /// The counts are those of this shard's members; the other shards count their own. What one
-    /// callback publishes is held until it returns: a loop over very many messages belongs on
-    /// another thread, with the [`Hub`].
-    pub fn publish(&mut self, channel: &str, message: impl Into<Frame>) -> Delivery {
-        self.cx.publish(channel, &message.into())
+    /// With several shards it is the cheaper form: it takes no lock, and has no receipt. The counts
+    /// are those of this shard's members.
+    pub fn publish_unordered(&mut self, channel: &str, message: impl Into<Frame>) -> Delivery {
+        self.cx.publish_unordered(channel, &message.into())
     }
 
     /// Sends to every *other* session and every stream of events, on all shards. The counts are

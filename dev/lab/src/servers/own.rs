@@ -163,7 +163,7 @@ fn channels() -> Ws<Box<str>> {
     })
     .on_message(|ws, message| {
         let channel = ws.data().clone();
-        ws.publish(&channel, message);
+        ws.publish_to_others(&channel, message);
     })
 }
 
