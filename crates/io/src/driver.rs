@@ -183,6 +183,24 @@ pub trait Driver {
     /// whatever else the driver holds for this connection.
     fn output_memory(&self, conn: ConnId) -> usize;
 
+    /// Returns how much memory for [`Driver::input_holders`] was taken since the last call, what
+    /// was given back in the meantime included.
+    fn take_growth(&mut self) -> usize {
+        0
+    }
+
+    /// Returns the connections for which the driver holds memory without a batch in flight: of
+    /// input that is not complete, or of a TLS handshake.
+    fn input_holders(&self) -> Vec<ConnId> {
+        Vec::new()
+    }
+
+    /// Returns whether the connection's TLS handshake is not complete.
+    fn is_handshaking(&self, conn: ConnId) -> bool {
+        let _ = conn;
+        false
+    }
+
     /// Returns whether a stream whose end was reported ([`Event::Finished`]) was cut: its peer did
     /// not say that it was complete, as TLS asks of it (RFC 8446 section 6.1).
     ///

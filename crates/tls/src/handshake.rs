@@ -40,8 +40,13 @@ pub struct Handshake {
     /// Bytes received and not used by rustls; of them, the first `visible` were given to it.
     input: Vec<u8>,
     visible: usize,
+    /// Bytes that rustls has used, which may have kept them: certificates, for example.
+    used: usize,
     captured: Captured,
 }
+
+/// Memory that rustls allocates for a handshake besides what it keeps of the peer's messages.
+const RUSTLS_MEMORY: usize = 3_300;
 
 /// rustls's connection, at either side.
 enum Connection {
@@ -140,7 +145,8 @@ impl Handshake {
 
     fn of(connection: Connection) -> Self {
         let connection = Some(connection);
-        Self { connection, input: Vec::new(), visible: 0, captured: Captured::default() }
+        let captured = Captured::default();
+        Self { connection, input: Vec::new(), visible: 0, used: 0, captured }
     }
 
     /// Returns the number of bytes that [`Handshake::receive`] takes now.
@@ -149,10 +155,16 @@ impl Handshake {
         MAX_INPUT - self.input.len()
     }
 
-    /// Returns the memory of the input that is kept.
+    /// Returns whether a record is complete that was not given to rustls.
     #[must_use]
-    pub fn input_memory(&self) -> usize {
-        self.input.capacity()
+    pub fn has_record(&self) -> bool {
+        whole_record(&self.input[self.visible..]).is_some()
+    }
+
+    /// Returns the memory of the handshake and of the input that it keeps: at least what it is.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + RUSTLS_MEMORY + self.used + self.input.capacity()
     }
 
     /// Appends input.
@@ -227,6 +239,10 @@ impl Handshake {
     fn take(&mut self, used: usize) {
         self.input.drain(..used);
         self.visible -= used;
+        self.used += used;
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
     }
 
     /// Shows rustls one record more, if it is complete.

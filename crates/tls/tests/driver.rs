@@ -604,3 +604,93 @@ fn the_oldest_handshakes_are_given_up_when_there_are_too_many() {
     assert_eq!(rig.until(received), b"question");
     assert_eq!(given_up(&rig), 3, "an honest client has one of the places");
 }
+
+#[test]
+fn a_turn_has_a_bounded_number_of_steps_of_handshakes() {
+    const CLIENTS: usize = 60;
+    let mut rig = Rig::new();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let (_, mut socket) = rig.dial(rig.secured);
+        let mut tls = client(client_config());
+        socket.write_all(&said(&mut tls)).unwrap();
+        let answer = rig.until_read(&mut socket);
+        hear(&mut tls, &answer).unwrap();
+        clients.push((socket, tls));
+    }
+    for (socket, tls) in &mut clients {
+        socket.write_all(&said(tls)).unwrap();
+    }
+    let (mut secured, mut most) = (0, 0);
+    while secured < CLIENTS {
+        let is_secured = |seen: &&Seen| matches!(seen, Seen::Secured(..));
+        let here = rig.turn().iter().filter(is_secured).count();
+        (secured, most) = (secured + here, most.max(here));
+    }
+    assert!(most <= 16, "{most} handshakes were completed in one turn");
+}
+
+#[test]
+fn data_and_the_end_of_the_stream_may_come_right_behind_a_handshake() {
+    for with_close_notify in [true, false] {
+        let mut rig = Rig::new();
+        let (id, mut socket) = rig.dial(rig.secured);
+        let mut tls = client(client_config());
+        socket.write_all(&said(&mut tls)).unwrap();
+        while tls.is_handshaking() {
+            let bytes = rig.until_read(&mut socket);
+            hear(&mut tls, &bytes).unwrap();
+        }
+        tls.writer().write_all(b"question").unwrap();
+        if with_close_notify {
+            tls.send_close_notify();
+        }
+        socket.write_all(&said(&mut tls)).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut question = Vec::new();
+        rig.until(|seen| {
+            question.extend(received(seen).unwrap_or_default());
+            finished(seen)
+        });
+        assert_eq!(question, b"question");
+        assert_eq!(rig.driver.was_truncated(id), !with_close_notify);
+        assert!(rig.send(id, b"answer"));
+        let mut peer = Peer { id, socket, tls, info: TlsInfo::default() };
+        assert_eq!(rig.until_heard(&mut peer).unwrap(), b"answer");
+    }
+}
+
+#[test]
+fn memory_of_handshakes_and_of_incomplete_records_is_reported() {
+    let mut rig = Rig::new();
+    let (id, mut socket) = rig.dial(rig.secured);
+    assert_eq!((rig.driver.take_growth(), rig.driver.input_holders()), (0, vec![]));
+    let mut tls = client(client_config());
+    socket.write_all(&said(&mut tls)).unwrap();
+    let answer = rig.until_read(&mut socket);
+    assert!(rig.driver.is_handshaking(id) && rig.driver.output_memory(id) > 4_000);
+    assert_eq!(rig.driver.input_holders(), [id]);
+    assert!(rig.driver.take_growth() > 4_000);
+    assert_eq!(rig.driver.take_growth(), 0);
+    hear(&mut tls, &answer).unwrap();
+    socket.write_all(&said(&mut tls)).unwrap();
+    rig.until(|seen| matches!(seen, Seen::Secured(..)).then_some(()));
+    assert!(!rig.driver.is_handshaking(id));
+    assert_eq!((rig.driver.output_memory(id), rig.driver.input_holders()), (0, vec![]));
+    rig.driver.take_growth();
+
+    tls.writer().write_all(&[0; 10_000]).unwrap();
+    let record = said(&mut tls);
+    let (start, end) = record.split_at(9_000);
+    socket.write_all(start).unwrap();
+    let mut held = 0;
+    while held < 9_000 {
+        rig.turn();
+        held = rig.driver.output_memory(id);
+    }
+    assert_eq!(rig.driver.input_holders(), [id]);
+    assert!(rig.driver.take_growth() >= 9_000);
+    socket.write_all(end).unwrap();
+    assert_eq!(rig.until(received).len(), 10_000);
+    assert_eq!((rig.driver.output_memory(id), rig.driver.input_holders()), (0, vec![]));
+}

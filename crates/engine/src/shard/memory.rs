@@ -1,14 +1,15 @@
 //! Account of the memory that connections cause, and what happens when it is used up.
 //!
 //! Memory that follows a peer's behaviour is counted: output that it does not take, input that is
-//! incomplete or held back, request bodies, and compression contexts. Nothing is counted when it is
-//! queued, which would cost something for each message: the shard adds up, on slow paths only, how
+//! incomplete or held back, request bodies, compression contexts, and TLS handshakes in progress.
+//! Nothing is counted when it is queued, which would cost something for each message: the shard adds up, on slow paths only, how
 //! much came, and from time to time measures those connections that hold any, which are on lists
 //! already. A measurement is exact about what it sees, so errors do not add up.
 //!
 //! All shards share one [`MemoryAccount`], which distinguishes connections by how much they hold.
 //! When it is over its limit each shard ends those that hold the most, until seven eighths of the
-//! limit remain, and new connections are refused meanwhile.
+//! limit remain, and new connections are refused meanwhile. All TLS handshakes in progress count as
+//! one holder: each of a storm is small, but none of them is worth the session of another client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,6 +29,11 @@ use crate::ws::receive::{Held, Inbound};
 /// Connections are distinguished by how much they hold, in powers of two.
 const SIZES: usize = usize::BITS as usize;
 
+/// The class of connections whose TLS handshake is in progress, beside those of sizes.
+const HANDSHAKES: usize = SIZES;
+
+const CLASSES: usize = SIZES + 1;
+
 /// Least bytes between two measurements.
 const LEAST_STEP: usize = 64 << 10;
 
@@ -35,10 +41,10 @@ const LEAST_STEP: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct MemoryAccount {
     limit: usize,
-    /// The sum of `of_size`.
+    /// The sum of `of_class`.
     used: AtomicUsize,
-    /// Memory of the connections that use 2^n to 2^(n+1) - 1 bytes each.
-    of_size: [AtomicUsize; SIZES],
+    /// Memory of the connections that use 2^n to 2^(n+1) - 1 bytes each, and of [`HANDSHAKES`].
+    of_class: [AtomicUsize; CLASSES],
     is_over: AtomicBool,
 }
 
@@ -46,8 +52,8 @@ pub(crate) struct MemoryAccount {
 #[derive(Debug)]
 pub(crate) struct ShardMemory {
     account: Arc<MemoryAccount>,
-    /// This shard's part of [`MemoryAccount::of_size`].
-    reported: [usize; SIZES],
+    /// This shard's part of [`MemoryAccount::of_class`].
+    reported: [usize; CLASSES],
     /// Bytes that came since the last measurement.
     came: usize,
     /// Whether this shard has ended its part since the account went over its limit.
@@ -57,11 +63,32 @@ pub(crate) struct ShardMemory {
     is_single: bool,
 }
 
+/// A connection that holds memory. The greatest is ended first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Holder {
+    rank: Rank,
+    bytes: usize,
+    id: ConnId,
+}
+
+/// The order of classes: by size, and handshakes by the size of all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    size: usize,
+    is_handshakes: bool,
+}
+
+impl Rank {
+    fn class(self) -> usize {
+        if self.is_handshakes { HANDSHAKES } else { self.size }
+    }
+}
+
 /// Connections to be ended, by the memory of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Excess {
-    /// All of this size and above are ended, but of this size itself only `part` of `of`.
-    size: usize,
+    /// All of this rank and above are ended, but of this rank itself only `part` of `of`.
+    rank: Rank,
     part: usize,
     of: usize,
 }
@@ -73,7 +100,7 @@ impl MemoryAccount {
         Self {
             limit: limit.or_else(|| quarter().unwrap_or(usize::MAX)),
             used: AtomicUsize::new(0),
-            of_size: std::array::from_fn(|_| AtomicUsize::new(0)),
+            of_class: std::array::from_fn(|_| AtomicUsize::new(0)),
             is_over: AtomicBool::new(false),
         }
     }
@@ -89,8 +116,8 @@ impl MemoryAccount {
     }
 
     /// Replaces a shard's part of the account.
-    fn report(&self, reported: &mut [usize; SIZES], measured: &[usize; SIZES]) {
-        for ((total, before), now) in self.of_size.iter().zip(reported).zip(measured) {
+    fn report(&self, reported: &mut [usize; CLASSES], measured: &[usize; CLASSES]) {
+        for ((total, before), now) in self.of_class.iter().zip(reported).zip(measured) {
             if *before != *now {
                 // Wraps around where it falls, which addition undoes.
                 total.fetch_add(now.wrapping_sub(*before), Ordering::Relaxed);
@@ -109,25 +136,35 @@ impl MemoryAccount {
         if !self.is_over() || missing == 0 {
             return None;
         }
+        let handshakes = self.rank_of_handshakes();
         for size in (0..SIZES).rev() {
-            let of = self.of_size[size].load(Ordering::Relaxed);
-            if of >= missing {
-                return Some(Excess { size, part: missing, of });
+            let of_size = Rank { size, is_handshakes: false };
+            for rank in (handshakes.size == size).then_some(handshakes).into_iter().chain([of_size])
+            {
+                let of = self.of_class[rank.class()].load(Ordering::Relaxed);
+                if of >= missing {
+                    return Some(Excess { rank, part: missing, of });
+                }
+                missing -= of;
             }
-            missing -= of;
         }
         None
     }
+
+    fn rank_of_handshakes(&self) -> Rank {
+        let all = self.of_class[HANDSHAKES].load(Ordering::Relaxed);
+        Rank { size: size_class(all), is_handshakes: true }
+    }
 }
 
-/// Returns the index of `bytes` in [`MemoryAccount::of_size`].
+/// Returns the index of `bytes` in [`MemoryAccount::of_class`].
 fn size_class(bytes: usize) -> usize {
     bytes.max(1).ilog2() as usize
 }
 
 impl ShardMemory {
     pub(crate) fn new(account: Arc<MemoryAccount>, is_single: bool, seed: u64) -> Self {
-        let (reported, random) = ([0; SIZES], Random::new(seed));
+        let (reported, random) = ([0; CLASSES], Random::new(seed));
         Self { account, reported, came: 0, has_acted: false, random, is_single }
     }
 
@@ -159,20 +196,20 @@ impl ShardMemory {
 
     /// Returns how many of `holders`, sorted by falling memory, are to be ended. `draw` is a random
     /// number below 1.
-    fn worst(&self, holders: &[(usize, ConnId)], excess: Excess, draw: f64) -> usize {
-        let own = self.reported[excess.size];
+    fn worst(&self, holders: &[Holder], excess: Excess, draw: f64) -> usize {
+        let own = self.reported[excess.rank.class()];
         let goal = (own as u128 * excess.part as u128).div_ceil(excess.of.max(1) as u128) as usize;
         let mut ended = 0;
-        let is_worst = |&&(bytes, _): &&(usize, ConnId)| {
-            if size_class(bytes) != excess.size {
-                return size_class(bytes) > excess.size;
+        let is_worst = |holder: &&Holder| {
+            if holder.rank != excess.rank {
+                return holder.rank > excess.rank;
             }
             // Of many threads with one connection each some are to go, not each of them.
             let goes = match self.is_single {
                 true => draw * (excess.of as f64) < excess.part as f64,
                 false => ended < goal,
             };
-            ended += bytes;
+            ended += holder.bytes;
             goes
         };
         holders.iter().take_while(is_worst).count()
@@ -182,7 +219,7 @@ impl ShardMemory {
 impl Drop for ShardMemory {
     fn drop(&mut self) {
         let account = Arc::clone(&self.account);
-        account.report(&mut self.reported, &[0; SIZES]);
+        account.report(&mut self.reported, &[0; CLASSES]);
     }
 }
 
@@ -191,6 +228,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// shards together are over the limit.
     #[inline]
     pub(crate) fn check_memory(&mut self) {
+        let growth = self.driver.take_growth();
+        self.state.core.connections.memory.add(growth);
         if self.state.core.connections.memory.is_due() {
             self.measure_memory();
         }
@@ -200,23 +239,27 @@ impl<D: Driver, S: Service> Shard<D, S> {
     #[inline(never)]
     pub(crate) fn measure_memory(&mut self) {
         let mut holders = self.holders();
-        let mut measured = [0; SIZES];
-        for (bytes, _) in &holders {
-            measured[size_class(*bytes)] += bytes;
+        let mut measured = [0; CLASSES];
+        for holder in &holders {
+            measured[holder.rank.class()] += holder.bytes;
         }
         let memory = &mut self.state.core.connections.memory;
         memory.came = 0;
         let account = Arc::clone(&memory.account);
         account.report(&mut memory.reported, &measured);
         let Some(excess) = account.excess() else { return };
+        let handshakes = account.rank_of_handshakes();
+        for holder in holders.iter_mut().filter(|holder| holder.rank.is_handshakes) {
+            holder.rank = handshakes;
+        }
         holders.sort_unstable_by(|a, b| b.cmp(a));
         memory.has_acted = true;
         let draw = (memory.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
         let worst = memory.worst(&holders, excess, draw);
-        for (bytes, id) in &holders[..worst] {
-            measured[size_class(*bytes)] -= bytes;
-            self.state.end_to_free_memory(*id);
-            self.flush(*id);
+        for holder in &holders[..worst] {
+            measured[holder.rank.class()] -= holder.bytes;
+            self.state.end_to_free_memory(holder.id, holder.rank.is_handshakes);
+            self.flush(holder.id);
         }
         // Their memory is on its way back: it is not to be asked of others as well.
         account.report(&mut self.state.core.connections.memory.reported, &measured);
@@ -224,11 +267,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Returns the memory that all connections of this shard cause.
     pub(crate) fn memory(&self) -> usize {
-        self.holders().iter().map(|(bytes, _)| bytes).sum()
+        self.holders().iter().map(|holder| holder.bytes).sum()
     }
 
-    /// Returns the connections that hold memory, with how much that is.
-    fn holders(&self) -> Vec<(usize, ConnId)> {
+    /// Returns the connections that hold memory, with how much that is. Handshakes have the rank of
+    /// their own size.
+    fn holders(&self) -> Vec<Holder> {
         let state = &self.state;
         let connections = &state.core.connections;
         let listed = connections.in_flight.iter().chain(connections.incomplete.iter());
@@ -236,11 +280,15 @@ impl<D: Driver, S: Service> Shard<D, S> {
             .chain(state.held.keys().copied())
             .chain(state.request_bodies.ids())
             .chain(connections.compression.slots().filter_map(|slot| connections.in_slot(slot)))
+            .chain(self.driver.input_holders())
             .collect();
         ids.sort_unstable();
         ids.dedup();
-        let memory = |id: ConnId| (self.memory_of(id), id);
-        ids.into_iter().map(memory).filter(|(bytes, _)| *bytes > 0).collect()
+        let holder = |id: ConnId| {
+            let (bytes, is_handshakes) = (self.memory_of(id), self.driver.is_handshaking(id));
+            Holder { rank: Rank { size: size_class(bytes), is_handshakes }, bytes, id }
+        };
+        ids.into_iter().map(holder).filter(|holder| holder.bytes > 0).collect()
     }
 
     /// Returns the memory that one connection causes. One that is being closed at once counts no
@@ -271,16 +319,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
 impl<S: Service> State<S> {
     /// Ends a connection to free its memory: a session with 1008, a request with 503; by a reset if
-    /// its output is with the driver, since it would have to leave first.
+    /// its output is with the driver, since it would have to leave first, or while its TLS handshake
+    /// is in progress.
     #[cold]
-    fn end_to_free_memory(&mut self, id: ConnId) {
+    fn end_to_free_memory(&mut self, id: ConnId, is_handshaking: bool) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn(id) else { return };
         let (stage, in_flight) = (conn.stage(), conn.has(flag::IN_FLIGHT));
         connections.stats.memory_ended += 1;
         self.held.remove(&id);
         match stage {
-            _ if in_flight => self.core.connections.finish(id, AfterFlush::Abort),
+            _ if in_flight || is_handshaking => self.core.connections.finish(id, AfterFlush::Abort),
             Stage::Open => self.core.connections.fail(id, 1008, "the server is out of memory"),
             Stage::Http => {
                 let answered = self.request_bodies.is_dropped(id);
@@ -326,18 +375,21 @@ mod tests {
         let mut all = Vec::new();
         for memory in of {
             let mut shard = ShardMemory::new(Arc::clone(&account), is_single, 1);
-            let mut measured = [0; SIZES];
+            let mut measured = [0; CLASSES];
             for bytes in memory {
                 measured[size_class(*bytes)] += bytes;
             }
             account.report(&mut shard.reported, &measured);
-            let holders = memory.iter().enumerate().map(|(at, bytes)| (*bytes, id(at as u32)));
-            let mut holders: Vec<_> = holders.collect();
+            let holder = |(at, bytes): (usize, &usize)| {
+                let rank = Rank { size: size_class(*bytes), is_handshakes: false };
+                Holder { rank, bytes: *bytes, id: id(at as u32) }
+            };
+            let mut holders: Vec<_> = memory.iter().enumerate().map(holder).collect();
             holders.sort_unstable_by(|a, b| b.cmp(a));
             all.push((shard, holders));
         }
         let excess = account.excess();
-        let worst = |(shard, holders): &(ShardMemory, Vec<_>)| {
+        let worst = |(shard, holders): &(ShardMemory, Vec<Holder>)| {
             excess.map_or(0, |excess| shard.worst(holders, excess, draw))
         };
         let worst = all.iter().map(worst).collect();
@@ -351,6 +403,24 @@ mod tests {
         assert_eq!(shards([&[100, 100], &[500, 160]], false, 0.0).1, [0, 1]);
         assert_eq!(shards([&[300; 3], &[300; 3]], false, 0.0).1, [2, 2], "600 of 1,800 remain");
         assert_eq!(shards([&[600, 200, 20], &[90, 90]], false, 0.0).1, [1, 0]);
+    }
+
+    #[test]
+    fn all_handshakes_together_are_one_holder() {
+        let excess = |handshakes: usize, of_size: &[usize]| {
+            let account = MemoryAccount::new(Limit::AtMost(800));
+            let mut measured = [0; CLASSES];
+            measured[HANDSHAKES] = handshakes;
+            of_size.iter().for_each(|bytes| measured[size_class(*bytes)] += bytes);
+            account.report(&mut [0; CLASSES], &measured);
+            account.excess().map(|excess| (excess.rank.class(), excess.part))
+        };
+        assert_eq!(excess(600, &[300]), Some((HANDSHAKES, 200)), "though each of them is small");
+        assert_eq!(excess(100, &[800]), Some((9, 200)), "they are not the reason");
+        assert_eq!(excess(300, &[260, 260]), Some((HANDSHAKES, 120)));
+        assert_eq!(excess(200, &[700, 130]), Some((9, 330)));
+        assert_eq!(excess(100, &[700, 400]), Some((9, 500)));
+        assert_eq!(excess(100, &[]), None);
     }
 
     #[test]
@@ -370,10 +440,10 @@ mod tests {
     #[test]
     fn new_connections_are_accepted_again_at_seven_eighths() {
         let account = MemoryAccount::new(Limit::AtMost(800));
-        let mut reported = [0; SIZES];
+        let mut reported = [0; CLASSES];
         for (bytes, is_over) in [(800, false), (801, true), (750, true), (700, false), (750, false)]
         {
-            let mut measured = [0; SIZES];
+            let mut measured = [0; CLASSES];
             measured[size_class(bytes)] = bytes;
             account.report(&mut reported, &measured);
             assert_eq!(account.is_over(), is_over, "{bytes}");

@@ -44,8 +44,8 @@ impl<D: Driver> Tls<D> {
             return None;
         }
         match &mut conn.stage {
-            Stage::Begin(_) => self.read_hello(id, at),
-            Stage::Handshake => self.continue_handshake(id, Input::Lent(at)),
+            Stage::Begin(..) => self.read_hello(id, at),
+            Stage::Handshake => self.read_handshake(id, at),
             Stage::Established(session) => {
                 if conn.flags & flag::BUSY != 0 {
                     return self.read_cut(id, at);
@@ -85,6 +85,7 @@ impl<D: Driver> Tls<D> {
         };
         let more = len.saturating_sub(busy.input.len()).min(lent.len() - missing);
         busy.input.extend_from_slice(&lent[missing..missing + more]);
+        self.growth += missing + more;
         if missing + more < lent.len() {
             self.rest = Some((id, at + missing + more));
         }
@@ -98,7 +99,7 @@ impl<D: Driver> Tls<D> {
             return None;
         }
         match &mut conn.stage {
-            Stage::Begin(_) => self.queue_hello(id),
+            Stage::Begin(..) => self.queue_hello(id),
             Stage::Handshake => self.continue_handshake(id, Input::Kept),
             Stage::Established(session) => {
                 self.scratch = mem::take(&mut busy.input);
@@ -124,6 +125,7 @@ impl<D: Driver> Tls<D> {
             return self.table.settle(id);
         }
         busy.input.extend_from_slice(rest);
+        self.growth += rest.len();
         if whole_record(&busy.input).is_some() && !conn.has(flag::PAUSED) {
             self.ready.push_back(id);
         }
@@ -199,6 +201,7 @@ impl<D: Driver> Tls<D> {
         let most = if conn.has(flag::QUEUED) { MAX_INPUT } else { MAX_HELLO };
         let len = busy.input.len() + lent.len();
         busy.input.extend_from_slice(&lent[..lent.len().min(MAX_INPUT)]);
+        self.growth += lent.len();
         if busy.input[0] != HANDSHAKE_RECORD {
             let is_http = busy.input[0].is_ascii_uppercase();
             self.count_failure(id, TlsFailure::NotTls);
@@ -222,9 +225,49 @@ impl<D: Driver> Tls<D> {
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
         if whole_record(&busy.input).is_some() && !conn.has(flag::QUEUED) {
             conn.flags |= flag::QUEUED;
-            if let Some(oldest) = self.hellos.push(id) {
-                self.give_up(oldest);
+            let address = busy.address;
+            for id in self.handshakes.push_hello(address, id) {
+                self.give_up(id);
             }
+        }
+    }
+
+    /// Lets a connection that we started wait for its handshake to begin.
+    pub(super) fn queue_client(&mut self, id: ConnId) {
+        if let Some((conn, busy)) = self.table.make_busy(id) {
+            conn.flags |= flag::QUEUED;
+            self.handshakes.push_step(busy.address, id);
+        }
+    }
+
+    /// Keeps lent input of a handshake under way. Once a record is complete the handshake waits for
+    /// its turn, and no more is read until then.
+    fn read_handshake(&mut self, id: ConnId, at: usize) {
+        let Some((conn, Some(busy))) = self.table.conn_and_busy(id) else { return };
+        let Some(handshake) = &mut busy.handshake else { return };
+        let lent = &self.inner.lent()[at..];
+        // So much comes behind the last message only, and cannot all be kept.
+        if lent.len() > handshake.room() {
+            return self.continue_handshake(id, Input::Lent(at));
+        }
+        if let Err(failed) = handshake.receive(lent) {
+            return self.fail(id, &[], &failed);
+        }
+        self.growth += lent.len();
+        if handshake.has_record() && !conn.has(flag::QUEUED) {
+            conn.flags |= flag::QUEUED;
+            self.handshakes.push_step(busy.address, id);
+            self.inner.pause(id);
+        }
+    }
+
+    /// Continues the handshake of a server that has closed the connection: an alert may say why.
+    pub(super) fn hear_last_words(&mut self, id: ConnId) {
+        let Some(conn) = self.table.conn(id) else { return };
+        let is_waiting = conn.has(flag::QUEUED) && matches!(conn.stage, Stage::Handshake);
+        if is_waiting && conn.has(flag::CONNECTING) {
+            conn.flags &= !flag::QUEUED;
+            self.continue_handshake(id, Input::Kept);
         }
     }
 
@@ -245,34 +288,44 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Begins the handshake of the newest client that waits, if there is one and time for it.
-    /// Returns whether there may be more to do in this turn.
-    pub(super) fn begin_handshake(&mut self) -> bool {
+    /// Does a step of the handshake that is next, if one waits and there is time for it. Returns
+    /// whether there may be more to do in this turn.
+    pub(super) fn do_handshake_step(&mut self) -> bool {
         let clock = self.inner.clock();
-        let Some(id) = self.hellos.pop(|| clock.read()) else { return false };
-        let Some((conn, busy)) = self.table.make_busy(id) else { return true };
-        if conn.flags & flag::NO_INPUT_MASK != 0 {
-            return true;
+        let Some(id) = self.handshakes.pop(|| clock.read()) else { return false };
+        let Some(conn) = self.table.conn(id) else { return true };
+        conn.flags &= !flag::QUEUED;
+        let is_over = conn.flags & (flag::NO_INPUT_MASK | flag::CLOSE_SENT) != 0;
+        match (&conn.stage, conn.has(flag::CONNECTING)) {
+            (Stage::Begin(..), true) if !is_over => self.begin_client(id),
+            (Stage::Begin(..), false) if !is_over => self.begin_server(id),
+            (Stage::Handshake, _) if !is_over => self.continue_handshake(id, Input::Kept),
+            _ => {}
         }
-        if busy.input.is_empty() {
-            return true;
-        }
-        self.begin(id);
-        let table = &self.table;
-        let is_under_way =
-            |id| table.conn_ref(id).is_some_and(|conn| matches!(conn.stage, Stage::Handshake));
-        if let Some(oldest) = self.hellos.begin(id, table.handshakes(), is_under_way) {
-            self.give_up(oldest);
+        // Nothing was read while a handshake under way waited.
+        if self.table.conn(id).is_some_and(|conn| !conn.has(flag::PAUSED | flag::CLOSING)) {
+            self.inner.resume(id);
         }
         true
     }
 
-    /// Begins the handshake of a connection that we started.
-    pub(super) fn begin_client(&mut self, id: ConnId) {
-        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
-        if conn.has(flag::CLOSING) {
-            return;
+    /// Begins the handshake of a client.
+    fn begin_server(&mut self, id: ConnId) {
+        match self.table.conn_and_busy(id) {
+            Some((_, Some(busy))) if !busy.input.is_empty() => self.begin(id),
+            _ => return,
         }
+        let table = &self.table;
+        let is_under_way =
+            |id| table.conn_ref(id).is_some_and(|conn| matches!(conn.stage, Stage::Handshake));
+        if let Some(oldest) = self.handshakes.begin(id, table.handshakes(), is_under_way) {
+            self.give_up(oldest);
+        }
+    }
+
+    /// Begins the handshake of a connection that we started.
+    fn begin_client(&mut self, id: ConnId) {
+        let Some((_, busy)) = self.table.conn_and_busy(id) else { return };
         let preface = busy.map(|busy| mem::take(&mut busy.control)).unwrap_or_default();
         self.send_control(id, &preface);
         self.begin(id);
@@ -289,6 +342,7 @@ impl<D: Driver> Tls<D> {
             Ok(handshake) => {
                 self.table.set_stage(id, Stage::Handshake);
                 let Some((_, busy)) = self.table.make_busy(id) else { return };
+                self.growth += handshake.memory();
                 busy.handshake = Some(Box::new(handshake));
                 self.continue_handshake(id, Input::Kept);
             }
@@ -382,6 +436,7 @@ impl<D: Driver> Tls<D> {
 mod tests {
     use throng_io::{Options, Portable};
 
+    use super::super::queue::Address;
     use super::*;
 
     #[test]
@@ -390,7 +445,7 @@ mod tests {
         let (one, other) = (ConnId::new(0, 0, 1), ConnId::new(0, 1, 1));
         for id in [one, other] {
             let endpoint = Endpoint::Server(crate::server::tests::any());
-            driver.table.insert(id, endpoint, 0);
+            driver.table.insert(id, endpoint, Address::OWN, 0);
         }
         driver.rest = Some((one, 7));
         driver.finish_input(other, 0);

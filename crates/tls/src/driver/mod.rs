@@ -24,8 +24,8 @@ use throng_io::{
 };
 
 pub use self::queue::HandshakeLimits;
-use self::queue::Queue;
-use self::table::{Endpoint, Table, flag};
+use self::queue::{Address, Queue};
+use self::table::{Endpoint, Stage, Table, flag};
 use self::warm::Warm;
 use crate::client::TlsClient;
 use crate::server::TlsServer;
@@ -49,7 +49,9 @@ pub struct Tls<D: Driver> {
     /// Connections with whole records in their `Busy::input`.
     ready: VecDeque<ConnId>,
     queued: VecDeque<Queued>,
-    hellos: Queue,
+    handshakes: Queue,
+    /// Bytes of input and of handshakes that were kept since [`Driver::take_growth`].
+    growth: usize,
     /// Connections that we started and whose handshake failed, until they are closed.
     refused: Vec<(ConnId, TlsFailure)>,
     /// A batch for ciphertext.
@@ -99,9 +101,11 @@ fn plain<S>(event: Event<'_, S>) -> Event<'_, Socket<S>> {
         Event::Closed(id, why) => Event::Closed(id, why),
         Event::Connected(id) => Event::Connected(id),
         Event::Secured(id, info) => Event::Secured(id, info),
-        Event::Incoming(socket, peer, listener) => {
-            Event::Incoming(Socket { socket, tls: None }, peer, listener)
-        }
+        Event::Incoming(socket, peer, listener) => Event::Incoming(
+            Socket { socket, tls: None, address: Address::of(peer) },
+            peer,
+            listener,
+        ),
         Event::AcceptStopped(why) => Event::AcceptStopped(why),
     }
 }
@@ -126,6 +130,8 @@ impl<S> From<Event<'_, S>> for Step<S> {
 pub struct Socket<S> {
     socket: S,
     tls: Option<Arc<TlsServer>>,
+    /// That of the peer.
+    address: Address,
 }
 
 impl<D: Driver> Tls<D> {
@@ -144,7 +150,8 @@ impl<D: Driver> Tls<D> {
             rest: None,
             ready: VecDeque::new(),
             queued: VecDeque::new(),
-            hellos: Queue::default(),
+            handshakes: Queue::default(),
+            growth: 0,
             refused: Vec::new(),
             spare: None,
         }
@@ -167,7 +174,7 @@ impl<D: Driver> Tls<D> {
 
     /// Sets the limits of handshakes with clients.
     pub fn limit_handshakes(&mut self, limits: HandshakeLimits) {
-        self.hellos.limits = limits;
+        self.handshakes.limits = limits;
     }
 
     /// Secures the connections that [`Driver::connect`] starts from now on.
@@ -223,7 +230,7 @@ impl<D: Driver> Tls<D> {
                 }
             } else {
                 first = self.inner.next_event().map(Step::from);
-                if first.is_none() && !self.begin_handshake() {
+                if first.is_none() && !self.do_handshake_step() {
                     return None;
                 }
             }
@@ -246,11 +253,12 @@ impl<D: Driver> Tls<D> {
             Step::Closed(id, why) => self.on_closed(id, why),
             Step::Incoming(socket, peer, listener) => {
                 let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
-                Step::Incoming(Socket { socket, tls }, peer, listener)
+                let address = Address::of(peer);
+                Step::Incoming(Socket { socket, tls, address }, peer, listener)
             }
             Step::AcceptStopped(why) => Step::AcceptStopped(why),
             Step::Connected(id) if self.table.is_secured(id) => {
-                self.begin_client(id);
+                self.queue_client(id);
                 return None;
             }
             Step::Connected(id) => Step::Connected(id),
@@ -285,6 +293,7 @@ impl<D: Driver> Tls<D> {
     /// Handles the end of a connection. Returns it, or first the batch that waited for its
     /// handshake.
     fn on_closed(&mut self, id: ConnId, why: Closed) -> Step<Socket<D::Socket>> {
+        self.hear_last_words(id);
         let refusal = self.refused.iter().position(|(of, _)| *of == id);
         let mut refusal = refusal.map(|at| self.refused.swap_remove(at).1);
         let is_connecting = self.table.conn(id).is_some_and(|conn| conn.has(flag::CONNECTING));
@@ -357,7 +366,7 @@ impl<D: Driver> Driver for Tls<D> {
         }
         self.lending = Lending::Nothing;
         let now = self.inner.now();
-        let (handshakes, sweep) = (self.hellos.begin_turn(now), self.warm.sweep(now));
+        let (handshakes, sweep) = (self.handshakes.begin_turn(now), self.warm.sweep(now));
         let deadline = handshakes.into_iter().chain(sweep).chain(deadline).min();
         let is_busy = !self.ready.is_empty() || !self.queued.is_empty();
         self.inner.wait(if is_busy { Some(now) } else { deadline })
@@ -381,7 +390,7 @@ impl<D: Driver> Driver for Tls<D> {
                     self.lending = Lending::Inner;
                     return Some(Event::Received(id, self.inner.lent()));
                 }
-                None if self.hellos.is_empty() => return None,
+                None if self.handshakes.is_empty() => return None,
                 event => event.map(Step::from),
             };
         }
@@ -409,11 +418,11 @@ impl<D: Driver> Driver for Tls<D> {
     }
 
     fn adopt(&mut self, socket: Self::Socket) -> io::Result<ConnId> {
-        let Socket { socket, tls } = socket;
+        let Socket { socket, tls, address } = socket;
         let id = self.inner.adopt(socket)?;
         if let Some(server) = tls {
             self.turn_on();
-            self.table.insert(id, Endpoint::Server(server), 0);
+            self.table.insert(id, Endpoint::Server(server), address, 0);
         }
         Ok(id)
     }
@@ -421,7 +430,8 @@ impl<D: Driver> Driver for Tls<D> {
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         let id = self.inner.connect(peer, local)?;
         if let Some(client) = &self.client {
-            self.table.insert(id, Endpoint::Client(Arc::clone(client)), flag::CONNECTING);
+            let client = Endpoint::Client(Arc::clone(client));
+            self.table.insert(id, client, Address::OWN, flag::CONNECTING);
         }
         Ok(id)
     }
@@ -436,7 +446,7 @@ impl<D: Driver> Driver for Tls<D> {
         let client = Arc::clone(tls).downcast().map_err(|_| io::ErrorKind::InvalidInput)?;
         self.turn_on();
         let id = self.inner.connect(peer, local)?;
-        self.table.insert(id, Endpoint::Client(client), flag::CONNECTING);
+        self.table.insert(id, Endpoint::Client(client), Address::OWN, flag::CONNECTING);
         if !preface.is_empty()
             && let Some((_, busy)) = self.table.make_busy(id)
         {
@@ -482,8 +492,20 @@ impl<D: Driver> Driver for Tls<D> {
         let below = self.inner.output_memory(conn);
         let Some(busy) = self.table.busy_ref(conn) else { return below };
         let batch = busy.batch.as_ref().map_or(0, |batch| batch.memory());
-        let handshake = busy.handshake.as_ref().map_or(0, |handshake| handshake.input_memory());
-        below + batch + busy.control.capacity() + busy.input.capacity() + handshake
+        below + batch + busy.control.capacity() + busy.input_memory()
+    }
+
+    #[inline]
+    fn take_growth(&mut self) -> usize {
+        std::mem::take(&mut self.growth)
+    }
+
+    fn input_holders(&self) -> Vec<ConnId> {
+        self.table.holders().collect()
+    }
+
+    fn is_handshaking(&self, conn: ConnId) -> bool {
+        self.table.is_handshaking(conn)
     }
 
     fn was_truncated(&self, conn: ConnId) -> bool {
@@ -503,6 +525,10 @@ impl<D: Driver> Driver for Tls<D> {
     fn resume(&mut self, conn: ConnId) {
         if let Some((state, busy)) = self.table.conn_and_busy(conn) {
             state.flags &= !flag::PAUSED;
+            // Its input waits for a step of the handshake.
+            if state.has(flag::QUEUED) && matches!(state.stage, Stage::Handshake) {
+                return;
+            }
             if let Some(busy) = busy {
                 if !busy.input.is_empty() {
                     self.ready.push_back(conn);

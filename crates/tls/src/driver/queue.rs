@@ -1,17 +1,21 @@
 //! Handshakes that wait for their turn, and the limits of those under way.
 //!
-//! A handshake costs as much time as hundreds of messages. So handshakes begin when the events of a
-//! turn are handled, the newest first and for a bounded time. In a storm, clients that have waited
-//! long have often given up; whatever exceeds a limit, the oldest is given up first.
+//! A handshake costs as much time as hundreds of messages. So each of its steps is done when the
+//! events of a turn are handled, for a bounded time. Addresses take turns, and of the connections
+//! of one the newest is served first: in a storm, clients that have waited long have often given
+//! up. So a storm from one address delays the handshakes of others by one step each, and clients
+//! that share an address with it no more than they must. Whatever exceeds a limit, the oldest of
+//! the address with the most is given up first.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use throng_io::{ConnId, Instant};
 
-/// Handshakes of one turn take at most this long, but at least one is done.
+/// Handshakes of one turn take at most this long, but at least one step is done.
 const TIME_PER_TURN: Duration = Duration::from_millis(1);
-/// Maximum handshakes of one turn, for clocks that stand still within it.
+/// Maximum steps of one turn, for clocks that stand still within it.
 const MOST_PER_TURN: usize = 16;
 
 /// The limits of handshakes of one shard.
@@ -30,15 +34,87 @@ impl Default for HandshakeLimits {
     }
 }
 
+/// An address that takes turns with others: an IPv4 address, or the first 64 bits of an IPv6
+/// address. In bytes, so that a connection loses none to alignment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Address([u8; 8]);
+
+impl Address {
+    /// All connections that we start; of these the oldest is served first.
+    pub(super) const OWN: Self = Self([0xff; 8]);
+
+    pub(super) fn of(peer: SocketAddr) -> Self {
+        match peer.ip().to_canonical() {
+            // No IPv6 network begins with 32 zeros.
+            IpAddr::V4(address) => Self(u64::from(address.to_bits()).to_be_bytes()),
+            IpAddr::V6(address) => Self(((address.to_bits() >> 64) as u64).to_be_bytes()),
+        }
+    }
+}
+
+/// Connections that wait, by address.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The newest last.
+    of: BTreeMap<Address, VecDeque<ConnId>>,
+    /// The addresses in `of`; the last one is next.
+    order: VecDeque<Address>,
+    len: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, address: Address, id: ConnId) {
+        let waiting = self.of.entry(address).or_default();
+        if waiting.is_empty() {
+            self.order.push_back(address);
+        }
+        waiting.push_back(id);
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<ConnId> {
+        let address = self.order.pop_back()?;
+        let waiting = self.of.get_mut(&address)?;
+        let id = if address == Address::OWN { waiting.pop_front() } else { waiting.pop_back() };
+        match waiting.is_empty() {
+            true => drop(self.of.remove(&address)),
+            false => self.order.push_front(address),
+        }
+        self.len -= 1;
+        id
+    }
+
+    /// Removes the older half of the connections of the address with the most. If each has only
+    /// one, removes those of a part of the addresses whose turn is last. So many at once, because
+    /// every address is looked at.
+    fn give_up(&mut self) -> Vec<ConnId> {
+        let most = self.of.iter().max_by_key(|(_, waiting)| waiting.len());
+        let given_up: Vec<ConnId> = match most.map(|(address, waiting)| (*address, waiting.len())) {
+            Some((address, len)) if len > 1 => {
+                let waiting = self.of.get_mut(&address).into_iter();
+                waiting.flat_map(|waiting| waiting.drain(..len / 2)).collect()
+            }
+            _ => {
+                let last = self.order.drain(..self.order.len().div_ceil(16));
+                last.filter_map(|address| self.of.remove(&address)).flatten().collect()
+            }
+        };
+        self.len -= given_up.len();
+        given_up
+    }
+}
+
 /// The handshakes of a shard that wait, or are under way.
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) limits: HandshakeLimits,
-    /// Clients whose ClientHello is complete, the newest last.
-    waiting: VecDeque<ConnId>,
+    /// Clients whose ClientHello is complete.
+    hellos: Waiting,
+    /// Connections with input for a handshake under way, and those that we start.
+    steps: Waiting,
     /// Clients whose handshakes have begun, the oldest first; some have completed theirs.
     begun: VecDeque<ConnId>,
-    /// Handshakes that may still begin in this turn, and until when.
+    /// Steps that may still be done in this turn, and until when.
     left: usize,
     until: Option<Instant>,
     /// When the next handshake may begin by the rate. A rate not used is kept for a second.
@@ -47,42 +123,53 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.hellos.len + self.steps.len == 0
     }
 
     /// Begins a turn. Returns when handshakes that wait can go on, if any waits.
     pub(super) fn begin_turn(&mut self, now: Instant) -> Option<Instant> {
         (self.left, self.until) = (MOST_PER_TURN, None);
-        if self.waiting.is_empty() {
+        for waiting in [&mut self.hellos, &mut self.steps] {
             // The memory of a storm is not kept.
-            if self.waiting.capacity() > 1024 {
-                self.waiting = VecDeque::new();
+            if waiting.len == 0 && waiting.order.capacity() > 1024 {
+                *waiting = Waiting::default();
             }
-            return None;
         }
-        Some(now.max(self.next))
+        match (self.steps.len, self.hellos.len) {
+            (0, 0) => None,
+            (0, _) => Some(now.max(self.next)),
+            _ => Some(now),
+        }
     }
 
-    /// Adds a client. Returns the one to be ended for it, if there are too many.
-    pub(super) fn push(&mut self, id: ConnId) -> Option<ConnId> {
-        let too_many = self.waiting.len() >= self.limits.pending.max(1);
-        let oldest = if too_many { self.waiting.pop_front() } else { None };
-        self.waiting.push_back(id);
-        oldest
+    /// Adds a client whose ClientHello is complete. Returns those to be ended for it, if there are
+    /// too many.
+    pub(super) fn push_hello(&mut self, address: Address, id: ConnId) -> Vec<ConnId> {
+        let too_many = self.hellos.len >= self.limits.pending.max(1);
+        let given_up = if too_many { self.hellos.give_up() } else { Vec::new() };
+        self.hellos.push(address, id);
+        given_up
     }
 
-    /// Returns the newest client if its handshake may begin now.
+    /// Adds a connection whose handshake can go on.
+    pub(super) fn push_step(&mut self, address: Address, id: ConnId) {
+        self.steps.push(address, id);
+    }
+
+    /// Returns the connection whose handshake is next, if it may go on now. Handshakes that begin
+    /// and those that go on take turns.
     pub(super) fn pop(&mut self, read_clock: impl FnOnce() -> Instant) -> Option<ConnId> {
-        if self.waiting.is_empty() || self.left == 0 {
+        if self.is_empty() || self.left == 0 {
             return None;
         }
         let now = read_clock();
         let until = *self.until.get_or_insert(now.after(TIME_PER_TURN));
-        if now >= until || !self.may_begin(now) {
+        if now >= until {
             return None;
         }
         self.left -= 1;
-        self.waiting.pop_back()
+        let begins = self.steps.len == 0 || self.hellos.len > 0 && self.left % 2 == 1;
+        if begins && self.may_begin(now) { self.hellos.pop() } else { self.steps.pop() }
     }
 
     /// Counts a handshake against the rate; returns false if it has to wait.
@@ -137,20 +224,101 @@ mod tests {
         Queue { limits, ..Queue::default() }
     }
 
+    /// Addresses of one block of documentation.
+    fn address(last: u8) -> Address {
+        Address::of(SocketAddr::from(([192, 0, 2, last], 7)))
+    }
+
+    impl Queue {
+        fn push(&mut self, id: ConnId) -> Vec<ConnId> {
+            self.push_hello(address(1), id)
+        }
+
+        fn served(&mut self) -> Vec<u32> {
+            let ids = std::iter::from_fn(|| self.pop(|| Instant(0)));
+            ids.map(|id| id.slot() as u32).collect()
+        }
+    }
+
     #[test]
     fn the_newest_is_served_and_the_oldest_given_up() {
-        let mut queue = queue(3, 0);
+        let mut queue = queue(4, 0);
         queue.begin_turn(Instant(0));
-        let ended: Vec<_> = (0..5).filter_map(|slot| queue.push(id(slot))).collect();
+        let ended: Vec<_> = (0..5).flat_map(|slot| queue.push(id(slot))).collect();
         assert_eq!(ended, [id(0), id(1)]);
-        let served: Vec<_> = std::iter::from_fn(|| queue.pop(|| Instant(0))).collect();
-        assert_eq!(served, [id(4), id(3), id(2)]);
+        assert_eq!(queue.served(), [4, 3, 2]);
+    }
+
+    #[test]
+    fn addresses_take_turns() {
+        let mut queue = queue(100, 0);
+        queue.begin_turn(Instant(0));
+        for slot in 0..6 {
+            queue.push_hello(address(1), id(slot));
+        }
+        for (slot, last) in [(10, 2), (11, 2), (20, 3)] {
+            queue.push_hello(address(last), id(slot));
+        }
+        assert_eq!(queue.served(), [20, 11, 5, 10, 4, 3, 2, 1, 0]);
+        for slot in 0..3 {
+            queue.push_step(Address::OWN, id(slot));
+        }
+        queue.begin_turn(Instant(0));
+        assert_eq!(queue.served(), [0, 1, 2], "our own are served in order");
+    }
+
+    #[test]
+    fn addresses_are_those_of_networks_of_one_owner() {
+        let of = |text: &str| Address::of(SocketAddr::new(text.parse().unwrap(), 1));
+        assert!(of("192.0.2.1") != of("192.0.2.2"));
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff"));
+        assert!(of("2001:db8::1") != of("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn steps_and_beginnings_alternate_and_the_rate_is_for_beginnings() {
+        let mut queue = queue(100, 1);
+        let now = Instant(100_000_000_000);
+        for slot in 0..3 {
+            queue.push_step(address(1), id(slot));
+            queue.push(id(10 + slot));
+        }
+        queue.begin_turn(now);
+        let ids: Vec<_> = (0..6).filter_map(|_| queue.pop(|| now)).map(ConnId::slot).collect();
+        assert_eq!(ids, [12, 2, 11, 1, 0], "two begin: one is of the second before");
+    }
+
+    #[test]
+    fn the_address_with_the_most_gives_up() {
+        let mut queue = queue(10, 0);
+        queue.push_hello(address(2), id(0));
+        for slot in 1..10 {
+            assert_eq!(queue.push(id(slot)), []);
+        }
+        assert_eq!(queue.push_hello(address(2), id(10)), [id(1), id(2), id(3), id(4)]);
+        assert_eq!(queue.hellos.len, 7);
+        for last in 3..6 {
+            assert_eq!(queue.push_hello(address(last), id(u32::from(last))), []);
+        }
+        assert_eq!(queue.push(id(20)), [id(5), id(6)]);
+    }
+
+    #[test]
+    fn of_many_addresses_those_served_last_give_up() {
+        let mut queue = queue(4, 0);
+        for last in 0..4 {
+            assert_eq!(queue.push_hello(address(last), id(u32::from(last))), []);
+        }
+        assert_eq!(queue.push_hello(address(9), id(9)), [id(0)]);
+        queue.begin_turn(Instant(0));
+        assert_eq!(queue.served(), [9, 3, 2, 1]);
     }
 
     #[test]
     fn a_turn_is_bounded_by_time_and_by_number() {
         let mut queue = queue(1000, 0);
-        (0..100).for_each(|slot| assert_eq!(queue.push(id(slot)), None));
+        (0..100).for_each(|slot| assert_eq!(queue.push(id(slot)), []));
         assert_eq!(queue.begin_turn(Instant(7)), Some(Instant(7)));
         assert!(queue.pop(|| Instant(7)).is_some(), "at least one");
         assert_eq!(queue.pop(|| Instant(1_000_007)), None);
@@ -162,7 +330,7 @@ mod tests {
     #[test]
     fn a_rate_spreads_handshakes_and_says_when_the_next_is_due() {
         let mut queue = queue(10_000, 10);
-        (0..100).for_each(|slot| assert_eq!(queue.push(id(slot)), None));
+        (0..100).for_each(|slot| assert_eq!(queue.push(id(slot)), []));
         let second = 1_000_000_000;
         let mut served = 0;
         for step in 0..100 {

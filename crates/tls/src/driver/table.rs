@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use throng_io::{Batch, ConnId};
 
+use super::queue::Address;
 use crate::client::TlsClient;
 use crate::handshake::Handshake;
 use crate::server::TlsServer;
@@ -14,7 +15,7 @@ use crate::session::Session;
 pub(super) enum Stage {
     /// No handshake has begun: the ClientHello is not complete, or waits for its turn; or we have
     /// not connected yet.
-    Begin(EndpointId),
+    Begin(EndpointId, Address),
     /// The handshake has begun; it is in [`Busy::handshake`].
     Handshake,
     /// The handshake is complete.
@@ -37,7 +38,8 @@ pub(super) mod flag {
     pub(crate) const CLOSE_SENT: u8 = 1 << 4;
     /// There is an entry in [`Table::busy`].
     pub(crate) const BUSY: u8 = 1 << 5;
-    /// The connection is in the queue of handshakes.
+    /// The connection is in the queue of handshakes. While one is under way, reading is paused
+    /// below.
     pub(crate) const QUEUED: u8 = 1 << 6;
     /// We started the connection, and it is not reported as connected yet.
     pub(crate) const CONNECTING: u8 = 1 << 7;
@@ -64,8 +66,10 @@ impl Conn {
 }
 
 /// The state of a connection whose input or output is not complete; an idle one has none.
-#[derive(Default)]
 pub(super) struct Busy {
+    pub(super) id: ConnId,
+    /// The address that its handshake is counted for.
+    pub(super) address: Address,
     /// The handshake, while it lasts.
     pub(super) handshake: Option<Box<Handshake>>,
     /// The server that a handshake is counted for.
@@ -87,8 +91,31 @@ pub(super) struct Busy {
 }
 
 impl Busy {
+    fn new(id: ConnId) -> Self {
+        Self {
+            id,
+            address: Address::default(),
+            handshake: None,
+            server: None,
+            input: Vec::new(),
+            batch: None,
+            sealed: 0,
+            in_flight: false,
+            control: Vec::new(),
+            finish: false,
+            finished: false,
+        }
+    }
+
+    /// Returns the memory of input that is not complete, or not handled yet, and of a handshake.
+    pub(super) fn input_memory(&self) -> usize {
+        self.input.capacity() + self.handshake.as_ref().map_or(0, |handshake| handshake.memory())
+    }
+
     fn is_idle(&self) -> bool {
         let Self {
+            id: _,
+            address: _,
             handshake,
             server: _,
             input,
@@ -268,8 +295,8 @@ impl Table {
     }
 
     /// Adds a connection whose handshake is to begin.
-    pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, flags: u8) {
-        let stage = Stage::Begin(self.endpoints.add(endpoint));
+    pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, address: Address, flags: u8) {
+        let stage = Stage::Begin(self.endpoints.add(endpoint), address);
         let generation = id.generation().to_ne_bytes();
         self.shard = id.shard();
         let index = self.conns.add(Conn { generation, stage, flags });
@@ -299,9 +326,20 @@ impl Table {
     /// Returns the endpoint of a connection whose handshake has not begun.
     pub(super) fn endpoint(&self, id: ConnId) -> Option<&Endpoint> {
         match &self.conn_ref(id)?.stage {
-            Stage::Begin(endpoint) => self.endpoints.get(endpoint),
+            Stage::Begin(endpoint, _) => self.endpoints.get(endpoint),
             _ => None,
         }
+    }
+
+    /// Returns the connections that hold input, or a handshake under way.
+    pub(super) fn holders(&self) -> impl Iterator<Item = ConnId> {
+        self.busy.values().filter(|busy| busy.input_memory() > 0).map(|busy| busy.id)
+    }
+
+    /// Returns whether the connection's handshake is not complete.
+    pub(super) fn is_handshaking(&self, id: ConnId) -> bool {
+        let stage = self.conn_ref(id).map(|conn| &conn.stage);
+        matches!(stage, Some(Stage::Begin(..) | Stage::Handshake))
     }
 
     /// Sets the stage of a connection. The keys of the stage before are wiped where they are.
@@ -309,7 +347,7 @@ impl Table {
         let Some(index) = self.index(id) else { return };
         let Some(conn) = self.conns.at_mut(index) else { return };
         match &conn.stage {
-            Stage::Begin(endpoint) => self.endpoints.release(endpoint),
+            Stage::Begin(endpoint, _) => self.endpoints.release(endpoint),
             Stage::Handshake => self.handshakes -= 1,
             Stage::Established(_) | Stage::Ended => {}
         }
@@ -356,7 +394,11 @@ impl Table {
         let index = self.index(id)?;
         let conn = self.conns.at_mut(index)?;
         conn.flags |= flag::BUSY;
-        Some((conn, self.busy.entry(index).or_default()))
+        let busy = self.busy.entry(index).or_insert_with(|| Box::new(Busy::new(id)));
+        if let Stage::Begin(_, address) = &conn.stage {
+            busy.address = *address;
+        }
+        Some((conn, busy))
     }
 
     /// Returns the connection's state, if it is busy.
@@ -397,7 +439,7 @@ mod tests {
             let (one, other) = (endpoint(), endpoint());
             for slot in 0..6 {
                 let endpoint = if slot % 2 == 0 { &one } else { &other };
-                table.insert(ConnId::new(0, slot, round), endpoint.clone(), 0);
+                table.insert(ConnId::new(0, slot, round), endpoint.clone(), Address::OWN, 0);
             }
             for slot in 0..6 {
                 let id = ConnId::new(0, slot, round);
@@ -418,7 +460,7 @@ mod tests {
         let suite = crate::cipher::Suite::Aes128Gcm;
         for is_removed in [false, true] {
             let (mut table, id) = (Table::default(), ConnId::new(0, 0, 1));
-            table.insert(id, endpoint(), 0);
+            table.insert(id, endpoint(), Address::OWN, 0);
             let session = Session::from_secrets(suite, &[1; 32], &[2; 32]).unwrap();
             table.set_stage(id, Stage::Established(session));
             let start = std::ptr::from_ref(table.conn_ref(id).unwrap()).addr();
@@ -439,7 +481,7 @@ mod tests {
         let id = |slot| ConnId::new(0, slot, 1);
         let endpoint = endpoint();
         for slot in 0..5000 {
-            table.insert(id(slot), endpoint.clone(), 0);
+            table.insert(id(slot), endpoint.clone(), Address::OWN, 0);
             table.make_busy(id(slot)).unwrap().1.finish = true;
         }
         for slot in 0..5000 {
@@ -454,10 +496,10 @@ mod tests {
         let mut table = Table::default();
         let id = |slot| ConnId::new(0, slot, 1);
         let endpoint = endpoint();
-        table.insert(id(0), endpoint.clone(), 0);
+        table.insert(id(0), endpoint.clone(), Address::OWN, 0);
         let first = std::ptr::from_ref(table.conn_ref(id(0)).unwrap());
         for slot in 1..5000 {
-            table.insert(id(slot), endpoint.clone(), 0);
+            table.insert(id(slot), endpoint.clone(), Address::OWN, 0);
         }
         assert_eq!(first, std::ptr::from_ref(table.conn_ref(id(0)).unwrap()));
         for slot in (0..5000).rev() {
@@ -471,7 +513,7 @@ mod tests {
     fn an_id_of_an_earlier_connection_finds_nothing() {
         let mut table = Table::default();
         let (first, second) = (ConnId::new(0, 7, 1), ConnId::new(0, 7, 2));
-        table.insert(first, endpoint(), 0);
+        table.insert(first, endpoint(), Address::OWN, 0);
         assert!(table.is_secured(first) && table.conn(first).is_some());
         assert!(table.conn(ConnId::new(1, 7, 1)).is_none(), "of another shard");
         assert!(table.conn(second).is_none());
@@ -480,7 +522,7 @@ mod tests {
         table.remove(first);
         assert_eq!(table.connections(), 0);
         assert!(!table.is_secured(first));
-        table.insert(second, endpoint(), 0);
+        table.insert(second, endpoint(), Address::OWN, 0);
         assert!(table.conn(first).is_none() && table.conn(second).is_some());
     }
 }
