@@ -144,6 +144,8 @@ pub struct Metrics {
     /// Client connections refused: a limit was reached, or an untrusted peer connected where PROXY
     /// is required; and those closed without a request to make room for others.
     pub refused: u64,
+    /// Connections ended because TLS needed more memory than `max_tls_memory`.
+    pub memory_ended: u64,
     /// Requests ever begun, upgrades included.
     pub requests: u64,
     /// Tunnels ever opened.
@@ -175,6 +177,7 @@ impl std::ops::AddAssign for Metrics {
             queued,
             accepted,
             refused,
+            memory_ended,
             requests,
             tunnels_opened,
             retries,
@@ -192,6 +195,7 @@ impl std::ops::AddAssign for Metrics {
         self.queued += queued;
         self.accepted += accepted;
         self.refused += refused;
+        self.memory_ended += memory_ended;
         self.requests += requests;
         self.tunnels_opened += tunnels_opened;
         self.retries += retries;

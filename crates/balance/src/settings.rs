@@ -70,6 +70,9 @@ pub struct Settings {
     /// proxies. `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses
     /// of this machine.
     pub max_connections_per_address: Option<usize>,
+    /// Memory of TLS handshakes in progress and of incomplete records, all shards together. Above it
+    /// handshakes are ended first. 0: a quarter of what the process may use.
+    pub max_tls_memory: usize,
     /// The limit of a request's head, in bytes. Default 16 KiB.
     pub max_header_bytes: usize,
     /// The limit of field lines of a request's head. Default 100.
@@ -313,6 +316,7 @@ impl Default for Settings {
             keep_alive: 32,
             max_connections: 0,
             max_connections_per_address: None,
+            max_tls_memory: 0,
             max_header_bytes: 16 << 10,
             max_headers: 100,
             max_response_header_bytes: 64 << 10,

@@ -398,10 +398,18 @@ fn mistakes_of_tls_are_reported_before_anything_runs() {
     }
 }
 
-/// A certificate of an authority, for a client.
-fn client_certificate(authority: &Identity) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+/// A certificate of an authority, for a client, with `more` bytes that nobody needs.
+fn client_certificate(
+    authority: &Identity,
+    more: usize,
+) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec!["client.example".to_owned()]).unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["client.example".to_owned()]).unwrap();
+    if more > 0 {
+        let id = [1, 3, 6, 1, 4, 1, 55555, 1];
+        let extension = rcgen::CustomExtension::from_oid_content(&id, vec![7; more]);
+        params.custom_extensions.push(extension);
+    }
     let of_authority = rcgen::CertificateParams::new(vec!["authority.example".to_owned()]).unwrap();
     let issuer = rcgen::Issuer::from_params(&of_authority, &authority.key);
     let certificate = params.signed_by(&key, &issuer).unwrap();
@@ -409,34 +417,109 @@ fn client_certificate(authority: &Identity) -> (CertificateDer<'static>, Private
     (certificate.der().clone(), key)
 }
 
+/// An authority of clients.
+fn authority() -> Identity {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["authority.example".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    Identity { certificate: params.self_signed(&key).unwrap(), key }
+}
+
+/// A client of `balancer.example` that presents a certificate, or none.
+fn presenting(
+    address: SocketAddr,
+    trusted: &Identity,
+    certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+) -> TlsClient {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.certificate.der().clone()).unwrap();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let builder = ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match certificate {
+        Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
+        None => builder.with_no_client_auth(),
+    };
+    let name = ServerName::try_from("balancer.example").unwrap();
+    StreamOwned::new(ClientConnection::new(config.into(), name).unwrap(), dial(address))
+}
+
+#[test]
+fn a_certificate_too_long_for_a_header_is_refused() {
+    let folder = Folder::new("long-certificate");
+    let (own, authority) = (Identity::new(&["balancer.example"]), authority());
+    own.write(&folder.0, "own");
+    authority.write(&folder.0, "authority");
+    let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
+    let running = Running::start(
+        &format!(
+            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+             [tls]\ncert = \"own.pem\"\nkey = \"own.key\"\nclient_ca = \"authority.pem\"\n"
+        ),
+        &folder,
+    );
+    for (more, status) in [(3_000, 200), (5_000, 431), (50_000, 431)] {
+        let certificate = Some(client_certificate(&authority, more));
+        let mut client = presenting(running.0.addresses()[0], &own, certificate);
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let head = head(&mut client);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{more}: {head}");
+        if status == 200 {
+            assert!(heads.recv().unwrap().contains("Client-Cert: :"));
+        }
+    }
+}
+
+#[test]
+fn handshakes_that_take_too_much_memory_are_ended() {
+    let (folder, own) = (Folder::new("memory"), Identity::new(&["balancer.example"]));
+    own.write(&folder.0, "own");
+    let (backend, _heads) = backend(|mut socket| serve_head(&mut socket));
+    let running = Running::start(
+        &format!(
+            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+             max_tls_memory = \"256KiB\"\n[tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n"
+        ),
+        &folder,
+    );
+    let address = running.0.addresses()[0];
+    let hello = [vec![22, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb], vec![0; 15_000]].concat();
+    let mut unfinished: Vec<TcpStream> = (0..100).map(|_| dial(address)).collect();
+    for socket in &mut unfinished {
+        socket.write_all(&hello).unwrap();
+        socket.set_nonblocking(true).unwrap();
+    }
+    let begun = Instant::now();
+    let is_open = |socket: &mut TcpStream| {
+        let read = socket.read(&mut [0]);
+        read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    loop {
+        unfinished.retain_mut(is_open);
+        if unfinished.len() <= 16 {
+            break;
+        }
+        assert!(begun.elapsed() < TIMEOUT, "{} are open", unfinished.len());
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!unfinished.is_empty(), "no more than necessary");
+    let answer = get(&mut secured(address, &own, "balancer.example"));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
 #[test]
 fn certificates_of_clients_are_verified_and_named_to_backends() {
     let folder = Folder::new("clients");
     let own = Identity::new(&["balancer.example"]);
     own.write(&folder.0, "own");
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::new(vec!["authority.example".to_owned()]).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let authority = Identity { certificate: params.self_signed(&key).unwrap(), key };
+    let authority = authority();
     authority.write(&folder.0, "authority");
     let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
-    let connect = |address, certificate: Option<(CertificateDer<'static>, _)>| {
-        let mut roots = RootCertStore::empty();
-        roots.add(own.certificate.der().clone()).unwrap();
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let builder = ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        let config = match certificate {
-            Some((certificate, key)) => {
-                builder.with_client_auth_cert(vec![certificate], key).unwrap()
-            }
-            None => builder.with_no_client_auth(),
-        };
-        let name = ServerName::try_from("balancer.example").unwrap();
-        StreamOwned::new(ClientConnection::new(config.into(), name).unwrap(), dial(address))
-    };
+    let connect = |address, certificate| presenting(address, &own, certificate);
     let forged = "GET / HTTP/1.1\r\nHost: example.com\r\nClient-Cert: :Zm9yZ2Vk:\r\n\
                   Connection: close\r\n\r\n";
     for (mode, without_is_served) in [("required", false), ("optional", true)] {
@@ -449,7 +532,7 @@ fn certificates_of_clients_are_verified_and_named_to_backends() {
             &folder,
         );
         let address = running.0.addresses()[0];
-        let (certificate, key) = client_certificate(&authority);
+        let (certificate, key) = client_certificate(&authority, 0);
         let mut client = connect(address, Some((certificate.clone(), key)));
         client.write_all(forged.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -463,7 +546,7 @@ fn certificates_of_clients_are_verified_and_named_to_backends() {
 
         // Of an authority that is not trusted.
         let stranger = Identity::new(&["authority.example"]);
-        let mut client = connect(address, Some(client_certificate(&stranger)));
+        let mut client = connect(address, Some(client_certificate(&stranger, 0)));
         let outcome = client.write_all(forged.as_bytes());
         let outcome = outcome.and_then(|()| client.read_to_string(&mut String::new()));
         assert!(outcome.unwrap_err().to_string().contains("received fatal alert"), "{mode}");

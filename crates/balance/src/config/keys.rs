@@ -102,6 +102,8 @@ static KEYS: &[Key] = &[
         "client connections; 0 = as many as descriptors allow"),
     Key::new("max_connections_per_address", Kind::Or("auto", &Kind::COUNT), "auto",
         "of an IPv4 address or IPv6 /64; auto = a quarter, loopback without limit; 0 = no limit"),
+    Key::new("max_tls_memory", Kind::SIZE, "0",
+        "of TLS handshakes in progress and incomplete records; 0 = a quarter of the machine's"),
     Key::new("max_header_bytes", HEAD, "16KiB", "size of a request's head; larger get 431"),
     Key::new("max_headers", FIELD_LINES, "100", "header lines of a request; more get 431"),
     Key::new("max_response_header_bytes", HEAD, "64KiB",

@@ -57,6 +57,7 @@ fn settings(draft: &Draft) -> Settings {
         keep_alive: draft.get("keep_alive"),
         max_connections: draft.get("max_connections"),
         max_connections_per_address: draft.get("max_connections_per_address"),
+        max_tls_memory: draft.get("max_tls_memory"),
         max_header_bytes: draft.get("max_header_bytes"),
         max_headers: draft.get("max_headers"),
         max_response_header_bytes: draft.get("max_response_header_bytes"),

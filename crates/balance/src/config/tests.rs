@@ -338,6 +338,7 @@ fn every_key_sets_its_setting() {
         keep_alive = 9
         max_connections = 1_000
         max_connections_per_address = 100
+        max_tls_memory = "64MiB"
         max_header_bytes = "32KiB"
         max_headers = 50
         max_response_header_bytes = "33KiB"
@@ -431,6 +432,7 @@ fn every_key_sets_its_setting() {
         keep_alive: 9,
         max_connections: 1000,
         max_connections_per_address: Some(100),
+        max_tls_memory: 64 << 20,
         max_header_bytes: 32 << 10,
         max_headers: 50,
         max_response_header_bytes: 33 << 10,

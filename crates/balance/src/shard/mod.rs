@@ -8,7 +8,7 @@
 //! * `conn`: records of connections. * `client`: requests. * `input`: requests that came early.
 //! * `dispatch`: a backend for each request, and another when it fails. * `waiting`: requests
 //!   without a permit.
-//! * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, paced and on time. *
+//! * `memory`: that of TLS. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, paced and on time. *
 //!   `sweep`: timeouts.
 
 mod admission;
@@ -20,6 +20,7 @@ mod closing;
 mod conn;
 mod dispatch;
 mod input;
+mod memory;
 mod output;
 mod pool;
 mod pump;
@@ -126,6 +127,8 @@ struct State {
     looked_at: u64,
     burst: BurstDetector,
     accept_stopped: bool,
+    /// Bytes that the driver has taken for TLS since its memory was last measured.
+    memory_growth: usize,
     shutdown: Option<ShutdownState>,
 }
 
@@ -157,6 +160,10 @@ pub struct Start {
     /// The seed of its random numbers.
     pub seed: u64,
 }
+
+/// Maximum bytes of a client's certificate, which each request to a backend has in base64. Common
+/// ones have 1 to 2 KB, and common servers take 8 KB of headers.
+const MAX_CERTIFICATE: usize = 4 << 10;
 
 /// The interval of sweeps while there are requests under way; tunnels alone need one a second.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -210,6 +217,7 @@ impl<D: Driver> Shard<D> {
             looked_at: 0,
             burst: BurstDetector::default(),
             accept_stopped: false,
+            memory_growth: 0,
             shutdown: None,
         };
         Self { driver, state }
@@ -249,6 +257,7 @@ impl<D: Driver> Shard<D> {
         state.expire(driver);
         state.close_what_is_due(driver);
         state.serve_waiting(driver);
+        state.check_memory(driver);
         state.perform(driver);
         Ok(state.shutdown.is_none() || state.metrics.connections > 0)
     }
@@ -309,7 +318,11 @@ impl State {
     fn on_secured(&mut self, id: ConnId, info: TlsInfo) {
         if let Some(client) = self.conns.client(id) {
             client.is_secure = true;
-            client.certificate = info.peer_certificates.into_iter().next();
+            let certificate = info.peer_certificates.into_iter().next();
+            if certificate.as_ref().is_some_and(|it| it.len() > MAX_CERTIFICATE) {
+                return self.answer_error(id, 431, "the client's certificate is too long");
+            }
+            client.certificate = certificate;
         }
     }
 

@@ -113,6 +113,9 @@ const OF_ALL: &[Figure<Metrics>] = &[
     }),
     ("accepted", "Client connections accepted", Type::Counter, |all| all.accepted as f64),
     ("refused", "Client connections refused", Type::Counter, |all| all.refused as f64),
+    ("memory_ended", "Connections ended to free memory of TLS", Type::Counter, |all| {
+        all.memory_ended as f64
+    }),
     ("requests", "Requests begun, upgrades included", Type::Counter, |all| all.requests as f64),
     ("tunnels_opened", "Tunnels opened", Type::Counter, |all| all.tunnels_opened as f64),
     ("retries", "Requests retried with another backend", Type::Counter, |all| all.retries as f64),
