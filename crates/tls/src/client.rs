@@ -7,6 +7,7 @@ use std::net::{IpAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -40,6 +41,8 @@ pub struct ClientSettings {
     pub certificate: Option<CertificateFiles>,
     /// Whether TLS 1.3 is not offered.
     pub only_tls12: bool,
+    /// Whether sessions are resumed. A server's certificate is not verified again then.
+    pub resumes: bool,
 }
 
 /// A configuration that connections to several servers share. It can be replaced at any time, for
@@ -113,6 +116,9 @@ impl ClientSettings {
             }
         };
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        if !self.resumes {
+            config.resumption = Resumption::disabled();
+        }
         let blocking = Arc::new(config.clone());
         prepare_client(&mut config);
         Ok(Current { driver: Arc::new(config), blocking })

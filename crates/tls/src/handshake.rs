@@ -11,7 +11,8 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use rustls::client::UnbufferedClientConnection;
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
@@ -43,6 +44,21 @@ pub struct Handshake {
     /// Bytes that rustls has used, which may have kept them: certificates, for example.
     used: usize,
     captured: Captured,
+    /// Of a client whose session was taken over.
+    resumption: Option<Resumption>,
+}
+
+/// Takes the tickets that a client gets after its handshake, for later ones to resume the session.
+pub struct Resumption(Box<KernelConnection<ClientConnectionData>>);
+
+impl Resumption {
+    /// Takes a ticket, without its header.
+    ///
+    /// # Errors
+    /// It is not a ticket.
+    pub fn add(&mut self, ticket: &[u8]) -> Result<(), Failed> {
+        self.0.handle_new_session_ticket(ticket).map_err(Failed)
+    }
 }
 
 /// Memory that rustls allocates for a handshake besides what it keeps of the peer's messages.
@@ -146,7 +162,7 @@ impl Handshake {
     fn of(connection: Connection) -> Self {
         let connection = Some(connection);
         let captured = Captured::default();
-        Self { connection, input: Vec::new(), visible: 0, used: 0, captured }
+        Self { connection, input: Vec::new(), visible: 0, used: 0, captured, resumption: None }
     }
 
     /// Returns the number of bytes that [`Handshake::receive`] takes now.
@@ -269,11 +285,20 @@ impl Handshake {
             }
             Some(Connection::Client(client)) => {
                 let info = info(&client, client.handshake_kind(), None);
-                let (secrets, _) = client.dangerous_into_kernel_connection().map_err(Failed)?;
+                let (secrets, rest) = client.dangerous_into_kernel_connection().map_err(Failed)?;
                 let session = session(info.version, &secrets, &captured.client, &captured.server)?;
+                if ProtocolVersion::from(info.version) == ProtocolVersion::TLSv1_3 {
+                    self.resumption = Some(Resumption(Box::new(rest)));
+                }
                 Ok((session.of_client(), info, input))
             }
         }
+    }
+
+    /// Returns what takes the tickets of a client's session, after that was taken over. TLS 1.2 has
+    /// its ticket within the handshake.
+    pub fn take_resumption(&mut self) -> Option<Resumption> {
+        self.resumption.take()
     }
 }
 

@@ -26,5 +26,5 @@ pub use config::{CertificateFiles, ClientAuth, ConfigError, ServedCertificate, T
 pub use driver::HandshakeLimits;
 pub use driver::Tls;
 pub use server::{Prepared, TlsServer};
-pub use session::{Direction, End, Opened, Session, WarmKeys};
+pub use session::{Direction, End, Messages, Opened, Session, WarmKeys};
 pub use stats::HandshakeStats;

@@ -25,6 +25,9 @@ const RECORDS_PER_UPDATE: u64 = 64;
 /// full.
 const UPDATE_AFTER: u64 = 1 << 23;
 
+/// Maximum bytes of a ticket, and of messages that are kept for it. Common ones have 200 bytes.
+const MAX_TICKET: usize = 16 * 1024;
+
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
@@ -46,6 +49,70 @@ pub struct Direction<'a> {
 pub struct WarmKeys {
     tx: ExpandedKey,
     rx: ExpandedKey,
+}
+
+/// Messages that a client gets after its handshake: tickets. Servers have none of them.
+#[derive(Debug, Default)]
+pub struct Messages {
+    /// The start of a message whose rest comes with later records.
+    partial: Vec<u8>,
+    /// Whole tickets, without their headers, if they are wanted.
+    tickets: Vec<Vec<u8>>,
+    wants_tickets: bool,
+}
+
+impl Messages {
+    /// Keeps tickets from now on, until [`Messages::take_tickets`].
+    pub fn want_tickets(&mut self, wants: bool) {
+        self.wants_tickets = wants;
+    }
+
+    /// Returns the tickets that came, which [`Handshake`](crate::handshake::Handshake) can use.
+    pub fn take_tickets(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.tickets)
+    }
+
+    /// Returns whether no message is incomplete.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.partial.is_empty()
+    }
+
+    /// Returns the memory of a message that is incomplete.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.partial.capacity()
+    }
+
+    /// Takes the content of a record, which has tickets only. One may span records (RFC 8446
+    /// section 5.1).
+    fn add(&mut self, content: &[u8]) -> Result<Content, Alert> {
+        let mut all = std::mem::take(&mut self.partial);
+        let mut rest = match all.is_empty() {
+            true => content,
+            false => {
+                all.extend_from_slice(content);
+                &all
+            }
+        };
+        while let Some(kind) = rest.first() {
+            if *kind != NEW_SESSION_TICKET {
+                return Err(Alert::UNEXPECTED_MESSAGE);
+            }
+            let Some((&[_, high, middle, low], after)) = rest.split_first_chunk() else { break };
+            let len = u32::from_be_bytes([0, high, middle, low]) as usize;
+            if len > MAX_TICKET {
+                return Err(Alert::DECODE_ERROR);
+            }
+            let Some((ticket, after)) = after.split_at_checked(len) else { break };
+            if self.wants_tickets {
+                self.tickets.push(ticket.to_vec());
+            }
+            rest = after;
+        }
+        self.partial = rest.to_vec();
+        Ok(Content::Idle)
+    }
 }
 
 /// All that an established session needs between two events: keys, secrets and sequence numbers of
@@ -206,8 +273,14 @@ impl Session {
         Ok(header.map(|header| HEADER_LEN + header.len))
     }
 
-    /// Opens all whole records in `input`, in place, and moves their data together.
-    pub fn open(&mut self, input: &mut [u8], warm: &mut WarmKeys) -> Opened {
+    /// Opens all whole records in `input`, in place, and moves their data together. Messages are
+    /// kept in `messages`, which is the same for all records of the session.
+    pub fn open(
+        &mut self,
+        input: &mut [u8],
+        warm: &mut WarmKeys,
+        messages: &mut Messages,
+    ) -> Opened {
         let mut opened = Opened { data: 0..0, consumed: 0, end: None, has_reply: false };
         while opened.end.is_none() {
             let rest = &mut input[opened.consumed..];
@@ -220,7 +293,7 @@ impl Session {
                 }
             };
             let record = &mut rest[..HEADER_LEN + header.len];
-            match self.open_one(&mut warm.rx, header, record) {
+            match self.open_one(&mut warm.rx, header, record, messages) {
                 Ok(Content::Data(place)) => {
                     let (start, len) = (opened.consumed + place.start, place.len());
                     if opened.data.is_empty() {
@@ -245,9 +318,13 @@ impl Session {
         key: &mut ExpandedKey,
         header: Header,
         record: &mut [u8],
+        messages: &mut Messages,
     ) -> Result<Content, Alert> {
         let key = key.of(&self.rx, self.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
         let (content_type, place) = self.protection().open(&mut self.rx, key, header, record)?;
+        if content_type != ContentType::Handshake && !messages.is_empty() {
+            return Err(Alert::UNEXPECTED_MESSAGE);
+        }
         if content_type == ContentType::ApplicationData && !place.is_empty() {
             self.idle_records = 0;
             return Ok(Content::Data(place));
@@ -259,7 +336,7 @@ impl Session {
         match content_type {
             ContentType::ApplicationData => Ok(Content::Idle),
             ContentType::Alert => self.handle_alert(&record[place]),
-            ContentType::Handshake => self.handle_handshake(&record[place]),
+            ContentType::Handshake => self.handle_handshake(&record[place], messages),
             ContentType::ChangeCipherSpec => Err(Alert::UNEXPECTED_MESSAGE),
         }
     }
@@ -278,7 +355,11 @@ impl Session {
 
     /// Handles a message of the handshake protocol: an update of the peer's keys, or in TLS 1.2 a
     /// renegotiation, which is refused once.
-    fn handle_handshake(&mut self, message: &[u8]) -> Result<Content, Alert> {
+    fn handle_handshake(
+        &mut self,
+        message: &[u8],
+        messages: &mut Messages,
+    ) -> Result<Content, Alert> {
         if self.version() == Version::Tls12 {
             if self.has(flag::HAS_REFUSED) {
                 return Err(Alert::UNEXPECTED_MESSAGE);
@@ -286,8 +367,9 @@ impl Session {
             self.flags |= flag::HAS_REFUSED | flag::OWES_REPLY;
             return Ok(Content::Idle);
         }
-        if self.has(flag::IS_CLIENT) && message.first() == Some(&NEW_SESSION_TICKET) {
-            return skip_tickets(message);
+        let is_ticket = message.first() == Some(&NEW_SESSION_TICKET);
+        if self.has(flag::IS_CLIENT) && !message.is_empty() && (is_ticket || !messages.is_empty()) {
+            return messages.add(message);
         }
         // A change of keys ends its record, so nothing may follow (RFC 8446 section 5.1).
         let requested = match message {
@@ -420,22 +502,6 @@ impl Session {
     }
 }
 
-/// Checks that a record has tickets only, and whole ones: servers send each in a record of its own.
-/// They are not used.
-fn skip_tickets(mut messages: &[u8]) -> Result<Content, Alert> {
-    while !messages.is_empty() {
-        let Some((&[kind, high, middle, low], rest)) = messages.split_first_chunk() else {
-            return Err(Alert::DECODE_ERROR);
-        };
-        if kind != NEW_SESSION_TICKET {
-            return Err(Alert::UNEXPECTED_MESSAGE);
-        }
-        let len = u32::from_be_bytes([0, high, middle, low]) as usize;
-        messages = rest.get(len..).ok_or(Alert::DECODE_ERROR)?;
-    }
-    Ok(Content::Idle)
-}
-
 /// Pieces of one record.
 const MAX_PIECES: usize = 64;
 
@@ -477,7 +543,7 @@ mod tests {
         for (kind, content) in records {
             peer.seal_one(*kind, content, &mut input).unwrap();
         }
-        let opened = session.open(&mut input, &mut WarmKeys::default());
+        let opened = session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
         let data = input[opened.data.clone()].to_vec();
         (opened, data, session)
     }
@@ -547,8 +613,10 @@ mod tests {
         for (message, expected) in [
             (ticket.to_vec(), None),
             ([ticket, ticket].concat(), None),
-            (ticket[..5].to_vec(), fatal(Alert::DECODE_ERROR)),
-            ([ticket, &[4, 0]].concat(), fatal(Alert::DECODE_ERROR)),
+            // The rest does not follow.
+            (ticket[..5].to_vec(), fatal(Alert::UNEXPECTED_MESSAGE)),
+            ([ticket, &[4, 0]].concat(), fatal(Alert::UNEXPECTED_MESSAGE)),
+            (vec![4, 0, 0x40, 1], fatal(Alert::DECODE_ERROR)),
             ([ticket, &[24, 0, 0, 1, 0]].concat(), fatal(Alert::UNEXPECTED_MESSAGE)),
         ] {
             let records = [(ContentType::Handshake, &message[..]), DATA];
@@ -562,20 +630,43 @@ mod tests {
     }
 
     #[test]
+    fn rfc8446_5_1_a_ticket_may_span_records() {
+        let tickets = [&[4, 0, 0, 5][..], b"first", &[4, 0, 0, 6], b"second"].concat();
+        for size in 1..tickets.len() {
+            let (mut peer, session) = pair();
+            let (mut session, mut messages) = (session.of_client(), Messages::default());
+            messages.want_tickets(true);
+            for (at, piece) in tickets.chunks(size).enumerate() {
+                let mut input = Vec::new();
+                peer.seal_one(ContentType::Handshake, piece, &mut input).unwrap();
+                let opened = session.open(&mut input, &mut WarmKeys::default(), &mut messages);
+                assert_eq!(opened.end, None, "{size}, {at}");
+            }
+            assert_eq!(messages.take_tickets(), [&b"first"[..], b"second"]);
+            let mut input = Vec::new();
+            peer.seal([&b"data"[..]], &mut WarmKeys::default(), &mut input).unwrap();
+            let opened = session.open(&mut input, &mut WarmKeys::default(), &mut messages);
+            assert_eq!((opened.end, &input[opened.data]), (None, &b"data"[..]));
+        }
+    }
+
+    #[test]
     fn rfc8446_4_6_3_one_update_answers_many_requests_and_comes_before_data() {
         let (mut peer, mut session) = pair();
         let mut input = Vec::new();
         for _ in 0..5 {
             peer.update(true, &mut input).unwrap();
         }
-        assert!(session.open(&mut input, &mut WarmKeys::default()).has_reply);
+        assert!(
+            session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default()).has_reply
+        );
         let mut out = Vec::new();
         session.seal_reply(&mut out).unwrap();
         let one = out.len();
         session.seal_reply(&mut out).unwrap();
         assert_eq!(out.len(), one, "one update only");
         session.seal([&b"data"[..]], &mut WarmKeys::default(), &mut out).unwrap();
-        let opened = peer.open(&mut out, &mut WarmKeys::default());
+        let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
         assert_eq!((opened.end, opened.has_reply), (None, false));
         assert_eq!(&out[opened.data], b"data");
     }
@@ -601,7 +692,7 @@ mod tests {
                 peer.seal([&b"data"[..]], &mut peer_warm, &mut input).unwrap();
             }
             peer.update(false, &mut input).unwrap();
-            if let Some(end) = session.open(&mut input, &mut warm).end {
+            if let Some(end) = session.open(&mut input, &mut warm, &mut Messages::default()).end {
                 assert_eq!(end, End::Fatal(Alert::UNEXPECTED_MESSAGE));
                 return round;
             }
@@ -623,7 +714,11 @@ mod tests {
         let mut out = Vec::new();
         session.seal_reply(&mut out).unwrap();
         let (mut peer, _) = tls12_pair();
-        assert_eq!(peer.open(&mut out, &mut WarmKeys::default()).end, None, "a warning");
+        assert_eq!(
+            peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default()).end,
+            None,
+            "a warning"
+        );
         let (second, ..) = opened(tls12_pair(), &[hello, hello]);
         assert_eq!(second.end, Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)));
     }
@@ -637,7 +732,7 @@ mod tests {
         let mut out = Vec::new();
         session.seal([&b"data"[..]], &mut WarmKeys::default(), &mut out).unwrap();
         assert_eq!(session.tx.records(), 1);
-        let opened = peer.open(&mut out, &mut WarmKeys::default());
+        let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
         assert_eq!(&out[opened.data], b"data");
     }
 
@@ -649,7 +744,7 @@ mod tests {
         peer.rx = TrafficKeys::new(SUITE, direction.key, &direction.iv, None, 1 << 30);
         let (mut warm, mut out) = (WarmKeys::default(), Vec::new());
         session.seal([&b"data"[..]], &mut warm, &mut out).unwrap();
-        let opened = peer.open(&mut out, &mut WarmKeys::default());
+        let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
         assert_eq!(&out[opened.data], b"data");
 
         let left = SUITE.max_blocks() - session.tx.count_blocks(0);
@@ -673,7 +768,7 @@ mod tests {
                 ours.seal([&b"data"[..]], &mut warm, &mut out).unwrap();
                 ours.update(false, &mut out).unwrap();
                 ours.seal([&b"more"[..]], &mut warm, &mut out).unwrap();
-                let opened = peer.open(&mut out, &mut warm);
+                let opened = peer.open(&mut out, &mut warm, &mut Messages::default());
                 assert_eq!((opened.end, &out[opened.data]), (None, &b"datamore"[..]));
             }
         }
@@ -700,7 +795,7 @@ mod tests {
         let pieces: Vec<Vec<u8>> = (0..500u16).map(|at| at.to_be_bytes().to_vec()).collect();
         let mut out = Vec::new();
         session.seal(pieces.iter().map(Vec::as_slice), &mut WarmKeys::default(), &mut out).unwrap();
-        let opened = peer.open(&mut out, &mut WarmKeys::default());
+        let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
         assert_eq!(out[opened.data], pieces.concat());
     }
 }

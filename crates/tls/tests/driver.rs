@@ -395,6 +395,10 @@ fn rfc8446_4_6_3_a_key_update_right_before_close_notify_is_answered_before_data(
 fn connected(rig: &mut Rig, trust: Trust, name: &str) -> (ConnId, Result<ConnId, Closed>) {
     let settings = ClientSettings { trust, ..ClientSettings::default() };
     let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), name).unwrap();
+    connected_by(rig, &client)
+}
+
+fn connected_by(rig: &mut Rig, client: &Arc<TlsClient>) -> (ConnId, Result<ConnId, Closed>) {
     let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver(), b"").unwrap();
     let (mut accepted, mut is_secured) = (None, false);
     let outcome = rig.until(|seen| match seen {
@@ -693,4 +697,31 @@ fn memory_of_handshakes_and_of_incomplete_records_is_reported() {
     socket.write_all(end).unwrap();
     assert_eq!(rig.until(received).len(), 10_000);
     assert_eq!((rig.driver.output_memory(id), rig.driver.input_holders()), (0, vec![]));
+}
+
+#[test]
+fn sessions_of_ours_are_resumed_if_wanted() {
+    for (only_tls12, resumes) in [(false, true), (true, true), (false, false), (true, false)] {
+        let mut rig = Rig::new();
+        let trust = Trust::File(support::certificate_file());
+        let settings = ClientSettings { trust, only_tls12, resumes, certificate: None };
+        let configs = ClientConfigs::load(settings).unwrap();
+        let client = TlsClient::new(&configs, "localhost").unwrap();
+        for round in 0..4 {
+            let (ours, accepted) = connected_by(&mut rig, &client);
+            let theirs = accepted.unwrap();
+            for (from, to) in [(ours, theirs), (theirs, ours)] {
+                assert!(rig.send(from, b"across"));
+                let at = rig.until(|seen| match seen {
+                    Seen::Received(id, bytes) if bytes == b"across" => Some(*id),
+                    _ => None,
+                });
+                assert_eq!(at, to);
+            }
+            assert_eq!(rig.driver.output_memory(ours), 0);
+            let resumed = if resumes { round } else { 0 };
+            let stats = rig.server.stats();
+            assert_eq!((stats.full, stats.resumed), (round + 1 - resumed, resumed));
+        }
+    }
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rustls::{AlertDescription, Error};
 use support::{Pair, client, client_config, hear, raw_server_config, said, server_config, suites};
 use throng_tls::handshake::{Handshake, MAX_INPUT, Progress, prepare_client};
-use throng_tls::{Alert, End, Session, WarmKeys};
+use throng_tls::{Alert, End, Messages, Session, WarmKeys};
 
 fn tls13(suite: rustls::SupportedCipherSuite) -> bool {
     suite.tls13().is_some()
@@ -159,7 +159,7 @@ fn key_updates_without_data_between_them_are_not_endless() {
         pair.client.refresh_traffic_keys().unwrap();
     }
     let mut input = said(&mut pair.client);
-    let opened = pair.session.open(&mut input, &mut WarmKeys::default());
+    let opened = pair.session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
     assert_eq!(opened.end, Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)));
 }
 
@@ -180,7 +180,8 @@ fn rfc8446_6_1_both_sides_can_say_that_they_close() {
         pair.client.send_close_notify();
         let mut input = said(&mut pair.client);
         input.extend_from_slice(b"anything");
-        let opened = pair.session.open(&mut input, &mut WarmKeys::default());
+        let opened =
+            pair.session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
         assert_eq!(opened.end, Some(End::CloseNotify));
         assert_eq!(&input[opened.data], b"data");
     }
@@ -195,7 +196,8 @@ fn rfc8446_6_2_our_fatal_alert_is_understood_and_the_peers_is_reported() {
         *out.last_mut().unwrap() ^= 1;
         assert_eq!(hear(&mut pair.client, &out), Err(Error::DecryptError));
         let mut input = said(&mut pair.client);
-        let opened = pair.session.open(&mut input, &mut WarmKeys::default());
+        let opened =
+            pair.session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
         assert_eq!(opened.end, Some(End::PeerAlert(Alert::BAD_RECORD_MAC)), "{suite:?}");
 
         let mut pair = Pair::of(suite);
@@ -203,7 +205,8 @@ fn rfc8446_6_2_our_fatal_alert_is_understood_and_the_peers_is_reported() {
         std::io::Write::write_all(&mut pair.client.writer(), b"data").unwrap();
         input.extend(said(&mut pair.client));
         *input.last_mut().unwrap() ^= 1;
-        let opened = pair.session.open(&mut input, &mut WarmKeys::default());
+        let opened =
+            pair.session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
         assert_eq!(opened.end, Some(End::Fatal(Alert::BAD_RECORD_MAC)));
         let mut out = Vec::new();
         pair.session.seal_alert(Alert::BAD_RECORD_MAC, &mut out).unwrap();
@@ -272,7 +275,7 @@ proptest! {
                 Step::ClientUpdate | Step::ServerUpdate(_) => {}
                 Step::Deliver(most) => {
                     let n = most.min(wire.len());
-                    let opened = pair.session.open(&mut wire[..n], &mut WarmKeys::default());
+                    let opened = pair.session.open(&mut wire[..n], &mut WarmKeys::default(), &mut Messages::default());
                     prop_assert_eq!(opened.end, None);
                     received.extend_from_slice(&wire[opened.data]);
                     wire.drain(..opened.consumed);
@@ -297,7 +300,7 @@ proptest! {
         input.extend(said(&mut pair.client));
         let at = at.min(input.len());
         input.splice(at..at, bytes.iter().copied());
-        let opened = pair.session.open(&mut input, &mut WarmKeys::default());
+        let opened = pair.session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
         prop_assert!(opened.consumed <= input.len());
         prop_assert!(opened.data.end <= opened.consumed);
         let data = input[opened.data].to_vec();
@@ -345,7 +348,7 @@ fn a_client_of_ours_talks_to_a_server_of_rustls() {
             std::io::Write::write_all(&mut server.writer(), &data).unwrap();
             // With the first data come the tickets.
             let mut wire = server_said(&mut server);
-            let opened = session.open(&mut wire, &mut warm);
+            let opened = session.open(&mut wire, &mut warm, &mut Messages::default());
             assert_eq!((opened.end, opened.consumed), (None, wire.len()), "{suite:?}");
             assert!(wire[opened.data] == data, "{suite:?}, {len} in");
         }

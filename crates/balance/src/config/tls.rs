@@ -88,6 +88,7 @@ pub(super) fn backend_side(draft: &Draft) -> Option<BackendSide> {
             None
         }
     };
-    let settings = ClientSettings { trust, certificate, ..ClientSettings::default() };
+    let settings =
+        ClientSettings { trust, certificate, resumes: true, ..ClientSettings::default() };
     Some(BackendSide { settings, name: draft.get("backend_tls.name") })
 }

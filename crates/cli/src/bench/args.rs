@@ -275,6 +275,9 @@ pub(super) struct TlsArgs {
     /// Offer TLS 1.2 only
     #[arg(long, help_heading = "TLS")]
     tls12: bool,
+    /// Resume sessions: handshakes are measured without certificates, after each thread's first
+    #[arg(long, help_heading = "TLS")]
+    resume: bool,
     /// A client certificate (PEM), with --key
     #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
     cert: Option<PathBuf>,
@@ -291,7 +294,8 @@ impl TlsArgs {
             None => TlsTrust::System,
         };
         let certificate = self.cert.zip(self.key);
-        TlsPlan { trust, certificate, only_tls12: self.tls12, name: self.sni }
+        let (only_tls12, resumes) = (self.tls12, self.resume);
+        TlsPlan { trust, certificate, only_tls12, resumes, name: self.sni }
     }
 }
 

@@ -33,6 +33,8 @@ pub struct TlsPlan {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Whether TLS 1.3 is not offered. Default: false.
     pub only_tls12: bool,
+    /// Whether sessions are resumed.
+    pub resumes: bool,
     /// The name that is asked for (SNI) and that the certificate has to have. Default: the host of
     /// the URL.
     pub name: Option<String>,

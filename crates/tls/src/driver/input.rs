@@ -7,9 +7,10 @@ use throng_io::{ConnId, Driver, TlsFailure};
 
 use super::table::{Endpoint, Stage, flag};
 use super::{Lending, Queued, Socket, Step, Tls};
+use crate::alert::Alert;
 use crate::handshake::{Failed, MAX_INPUT, Progress, whole_record};
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
-use crate::session::{End, Opened};
+use crate::session::{End, Messages, Opened};
 
 /// Maximum bytes of a ClientHello: one record. Browsers send less than 2 KiB.
 const MAX_HELLO: usize = HEADER_LEN + MAX_PLAINTEXT;
@@ -50,8 +51,15 @@ impl<D: Driver> Tls<D> {
                 if conn.flags & flag::BUSY != 0 {
                     return self.read_cut(id, at);
                 }
-                let opened = session.open(&mut self.inner.lent()[at..], self.warm.keys(id));
+                let mut messages = Messages::default();
+                let lent = &mut self.inner.lent()[at..];
+                let opened = session.open(lent, self.warm.keys(id), &mut messages);
                 let data = opened.data.start + at..opened.data.end + at;
+                if !messages.is_empty()
+                    && let Some((_, busy)) = self.table.make_busy(id)
+                {
+                    busy.messages = messages;
+                }
                 self.keep_rest(id, at + opened.consumed);
                 return self.deliver(id, &opened, Lending::Part(data));
             }
@@ -66,7 +74,8 @@ impl<D: Driver> Tls<D> {
         let (conn, busy) = self.table.make_busy(id)?;
         let Stage::Established(session) = &mut conn.stage else { return None };
         if busy.input.is_empty() {
-            let opened = session.open(&mut self.inner.lent()[at..], self.warm.keys(id));
+            let lent = &mut self.inner.lent()[at..];
+            let opened = session.open(lent, self.warm.keys(id), &mut busy.messages);
             let data = opened.data.start + at..opened.data.end + at;
             self.keep_rest(id, at + opened.consumed);
             return self.deliver(id, &opened, Lending::Part(data));
@@ -103,7 +112,8 @@ impl<D: Driver> Tls<D> {
             Stage::Handshake => self.continue_handshake(id, Input::Kept),
             Stage::Established(session) => {
                 self.scratch = mem::take(&mut busy.input);
-                let opened = session.open(&mut self.scratch, self.warm.keys(id));
+                let keys = self.warm.keys(id);
+                let opened = session.open(&mut self.scratch, keys, &mut busy.messages);
                 busy.input.extend_from_slice(&self.scratch[opened.consumed..]);
                 let data = opened.data.clone();
                 return self.deliver(id, &opened, Lending::Scratch(data));
@@ -133,6 +143,11 @@ impl<D: Driver> Tls<D> {
 
     /// Does what follows from opened records, and returns the event with their data.
     fn deliver(&mut self, id: ConnId, opened: &Opened, lending: Lending) -> Found<D> {
+        if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
+            && busy.resumption.is_some()
+        {
+            self.keep_tickets(id, !opened.data.is_empty());
+        }
         // After the end of the peer's stream, data of ours still follows.
         if opened.has_reply && matches!(opened.end, None | Some(End::CloseNotify)) {
             self.send_reply(id);
@@ -146,6 +161,23 @@ impl<D: Driver> Tls<D> {
         }
         self.lending = lending;
         Some(Step::Received(id))
+    }
+
+    /// Keeps the tickets that came for a client. Servers send them before any data.
+    #[cold]
+    fn keep_tickets(&mut self, id: ConnId, has_data: bool) {
+        let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return };
+        let tickets = busy.messages.take_tickets();
+        let mut resumption = busy.resumption.take();
+        busy.messages.want_tickets(!has_data);
+        if let Some(resumption) = &mut resumption
+            && tickets.iter().any(|ticket| resumption.add(ticket).is_err())
+        {
+            return self.end_session(id, End::Fatal(Alert::DECODE_ERROR));
+        }
+        if !has_data {
+            busy.resumption = resumption;
+        }
     }
 
     /// Ends the input of a session.
@@ -395,6 +427,8 @@ impl<D: Driver> Tls<D> {
         if let Some(server) = busy.server.take() {
             server.counters.count_success(info.is_resumed);
         }
+        busy.resumption = handshake.take_resumption();
+        busy.messages.want_tickets(busy.resumption.is_some());
         let is_connecting = conn.has(flag::CONNECTING);
         self.table.set_stage(id, Stage::Established(session));
         self.queued.push_back(Queued::Secured(id, Box::new(info)));

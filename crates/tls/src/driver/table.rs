@@ -7,9 +7,9 @@ use throng_io::{Batch, ConnId};
 
 use super::queue::Address;
 use crate::client::TlsClient;
-use crate::handshake::Handshake;
+use crate::handshake::{Handshake, Resumption};
 use crate::server::TlsServer;
-use crate::session::Session;
+use crate::session::{Messages, Session};
 
 /// The stage of a secured connection.
 pub(super) enum Stage {
@@ -74,6 +74,10 @@ pub(super) struct Busy {
     pub(super) handshake: Option<Box<Handshake>>,
     /// The server that a handshake is counted for.
     pub(super) server: Option<Arc<TlsServer>>,
+    /// Takes tickets until the first data comes, on a connection that we started.
+    pub(super) resumption: Option<Resumption>,
+    /// Messages after the handshake.
+    pub(super) messages: Messages,
     /// Input that is not opened: the start of a record, or what came before a pause.
     pub(super) input: Vec<u8>,
     /// The batch in flight, in plaintext.
@@ -97,6 +101,8 @@ impl Busy {
             address: Address::default(),
             handshake: None,
             server: None,
+            resumption: None,
+            messages: Messages::default(),
             input: Vec::new(),
             batch: None,
             sealed: 0,
@@ -109,7 +115,8 @@ impl Busy {
 
     /// Returns the memory of input that is not complete, or not handled yet, and of a handshake.
     pub(super) fn input_memory(&self) -> usize {
-        self.input.capacity() + self.handshake.as_ref().map_or(0, |handshake| handshake.memory())
+        let input = self.input.capacity() + self.messages.memory();
+        input + self.handshake.as_ref().map_or(0, |handshake| handshake.memory())
     }
 
     fn is_idle(&self) -> bool {
@@ -118,6 +125,8 @@ impl Busy {
             address: _,
             handshake,
             server: _,
+            resumption,
+            messages,
             input,
             batch,
             sealed: _,
@@ -126,7 +135,7 @@ impl Busy {
             finish,
             finished,
         } = self;
-        if handshake.is_some() {
+        if handshake.is_some() || resumption.is_some() || !messages.is_empty() {
             return false;
         }
         let has_output = batch.is_some() || *in_flight || !control.is_empty() || *finish;

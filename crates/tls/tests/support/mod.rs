@@ -10,7 +10,7 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite};
 use throng_io::TlsInfo;
 use throng_tls::handshake::{Handshake, Progress, prepare};
-use throng_tls::{Session, WarmKeys};
+use throng_tls::{Messages, Session, WarmKeys};
 
 /// A certificate authority and a server's certificate for `localhost` and `127.0.0.1`.
 struct Identity {
@@ -175,7 +175,8 @@ impl Pair {
     pub(crate) fn deliver(&mut self) -> Vec<u8> {
         let mut input = std::mem::take(&mut self.early);
         input.extend(said(&mut self.client));
-        let opened = self.session.open(&mut input, &mut WarmKeys::default());
+        let opened =
+            self.session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
         assert_eq!((opened.end, opened.consumed), (None, input.len()));
         let mut out = Vec::new();
         self.session.seal_reply(&mut out).unwrap();
