@@ -1,8 +1,10 @@
-//! Repository checks: wording, line widths, citations, names in documents, commit subjects.
+//! Repository checks: wording, line widths, citations, names in documents, imports, commit
+//! subjects.
 
 mod architecture;
 mod citations;
 mod commits;
+mod imports;
 mod machine_paths;
 mod width;
 mod wording;
@@ -54,6 +56,7 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
     let files = tracked_files(&site.root)?;
     let checks = [
         ("ARCHITECTURE.md names only what exists", architecture::problems(&site.root, &files)),
+        ("modules import each other in one direction", imports::problems(&files)),
         ("RFC citations are well formed", citations::problems(&files)),
         (
             "no absolute path and no registry host",

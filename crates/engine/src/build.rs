@@ -6,22 +6,22 @@ use std::sync::Arc;
 
 use throng_io::Driver;
 
+use crate::backpressure::{Classes, Rules};
 use crate::conn::input_time::InputTime;
-use crate::conn::table::Connections;
+use crate::connections::Connections;
+use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
+use crate::limits::RouteOptions;
 use crate::limits::{Checked, Limits};
-use crate::pubsub::backpressure::{Classes, Rules};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::service::Service;
 use crate::setting::SettingError;
 use crate::shard::admission::Admission;
-use crate::shard::memory::{MemoryAccount, ShardMemory};
-use crate::shard::stalls::{Watch, Watching};
-use crate::shard::stats::Snapshot;
 use crate::shard::{Parts, Shard};
-use crate::ws::messages::RouteOptions;
+use crate::stalls::{Watch, Watching};
+use crate::stats::Snapshot;
 
 /// Sockets that may be on their way to another shard at a time; beyond that a shard keeps what it
 /// accepted.

@@ -8,11 +8,15 @@
 //! * Start reading at: [`Shard::turn`].
 #![forbid(unsafe_code)]
 
+mod backpressure;
 mod build;
 mod conn;
+mod connections;
 mod context;
+mod drain;
 mod http1;
 mod limits;
+mod message;
 mod outbox;
 mod pubsub;
 pub mod random;
@@ -20,10 +24,13 @@ mod remote;
 mod service;
 mod setting;
 mod shard;
+mod stalls;
+mod stats;
 mod threads;
 pub mod workers;
 mod ws;
 
+pub use backpressure::{Backpressure, Classes, SlowPolicy};
 pub use build::{BuildOptions, Built, build};
 pub use conn::deadlines::{Deadlines, Tick};
 pub use conn::linger::{LINGER_SILENCE, Linger};
@@ -31,11 +38,12 @@ pub use conn::map::{ConnMap, IdHasher};
 pub use conn::progress::Progress;
 pub use conn::slab::{Index, Slab};
 pub use context::{Core, Cx};
-pub use limits::{Limit, Limits};
+pub use drain::DrainPlan;
+pub use limits::{Limit, Limits, RouteOptions};
+pub use message::{Close, Message, Refusal, UserEvent};
 pub use outbox::frame::Frame;
-pub use outbox::send::Sent;
+pub use outbox::sent::Sent;
 pub use outbox::spares::Spares;
-pub use pubsub::backpressure::{Backpressure, Classes, SlowPolicy};
 pub use pubsub::channels::{
     Interest, MAX_PATTERN_TOKENS, PatternError, Tally, Totals, check_pattern, is_channel_token,
 };
@@ -44,15 +52,14 @@ pub use pubsub::filter::Filter;
 pub use remote::{
     Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,
 };
-pub use service::{Answer, Close, Fault, Flow, Message, Refusal, Service, UserEvent};
+pub use service::{Answer, Fault, Flow, Service};
 pub use setting::{SettingError, UnknownName};
 pub use shard::admission::Admission;
 pub use shard::audit::Audit;
-pub use shard::shutdown::DrainPlan;
-pub use shard::stalls::{Culprit, ShardProgress, Stall, Watching};
-pub use shard::stats::{ClassCounters, Kind, Snapshot, Stats};
 pub use shard::token_bucket::TokenBucket;
 pub use shard::{Handover, Shard};
+pub use stalls::{Culprit, ShardProgress, Stall, Watching};
+pub use stats::{ClassCounters, Kind, Snapshot, Stats};
 pub use threads::{ThreadDriver, ThreadOptions, build_threads};
 pub use throng_proto::ws::{Chunk, CloseCode};
-pub use ws::messages::{Messages, Receive, RouteOptions};
+pub use ws::messages::{Messages, Receive};

@@ -6,9 +6,7 @@ use std::time::Duration;
 use throng_proto::{http1, ws};
 
 use crate::conn::timers;
-use crate::outbox::borrowed::LARGE;
 use crate::setting::SettingError;
-use crate::ws::messages::RouteOptions;
 
 /// Limits and timeouts of connections. The defaults are safe on the open Internet.
 ///
@@ -264,6 +262,17 @@ impl Limits {
     }
 }
 
+/// Options for decoding the messages of a route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteOptions {
+    /// Limits on messages; `None` for those of [`Limits::ws`].
+    pub ws_limits: Option<ws::Limits>,
+    /// Whether messages are passed to [`Receive::on_chunk`](crate::Receive::on_chunk) in chunks as
+    /// they come, instead of whole. A message that came in one chunk may still be passed to
+    /// [`Receive::on_message`](crate::Receive::on_message).
+    pub streams: bool,
+}
+
 /// [`Limits`], checked, with timeouts as ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
@@ -287,8 +296,6 @@ pub(crate) struct Checked {
     pub(crate) max_backlog: usize,
     pub(crate) fragment_threshold: usize,
     pub(crate) fragment_size: usize,
-    /// Messages of fewer bytes are sent whole and by a copy: the fast path.
-    pub(crate) fast_below: usize,
     pub(crate) max_messages_per_second: u64,
     pub(crate) max_bytes_per_second: u64,
     /// 0 = unlimited.
@@ -352,7 +359,6 @@ impl Limits {
             max_backlog: self.max_backlog,
             fragment_threshold: self.fragment_threshold,
             fragment_size: self.fragment_size,
-            fast_below: LARGE.min(self.fragment_threshold.saturating_add(1)),
             max_messages_per_second: messages.unwrap_or(0),
             max_bytes_per_second: bytes.unwrap_or(0),
             lifetime: or_0(self.max_lifetime, "max_lifetime")?,

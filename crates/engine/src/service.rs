@@ -1,51 +1,12 @@
 //! Callbacks that a user of the engine supplies: the server, the load generator.
 
-use std::any::Any;
-use std::fmt;
-
 use throng_io::Instant;
 use throng_proto::http1::{HeaderLines, Request, Response};
 use throng_proto::ws::CloseCode;
 
 use crate::context::{Core, Cx};
+use crate::message::{Close, Message, Refusal, UserEvent};
 use crate::ws::messages::{Messages, Receive};
-
-/// A whole WebSocket message, borrowed from the memory it was received in. There are no other kinds
-/// (RFC 6455 section 5.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// Valid UTF-8.
-    Text(&'a str),
-    /// Any bytes.
-    Binary(&'a [u8]),
-}
-
-impl<'a> Message<'a> {
-    /// Returns the payload of either kind.
-    #[must_use]
-    pub fn as_bytes(self) -> &'a [u8] {
-        match self {
-            Self::Text(text) => text.as_bytes(),
-            Self::Binary(bytes) => bytes,
-        }
-    }
-}
-
-/// How a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Close<'a> {
-    /// The close code (RFC 6455 section 7.4): the peer's if it closed, ours if we did, 1005 if a
-    /// Close frame carried none, 1006 if the connection ended without a closing handshake.
-    pub code: CloseCode,
-    /// The reason that came with the code; empty for most.
-    pub reason: &'a str,
-}
-
-impl Close<'static> {
-    /// The end of a connection without a closing handshake.
-    pub const ABNORMAL: Self = Self { code: CloseCode::ABNORMAL, reason: "" };
-}
 
 /// Result of a callback for an HTTP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,27 +44,6 @@ pub enum Flow {
     More,
     /// Pause until [`Core::resume_reading`].
     Stop,
-}
-
-/// Value that another thread sends to the service of one connection with
-/// [`Remote::post`](crate::Remote::post).
-pub struct UserEvent(pub Box<dyn Any + Send>);
-
-impl fmt::Debug for UserEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UserEvent")
-    }
-}
-
-/// Reason for refusing a connection before it has sent anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The limit on connections of the process, or on pending handshakes, is reached.
-    Full,
-    /// The limit on connections of this address is reached.
-    FullForAddress,
-    /// The server is shutting down.
-    Draining,
 }
 
 /// Fault that ends a connection, or a request.

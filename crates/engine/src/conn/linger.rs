@@ -8,11 +8,7 @@
 
 use std::time::Duration;
 
-use throng_io::ConnId;
-
 use crate::conn::deadlines::Tick;
-use crate::conn::stage::AfterFlush;
-use crate::conn::table::Connections;
 
 /// Silence after which a lingering connection is closed.
 pub const LINGER_SILENCE: Duration = Duration::from_secs(2);
@@ -41,26 +37,5 @@ impl<T: Tick> Linger<T> {
     pub fn drop_input(&mut self, now: T, bytes: usize) -> bool {
         self.bytes = self.bytes.saturating_add(bytes);
         now.ticks_from(self.since) < MOST_SECS * T::PER_SECOND && self.bytes < MOST_BYTES
-    }
-}
-
-impl Connections {
-    /// Counts the bytes from a lingering connection, which are dropped.
-    #[cold]
-    pub(crate) fn linger_on(&mut self, id: ConnId, bytes: usize) {
-        let now = self.tick();
-        let Some(cold) = self.cold_mut(id) else { return };
-        if cold.dropped.get_or_insert(Linger::new(now)).drop_input(now, bytes) {
-            self.due_in(id, LINGER_SILENCE.as_secs() as u16);
-        }
-    }
-
-    /// Closes a connection that has lingered long enough. Not with a reset: the kernel may hold
-    /// output that a slow peer has not taken yet, and delivers that without us.
-    pub(crate) fn end_lingering(&mut self, id: ConnId) {
-        if let Some(conn) = self.conn_mut(id) {
-            conn.set_after_flush(AfterFlush::Close);
-            self.mark_dirty(id);
-        }
     }
 }

@@ -6,8 +6,7 @@ use crate::conn::linger::Linger;
 use crate::conn::slab::Index;
 use crate::conn::stage::{AfterFlush, Stage, Status, flag};
 use crate::conn::timers::Tick;
-use crate::outbox::queue::Waiting;
-use crate::shard::admission::Admitted;
+use crate::message::Refusal;
 
 /// A connection. Rarely used state lies in [`Cold`]; an idle session owns only this record, its
 /// decoder and its deadline.
@@ -101,6 +100,18 @@ impl Conn {
     }
 }
 
+/// The place that a connection has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// Counted in [`Admission`](crate::Admission), unless it is a client's.
+    #[default]
+    Counted,
+    /// One of the reserve: it was refused for this reason, and may send one request.
+    Reserve(Refusal),
+    /// None: it was uncounted, and is being closed.
+    Evicted,
+}
+
 /// State that only some connections need.
 #[derive(Debug, Default)]
 pub(crate) struct Cold {
@@ -108,20 +119,10 @@ pub(crate) struct Cold {
     pub(crate) peer: Option<std::net::SocketAddr>,
     /// The place it has; unlike [`Admitted::Counted`] only until it is closed.
     pub(crate) admitted: Admitted,
-    /// Bytes that the driver held when it was given the batch.
-    pub(crate) in_flight: usize,
-    /// Bytes it held at the last sweep, and when that last changed: progress of a slow reader.
-    pub(crate) unsent: usize,
-    pub(crate) progress: Option<Tick>,
-    /// The first segment of the queue is a pong that was not sent yet; only while a batch is in
-    /// flight.
-    pub(crate) pong_first: bool,
-    /// The per-message queue; present while [`flag::WAITING`] is set.
-    pub(crate) waiting: Option<Box<Waiting>>,
     /// Start of the incomplete message.
     pub(crate) assembling: Option<Tick>,
     /// Whether it is a publisher that waits for room in another shard's queue; see
-    /// `pubsub/publishers.rs`.
+    /// `connections/publishers.rs`.
     pub(crate) awaits_room: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
@@ -135,9 +136,6 @@ impl Cold {
     pub(crate) fn is_idle(&self) -> bool {
         self.peer.is_none()
             && self.admitted == Admitted::Counted
-            && self.in_flight == 0
-            && self.progress.is_none()
-            && self.waiting.is_none()
             && self.assembling.is_none()
             && !self.awaits_room
             && self.closed_with == 0

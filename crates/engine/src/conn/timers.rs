@@ -1,4 +1,8 @@
-//! Time in seconds, small enough to be kept for every connection, and the times of heartbeats.
+//! Timers of connections, in seconds, small enough to be kept for every connection.
+
+use throng_io::ConnId;
+
+use crate::conn::deadlines::Deadlines;
 
 /// Seconds since the shard started, modulo 65,535 and never 0; 0 means "no deadline".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +48,118 @@ impl super::deadlines::Tick for Tick {
     }
 }
 
+/// The timers of a shard's connections: a deadline each, whose meaning follows from its stage, and
+/// the end of its session's lifetime.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    deadlines: Deadlines<Tick>,
+    /// Ends of session lifetimes; unused while those have no limit.
+    lifetimes: Deadlines<Tick>,
+    /// Longest session in seconds; 0 = unlimited.
+    lifetime: u16,
+    heartbeats: Heartbeats,
+    /// Whether pings are sent to sessions that are active, too.
+    pings_always: bool,
+    tick: Tick,
+}
+
+impl Timers {
+    /// Creates timers with address space for so many connections. Heartbeats come every
+    /// `heartbeat` seconds, 0 = never, after the last input, or `pings_always`.
+    pub(crate) fn new(capacity: usize, heartbeat: u16, pings_always: bool, lifetime: u16) -> Self {
+        let mut deadlines = Deadlines::new(Tick::START);
+        deadlines.reserve(capacity);
+        Self {
+            deadlines,
+            lifetimes: Deadlines::new(Tick::START),
+            lifetime,
+            heartbeats: Heartbeats::new(heartbeat, Tick::START),
+            pings_always,
+            tick: Tick::START,
+        }
+    }
+
+    /// Shifts the start of heartbeats as if slots were `by` higher.
+    pub(crate) fn spread_heartbeats(&mut self, by: usize) {
+        self.heartbeats.spread(by, self.tick);
+    }
+
+    /// Adds a connection, without a deadline.
+    pub(crate) fn enter(&mut self, slot: usize) {
+        self.deadlines.add_slot(slot);
+    }
+
+    /// Clears the timers of a connection that is gone.
+    pub(crate) fn leave(&mut self, slot: usize) {
+        self.deadlines.set(slot, Tick::NEVER);
+        if self.lifetime > 0 {
+            self.lifetimes.add_slot(slot);
+            self.lifetimes.set(slot, Tick::NEVER);
+        }
+    }
+
+    /// Returns the current second.
+    pub(crate) fn tick(&self) -> Tick {
+        self.tick
+    }
+
+    /// Starts a new second, and appends to `due` the slots whose deadline has come.
+    pub(crate) fn advance(&mut self, now: Tick, due: &mut Vec<u32>) {
+        self.tick = now;
+        self.heartbeats.refresh(now);
+        self.deadlines.expire(now, due);
+    }
+
+    /// Returns the slots of sessions that have reached the longest lifetime.
+    pub(crate) fn expire_lifetimes(&mut self) -> Vec<u32> {
+        let mut old = Vec::new();
+        if self.lifetime > 0 {
+            self.lifetimes.expire(self.tick, &mut old);
+        }
+        old
+    }
+
+    /// Returns the seconds to the first deadline, if there is one. Looks at all of them.
+    pub(crate) fn earliest(&self) -> Option<u32> {
+        let deadlines = [&self.deadlines, &self.lifetimes];
+        deadlines.into_iter().filter_map(|deadlines| deadlines.earliest(self.tick)).min()
+    }
+
+    /// Starts a session's timers: the first heartbeat is a whole interval away, the end a lifetime.
+    pub(crate) fn start_session(&mut self, slot: usize) {
+        self.deadlines.set(slot, self.heartbeats.due(slot));
+        if self.lifetime > 0 {
+            self.lifetimes.add_slot(slot);
+            self.lifetimes.set(slot, self.tick.after(self.lifetime));
+        }
+    }
+
+    /// Sets the deadline of a connection in seconds from now. It passes at least so many seconds
+    /// from now, and less than one more, since the current second has already begun.
+    pub(crate) fn due_in(&mut self, id: ConnId, secs: u16) {
+        self.deadlines.set(id.slot(), self.tick.after(secs + 1));
+    }
+
+    /// Sets the deadline to when the next heartbeat is due.
+    pub(crate) fn await_heartbeat(&mut self, id: ConnId) {
+        self.deadlines.set(id.slot(), self.heartbeats.due(id.slot()));
+    }
+
+    /// Registers input of a session; `was_pinged` if it answers our ping.
+    #[inline]
+    pub(crate) fn record_input(&mut self, slot: usize, was_pinged: bool) {
+        if was_pinged || !self.pings_always {
+            self.deadlines.set(slot, self.heartbeats.due(slot));
+        }
+    }
+}
+
 /// Time of the next ping of a session that is active now.
 ///
 /// Up to a quarter of the interval is subtracted, by slot, so that a mass reconnect does not ping
 /// in lock-step. Computed once a tick, because it is needed with every message.
 #[derive(Debug)]
-pub(crate) struct Heartbeats {
+struct Heartbeats {
     interval: u16,
     /// Added to each slot.
     offset: usize,
@@ -62,20 +172,20 @@ const HEARTBEAT_GROUPS: usize = 64;
 impl Heartbeats {
     /// Heartbeats every `interval` seconds after the last input; 0 = never.
     #[must_use]
-    pub(crate) fn new(interval: u16, now: Tick) -> Self {
+    fn new(interval: u16, now: Tick) -> Self {
         let mut heartbeats = Self { interval, offset: 0, due: [Tick::NEVER; HEARTBEAT_GROUPS] };
         heartbeats.refresh(now);
         heartbeats
     }
 
     /// Shifts all slots, for shards that use the same few.
-    pub(crate) fn spread(&mut self, by: usize, now: Tick) {
+    fn spread(&mut self, by: usize, now: Tick) {
         self.offset = by % HEARTBEAT_GROUPS;
         self.refresh(now);
     }
 
     /// Starts a new second.
-    pub(crate) fn refresh(&mut self, now: Tick) {
+    fn refresh(&mut self, now: Tick) {
         if self.interval == 0 {
             return;
         }
@@ -90,7 +200,7 @@ impl Heartbeats {
     /// Returns the time of the next ping; [`Tick::NEVER`] if there are no heartbeats.
     #[must_use]
     #[inline]
-    pub(crate) fn due(&self, slot: usize) -> Tick {
+    fn due(&self, slot: usize) -> Tick {
         self.due[slot % HEARTBEAT_GROUPS]
     }
 }

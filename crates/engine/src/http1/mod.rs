@@ -1,4 +1,3 @@
-//! HTTP/1 on a connection: requests, their bodies, and the upgrade to a session.
+//! HTTP/1 on a connection: the bodies of requests.
 
 pub(crate) mod body;
-pub(crate) mod serve;

@@ -10,7 +10,7 @@ use throng_proto::ws::deflate::{Agreed, Deflater, History, Policy};
 
 use crate::outbox::borrowed::addresses;
 use crate::outbox::frame::Frame;
-use crate::shard::stats::Stats;
+use crate::stats::Stats;
 
 /// Compression state of a shard.
 #[derive(Debug, Default)]
@@ -194,12 +194,7 @@ impl Compression {
         self.record_work(len + context);
     }
 
-    /// Returns the last result of [`Compression::deflate`].
-    pub(crate) fn deflated(&self) -> &[u8] {
-        &self.out
-    }
-
-    /// Takes the last result, to be [put back](Compression::put_back).
+    /// Takes the last result of [`Compression::deflate`], to be [put back](Compression::put_back).
     pub(crate) fn take_deflated(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use throng_io::{Batch, Segment};
 
-use crate::outbox::send::SMALL_FRAME;
+use crate::outbox::sent::SMALL_FRAME;
 
 /// Number of a list; 0 is the empty one.
 type ListIndex = u32;

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use throng_proto::sse;
 use throng_proto::ws::{self, Opcode};
 
-use crate::service::Message;
+use crate::message::Message;
 
 /// A message encoded once for everyone: finished bytes, header included, behind a reference count.
 ///

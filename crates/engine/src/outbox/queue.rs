@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use throng_io::{Instant, Memory};
 
+use crate::backpressure::{Class, ClassIndex, SlowPolicy};
 use crate::outbox::frame::Frame;
-use crate::outbox::send::SMALL_FRAME;
-use crate::pubsub::backpressure::{Class, ClassIndex, SlowPolicy};
-use crate::shard::stats::ClassCounters;
+use crate::outbox::sent::SMALL_FRAME;
+use crate::stats::ClassCounters;
 
 /// A moment in milliseconds, modulo 2^32: only differences of up to 24 days mean anything.
 #[derive(Clone, Copy, Debug)]

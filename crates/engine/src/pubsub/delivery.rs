@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::outbox::send::Sent;
+use crate::outbox::sent::Sent;
 
 /// Outcome of one publication or broadcast, counted by receiver. Every receiver is in exactly one
 /// count.

@@ -1,10 +1,5 @@
-//! Channels: subscriptions, publications to their members, and rules for members that read too
-//! slowly.
+//! Channels: subscriptions, who receives a publication, and the counts of those who did.
 
-pub(crate) mod backpressure;
 pub(crate) mod channels;
 pub(crate) mod delivery;
 pub(crate) mod filter;
-pub(crate) mod pattern;
-pub(crate) mod publish;
-pub(crate) mod publishers;

@@ -2,6 +2,7 @@
 
 pub(crate) mod losses;
 pub mod mailbox;
+pub(crate) mod registry;
 
 use std::any::Any;
 use std::hash::{BuildHasher, RandomState};
@@ -11,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use throng_io::{ConnId, Waker};
 
+use crate::drain::DrainPlan;
+use crate::message::UserEvent;
 use crate::outbox::frame::Frame;
 use crate::pubsub::channels::{Interest, Totals};
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
-use crate::service::UserEvent;
-use crate::shard::shutdown::DrainPlan;
-use crate::threads::registry::ThreadRegistry;
+use crate::remote::registry::ThreadRegistry;
 
 /// Capacity of a shard's mailbox in commands, after which senders get [`MailboxFull`].
 pub const MAILBOX_CAPACITY: usize = 65_536;

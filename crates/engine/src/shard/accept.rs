@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 
 use throng_io::{ConnId, Driver};
 
+use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::conn::table::Connections;
+use crate::connections::Connections;
 use crate::context::Cx;
-use crate::service::{Refusal, Service};
+use crate::message::Refusal;
+use crate::service::Service;
 use crate::shard::Shard;
-use crate::shard::admission::Admitted;
 use crate::shard::shutdown::Phase;
 use crate::shard::state::State;
-use crate::ws::receive::Inbound;
+use crate::ws::inbound::Inbound;
 
 /// Places of a shard for connections beyond the caps: they may send one request, so that health
 /// checks are answered and others are refused with the reason.
@@ -21,6 +22,9 @@ const RESERVE: usize = 32;
 
 /// Connections that make room for one: another shard may take the place that one has left.
 const MAX_EVICTIONS: usize = 4;
+
+/// Starts a connection's thread. Returns the socket if none could be started.
+pub(crate) type Starter<T> = Box<dyn FnMut(T, SocketAddr) -> Result<(), T> + Send>;
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
@@ -70,13 +74,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.address_keys.insert(id.slot(), self.state.admission.key(peer.ip()));
         self.state.pending.push(id);
         let connections = &mut self.state.core.connections;
-        if let Some(cold) = connections.cold_mut(id) {
+        if let Some(cold) = connections.table.cold_mut(id) {
             cold.peer = Some(peer);
         }
-        if let Some(conn) = connections.conn_mut(id) {
+        if let Some(conn) = connections.table.conn_mut(id) {
             conn.set(flag::PENDING, true);
         }
-        connections.due_in(id, connections.limits.handshake);
+        connections.timers.due_in(id, connections.limits.handshake);
     }
 
     /// Ends the oldest connection that has not sent a whole request. Returns false if there is
@@ -89,6 +93,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let connections = &mut self.state.core.connections;
         connections.stats.refused += 1;
         let unanswered = connections
+            .table
             .conn(id)
             .is_some_and(|conn| conn.has(flag::REQUEST) && !conn.is_finishing());
         if unanswered {
@@ -106,12 +111,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn evict(&mut self, id: ConnId) {
         self.state.uncount(id, Admitted::Evicted);
         let connections = &mut self.state.core.connections;
-        match connections.stage(id) {
+        match connections.table.stage(id) {
             Stage::Lingering => connections.end_lingering(id),
             _ => connections.finish(id, AfterFlush::Close),
         }
         self.flush(id);
-        if self.state.core.connections.stage(id) < Stage::Ending {
+        if self.state.core.connections.table.stage(id) < Stage::Ending {
             self.state.core.connections.finish(id, AfterFlush::Abort);
             self.flush(id);
         }
@@ -131,11 +136,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.reserved += 1;
         self.state.reserve.push(id);
         let connections = &mut self.state.core.connections;
-        if let Some(cold) = connections.cold_mut(id) {
+        if let Some(cold) = connections.table.cold_mut(id) {
             cold.peer = Some(peer);
             cold.admitted = Admitted::Reserve(why);
         }
-        connections.due_in(id, connections.limits.handshake);
+        connections.timers.due_in(id, connections.limits.handshake);
         if why == Refusal::Draining {
             self.state.inbound[id.slot()] = Inbound::Refused;
             self.state.guarded(id, |state| {
@@ -178,10 +183,10 @@ impl<S: Service> State<S> {
     /// Counts a connection out, unless that was done before.
     pub(crate) fn uncount(&mut self, id: ConnId, now: Admitted) {
         let connections = &mut self.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
         conn.set(flag::PENDING, false);
-        let admitted = match connections.cold(id) {
+        let admitted = match connections.table.cold(id) {
             Some(cold) => cold.admitted,
             None => Admitted::Counted,
         };
@@ -194,8 +199,8 @@ impl<S: Service> State<S> {
             Admitted::Reserve(_) => self.reserved -= 1,
             Admitted::Evicted => {}
         }
-        if connections.cold(id).is_some()
-            && let Some(cold) = connections.cold_mut(id)
+        if connections.table.cold(id).is_some()
+            && let Some(cold) = connections.table.cold_mut(id)
         {
             cold.admitted = now;
         }
@@ -211,10 +216,10 @@ impl<S: Service> State<S> {
 
 /// Returns whether a connection has not sent a whole request.
 fn is_pending(connections: &Connections, id: ConnId) -> bool {
-    connections.conn(id).is_some_and(|conn| conn.has(flag::PENDING))
+    connections.table.conn(id).is_some_and(|conn| conn.has(flag::PENDING))
 }
 
 /// Returns whether a connection has a place of the reserve.
 fn is_reserved(connections: &Connections, id: ConnId) -> bool {
-    connections.cold(id).is_some_and(|cold| matches!(cold.admitted, Admitted::Reserve(_)))
+    connections.table.cold(id).is_some_and(|cold| matches!(cold.admitted, Admitted::Reserve(_)))
 }

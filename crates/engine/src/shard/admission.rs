@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use throng_io::ConnId;
 
 use crate::limits::{Limit, Limits};
-use crate::service::Refusal;
+use crate::message::Refusal;
 
 /// The least default of [`Limits::max_pending_handshakes`]: a server of few connections must not
 /// close one because the next has come.
@@ -198,18 +198,6 @@ impl Admission {
         self.loads[other].fetch_sub(1, Ordering::Relaxed);
         self.loads[me].fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// The place that a connection has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Admitted {
-    /// Counted in [`Admission`], unless it is a client's.
-    #[default]
-    Counted,
-    /// One of the reserve: it was refused for this reason, and may send one request.
-    Reserve(Refusal),
-    /// None: it was uncounted, and is being closed.
-    Evicted,
 }
 
 /// The keys of a shard's connections whose address has a cap, by slot: 4 bytes each, and none as

@@ -3,11 +3,11 @@
 
 use throng_io::Driver;
 
+use crate::conn::record::Admitted;
 use crate::conn::stage::{Stage, flag};
 use crate::service::Service;
 use crate::shard::Shard;
-use crate::shard::admission::Admitted;
-use crate::ws::receive::Inbound;
+use crate::ws::inbound::Inbound;
 
 /// Counts of a shard's tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Audit {
     pub connections: usize,
     /// Slots in use for which `on_close` is still to be called.
     pub sessions: usize,
-    /// Cold records in use.
+    /// Cold records in use, or records of output that waits for a peer: the larger number.
     pub cold: usize,
     /// The longest of the lists of connections (to flush, drained, in flight, assembling).
     pub longest_list: usize,
@@ -60,41 +60,29 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let state = self.state();
         let connections = &state.core.connections;
         let mut audit = Audit {
-            cold: connections.cold.len(),
+            cold: connections.table.cold_len().max(connections.outbox.congested_len()),
             held: state.held.len(),
             request_bodies: state.request_bodies.len(),
             channels: state.core.channels.len(),
             memberships: state.core.channels.memberships(),
             addresses: state.admission.addresses(),
             reserved: state.reserved,
-            longest_list: [
-                connections.dirty.len(),
-                connections.drained.len(),
-                connections.resumed.len(),
-                connections.in_flight.len(),
-                connections.incomplete.len(),
-            ]
-            .into_iter()
-            .max()
-            .unwrap_or(0),
+            longest_list: connections.outbox.longest_list().max(connections.reading.longest_list()),
             memory: self.memory(),
             ..Audit::default()
         };
         (audit.admitted, audit.pending, audit.load) = state.admission.counts(state.core.shard);
-        for id in connections.ids() {
-            let Some(conn) = connections.conn(id) else { continue };
+        for id in connections.table.ids() {
+            let Some(conn) = connections.table.conn(id) else { continue };
             debug_assert!(!conn.is(Stage::Free));
             audit.connections += 1;
             audit.sessions += usize::from(conn.has(flag::SESSION));
-            let evicted = connections.cold(id).is_some_and(|c| c.admitted == Admitted::Evicted);
+            let evicted =
+                connections.table.cold(id).is_some_and(|c| c.admitted == Admitted::Evicted);
             audit.uncounted += usize::from(evicted && conn.stage() < Stage::Ending);
             audit.paused += usize::from(conn.has(flag::PAUSED));
             audit.largest_backlog = audit.largest_backlog.max(connections.backlog(id));
-            if let Some(waiting) = connections.cold(id).and_then(|cold| cold.waiting.as_deref()) {
-                debug_assert!(conn.has(flag::WAITING) && !waiting.is_empty());
-                let cap = |class| connections.rules.class(class).max_backlog;
-                audit.largest_excess = audit.largest_excess.max(waiting.excess(cap));
-            }
+            audit.largest_excess = audit.largest_excess.max(connections.outbox.excess(conn));
             let partial = match &state.inbound[id.slot()] {
                 Inbound::Http(decoder) => decoder.buffered() + state.request_bodies.buffered(id),
                 Inbound::Ws(decoder) => decoder.buffered(),

@@ -1,14 +1,17 @@
 //! The event loop of one thread: one driver and its connections. Read [`Shard::turn`] first.
 
-mod accept;
+pub(crate) mod accept;
 pub(crate) mod admission;
 pub(crate) mod audit;
-pub(crate) mod memory;
+mod flush;
+mod memory;
 pub(crate) mod peak;
+mod publishers;
+mod receive;
+mod requests;
 pub(crate) mod shutdown;
-pub(crate) mod stalls;
 pub(crate) mod state;
-pub(crate) mod stats;
+mod timeouts;
 pub(crate) mod token_bucket;
 
 use std::io;
@@ -21,22 +24,21 @@ use throng_io::{ConnId, Driver, Instant};
 use crate::conn::map::ConnMap;
 use crate::conn::record::Conn;
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::conn::table::Connections;
 use crate::conn::timers::Tick;
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
 use crate::remote::mailbox::{Inbox, Mailbox};
+use crate::remote::registry::ThreadRegistry;
 use crate::remote::{Command, ShardInbox};
 use crate::service::Service;
+use crate::shard::accept::Starter;
 use crate::shard::admission::{Admission, Arrivals, KeyBySlot};
 use crate::shard::peak::Peak;
 use crate::shard::shutdown::{Drain, Phase};
 use crate::shard::state::{State, Then, drop_guarded};
-use crate::shard::stats::Snapshot;
-use crate::threads::Starter;
-use crate::threads::registry::ThreadRegistry;
+use crate::stats::Snapshot;
+use crate::ws::inbound::Inbound;
 use crate::ws::messages::Assembly;
-use crate::ws::receive::Inbound;
 
 /// Pause of accepting after descriptors ran out, unless a connection ends earlier.
 const ACCEPT_REST: Duration = Duration::from_millis(200);
@@ -142,7 +144,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.connections.now = self.driver.now();
         self.state.core.connections.stats.turns += 1;
         self.state.core.input_time.begin_turn();
-        self.state.core.connections.compression.begin_phase();
+        self.state.core.connections.outbox.compression().begin_phase();
         self.state.core.watch.begin_turn(self.driver.now());
         if self.state.core.connections.stats.connections == 0 || self.state.added.is_some() {
             // There was no connection whose deadline kept the sweeps going, or the sweeps ran only
@@ -205,12 +207,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
     ) -> io::Result<ConnId> {
         let id = self.driver.connect(peer, local)?;
         self.state.enter(id, Stage::Connecting, Inbound::Nothing);
-        if let Some(conn) = self.state.core.connections.conn_mut(id) {
+        if let Some(conn) = self.state.core.connections.table.conn_mut(id) {
             conn.set(flag::CLIENT, true);
             conn.data = data;
         }
         let secs = self.state.core.connections.limits.handshake;
-        self.state.core.connections.due_in(id, secs);
+        self.state.core.connections.timers.due_in(id, secs);
         Ok(id)
     }
 
@@ -275,7 +277,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Command::Send { to, frame } => {
                     let _ = state.core.send_frame(to, &frame);
                 }
-                Command::Post { to, event } if state.core.connections.conn(to).is_some() => {
+                Command::Post { to, event } if state.core.connections.table.conn(to).is_some() => {
                     state.guarded(to, |state| {
                         state.service.on_user_event(&mut Cx::new(&mut state.core, to), event);
                     });
@@ -297,7 +299,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         {
             let state = &mut self.state;
             state.admission.begin_drain();
-            let mut ids: Vec<ConnId> = state.core.connections.ids().collect();
+            let mut ids: Vec<ConnId> = state.core.connections.table.ids().collect();
             if self.starter.is_some() {
                 // Connections on their own threads are spread over the same window.
                 ids.extend(
@@ -332,18 +334,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     fn sweep(&mut self, secs: u64) {
         let state = &mut self.state;
-        let last = state.core.connections.tick();
+        let last = state.core.connections.timers.tick();
         let strides = (secs - state.swept_secs).min(u64::from(crate::conn::timers::MAX_SECS - 1));
         let now = last.after(strides as u16);
         state.swept_secs = secs;
-        state.core.connections.set_tick(now);
         let mut due = std::mem::take(&mut self.due);
-        state.core.connections.deadlines.expire(now, &mut due);
+        state.core.connections.timers.advance(now, &mut due);
         for slot in due.drain(..) {
             state.on_due(slot);
         }
         self.due = due;
-        state.expire_lifetimes(now);
+        state.expire_lifetimes();
         state.expire_assembling(now);
         state.expire_arrivals();
         self.expire_writes(now);
@@ -359,15 +360,15 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Resets connections whose output has not moved for the write timeout.
     fn expire_writes(&mut self, now: Tick) {
-        let mut listed = self.state.core.connections.in_flight.take();
+        let mut listed = self.state.core.connections.outbox.in_flight().take();
         listed.retain(|&id| {
             let is_in_flight = self.is_in_flight(id, now);
             if !is_in_flight {
-                self.state.core.connections.unlist(id, flag::FLIGHT_LISTED);
+                self.state.core.connections.table.unlist(id, flag::FLIGHT_LISTED);
             }
             is_in_flight
         });
-        self.state.core.connections.in_flight.put_back(listed);
+        self.state.core.connections.outbox.in_flight().put_back(listed);
     }
 
     /// Returns whether a batch of this connection is in flight, and resets the connection if that
@@ -376,21 +377,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let unsent = self.driver.unsent(id);
         let connections = &mut self.state.core.connections;
         let (timeout, rate) = (connections.limits.write, connections.limits.min_response_rate);
-        let Some(conn) = connections.conn(id) else { return false };
-        let is_http = conn.stage() <= Stage::Serving;
+        let millis = connections.millis();
+        let Some(conn) = connections.table.conn_mut(id) else { return false };
         if !conn.has(flag::IN_FLIGHT) {
             return false;
         }
-        connections.expire_waiting(id);
-        let Some(cold) = connections.cold_mut(id) else { return false };
-        let since = *cold.progress.get_or_insert(now);
+        let is_http = conn.stage() <= Stage::Serving;
+        connections.outbox.expire_waiting(conn, millis);
         // One byte is a sign of life from a session's peer. A client that requests a page and then
         // takes it a byte at a time would hold the connection for days.
-        let progress = if is_http { usize::from(timeout) * rate } else { 1 };
-        if cold.unsent.saturating_sub(unsent) >= progress.max(1) {
-            cold.unsent = unsent;
-            cold.progress = Some(now);
-        } else if now.since(since) > timeout {
+        let enough = if is_http { usize::from(timeout) * rate } else { 1 };
+        if connections.outbox.record_unsent(conn, unsent, enough, now) > timeout {
             connections.stats.timeouts += 1;
             connections.finish(id, AfterFlush::Abort);
         }
@@ -399,7 +396,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     fn resume_held(&mut self) {
         let connections = &self.state.core.connections;
-        if !connections.drained.is_empty() || !connections.resumed.is_empty() {
+        if connections.outbox.has_drained() || connections.reading.has_resumed() {
             self.continue_held();
         }
     }
@@ -408,14 +405,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// are the first of the next turn.
     #[inline(never)]
     fn continue_held(&mut self) {
-        self.state.core.connections.compression.begin_phase();
+        self.state.core.connections.outbox.compression().begin_phase();
         let until = self.state.core.clock.read().after(MAX_RESUMING);
         self.call_drained(until);
         self.resume(until);
     }
 
     fn call_drained(&mut self, until: Instant) {
-        let mut listed = self.state.core.connections.drained.take().into_iter();
+        let mut listed = self.state.core.connections.outbox.drained().take().into_iter();
         for id in listed.by_ref() {
             self.continue_drained(id);
             self.checkpoint();
@@ -423,16 +420,16 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 break;
             }
         }
-        self.state.core.connections.drained.put_back(listed.collect());
+        self.state.core.connections.outbox.drained().put_back(listed.collect());
     }
 
     /// Calls `on_drain` if the backlog is low enough, and resumes reading.
     fn continue_drained(&mut self, id: ConnId) {
         let state = &mut self.state;
         let connections = &mut state.core.connections;
-        let (low, kept) = (connections.low_water(), connections.kept_backlog(id));
+        let (low, kept) = (connections.outbox.low_water(), connections.kept_backlog(id));
         let (backlog, is_held) = (connections.backlog(id), connections.awaits_room(id));
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         conn.set(flag::DRAIN_LISTED, false);
         if kept > low || is_held {
             // The connection is listed again when more output has left, and when there is room
@@ -449,7 +446,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
         }
         let connections = &self.state.core.connections;
-        let is_stopped = connections.conn(id).is_some_and(Conn::is_stopped);
+        let is_stopped = connections.table.conn(id).is_some_and(Conn::is_stopped);
         if paused && !is_stopped && !connections.awaits_room(id) {
             self.resume_reading(id);
         }
@@ -458,16 +455,16 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Resumes connections whose answer was completed later, or whose service has room for more of
     /// a body.
     fn resume(&mut self, until: Instant) {
-        let mut listed = self.state.core.connections.resumed.take().into_iter();
+        let mut listed = self.state.core.connections.reading.resumed().take().into_iter();
         for id in listed.by_ref() {
-            self.state.core.connections.unlist(id, flag::RESUME_LISTED);
+            self.state.core.connections.table.unlist(id, flag::RESUME_LISTED);
             // Called without bytes too: the end of the request may still have to be reported.
             let bytes = self.state.held.remove(&id).unwrap_or_default();
             self.state.on_held(id, bytes);
             self.flush(id);
             self.flush_published();
             let connections = &mut self.state.core.connections;
-            if connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
+            if connections.table.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
                 connections.mark_drained(id);
             }
             self.checkpoint();
@@ -475,13 +472,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 break;
             }
         }
-        self.state.core.connections.resumed.put_back(listed.collect());
+        self.state.core.connections.reading.resumed().put_back(listed.collect());
     }
 
     /// Stops reading a connection until the rest of its input has been decoded.
     fn hold(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
-        if let Some(conn) = connections.conn_mut(id) {
+        if let Some(conn) = connections.table.conn_mut(id) {
             conn.set(flag::PAUSED, true);
             connections.mark_drained(id);
             self.driver.pause(id);
@@ -491,7 +488,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Resumes with input that was held back, or else with reading.
     fn resume_reading(&mut self, id: ConnId) {
         let Some(bytes) = self.state.held.remove(&id) else {
-            if let Some(conn) = self.state.core.connections.conn_mut(id) {
+            if let Some(conn) = self.state.core.connections.table.conn_mut(id) {
                 conn.set(flag::PAUSED, false);
                 self.driver.resume(id);
             }
@@ -509,8 +506,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     pub fn next_deadline(&self) -> Option<Instant> {
         let state = &self.state;
         let core = &state.core;
-        let Connections { drained, dirty, resumed, .. } = &core.connections;
-        let is_idle = drained.is_empty() && dirty.is_empty() && resumed.is_empty();
+        let is_idle = core.connections.outbox.is_idle() && !core.connections.reading.has_resumed();
         // Commands that came while earlier ones were carried out woke a shard that was awake.
         if !is_idle || !core.commands.is_empty() || state.inbox.has_any() {
             return Some(core.now());

@@ -6,69 +6,9 @@ use std::time::Duration;
 use throng_io::{ConnId, Instant};
 use throng_proto::ws::CloseCode;
 
-use crate::limits::setters;
+use crate::drain::DrainPlan;
 use crate::random::Random;
 use crate::shard::token_bucket::TokenBucket;
-
-/// Plan of a graceful shutdown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[must_use]
-pub struct DrainPlan {
-    /// Connections are closed at moments spread over this time, so that they do not come back all
-    /// at once. Default 10 s; fewer than 200 connections a second of it take less: there is no herd
-    /// to spread. With 0, all at once.
-    pub window: Duration,
-    /// Time from the end of the window until connections that are still open are reset. Default 5
-    /// s. With 0, as soon as all were notified.
-    pub grace: Duration,
-    /// Time from the start, when `/readyz` turns to 503 and new clients are asked to retry, to the
-    /// first close: a load balancer needs it to notice. Default 0.
-    pub delay: Duration,
-    /// The close code: 1001 (going away, the default) or 1012 (service restart).
-    pub code: CloseCode,
-}
-
-setters! { DrainPlan:
-    window: Duration,
-    grace: Duration,
-    delay: Duration,
-    ;
-    code: CloseCode,
-}
-
-impl DrainPlan {
-    /// The defaults, for `const` plans.
-    pub const DEFAULT: Self = Self {
-        window: Duration::from_secs(10),
-        grace: Duration::from_secs(5),
-        delay: Duration::ZERO,
-        code: CloseCode::GOING_AWAY,
-    };
-
-    /// Returns the time over which so many connections of a shard are closed: the window, or less
-    /// if they are few.
-    #[must_use]
-    pub fn window_for(&self, connections: usize) -> Duration {
-        self.window.min(Duration::from_secs(connections as u64) / HERD_PER_SECOND)
-    }
-
-    /// Returns the time from the start until the rest of so many connections is reset.
-    #[must_use]
-    pub fn length_for(&self, connections: usize) -> Duration {
-        let window = self.window_for(connections);
-        self.delay.saturating_add(window).saturating_add(self.grace)
-    }
-}
-
-impl Default for DrainPlan {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
-/// Connections a second below which the window is shortened.
-const HERD_PER_SECOND: u32 = 200;
 
 /// Interval of closes while draining.
 const STEP: Duration = Duration::from_millis(20);

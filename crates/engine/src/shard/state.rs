@@ -10,16 +10,18 @@ use throng_io::{Batch, Closed, ConnId, Event, Instant};
 use throng_proto::ws::CloseCode;
 
 use crate::conn::map::ConnMap;
+use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
+use crate::message::{Close, Refusal};
 use crate::remote::ShardInbox;
-use crate::service::{Close, Fault, Refusal, Service};
-use crate::shard::admission::{Admission, Admitted, Arrivals, KeyBySlot};
+use crate::service::{Fault, Service};
+use crate::shard::admission::{Admission, Arrivals, KeyBySlot};
 use crate::shard::shutdown::Phase;
-use crate::shard::stats::{Added, Snapshot};
+use crate::stats::{Added, Snapshot};
+use crate::ws::inbound::{Held, Inbound};
 use crate::ws::messages::Assembly;
-use crate::ws::receive::{Held, Inbound};
 
 /// State of a shard without its sockets: usable while the driver has lent bytes.
 pub(crate) struct State<S> {
@@ -112,7 +114,7 @@ impl<S: Service> State<S> {
         std::mem::forget(payload);
         self.core.connections.stats.handler_panics += 1;
         self.report(id, Fault::Panic);
-        match self.core.connections.stage(id) {
+        match self.core.connections.table.stage(id) {
             Stage::Open => self.core.connections.fail(id, 1011, "internal error"),
             // Whatever it was about to answer was not queued yet, or the service knows better.
             Stage::Http | Stage::Serving => {
@@ -142,43 +144,36 @@ impl<S: Service> State<S> {
 
     pub(crate) fn on_sent(&mut self, id: ConnId, batch: Box<Batch>) {
         let connections = &mut self.core.connections;
-        connections.spares.give(batch);
-        let Some(conn) = connections.conn_mut(id) else { return };
+        connections.outbox.give(batch);
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         if !conn.has(flag::IN_FLIGHT) {
             return;
         }
-        conn.set(flag::IN_FLIGHT, false);
         let is_idle = conn.is(Stage::Http) && !conn.has(flag::REQUEST | flag::PENDING);
         connections.stats.backlogged -= 1;
         if is_idle {
             // Its answer has left only now.
-            connections.due_in(id, connections.limits.keep_alive);
+            connections.timers.due_in(id, connections.limits.keep_alive);
         }
-        if let Some(cold) = connections.cold_mut(id) {
-            cold.in_flight = 0;
-            cold.pong_first = false;
-            cold.unsent = 0;
-            cold.progress = None;
+        connections.outbox.record_left(conn);
+        if connections.outbox.kept_backlog(conn) <= connections.outbox.low_water() {
+            connections.outbox.mark_drained(conn);
         }
-        connections.shed_cold(id);
-        if connections.kept_backlog(id) <= connections.low_water() {
-            connections.mark_drained(id);
-        }
-        connections.mark_dirty(id);
+        connections.outbox.mark_dirty(conn);
     }
 
     pub(crate) fn on_connected(&mut self, id: ConnId) {
         let connections = &mut self.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         conn.advance(Stage::Upgrading);
-        connections.due_in(id, connections.limits.handshake);
+        connections.timers.due_in(id, connections.limits.handshake);
         self.inbound[id.slot()] = Inbound::response();
         self.guarded(id, |state| state.service.on_connected(&mut Cx::new(&mut state.core, id)));
     }
 
     /// Handles the end of the peer's stream.
     pub(crate) fn on_finished(&mut self, id: ConnId) {
-        let Some(conn) = self.core.connections.conn_mut(id) else { return };
+        let Some(conn) = self.core.connections.table.conn_mut(id) else { return };
         conn.set(flag::FINISHED, true);
         let stage = conn.stage();
         if stage == Stage::Open {
@@ -204,7 +199,7 @@ impl<S: Service> State<S> {
                 self.core.connections.finish(id, AfterFlush::Close);
             }
             Stage::Lingering => {
-                self.core.connections.due_in(id, 1);
+                self.core.connections.timers.due_in(id, 1);
                 self.core.connections.mark_dirty(id);
             }
             _ => {}
@@ -214,12 +209,12 @@ impl<S: Service> State<S> {
     pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {
         self.held.remove(&id);
         self.request_bodies.end(id);
-        let Some(conn) = self.core.connections.conn(id) else { return };
+        let Some(conn) = self.core.connections.table.conn(id) else { return };
         let client = conn.has(flag::CLIENT);
-        if self.core.connections.cold(id).is_some_and(|cold| cold.is_slow) {
+        if self.core.connections.table.cold(id).is_some_and(|cold| cold.is_slow) {
             self.report(id, Fault::SlowConsumer);
         }
-        let code = match self.core.connections.cold(id).map_or(0, |cold| cold.closed_with) {
+        let code = match self.core.connections.table.cold(id).map_or(0, |cold| cold.closed_with) {
             0 => CloseCode::ABNORMAL,
             code => code.into(),
         };
@@ -241,7 +236,7 @@ impl<S: Service> State<S> {
     /// Calls `on_close`, exactly once for each `on_open`, however the session ends. `clean`: by a
     /// closing handshake.
     pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>, clean: bool) {
-        let Some(conn) = self.core.connections.conn_mut(id) else { return };
+        let Some(conn) = self.core.connections.table.conn_mut(id) else { return };
         if !conn.has(flag::SESSION) {
             return;
         }
@@ -285,7 +280,7 @@ impl<S: Service> State<S> {
     }
 
     fn drain_connection(&mut self, id: ConnId, code: CloseCode) {
-        match self.core.connections.stage(id) {
+        match self.core.connections.table.stage(id) {
             Stage::Open | Stage::Events => {
                 self.core.connections.close(id, code.get(), code.meaning());
             }
@@ -312,9 +307,9 @@ impl<S: Service> State<S> {
 
     /// Resets all connections at the deadline of a drain. Lingering ones have had their answer.
     fn force(&mut self) {
-        let late: Vec<ConnId> = self.core.connections.ids().collect();
+        let late: Vec<ConnId> = self.core.connections.table.ids().collect();
         for id in late {
-            let stage = self.core.connections.stage(id);
+            let stage = self.core.connections.table.stage(id);
             if stage < Stage::Lingering {
                 self.phase.count_forced();
             }
@@ -330,7 +325,7 @@ impl<S: Service> State<S> {
         let core = &mut self.core;
         core.connections.stats.channels = core.channels.len() as u64;
         core.connections.stats.subscriptions = core.channels.memberships() as u64;
-        let (stats, counters) = (&core.connections.stats, &core.connections.counters);
+        let (stats, counters) = (&core.connections.stats, core.connections.outbox.counters());
         match &mut self.added {
             None => self.snapshot.publish(stats, counters),
             Some(added) => self.snapshot.add(stats, counters, added),
@@ -339,7 +334,7 @@ impl<S: Service> State<S> {
 
     pub(crate) fn has_unpublished_stats(&self) -> bool {
         let connections = &self.core.connections;
-        let (stats, counters) = (&connections.stats, &connections.counters);
+        let (stats, counters) = (&connections.stats, connections.outbox.counters());
         match &self.added {
             None => self.snapshot.is_congested(stats, counters),
             Some(added) => added.is_congested(stats, counters),

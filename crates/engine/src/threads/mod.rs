@@ -6,8 +6,6 @@
 //! to common ones, its memory for large messages is freed once a second, and it sleeps until
 //! something is due instead of checking each second.
 
-pub(crate) mod registry;
-
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -20,22 +18,22 @@ use throng_io::{Closed, ConnId, Driver, Instant};
 
 use crate::build::{BuildOptions, Built, shard_seed};
 use crate::conn::input_time::InputTime;
-use crate::conn::table::Connections;
+use crate::connections::Connections;
+use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
 use crate::http1::body::RequestBodies;
 use crate::limits::{Checked, Limit};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
+use crate::remote::registry::ThreadRegistry;
 use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, ShardQueue, shard_queue, thread_queue};
 use crate::service::Service;
 use crate::setting::SettingError;
 use crate::shard::admission::Admission;
-use crate::shard::memory::{MemoryAccount, ShardMemory};
-use crate::shard::stalls::{SharedProgress, Watch, Watching};
 use crate::shard::state::{State, drop_guarded};
-use crate::shard::stats::Snapshot;
 use crate::shard::{Parts, Shard};
-use crate::threads::registry::ThreadRegistry;
+use crate::stalls::{SharedProgress, Watch, Watching};
+use crate::stats::Snapshot;
 use crate::ws::messages::Assembly;
 
 /// Capacity in commands of the queue of one connection, whose handler may block: more than a burst,
@@ -52,9 +50,6 @@ pub type ThreadDriver<D> = Box<dyn Fn(u16, u32) -> io::Result<D> + Send + Sync>;
 
 /// Creates the service of one connection.
 type ThreadService<S> = Box<dyn Fn(&Arc<Admission>) -> S + Send + Sync>;
-
-/// Starts a connection's thread. Returns the socket if none could be started.
-pub(crate) type Starter<T> = Box<dyn FnMut(T, SocketAddr) -> Result<(), T> + Send>;
 
 /// Further options of [`build_threads`].
 pub struct ThreadOptions<D> {
@@ -77,7 +72,7 @@ struct ThreadPerConnection<D, S> {
     threads: ThreadOptions<D>,
     service: ThreadService<S>,
     limits: Checked,
-    rules: Arc<crate::pubsub::backpressure::Rules>,
+    rules: Arc<crate::backpressure::Rules>,
     totals: Arc<Totals>,
     remote: Remote,
     registry: Arc<ThreadRegistry>,
@@ -162,7 +157,7 @@ where
         let mut connections = Connections::new(limits, rules, capacity, seed, driver.now(), memory);
         // All have the same slot: their thread numbers keep them from being pinged at the same
         // time.
-        connections.spread_heartbeats(thread.into());
+        connections.timers.spread_heartbeats(thread.into());
         let (_, handovers) = mailbox(0, driver.waker());
         let load = Arc::clone(&self.snapshot.load);
         let watch = Watch::new(thread.into(), self.watching.clone(), progress, load);
@@ -293,7 +288,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 impl<S: Service> State<S> {
     /// Closes connections for which the driver reports nothing any more.
     fn abandon(&mut self) {
-        let ids: Vec<ConnId> = self.core.connections.ids().collect();
+        let ids: Vec<ConnId> = self.core.connections.table.ids().collect();
         for id in ids {
             self.on_closed(id, Closed::Reset);
         }
@@ -302,13 +297,11 @@ impl<S: Service> State<S> {
     /// Returns when the next sweep is due of a shard that sleeps until something is; `None`: never.
     pub(crate) fn next_due_sweep(&self) -> Option<Instant> {
         let connections = &self.core.connections;
-        let watched = !connections.in_flight.is_empty() || !connections.incomplete.is_empty();
+        let watched = connections.outbox.has_in_flight() || connections.reading.has_incomplete();
         let secs = if watched || self.has_unpublished_stats() {
             1
         } else {
-            let deadlines = [&connections.deadlines, &connections.lifetimes];
-            let now = connections.tick();
-            deadlines.into_iter().filter_map(|deadlines| deadlines.earliest(now)).min()?
+            connections.timers.earliest()?
         };
         Some(self.started.after(Duration::from_secs(self.swept_secs + u64::from(secs.max(1)))))
     }
@@ -316,8 +309,6 @@ impl<S: Service> State<S> {
     /// Frees memory that only large or compressed messages needed.
     pub(crate) fn shed_memory(&mut self) {
         self.assembly = Assembly::new();
-        let connections = &mut self.core.connections;
-        connections.compression.shed_memory();
-        connections.spares = crate::outbox::spares::Spares::default();
+        self.core.connections.outbox.shed_memory();
     }
 }

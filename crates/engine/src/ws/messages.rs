@@ -7,9 +7,9 @@ use throng_proto::ws::deflate::{Inflated, Inflater};
 use throng_proto::ws::{self, Chunk, Deflated, Event, Incoming, Streamed};
 
 use crate::conn::stage::Stage;
-use crate::conn::table::{Connections, Receiving};
+use crate::connections::{Connections, Receiving};
 use crate::context::{Core, Cx};
-use crate::service::Message;
+use crate::message::Message;
 
 /// Receives the messages of a session.
 pub trait Receive {
@@ -20,16 +20,6 @@ pub trait Receive {
     fn on_chunk(&mut self, cx: &mut Cx<'_>, chunk: Chunk<'_>) {
         let _ = (cx, chunk);
     }
-}
-
-/// Options for decoding the messages of a route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RouteOptions {
-    /// Limits on messages; `None` for those of [`Limits::ws`](crate::Limits::ws).
-    pub ws_limits: Option<ws::Limits>,
-    /// Whether messages are passed to [`Receive::on_chunk`] in chunks as they come, instead of
-    /// whole. A message that came in one chunk may still be passed to [`Receive::on_message`].
-    pub streams: bool,
 }
 
 /// Memory of a shard for messages that are fragmented or compressed: their parts, and the inflater.
@@ -160,7 +150,7 @@ impl<'a, 'b> Messages<'a, 'b> {
                             core.connections.stats.messages_in += u64::from(chunk.last);
                             completed |= chunk.last;
                             receiver.on_chunk(&mut Cx::known(core, id, route, data), chunk);
-                            if core.connections.stage(id) != Stage::Open {
+                            if core.connections.table.stage(id) != Stage::Open {
                                 *end = End::NotOpen;
                                 return;
                             }
@@ -189,7 +179,7 @@ impl<'a, 'b> Messages<'a, 'b> {
             if !is_late && core.can_continue(id) {
                 continue;
             }
-            if core.connections.stage(id) != Stage::Open {
+            if core.connections.table.stage(id) != Stage::Open {
                 *end = End::NotOpen;
                 return;
             }
@@ -233,8 +223,8 @@ fn next<'a, 'b: 'a>(
     let options = core.connections.route_options(route);
     let limits = options.ws_limits.unwrap_or(core.connections.limits.ws);
     core.connections.record_limits(id, &limits);
-    core.connections.borrowed.set_joined(None);
-    core.connections.compression.end_relay();
+    core.connections.outbox.borrowed().set_joined(None);
+    core.connections.outbox.compression().end_relay();
     if options.streams {
         return match decoder.next_chunk(input, &limits, spare) {
             Ok(Some(Streamed::Chunk(chunk))) => Next::Chunk(chunk),
@@ -243,14 +233,14 @@ fn next<'a, 'b: 'a>(
             Err(error) => Next::Over(Over::Failed(error)),
         };
     }
-    if decoder.deflates() && core.connections.compression.is_phase_spent() {
+    if decoder.deflates() && core.connections.outbox.compression().is_phase_spent() {
         // The rest is held until the next turn.
         return Next::Over(Over::Taken);
     }
     let event = match decoder.next_incoming(input, &limits, spare) {
         Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
         // After our Close no callback gets it.
-        Ok(Some(Incoming::Deflated(_))) if core.connections.stage(id) != Stage::Open => {
+        Ok(Some(Incoming::Deflated(_))) if core.connections.table.stage(id) != Stage::Open => {
             return Next::Control;
         }
         Ok(Some(Incoming::Deflated(message))) => {
@@ -259,7 +249,7 @@ fn next<'a, 'b: 'a>(
         Ok(None) => Ok(None),
         Err(error) => Err(error),
     };
-    core.connections.borrowed.set_joined(spare.joined().map(|joined| joined as _));
+    core.connections.outbox.borrowed().set_joined(spare.joined().map(|joined| joined as _));
     take(core, id, close, event)
 }
 
@@ -275,7 +265,7 @@ fn take<'a>(
         Ok(Some(Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
         Ok(Some(Event::Text(text))) => Next::Message(Message::Text(text)),
         Ok(Some(Event::Ping(payload))) => {
-            if core.connections.stage(id) == Stage::Open {
+            if core.connections.table.stage(id) == Stage::Open {
                 core.connections.pong(id, payload);
             }
             Next::Control
@@ -299,7 +289,8 @@ fn inflate<'i>(
     id: ConnId,
     max: usize,
 ) -> Result<Event<'i>, ws::ProtocolError> {
-    let Connections { compression, stats, .. } = &mut core.connections;
+    let Connections { outbox, stats, .. } = &mut core.connections;
+    let compression = outbox.compression();
     stats.inflate_input_bytes += message.payload.len() as u64;
     let history = compression.peers_history(id.slot());
     let context = history.as_ref().map_or(0, |history| history.len());

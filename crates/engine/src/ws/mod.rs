@@ -1,4 +1,4 @@
-//! Input of a WebSocket session: from the bytes of one read to the messages that a service gets.
+//! Input of a WebSocket session: its decoder, and the messages of one read.
 
+pub(crate) mod inbound;
 pub(crate) mod messages;
-pub(crate) mod receive;

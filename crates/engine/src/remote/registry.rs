@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use throng_io::{ConnId, Waker};
 
 use crate::remote::ShardQueue;
-use crate::shard::stalls::SharedProgress;
+use crate::stalls::SharedProgress;
 
 /// The mailboxes of all threads that have a connection. Read by every publication, written when a
 /// connection opens or closes.

@@ -1,12 +1,14 @@
 //! Back-pressure: rules for messages to receivers that read too slowly, by channel and by route.
 
+mod pattern;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backpressure::pattern::Pattern;
 use crate::limits::{Limits, setters};
-use crate::pubsub::pattern::Pattern;
 use crate::setting::{SettingError, UnknownName};
 
 /// Policy for when the messages that wait for a slow receiver have reached their cap.

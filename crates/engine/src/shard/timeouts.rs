@@ -6,36 +6,39 @@ use throng_proto::ws::CloseCode;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
 use crate::context::Cx;
-use crate::service::{Close, Service};
+use crate::message::Close;
+use crate::service::Service;
 use crate::shard::state::State;
 
 impl<S: Service> State<S> {
     /// Handles a connection's deadline, whose meaning follows from its stage.
     pub(crate) fn on_due(&mut self, slot: u32) {
-        let Some(id) = self.core.connections.in_slot(slot) else { return };
-        let Some(conn) = self.core.connections.conn(id) else { return };
+        let Some(id) = self.core.connections.table.in_slot(slot) else { return };
+        let Some(conn) = self.core.connections.table.conn(id) else { return };
         let (stage, pinged) = (conn.stage(), conn.has(flag::PINGED));
         let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
         let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
         let connections = &mut self.core.connections;
         match stage {
             // Its input is not read, so its silence means nothing; the write timeout watches it.
-            Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
+            Stage::Open if paused => {
+                connections.timers.due_in(id, connections.limits.heartbeat_timeout)
+            }
             // The time for its Close begins when ours has left; the write timeout watches that.
-            Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
+            Stage::Closing if in_flight => connections.timers.due_in(id, connections.limits.close),
             // Nothing answers a comment; the write timeouts detect a peer that is gone.
             Stage::Events => {
                 if !in_flight {
                     connections.comment(id);
                 }
-                connections.await_heartbeat(id);
+                connections.timers.await_heartbeat(id);
             }
             Stage::Open if !pinged => {
                 connections.ping(id);
-                if let Some(conn) = connections.conn_mut(id) {
+                if let Some(conn) = connections.table.conn_mut(id) {
                     conn.set(flag::PINGED, true);
                 }
-                connections.due_in(id, connections.limits.heartbeat_timeout);
+                connections.timers.due_in(id, connections.limits.heartbeat_timeout);
             }
             Stage::Open => {
                 connections.stats.timeouts += 1;
@@ -48,7 +51,7 @@ impl<S: Service> State<S> {
             }
             // Its requests are held back until it has read its answers; the write timeout watches
             // that.
-            Stage::Http if paused => connections.due_in(id, connections.limits.handshake),
+            Stage::Http if paused => connections.timers.due_in(id, connections.limits.handshake),
             // The request that it belongs to is answered.
             Stage::Http if in_request && self.request_bodies.is_dropped(id) => {
                 connections.stats.timeouts += 1;
@@ -66,7 +69,9 @@ impl<S: Service> State<S> {
             // The delay is the service's.
             Stage::Serving => {}
             // It is idle when its answer has left, and not before.
-            Stage::Http if in_flight => connections.due_in(id, connections.limits.keep_alive),
+            Stage::Http if in_flight => {
+                connections.timers.due_in(id, connections.limits.keep_alive)
+            }
             // An idle kept-alive connection: closing it is no fault.
             Stage::Http => connections.finish(id, AfterFlush::Close),
             Stage::Connecting | Stage::Upgrading | Stage::Closing => {
@@ -80,15 +85,10 @@ impl<S: Service> State<S> {
     }
 
     /// Closes sessions that have reached the longest lifetime.
-    pub(crate) fn expire_lifetimes(&mut self, now: Tick) {
+    pub(crate) fn expire_lifetimes(&mut self) {
         let connections = &mut self.core.connections;
-        if connections.limits.lifetime == 0 {
-            return;
-        }
-        let mut old = Vec::new();
-        connections.lifetimes.expire(now, &mut old);
-        for slot in old {
-            if let Some(id) = connections.in_slot(slot) {
+        for slot in connections.timers.expire_lifetimes() {
+            if let Some(id) = connections.table.in_slot(slot) {
                 connections.close(id, 1001, "session lifetime exceeded");
             }
         }
@@ -96,33 +96,33 @@ impl<S: Service> State<S> {
 
     /// Closes sessions whose message has been incomplete for too long.
     pub(crate) fn expire_assembling(&mut self, now: Tick) {
-        let mut listed = self.core.connections.incomplete.take();
+        let mut listed = self.core.connections.reading.incomplete().take();
         listed.retain(|&id| {
             let is_incomplete = self.is_incomplete(id, now);
             if !is_incomplete {
-                self.core.connections.unlist(id, flag::INCOMPLETE_LISTED);
+                self.core.connections.table.unlist(id, flag::INCOMPLETE_LISTED);
             }
             is_incomplete
         });
-        self.core.connections.incomplete.put_back(listed);
+        self.core.connections.reading.incomplete().put_back(listed);
     }
 
     /// Returns whether the connection's message or request is still incomplete, and may be.
     fn is_incomplete(&mut self, id: ConnId, now: Tick) -> bool {
         let connections = &mut self.core.connections;
         let timeout = connections.limits.reassembly;
-        match connections.stage(id) {
+        match connections.table.stage(id) {
             // Its deadline is the connection's.
             Stage::Http => return connections.is_in_request(id),
             Stage::Open => {}
             // Its last message came together with its Close, or the rest is not needed.
             _ => return false,
         }
-        let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
+        let Some(since) = connections.table.cold(id).and_then(|cold| cold.assembling) else {
             return false;
         };
         // While we do not read it, the delay is ours.
-        let paused = connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
+        let paused = connections.table.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
         if paused || now.since(since) <= timeout {
             return true;
         }

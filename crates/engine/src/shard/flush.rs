@@ -5,7 +5,7 @@ use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
 use crate::conn::linger::LINGER_SILENCE;
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::conn::table::OVERFULL;
+use crate::connections::Connections;
 use crate::service::Service;
 use crate::shard::Shard;
 
@@ -19,7 +19,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     #[inline(always)]
     pub(crate) fn flush(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         conn.set(flag::DIRTY, false);
         if conn.status().flushes_slowly() {
             return self.flush_slow(id);
@@ -33,21 +33,19 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// returns false if there is more.
     #[inline]
     fn flush_fan_out(&mut self, id: ConnId) -> bool {
-        let connections = &mut self.state.core.connections;
-        let Some(conn) = connections.conn(id) else { return true };
+        let Connections { table, outbox, stats, .. } = &mut self.state.core.connections;
+        let Some(conn) = table.conn_mut(id) else { return true };
         if !conn.status().only_fans_out() || conn.out.is_some() {
             return false;
         }
-        let bytes = connections.fanout.bytes(id.slot());
+        let bytes = outbox.fan_out_bytes(conn);
         let sent = self.driver.try_send(id, bytes);
+        stats.bytes_out += sent as u64;
         if sent < bytes.len() {
-            connections.stats.bytes_out += sent as u64;
             self.queue_rest(id, sent);
             return false;
         }
-        connections.stats.bytes_out += sent as u64;
-        connections.fanout.forget(id.slot());
-        connections.conns[id.slot()].set(flag::FAN_OUT | flag::DIRTY, false);
+        outbox.record_fan_out(conn);
         true
     }
 
@@ -55,9 +53,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// like any other output.
     #[cold]
     fn queue_rest(&mut self, id: ConnId, sent: usize) {
-        let connections = &mut self.state.core.connections;
-        connections.queue_fan_out(id);
-        if let Some(batch) = connections.conn_mut(id).and_then(|conn| conn.out.as_mut()) {
+        let Connections { table, outbox, .. } = &mut self.state.core.connections;
+        let Some(conn) = table.conn_mut(id) else { return };
+        outbox.queue_fan_out(conn);
+        if let Some(batch) = &mut conn.out {
             batch.advance(sent);
         }
     }
@@ -68,9 +67,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.flush_fan_out(id) {
             return;
         }
-        let connections = &mut self.state.core.connections;
-        connections.queue_fan_out(id);
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Connections { table, outbox, .. } = &mut self.state.core.connections;
+        let Some(conn) = table.conn_mut(id) else { return };
+        outbox.queue_fan_out(conn);
         if conn.is_stopped() && !conn.has(flag::PAUSED) {
             conn.set(flag::PAUSED, true);
             self.driver.pause(id);
@@ -83,12 +82,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return self.pause_if_behind(id);
         }
         // Unless there is too much already: what waits is then bounded by what the kernel takes.
-        let most = if connections.published >= OVERFULL { usize::MAX } else { QUANTA };
+        let most = if outbox.is_overfull() { usize::MAX } else { QUANTA };
         let mut whole = false;
         for _ in 0..most {
             let connections = &mut self.state.core.connections;
-            connections.refill(id);
-            let Some(conn) = connections.conn_mut(id) else { return };
+            let now = connections.millis();
+            let Connections { table, outbox, stats, .. } = connections;
+            let Some(conn) = table.conn_mut(id) else { return };
+            outbox.refill(conn, now, stats);
             let Some(batch) = conn.out.take() else {
                 whole = true;
                 break;
@@ -104,9 +105,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.state.core.connections.mark_drained(id);
         }
         if !whole {
-            let connections = &mut self.state.core.connections;
-            if let Some(conn) = connections.conns.get_mut(id.slot()).filter(|conn| conn.id == id) {
-                connections.unfinished.add(conn);
+            let Connections { table, outbox, .. } = &mut self.state.core.connections;
+            if let Some(conn) = table.conn_mut(id) {
+                outbox.mark_unfinished(conn);
             }
         } else if after != AfterFlush::Nothing {
             self.end(id);
@@ -121,7 +122,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.stats.bytes_out += len as u64;
         match self.driver.send(id, batch) {
             SendOutcome::Done(batch) => {
-                connections.spares.give(batch);
+                connections.outbox.give(batch);
                 true
             }
             SendOutcome::Pending => {
@@ -136,30 +137,19 @@ impl<D: Driver, S: Service> Shard<D, S> {
     pub(crate) fn record_in_flight(&mut self, id: ConnId) {
         let len = self.driver.unsent(id);
         let connections = &mut self.state.core.connections;
-        let tick = connections.tick();
+        let tick = connections.timers.tick();
         connections.stats.backlogged += 1;
         connections.memory.add(len);
-        if let Some(cold) = connections.cold_mut(id) {
-            cold.in_flight = len;
-            if let Some(waiting) = &mut cold.waiting {
-                waiting.is_slow = true;
-            }
-            cold.unsent = len;
-            cold.progress = Some(tick);
-        }
-        let Some(conn) = connections.conns.get_mut(id.slot()).filter(|conn| conn.id == id) else {
-            return;
-        };
-        conn.set(flag::IN_FLIGHT, true);
-        connections.in_flight.add(conn);
+        let Some(conn) = connections.table.conn_mut(id) else { return };
+        connections.outbox.record_in_flight(conn, len, tick);
         self.pause_if_behind(id);
     }
 
     /// Stops reading a peer that does not read its answers: TCP carries the back-pressure to it.
     pub(crate) fn pause_if_behind(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
-        let behind = connections.kept_backlog(id) > connections.high_water();
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let behind = connections.kept_backlog(id) > connections.outbox.high_water();
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         if behind && !conn.has(flag::PAUSED) && conn.stage() <= Stage::Open {
             conn.set(flag::PAUSED, true);
             self.driver.pause(id);
@@ -169,7 +159,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Ends our side, after all output has left or does not matter any more.
     pub(crate) fn end(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         if conn.is(Stage::Ending) {
             return;
         }
@@ -179,7 +169,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 conn.advance(Stage::Lingering);
                 let paused = conn.has(flag::PAUSED);
                 conn.set(flag::PAUSED, false);
-                connections.due_in(id, LINGER_SILENCE.as_secs() as u16);
+                connections.timers.due_in(id, LINGER_SILENCE.as_secs() as u16);
                 self.driver.finish(id);
                 if paused {
                     self.driver.resume(id);
@@ -196,7 +186,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     }
 
     pub(crate) fn hang_up(&mut self, id: ConnId) {
-        if let Some(conn) = self.state.core.connections.conn_mut(id) {
+        if let Some(conn) = self.state.core.connections.table.conn_mut(id) {
             conn.advance(Stage::Ending);
             self.driver.close(id);
         }
@@ -205,20 +195,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Flushes every connection with output, and carries out actions that callbacks requested.
     pub fn flush_all(&mut self) {
         let mut at = 0;
-        while let Some(id) = self.state.core.connections.dirty.get(at) {
+        while let Some(id) = self.state.core.connections.outbox.dirty_at(at) {
             at += 1;
-            if self.state.core.connections.conn(id).is_some_and(|conn| conn.has(flag::DIRTY)) {
+            if self.state.core.connections.table.has(id, flag::DIRTY) {
                 self.flush(id);
             }
         }
-        let connections = &mut self.state.core.connections;
-        connections.dirty.clear();
-        connections.fanout.clear();
-        connections.published = 0;
-        for id in connections.unfinished.take() {
-            if let Some(conn) = connections.conn_mut(id) {
+        let Connections { table, outbox, .. } = &mut self.state.core.connections;
+        for id in outbox.end_flush() {
+            if let Some(conn) = table.conn_mut(id) {
                 conn.set(flag::UNFINISHED_LISTED, false);
-                connections.mark_dirty(id);
+                outbox.mark_dirty(conn);
             }
         }
         self.hold_publishers();

@@ -1,6 +1,8 @@
 //! State that a callback can reach: its own connection, every other one of the shard, the channels,
 //! and the other shards.
 
+mod publish;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,16 +12,17 @@ use throng_proto::ws::{Opcode, deflate};
 
 use crate::conn::input_time::InputTime;
 use crate::conn::stage::{AfterFlush, Stage};
-use crate::conn::table::Connections;
+use crate::connections::Connections;
+use crate::connections::send::Published;
+use crate::message::Message;
 use crate::outbox::frame::Frame;
-use crate::outbox::send::{Published, Sent};
+use crate::outbox::sent::Sent;
 use crate::pubsub::channels::{Channels, PatternError, Totals};
 use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::{Command, Remote, ShardQueue};
-use crate::service::Message;
-use crate::shard::stalls::Watch;
-use crate::shard::stats::Stats;
+use crate::stalls::Watch;
+use crate::stats::Stats;
 
 /// A shard's state without its sockets. Callbacks get it through [`Cx`].
 #[derive(Debug)]
@@ -137,7 +140,7 @@ impl Core {
     /// Returns the service's own value for a connection.
     #[must_use]
     pub fn data(&self, conn: ConnId) -> Option<u32> {
-        Some(self.connections.conn(conn)?.data)
+        Some(self.connections.table.conn(conn)?.data)
     }
 }
 
@@ -154,7 +157,7 @@ impl<'a> Cx<'a> {
     /// Creates a handle for the connection `id` of this shard. If the connection is gone, sends
     /// return [`Sent::Closed`].
     pub fn new(core: &'a mut Core, id: ConnId) -> Self {
-        let (route, data) = core.connections.conn(id).map_or((0, 0), |c| (c.route, c.data));
+        let (route, data) = core.connections.table.conn(id).map_or((0, 0), |c| (c.route, c.data));
         Self { core, id, route, data }
     }
 
@@ -236,7 +239,7 @@ impl<'a> Cx<'a> {
     /// written, channels are subscribed to, and the callback returns
     /// [`Answer::Events`](crate::Answer::Events).
     pub fn start_events(&mut self) {
-        if let Some(conn) = self.core.connections.conn_mut(self.id)
+        if let Some(conn) = self.core.connections.table.conn_mut(self.id)
             && conn.is(Stage::Http)
         {
             conn.advance(Stage::Events);
@@ -257,7 +260,7 @@ impl<'a> Cx<'a> {
     /// Returns whether this is an open session: neither side has begun to close it.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.core.connections.stage(self.id) == Stage::Open
+        self.core.connections.table.stage(self.id) == Stage::Open
     }
 
     /// Stops reading messages; see [`Core::stop_reading`].
@@ -278,13 +281,13 @@ impl<'a> Cx<'a> {
 
     /// Records the subprotocol that was agreed on, for [`Filter::set_subprotocol`].
     pub fn set_subprotocol(&mut self, name: &str) {
-        self.core.connections.set_subprotocol(self.id, name);
+        self.core.connections.table.set_subprotocol(self.id, name);
     }
 
     /// Returns the subprotocol that was agreed on, if any.
     #[must_use]
     pub fn subprotocol(&self) -> Option<&str> {
-        self.core.connections.subprotocol(self.id)
+        self.core.connections.table.subprotocol(self.id)
     }
 
     /// Adds this connection to the channel of exactly this name; returns false if it was a member,
@@ -306,7 +309,7 @@ impl<'a> Cx<'a> {
     }
 
     fn can_subscribe(&self) -> bool {
-        matches!(self.core.connections.stage(self.id), Stage::Open | Stage::Events)
+        matches!(self.core.connections.table.stage(self.id), Stage::Open | Stage::Events)
     }
 
     /// Removes this connection from a channel; returns false if it was not a member.
@@ -373,7 +376,7 @@ impl<'a> Cx<'a> {
     /// Returns the peer's address, kept until the upgrade only.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.core.connections.cold(self.id)?.peer
+        self.core.connections.table.cold(self.id)?.peer
     }
 
     /// Returns the service's route for this connection.
@@ -393,7 +396,7 @@ impl<'a> Cx<'a> {
     /// Sets the service's route and value.
     pub fn set_route(&mut self, route: u16, data: u32) {
         (self.route, self.data) = (route, data);
-        if let Some(conn) = self.core.connections.conn_mut(self.id) {
+        if let Some(conn) = self.core.connections.table.conn_mut(self.id) {
             conn.route = route;
             conn.data = data;
             conn.inline_limit = 0;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::pubsub::backpressure::{Rules, SlowPolicy};
-use crate::shard::stalls::{Load, ShardProgress, SharedProgress};
+use crate::backpressure::{Rules, SlowPolicy};
+use crate::stalls::{Load, ShardProgress, SharedProgress};
 
 macro_rules! counters {
     (

@@ -7,25 +7,15 @@ use std::sync::Arc;
 use throng_io::ConnId;
 
 use crate::conn::record::Conn;
-use crate::conn::stage::{Stage, flag};
-use crate::conn::table::Connections;
+
+use crate::connections::Connections;
+use crate::connections::send::Published;
 use crate::context::Core;
 use crate::outbox::frame::Frame;
-use crate::outbox::send::Published;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Lost, Receivers};
 use crate::remote::{Command, Posting, shards_of};
-
-/// Budget for the publications of one turn (`fanout::COST` each, or the bytes they put into queues)
-/// before all are flushed, and before a publisher's further messages wait for the next turn.
-/// Without it one packet of tiny messages to thousands of members would take gigabytes, and seconds
-/// in which no other connection is served. Large enough that a burst to 15,000 members still leaves
-/// in few sends.
-pub(crate) const PUBLISH_BUDGET: usize = 16 << 20;
-
-/// Cost of a command to another shard in [`PUBLISH_BUDGET`]: 32,768 of them end a turn's decoding.
-const COMMAND_COST: usize = PUBLISH_BUDGET >> 15;
 
 impl Core {
     /// Sends to every member of `channel` but `except`, by one command to each shard with members.
@@ -168,7 +158,7 @@ impl Core {
 
     /// Counts a publication's commands against the turn's budget; returns how many were lost.
     fn count_commands(&mut self, posting: Posting) -> u64 {
-        self.connections.published += posting.posted * COMMAND_COST;
+        self.connections.outbox.record_commands(posting.posted);
         self.connections.stats.commands_dropped += posting.lost;
         posting.lost
     }
@@ -180,10 +170,10 @@ impl Core {
         except: Option<ConnId>,
     ) -> Delivery {
         let mut delivery = Delivery::default();
-        let of = Published { channel, class: self.connections.rules.of_channel(channel) };
+        let of = Published { channel, class: self.connections.outbox.rules().of_channel(channel) };
         let connections = &mut self.connections;
         self.channels.matching(channel, |slot| {
-            let Some(id) = connections.in_slot(slot) else { return };
+            let Some(id) = connections.table.in_slot(slot) else { return };
             if Some(id) != except {
                 delivery.count(connections.publish_to(id, frame, of));
             }
@@ -210,18 +200,20 @@ impl Core {
         let channel = filter.channel.as_deref();
         let of = Published {
             channel: channel.unwrap_or_default(),
-            class: channel.and_then(|channel| connections.rules.of_channel(channel)),
+            class: channel.and_then(|channel| connections.outbox.rules().of_channel(channel)),
         };
         let mut offer = |connections: &mut Connections, id: ConnId| {
             let excluded = filter.excludes(id);
             let wanted = filter.subprotocol.as_deref();
-            if !excluded && wanted.is_none_or(|name| connections.subprotocol(id) == Some(name)) {
+            if !excluded
+                && wanted.is_none_or(|name| connections.table.subprotocol(id) == Some(name))
+            {
                 each(connections, id, of);
             }
         };
         match (&filter.include, channel) {
             (included, Some(channel)) => channels.matching(channel, |slot| {
-                if let Some(id) = connections.in_slot(slot)
+                if let Some(id) = connections.table.in_slot(slot)
                     && included.as_ref().is_none_or(|ids| ids.binary_search(&id).is_ok())
                 {
                     offer(connections, id);
@@ -233,8 +225,8 @@ impl Core {
                 }
             }
             (None, None) => {
-                for slot in 0..connections.slots() {
-                    if let Some(id) = connections.listener_in(slot) {
+                for slot in 0..connections.table.slots() {
+                    if let Some(id) = connections.table.listener_in(slot) {
                         offer(connections, id);
                     }
                 }
@@ -249,10 +241,13 @@ impl Core {
         let count = lost.count;
         match &lost.receivers {
             Receivers::Channel(channel, except) => {
-                let of = Published { channel, class: self.connections.rules.of_channel(channel) };
+                let of = Published {
+                    channel,
+                    class: self.connections.outbox.rules().of_channel(channel),
+                };
                 let connections = &mut self.connections;
                 self.channels.matching(channel, |slot| {
-                    if let Some(id) = connections.in_slot(slot)
+                    if let Some(id) = connections.table.in_slot(slot)
                         && Some(id) != *except
                     {
                         connections.miss(id, of, count);
@@ -265,33 +260,38 @@ impl Core {
         }
     }
 
+    /// Holds the connection `by` if what it published last found a queue crowded.
+    #[inline]
+    pub(crate) fn hold_publisher(&mut self, by: ConnId) {
+        if !self.crowded.is_empty() {
+            let crowded = std::mem::take(&mut self.crowded);
+            self.connections.hold_publisher(by, crowded);
+        }
+    }
+
     /// Returns whether publications have used up their part of the turn.
     #[inline]
     pub(crate) fn has_published_enough(&self) -> bool {
-        self.connections.published > PUBLISH_BUDGET
+        self.connections.outbox.has_published_enough()
     }
 
     /// Returns whether a session's next message can be decoded: checks in one access to its record
     /// what [`Core::must_yield`] checks in several. False only means that those must be checked.
     #[inline(always)]
     pub(crate) fn can_continue(&self, id: ConnId) -> bool {
-        let connections = &self.connections;
-        connections.conns.get(id.slot()).is_some_and(|conn| {
-            conn.id == id
-                && conn.is(Stage::Open)
-                && !conn.has(flag::CONTINUE_SLOW_MASK)
-                && conn.out.as_ref().is_none_or(|out| out.len() <= connections.high_water())
-        }) && !self.has_published_enough()
-            && !connections.compression.has_worked_enough()
+        let Connections { table, outbox, .. } = &self.connections;
+        table.conn(id).is_some_and(|conn| outbox.is_free(conn))
+            && !outbox.has_published_enough()
+            && !outbox.has_worked_enough()
     }
 
     /// Returns whether decoding must pause for this connection: its output is congested, or others
     /// wait.
     pub(crate) fn must_yield(&self, id: ConnId) -> bool {
         self.has_published_enough()
-            || self.connections.compression.has_worked_enough()
-            || self.connections.kept_backlog(id) > self.connections.high_water()
-            || self.connections.conn(id).is_some_and(Conn::is_stopped)
+            || self.connections.outbox.has_worked_enough()
+            || self.connections.kept_backlog(id) > self.connections.outbox.high_water()
+            || self.connections.table.conn(id).is_some_and(Conn::is_stopped)
             || self.connections.awaits_room(id)
     }
 }

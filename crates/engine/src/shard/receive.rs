@@ -2,77 +2,17 @@
 
 use throng_io::ConnId;
 use throng_proto::Input;
-use throng_proto::http1;
-use throng_proto::ws::{self, CloseCode};
+
+use throng_proto::ws::CloseCode;
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::conn::table::Receiving;
+use crate::connections::Receiving;
+use crate::message::Close;
 use crate::outbox::borrowed::LARGE;
-use crate::service::{Close, Fault, Service};
+use crate::service::{Fault, Service};
 use crate::shard::state::State;
+use crate::ws::inbound::{Held, Inbound};
 use crate::ws::messages::{self, End, Messages, Over};
-
-/// The decoder of one connection, depending on its stage.
-#[derive(Debug)]
-pub(crate) enum Inbound {
-    /// Nothing is read: the slot is free, or the connection is being established.
-    Nothing,
-    /// Refused: its input is dropped, and it is not counted among the connections.
-    Refused,
-    Http(http1::Decoder),
-    /// The answer is a stream of events: input is dropped.
-    Events,
-    /// Client: the answer to the upgrade request. Boxed, so that servers do not pay for its size.
-    Response(Box<http1::ResponseDecoder>),
-    Ws(ws::Decoder),
-}
-
-impl Inbound {
-    pub(crate) fn http() -> Self {
-        Self::Http(http1::Decoder::new())
-    }
-
-    pub(crate) fn response() -> Self {
-        Self::Response(Box::new(http1::ResponseDecoder::new()))
-    }
-}
-
-/// Input of a connection that was not decoded yet.
-#[derive(Debug, Default)]
-pub(crate) struct Held {
-    bytes: Vec<u8>,
-    /// Bytes at the beginning that are decoded.
-    taken: usize,
-}
-
-impl Held {
-    fn new(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.to_vec(), taken: 0 }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len() - self.taken
-    }
-
-    /// Returns the memory that it takes.
-    pub(crate) fn memory(&self) -> usize {
-        self.bytes.capacity()
-    }
-
-    fn rest_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.taken..]
-    }
-
-    /// Keeps the last `rest` bytes. Moved only when they are half of the memory at most, so that
-    /// input that is decoded little by little is not copied each time.
-    fn shortened(mut self, rest: usize) -> Self {
-        self.taken = self.bytes.len() - rest;
-        match rest <= self.bytes.len() / 2 {
-            true => Self::new(&self.bytes[self.taken..]),
-            false => self,
-        }
-    }
-}
 
 impl<S: Service> State<S> {
     /// Handles received bytes. Returns true if part of them was held back; then the connection must
@@ -90,9 +30,9 @@ impl<S: Service> State<S> {
     /// Handles a read whose messages may be sent on without a copy.
     #[inline(never)]
     fn on_large_read(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
-        self.core.connections.borrowed.lend(id, bytes);
+        self.core.connections.outbox.borrowed().lend(id, bytes);
         let rest = self.decode(id, bytes);
-        self.core.connections.borrowed.give_back();
+        self.core.connections.outbox.borrowed().give_back();
         rest > 0 && self.hold_rest(id, bytes, rest)
     }
 
@@ -109,7 +49,7 @@ impl<S: Service> State<S> {
 
     /// Decodes input, and returns how many bytes at its end were left.
     fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
-        self.core.connections.compression.begin_work();
+        self.core.connections.outbox.compression().begin_work();
         let mut input = Input::new(bytes);
         let (before, len) = (self.core.connections.stats.messages_in, input.len());
         self.guarded(id, |state| {
@@ -117,8 +57,8 @@ impl<S: Service> State<S> {
                 state.pump_upgrading(id, &mut input);
             }
         });
-        self.core.connections.compression.end_relay();
-        if self.core.connections.rates.are_limited() {
+        self.core.connections.outbox.compression().end_relay();
+        if self.core.connections.reading.has_rates() {
             let messages = self.core.connections.stats.messages_in - before;
             self.record_said(id, messages, (len - input.len()) as u64);
         }
@@ -136,9 +76,9 @@ impl<S: Service> State<S> {
     #[cold]
     fn record_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
         let connections = &mut self.core.connections;
-        let now = connections.tick();
-        if !connections.rates.admit(id.slot(), now, messages, bytes)
-            && connections.stage(id) == Stage::Open
+        let now = connections.timers.tick();
+        if !connections.reading.admit(id.slot(), now, messages, bytes)
+            && connections.table.stage(id) == Stage::Open
         {
             connections.fail(id, 1008, "too much in one second");
             self.end_session(id, Close { code: CloseCode::POLICY_VIOLATION, reason: "" }, false);
@@ -149,13 +89,14 @@ impl<S: Service> State<S> {
     /// Input that is not needed any more is dropped. Returns true if input was kept.
     #[cold]
     fn hold(&mut self, id: ConnId, rest: Held) -> bool {
-        if self.core.connections.stage(id) == Stage::Lingering {
+        if self.core.connections.table.stage(id) == Stage::Lingering {
             self.core.connections.linger_on(id, rest.len());
             return false;
         }
         let wanted = self
             .core
             .connections
+            .table
             .conn(id)
             .is_some_and(|conn| conn.stage() <= Stage::Closing && !conn.is_finishing());
         if wanted {
@@ -205,7 +146,7 @@ impl<S: Service> State<S> {
             Over::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
                 // Messages passed on in chunks hold no memory and have no deadline.
-                let conn = self.core.connections.conn(id);
+                let conn = self.core.connections.table.conn(id);
                 let (route, assembling) =
                     conn.map_or((0, false), |conn| (conn.route, conn.has(flag::ASSEMBLING)));
                 let streams = self.core.connections.route_options(route).streams;
@@ -239,7 +180,7 @@ impl<S: Service> State<S> {
     #[cold]
     fn on_peer_close(&mut self, id: ConnId, code: u16, reason: &str) {
         self.core.connections.close(id, if code == 1005 { 0 } else { code }, "");
-        let ours = self.core.connections.cold(id).map_or(0, |cold| cold.closed_with);
+        let ours = self.core.connections.table.cold(id).map_or(0, |cold| cold.closed_with);
         let code = if ours == 0 { code } else { ours };
         self.end_session(id, Close { code: code.into(), reason }, true);
         self.core.connections.finish(id, AfterFlush::Close);
@@ -248,26 +189,15 @@ impl<S: Service> State<S> {
     /// Starts or ends the deadline of an incomplete message.
     fn record_assembling(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         conn.set(flag::ASSEMBLING, !between);
-        let tick = connections.tick();
-        if let Some(cold) = connections.cold_mut(id) {
+        let tick = connections.timers.tick();
+        if let Some(cold) = connections.table.cold_mut(id) {
             cold.assembling = (!between).then_some(tick);
         }
         match between {
-            true => connections.shed_cold(id),
+            true => connections.table.shed_cold(id),
             false => connections.list_incomplete(id),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The budget of ARCHITECTURE.md: 128 bytes a connection, all tables of the process together.
-    #[test]
-    fn a_decoder_is_small() {
-        assert!(size_of::<Inbound>() <= 40, "Inbound is {} bytes", size_of::<Inbound>());
     }
 }

@@ -9,9 +9,10 @@ use throng_proto::{http1, ws};
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::{BodyMode, RequestBodies};
-use crate::service::{Answer, Flow, Refusal, Service};
+use crate::message::Refusal;
+use crate::service::{Answer, Flow, Service};
 use crate::shard::state::State;
-use crate::ws::receive::Inbound;
+use crate::ws::inbound::Inbound;
 
 /// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime).
 const REQUEST_EVENTS: u32 = 4;
@@ -43,7 +44,7 @@ fn end_slowest_bodies<S: Service>(
     let slowest = request_bodies.slowest(id, core.connections.now);
     for &id in &slowest {
         request_bodies.end(id);
-        let conn = core.connections.conn(id);
+        let conn = core.connections.table.conn(id);
         if conn.is_some_and(|conn| !conn.is_finishing()) {
             core.connections.stats.timeouts += 1;
             let reason = "the body came too slowly while memory for bodies was short";
@@ -75,7 +76,7 @@ impl<S: Service> State<S> {
         loop {
             let Self { core, service, inbound, request_bodies, .. } = self;
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
-            match core.connections.conn(id) {
+            match core.connections.table.conn(id) {
                 Some(conn) if conn.is(Stage::Http) && !conn.is_finishing() => {}
                 _ => return,
             }
@@ -100,9 +101,9 @@ impl<S: Service> State<S> {
                     core.connections.stats.requests += 1;
                     if request.has_body() {
                         // A slow head is not charged to its body.
-                        core.connections.due_in(id, core.connections.limits.handshake);
+                        core.connections.timers.due_in(id, core.connections.limits.handshake);
                     }
-                    if let Some(why) = core.connections.refusal(id) {
+                    if let Some(why) = core.connections.table.refusal(id) {
                         let close_mode =
                             close_mode(&request, !request.has_body() && input.is_empty());
                         service.on_request_refused(&mut Cx::new(core, id), &request, why);
@@ -149,7 +150,7 @@ impl<S: Service> State<S> {
                     let most = limits.max_body_memory;
                     let (enough, now) = (u64::from(timeout) * rate as u64, core.connections.now);
                     if request_body.note(bytes.len(), enough, now) {
-                        core.connections.due_in(id, timeout);
+                        core.connections.timers.due_in(id, timeout);
                     }
                     match request_body.mode {
                         BodyMode::Discard => {}
@@ -167,7 +168,7 @@ impl<S: Service> State<S> {
                         BodyMode::Stream => {
                             let flow = service.on_body_chunk(&mut Cx::new(core, id), bytes);
                             if flow == Flow::Stop
-                                && let Some(conn) = core.connections.conn_mut(id)
+                                && let Some(conn) = core.connections.table.conn_mut(id)
                                 && conn.is(Stage::Http)
                             {
                                 conn.advance(Stage::Serving);
@@ -177,8 +178,8 @@ impl<S: Service> State<S> {
                 }
                 Ok(Some(http1::Event::End)) => {
                     let keep_alive = core.connections.limits.keep_alive;
-                    core.connections.due_in(id, keep_alive);
-                    if let Some(conn) = core.connections.conn_mut(id) {
+                    core.connections.timers.due_in(id, keep_alive);
+                    if let Some(conn) = core.connections.table.conn_mut(id) {
                         conn.set(flag::REQUEST, false);
                     }
                     let Some(request_body) = request_bodies.end(id) else { continue };
@@ -248,7 +249,7 @@ impl<S: Service> State<S> {
                 return false;
             }
             Answer::Later => {
-                if let Some(conn) = self.core.connections.conn_mut(id)
+                if let Some(conn) = self.core.connections.table.conn_mut(id)
                     && conn.is(Stage::Http)
                 {
                     conn.advance(Stage::Serving);
@@ -266,16 +267,16 @@ impl<S: Service> State<S> {
     /// ends on time.
     fn record_request(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         if conn.has(flag::FINISHED) {
             // It has half-closed, and what it had asked for before that is answered.
             return connections.finish(id, AfterFlush::Close);
         }
         // The first request's deadline runs since the accept.
         if !between && !conn.has(flag::REQUEST) && !conn.has(flag::PENDING) {
-            connections.due_in(id, connections.limits.handshake);
+            connections.timers.due_in(id, connections.limits.handshake);
         }
-        if let Some(conn) = connections.conn_mut(id) {
+        if let Some(conn) = connections.table.conn_mut(id) {
             conn.set(flag::REQUEST, !between);
         }
         if !between {
@@ -286,7 +287,7 @@ impl<S: Service> State<S> {
 
     /// Marks a connection that has sent its first request as no pending handshake any more.
     fn complete_handshake(&mut self, id: ConnId) {
-        if let Some(conn) = self.core.connections.conn_mut(id)
+        if let Some(conn) = self.core.connections.table.conn_mut(id)
             && conn.has(flag::PENDING)
         {
             conn.set(flag::PENDING, false);
@@ -297,7 +298,7 @@ impl<S: Service> State<S> {
     fn pump_response(&mut self, id: ConnId, input: &mut Input<'_>) {
         let Self { core, service, inbound, .. } = self;
         let Inbound::Response(decoder) = &mut inbound[id.slot()] else { return };
-        if core.connections.stage(id) != Stage::Upgrading {
+        if core.connections.table.stage(id) != Stage::Upgrading {
             return;
         }
         match decoder.next_event(input, &core.connections.limits.http) {
@@ -315,13 +316,14 @@ impl<S: Service> State<S> {
     }
 
     fn open_session(&mut self, id: ConnId, role: ws::Role) {
-        let deflate = self.core.connections.conn(id).is_some_and(|conn| conn.has(flag::DEFLATE));
+        let deflate =
+            self.core.connections.table.conn(id).is_some_and(|conn| conn.has(flag::DEFLATE));
         self.inbound[id.slot()] = Inbound::Ws(match deflate {
             true => ws::Decoder::with_deflate(role),
             false => ws::Decoder::new(role),
         });
         let connections = &mut self.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.table.conn_mut(id) else { return };
         if conn.is_finishing() {
             return;
         }
@@ -331,11 +333,11 @@ impl<S: Service> State<S> {
         conn.set(flag::REQUEST, false);
         connections.stats.opened += 1;
         connections.stats.sessions += 1;
-        if let Some(cold) = connections.cold_mut(id) {
+        if let Some(cold) = connections.table.cold_mut(id) {
             cold.peer = None;
         }
-        connections.shed_cold(id);
-        connections.start_session(id.slot());
+        connections.table.shed_cold(id);
+        connections.timers.start_session(id.slot());
         self.service.on_open(&mut Cx::new(&mut self.core, id));
     }
 
@@ -345,8 +347,8 @@ impl<S: Service> State<S> {
         self.inbound[id.slot()] = Inbound::Events;
         let connections = &mut self.core.connections;
         connections.stats.streams += 1;
-        connections.start_session(id.slot());
-        if let Some(conn) = connections.conn_mut(id) {
+        connections.timers.start_session(id.slot());
+        if let Some(conn) = connections.table.conn_mut(id) {
             conn.set(flag::REQUEST, false);
         }
     }

@@ -1,0 +1,99 @@
+//! Limits on the reading of connections, and lists of those whose reading continues.
+
+use throng_io::ConnId;
+
+use crate::conn::rate::Rates;
+use crate::conn::record::Conn;
+use crate::conn::stage::flag;
+use crate::conn::timers::Tick;
+use crate::conn::work_list::WorkList;
+
+/// Rates of input, connections whose input is incomplete, and those that are read again.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    rates: Rates,
+    /// Connections whose service resumed reading; input of some may be held back.
+    resumed: WorkList,
+    /// Connections with an incomplete message or request. At each sweep the deadline of the message
+    /// is checked.
+    incomplete: WorkList,
+    /// All bytes received when incomplete input was last counted.
+    counted_in: u64,
+}
+
+impl Reading {
+    /// Limits a second's messages and bytes; 0 = no limit.
+    pub(crate) fn new(max_messages: u64, max_bytes: u64) -> Self {
+        Self {
+            rates: Rates::new(max_messages, max_bytes),
+            resumed: WorkList::new(flag::RESUME_LISTED),
+            incomplete: WorkList::new(flag::INCOMPLETE_LISTED),
+            counted_in: 0,
+        }
+    }
+
+    /// Clears the counts of `slot`, which has a new connection.
+    pub(crate) fn enter(&mut self, slot: usize) {
+        self.rates.forget(slot);
+    }
+
+    /// Returns whether a rate is limited.
+    #[inline]
+    pub(crate) fn has_rates(&self) -> bool {
+        self.rates.are_limited()
+    }
+
+    /// Counts the input of one read; returns false if the connection has exceeded its limit for
+    /// this second.
+    pub(crate) fn admit(&mut self, slot: usize, now: Tick, messages: u64, bytes: u64) -> bool {
+        self.rates.admit(slot, now, messages, bytes)
+    }
+
+    /// Lists a connection whose message or request is incomplete.
+    pub(crate) fn mark_incomplete(&mut self, conn: &mut Conn) {
+        self.incomplete.add(conn);
+    }
+
+    /// Returns how many of the `bytes_in` received so far came since this was called last: what the
+    /// incomplete input of one connection is at most.
+    pub(crate) fn count_incomplete(&mut self, bytes_in: u64) -> usize {
+        let came = bytes_in - self.counted_in;
+        self.counted_in = bytes_in;
+        usize::try_from(came).unwrap_or(usize::MAX)
+    }
+
+    /// Lists a connection that is read again.
+    pub(crate) fn mark_resumed(&mut self, conn: &mut Conn) {
+        self.resumed.add(conn);
+    }
+
+    /// Returns the list of connections that are read again.
+    pub(crate) fn resumed(&mut self) -> &mut WorkList {
+        &mut self.resumed
+    }
+
+    /// Returns the list of connections with incomplete input.
+    pub(crate) fn incomplete(&mut self) -> &mut WorkList {
+        &mut self.incomplete
+    }
+
+    /// Returns whether any connection's input is incomplete.
+    pub(crate) fn has_incomplete(&self) -> bool {
+        !self.incomplete.is_empty()
+    }
+
+    /// Returns whether a connection is to be read again.
+    pub(crate) fn has_resumed(&self) -> bool {
+        !self.resumed.is_empty()
+    }
+
+    /// Returns the connections with incomplete input.
+    pub(crate) fn all_incomplete(&self) -> impl Iterator<Item = ConnId> {
+        self.incomplete.iter()
+    }
+
+    /// Returns the length of the longer list; for audits.
+    pub(crate) fn longest_list(&self) -> usize {
+        self.resumed.len().max(self.incomplete.len())
+    }
+}

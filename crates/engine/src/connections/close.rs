@@ -1,0 +1,107 @@
+//! The ways in which connections end.
+
+use throng_io::ConnId;
+use throng_proto::ws;
+
+use crate::conn::linger::{LINGER_SILENCE, Linger};
+use crate::conn::stage::{AfterFlush, Stage, flag};
+use crate::connections::Connections;
+
+impl Connections {
+    /// Begins the closing handshake: a Close frame behind queued output. Nothing is sent after it.
+    /// A stream of events just ends.
+    pub(crate) fn close(&mut self, id: ConnId, code: u16, reason: &str) {
+        match self.table.stage(id) {
+            Stage::Open => self.close_session(id, code, reason),
+            Stage::Events => self.close_events(id),
+            _ => {}
+        }
+    }
+
+    fn close_session(&mut self, id: ConnId, code: u16, reason: &str) {
+        // The peer's Close is awaited, whatever comes before it.
+        self.resume_reading(id);
+        self.release_publisher(id);
+        self.queue_all_waiting(id);
+        let Some(conn) = self.table.conn_mut(id) else { return };
+        self.outbox.put_close(conn, code, reason);
+        conn.advance(Stage::Closing);
+        if let Some(cold) = self.table.cold_mut(id) {
+            let is_sent = ws::is_sendable_close_code(code);
+            cold.closed_with = if is_sent { code } else { ws::CloseCode::NO_STATUS.get() };
+        }
+        self.timers.due_in(id, self.limits.close);
+    }
+
+    fn close_events(&mut self, id: ConnId) {
+        self.queue_all_waiting(id);
+        let Some(conn) = self.table.conn_mut(id) else { return };
+        // As after a Close frame: later publications would keep a slow connection open without end.
+        conn.advance(Stage::Closing);
+        self.timers.due_in(id, self.limits.close);
+        self.finish(id, AfterFlush::Close);
+    }
+
+    fn queue_all_waiting(&mut self, id: ConnId) {
+        let now = self.millis();
+        if let Some(conn) = self.table.conn_mut(id) {
+            self.outbox.take_waiting(conn, usize::MAX, now, &mut self.stats);
+        }
+    }
+
+    /// Ends a session that cannot continue: queued output is dropped, a Close frame takes its
+    /// place, and the connection closes once that has left (RFC 6455 section 7.1.7).
+    pub(crate) fn fail(&mut self, id: ConnId, code: u16, reason: &str) {
+        if let Some(conn) = self.table.conn_mut(id)
+            && matches!(conn.stage(), Stage::Open | Stage::Events)
+        {
+            if !conn.has(flag::UPGRADING) {
+                self.outbox.drop_queue(conn);
+            }
+            self.close(id, code, reason);
+        }
+        self.finish(id, AfterFlush::Linger);
+    }
+
+    /// Sets what happens after the queue is flushed. The more abrupt of two requests wins.
+    pub(crate) fn finish(&mut self, id: ConnId, after: AfterFlush) {
+        let Some(conn) = self.table.conn_mut(id) else { return };
+        if conn.stage() >= Stage::Lingering && after != AfterFlush::Abort {
+            return;
+        }
+        if conn.after_flush() != AfterFlush::Abort {
+            conn.set_after_flush(after);
+        }
+        if after == AfterFlush::Abort && matches!(conn.stage(), Stage::Open | Stage::Events) {
+            // Later messages would be dropped, and their sender must see that.
+            conn.advance(Stage::Closing);
+        }
+        self.outbox.mark_dirty(conn);
+    }
+
+    /// Drops output that is queued and not yet with the driver.
+    pub(crate) fn drop_queue(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            self.outbox.drop_queue(conn);
+        }
+    }
+
+    /// Counts the bytes from a lingering connection, which are dropped.
+    #[cold]
+    pub(crate) fn linger_on(&mut self, id: ConnId, bytes: usize) {
+        let now = self.timers.tick();
+        let Some(cold) = self.table.cold_mut(id) else { return };
+        if cold.dropped.get_or_insert(Linger::new(now)).drop_input(now, bytes) {
+            self.timers.due_in(id, LINGER_SILENCE.as_secs() as u16);
+        }
+    }
+
+    /// Closes a connection that has lingered long enough. Not with a reset: the kernel may hold
+    /// output that a slow peer has not taken yet, and delivers that without us.
+    pub(crate) fn end_lingering(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            conn.set_after_flush(AfterFlush::Close);
+            self.outbox.mark_dirty(conn);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The shard's connections, with every operation that callbacks can request.
+//!
+//! Records, timers, reading and output are parts with fields of their own; what concerns several of
+//! them is here. While bytes are lent the driver is borrowed, so nothing here touches a socket:
+//! output goes to the connection's queue, and the connection to the list that
+//! [`Shard::flush_all`](crate::Shard::flush_all) empties.
+
+mod close;
+pub(crate) mod memory;
+pub(crate) mod publishers;
+pub(crate) mod send;
+
+use std::sync::Arc;
+
+use throng_io::{ConnId, Instant};
+use throng_proto::ws::{self, Opcode, deflate};
+
+use crate::backpressure::Rules;
+use crate::conn::reading::Reading;
+use crate::conn::stage::{AfterFlush, Stage, flag};
+use crate::conn::table::Table;
+use crate::conn::timers::Timers;
+use crate::connections::memory::ShardMemory;
+use crate::connections::publishers::Publishers;
+use crate::limits::{Checked, RouteOptions};
+use crate::outbox::{Millis, Outbox, OutboxLimits};
+use crate::stats::Stats;
+
+/// Fields of a connection's record that receiving needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receiving {
+    pub(crate) route: u16,
+    pub(crate) data: u32,
+    /// Copy of [`Conn::inline_limit`](crate::conn::record::Conn::inline_limit).
+    pub(crate) inline_limit: u16,
+}
+
+/// The shard's connections.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    pub(crate) table: Table,
+    pub(crate) timers: Timers,
+    pub(crate) reading: Reading,
+    pub(crate) outbox: Outbox,
+    pub(crate) publishers: Publishers,
+    pub(crate) limits: Checked,
+    pub(crate) stats: Stats,
+    pub(crate) memory: ShardMemory,
+    /// The time of this turn.
+    pub(crate) now: Instant,
+}
+
+impl Connections {
+    pub(crate) fn new(
+        limits: Checked,
+        rules: Arc<Rules>,
+        capacity: usize,
+        seed: u64,
+        now: Instant,
+        memory: ShardMemory,
+    ) -> Self {
+        let output = OutboxLimits {
+            max_backlog: limits.max_backlog,
+            fragment_threshold: limits.fragment_threshold,
+            fragment_size: limits.fragment_size,
+            max_event: limits.ws.max_message_size,
+        };
+        let heartbeat = limits.heartbeat_interval;
+        Self {
+            table: Table::new(capacity),
+            timers: Timers::new(capacity, heartbeat, limits.heartbeat_always, limits.lifetime),
+            reading: Reading::new(limits.max_messages_per_second, limits.max_bytes_per_second),
+            outbox: Outbox::new(output, rules, seed),
+            publishers: Publishers::default(),
+            limits,
+            stats: Stats::default(),
+            memory,
+            now,
+        }
+    }
+
+    /// Returns the time of this turn as the per-message queues keep it.
+    pub(crate) fn millis(&self) -> Millis {
+        Millis::of(self.now)
+    }
+
+    /// Enters a connection that the driver has just reported.
+    pub(crate) fn enter(&mut self, id: ConnId, stage: Stage) {
+        self.timers.enter(id.slot());
+        self.reading.enter(id.slot());
+        self.table.enter(id, stage);
+        self.stats.connections += 1;
+    }
+
+    /// Frees the slot of a connection after its last event.
+    pub(crate) fn leave(&mut self, id: ConnId) {
+        let Some(conn) = self.table.conn_mut(id) else { return };
+        self.stats.connections -= 1;
+        self.stats.backlogged -= u64::from(conn.has(flag::IN_FLIGHT));
+        self.outbox.leave(conn);
+        self.timers.leave(id.slot());
+        self.table.leave(id);
+    }
+
+    /// Records that permessage-deflate was agreed on. Returns false if that is impossible.
+    pub(crate) fn set_deflate(
+        &mut self,
+        id: ConnId,
+        policy: deflate::Policy,
+        agreed: deflate::Agreed,
+    ) -> bool {
+        let conn = self.table.conn_mut(id);
+        conn.is_some_and(|conn| self.outbox.set_deflate(conn, policy, agreed))
+    }
+
+    /// Drops the agreement on permessage-deflate of an upgrade that was not completed.
+    pub(crate) fn clear_deflate(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            self.outbox.clear_deflate(conn);
+        }
+    }
+
+    /// Registers input of an open session: the peer is alive, and the connection is flushed after
+    /// its input. This is the one access to the record that receiving a message needs.
+    #[inline]
+    pub(crate) fn receiving(&mut self, id: ConnId) -> Option<Receiving> {
+        let conn = self.table.conn_mut(id)?;
+        if !conn.is(Stage::Open) {
+            return None;
+        }
+        let was_pinged = conn.has(flag::PINGED);
+        conn.mark_received();
+        let receiving =
+            Receiving { route: conn.route, data: conn.data, inline_limit: conn.inline_limit };
+        self.timers.record_input(id.slot(), was_pinged);
+        Some(receiving)
+    }
+
+    /// Registers input after our Close, when only the peer's is awaited; `None` when no input
+    /// matters any more.
+    #[cold]
+    pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<Receiving> {
+        let conn = self.table.conn_mut(id)?;
+        if !conn.is(Stage::Closing) || conn.is_finishing() {
+            return None;
+        }
+        conn.set(flag::DIRTY, true);
+        Some(Receiving { route: conn.route, data: conn.data, inline_limit: 0 })
+    }
+
+    /// Returns how the messages of a route are decoded.
+    pub(crate) fn route_options(&self, route: u16) -> RouteOptions {
+        self.limits.routes.get(usize::from(route)).copied().unwrap_or_default()
+    }
+
+    /// Records up to which length messages need no check of the limits.
+    pub(crate) fn record_limits(&mut self, id: ConnId, limits: &ws::Limits) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            conn.inline_limit = limits.max_whole_message().min(usize::from(u16::MAX)) as u16;
+        }
+    }
+
+    /// Counts all that was received since the last incomplete input as held. That is too much, and
+    /// costs no more than an early measurement; the length of each read would cost each read.
+    pub(crate) fn count_incomplete(&mut self) {
+        let came = self.reading.count_incomplete(self.stats.bytes_in);
+        self.memory.add(came);
+    }
+
+    /// Lists a connection whose message or request is incomplete.
+    pub(crate) fn list_incomplete(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            self.reading.mark_incomplete(conn);
+        }
+    }
+
+    /// Returns whether part of a request has arrived, and its answer is still due.
+    pub(crate) fn is_in_request(&self, id: ConnId) -> bool {
+        self.table.has(id, flag::REQUEST)
+    }
+
+    /// Completes a deferred answer; see [`Core::finish_answer`](crate::Core::finish_answer).
+    pub(crate) fn finish_answer(&mut self, id: ConnId, keep_alive: bool) {
+        let Some(conn) = self.table.conn_mut(id) else { return };
+        match conn.stage() {
+            Stage::Serving => conn.advance(Stage::Http),
+            // Its body is still coming, and no callback would read it to its end.
+            Stage::Http => return self.finish(id, AfterFlush::Linger),
+            _ => return,
+        }
+        if keep_alive {
+            conn.set(flag::REQUEST, false);
+            self.timers.due_in(id, self.limits.keep_alive);
+            self.reading.mark_resumed(conn);
+        } else {
+            self.finish(id, AfterFlush::Linger);
+        }
+    }
+
+    /// Stops reading; see [`Core::stop_reading`](crate::Core::stop_reading).
+    pub(crate) fn stop_reading(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id)
+            && conn.is(Stage::Open)
+        {
+            conn.set(flag::STOPPED, true);
+            // The flush pauses the driver's reading.
+            self.outbox.mark_dirty(conn);
+        }
+    }
+
+    /// Resumes reading; see [`Core::resume_reading`](crate::Core::resume_reading).
+    pub(crate) fn resume_reading(&mut self, id: ConnId) {
+        let Some(conn) = self.table.conn_mut(id) else { return };
+        match conn.stage() {
+            Stage::Serving => {
+                conn.advance(Stage::Http);
+                // The delay was ours: the body's deadline restarts.
+                self.timers.due_in(id, self.limits.handshake);
+            }
+            Stage::Open if conn.has(flag::STOPPED) => {
+                conn.set(flag::STOPPED, false);
+                // Reading may have been stopped again by the time the connection is resumed, or its
+                // output be congested: the code that resumes held input checks both.
+                if conn.has(flag::PAUSED) {
+                    self.outbox.mark_drained(conn);
+                }
+                return;
+            }
+            _ => return,
+        }
+        self.reading.mark_resumed(conn);
+    }
+
+    /// Requests `on_drain`; see [`Core::await_drain`](crate::Core::await_drain).
+    pub(crate) fn await_drain(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            conn.set(flag::NOTIFY_ON_DRAIN, true);
+            self.outbox.mark_dirty(conn);
+        }
+    }
+
+    /// Queues raw bytes: HTTP, before there is a session.
+    pub(crate) fn write(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(conn) = self.table.conn_mut(id)
+            && conn.stage() < Stage::Open
+        {
+            self.outbox.append(conn, write);
+        }
+    }
+
+    /// Queues a ping of ours.
+    pub(crate) fn ping(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id)
+            && conn.is(Stage::Open)
+        {
+            self.stats.pings += 1;
+            self.outbox.control(conn, Opcode::Ping, &[]);
+        }
+    }
+
+    /// Queues a comment that keeps a stream of events alive.
+    pub(crate) fn comment(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            self.stats.pings += 1;
+            self.outbox.put_comment(conn);
+        }
+    }
+
+    /// Answers a ping of an open session.
+    pub(crate) fn pong(&mut self, id: ConnId, payload: &[u8]) {
+        if let Some(conn) = self.table.conn_mut(id)
+            && conn.is(Stage::Open)
+        {
+            self.outbox.put_pong(conn, payload);
+        }
+    }
+
+    /// Returns the bytes queued for a connection: here, in the per-message queue, and in the
+    /// driver.
+    #[inline]
+    pub(crate) fn backlog(&self, id: ConnId) -> usize {
+        self.table.conn(id).map_or(0, |conn| self.outbox.backlog(conn))
+    }
+
+    /// Returns the bytes queued except messages that may still be dropped.
+    #[inline]
+    pub(crate) fn kept_backlog(&self, id: ConnId) -> usize {
+        self.table.conn(id).map_or(0, |conn| self.outbox.kept_backlog(conn))
+    }
+
+    /// Puts the connection on the list to flush.
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            self.outbox.mark_dirty(conn);
+        }
+    }
+
+    /// Marks a connection as flushed anyway, right after its input is handled.
+    #[inline]
+    pub(crate) fn promise_flush(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            conn.set(flag::DIRTY, true);
+        }
+    }
+
+    /// Puts the connection on the list for `on_drain`.
+    pub(crate) fn mark_drained(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id) {
+            self.outbox.mark_drained(conn);
+        }
+    }
+}

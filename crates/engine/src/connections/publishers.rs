@@ -1,0 +1,86 @@
+//! Publishers that are faster than another shard: their connections are not read until its queue
+//! has room.
+//!
+//! A connection whose publication finds queues crowded is *held*: the rest of its input is not
+//! pulled, and the driver does not read it. Each finds that out by itself and at most once a
+//! message, so the queue's remaining room (see `RESERVE` in `remote/mod.rs`) is one message's
+//! worth for each of very many connections; others of the shard go on. The shard that takes its
+//! commands wakes those who wait for it. It never waits itself, so shards that wait for each other
+//! go on: both take their commands in their next turn, whatever they wait for.
+
+use std::collections::BTreeMap;
+
+use throng_io::ConnId;
+
+use crate::backpressure::SlowPolicy;
+use crate::conn::stage::Stage;
+use crate::connections::Connections;
+use crate::connections::send::Published;
+
+/// Publishers of a shard that wait for room in the queues of others.
+#[derive(Debug, Default)]
+pub(crate) struct Publishers {
+    /// Connections that found crowded queues in this turn; their reading is still to be paused.
+    pub(crate) new: Vec<Publisher>,
+    /// Held publishers, indexed by the shard whose queue is crowded. Some that have gone since, or
+    /// need not wait any more, may still be listed.
+    pub(crate) held: BTreeMap<usize, Vec<Publisher>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    pub(crate) id: ConnId,
+    /// Other shards whose queues it found crowded. It resumes when each had room once: one shard
+    /// that is stuck would otherwise get another message each time that a quick one has room.
+    pub(crate) others: Vec<usize>,
+}
+
+impl Connections {
+    #[cold]
+    pub(crate) fn hold_publisher(&mut self, id: ConnId, crowded: Vec<usize>) {
+        // Whatever this event still brings is held; the next flush takes that back for the others.
+        self.outbox.use_up_budget();
+        if !matches!(self.table.stage(id), Stage::Http | Stage::Serving | Stage::Open) {
+            return;
+        }
+        if let Some(cold) = self.table.cold_mut(id)
+            && !std::mem::replace(&mut cold.awaits_room, true)
+        {
+            self.stats.publishers_held += 1;
+            self.publishers.new.push(Publisher { id, others: crowded });
+        }
+    }
+
+    /// Returns whether the connection is a publisher that is held.
+    pub(crate) fn awaits_room(&self, id: ConnId) -> bool {
+        self.table.cold(id).is_some_and(|cold| cold.awaits_room)
+    }
+
+    /// Releases a publisher that does not have to wait any more.
+    pub(crate) fn release_publisher(&mut self, id: ConnId) {
+        if !self.awaits_room(id) {
+            return;
+        }
+        if let Some(cold) = self.table.cold_mut(id) {
+            cold.awaits_room = false;
+        }
+        self.table.shed_cold(id);
+        self.mark_drained(id);
+    }
+
+    /// Applies its policy to a receiver that misses so many publications, which were lost on their
+    /// way to this shard.
+    pub(crate) fn miss(&mut self, id: ConnId, of: Published<'_>, count: u64) {
+        if !matches!(self.table.stage(id), Stage::Open | Stage::Events) {
+            return;
+        }
+        let class = of.class.unwrap_or_else(|| self.class_of(id));
+        match self.outbox.rules().class(class).policy {
+            SlowPolicy::Close => self.close_slow(id, class),
+            _ => {
+                self.stats.messages_dropped += count;
+                self.outbox.counters_mut()[usize::from(class)].lost += count;
+            }
+        }
+    }
+}

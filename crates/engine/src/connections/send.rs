@@ -1,0 +1,191 @@
+//! Sending messages to connections: the result for each sender, and the end of receivers that are
+//! too slow.
+
+use throng_io::ConnId;
+use throng_proto::ws::Opcode;
+
+use crate::backpressure::{ClassIndex, SlowPolicy};
+use crate::conn::stage::{Stage, flag};
+use crate::connections::Connections;
+use crate::outbox::frame::Frame;
+use crate::outbox::sent::{REFERENCE_COST, Sent};
+use crate::outbox::{Content, Form, Formless, Outbox, TooSlow};
+
+/// Destination of a published frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Published<'a> {
+    /// The channel; empty for a frame that is sent by itself.
+    pub(crate) channel: &'a str,
+    /// The channel's rules, if it has any.
+    pub(crate) class: Option<ClassIndex>,
+}
+
+impl Connections {
+    /// Queues one message. Inlined wherever it is called: a call would cost a tenth of echoing the
+    /// message.
+    #[inline(always)]
+    pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
+        match self.table.conn_mut(id) {
+            // One read and one write of the record.
+            Some(conn) if self.outbox.is_fast(conn, payload.len()) => {
+                self.stats.messages_out += 1;
+                self.outbox.append_fast(conn, opcode, payload);
+                Sent::Accepted
+            }
+            _ => self.send_slow(id, opcode, payload),
+        }
+    }
+
+    /// Queues one message on any connection: the slow path.
+    #[inline(never)]
+    fn send_slow(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
+        self.send_hinted(id, opcode == Opcode::Text, payload, true)
+    }
+
+    /// Queues one message, not to be compressed if it is not `compressible`.
+    pub(crate) fn send_hinted(
+        &mut self,
+        id: ConnId,
+        text: bool,
+        payload: &[u8],
+        compressible: bool,
+    ) -> Sent {
+        let Self { table, outbox, stats, .. } = self;
+        let Some(conn) = table.conn_mut(id).filter(|conn| conn.is(Stage::Open)) else {
+            return Sent::Closed;
+        };
+        if outbox.fragments(conn, payload, compressible) || outbox.needs_message_queue(conn, None) {
+            let content = outbox.private(text, payload, compressible);
+            return self.enqueue(id, content, Published::default());
+        }
+        let compressed = outbox.compress(conn, payload, compressible, stats);
+        let sent = match self.admit(id, compressed.unwrap_or(payload.len()), None) {
+            Ok(sent) => sent,
+            Err(refused) => return refused,
+        };
+        let Some(conn) = self.table.conn_mut(id) else { return Sent::Closed };
+        self.stats.messages_out += 1;
+        match compressed {
+            Some(_) => self.outbox.put_deflated(conn, text),
+            None => self.outbox.put_uncompressed(conn, text, payload),
+        }
+        sent
+    }
+
+    /// Queues a reference to a finished frame, published to a channel or sent by itself.
+    pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
+        let Self { table, outbox, stats, .. } = self;
+        let Some(conn) = table.conn_mut(id) else { return Sent::Closed };
+        let (bytes, form) = match outbox.form(conn, frame, stats) {
+            Ok(formed) => formed,
+            Err(Formless::Closed) => return Sent::Closed,
+            Err(Formless::TooLarge) => return self.refuse_event(id, of.class),
+        };
+        if outbox.fan_out(conn, frame, bytes, form) {
+            stats.messages_out += 1;
+            return Sent::Accepted;
+        }
+        let large = form != Form::Event && outbox.needs_fragments(frame.payload().len());
+        if large || outbox.needs_message_queue(conn, of.class) {
+            // Compressed or not is decided when it leaves.
+            let len = if form == Form::Event { bytes.len() } else { frame.payload().len() };
+            return self.enqueue(id, Outbox::shared(frame, len), of);
+        }
+        let sent = match self.admit(id, bytes.len(), of.class) {
+            Ok(sent) => sent,
+            Err(refused) => return refused,
+        };
+        let Some(conn) = self.table.conn_mut(id) else { return Sent::Closed };
+        self.stats.messages_out += 1;
+        self.outbox.put_frame(conn, frame, bytes, form);
+        sent
+    }
+
+    /// Queues a frame, counted among the publications of its class.
+    pub(crate) fn publish_to(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
+        let sent = self.send_frame(id, frame, of);
+        let class = of.class.unwrap_or_else(|| self.class_of(id));
+        let counters = &mut self.outbox.counters_mut()[usize::from(class)];
+        match sent {
+            Sent::Accepted => counters.delivered += 1,
+            Sent::Queued => counters.queued += 1,
+            Sent::Closed => counters.closed += 1,
+            // Counted by what was done about it.
+            Sent::Dropped => {}
+        }
+        sent
+    }
+
+    /// Returns the class of messages to this connection that belong to no channel with rules of its
+    /// own. Ids in a broadcast's filter are the user's: one may be made up.
+    pub(crate) fn class_of(&self, id: ConnId) -> ClassIndex {
+        self.table.route_in_slot(id).map_or(0, |route| self.outbox.rules().of_route(route))
+    }
+
+    /// Decides whether a message of `len` may be queued, and the result for its sender.
+    fn admit(&mut self, id: ConnId, len: usize, class: Option<ClassIndex>) -> Result<Sent, Sent> {
+        let Some(conn) = self.table.conn_mut(id) else { return Err(Sent::Closed) };
+        match self.outbox.admit(conn, len, class) {
+            Ok(sent) => {
+                if conn.has(flag::IN_FLIGHT) {
+                    self.memory.add(len + REFERENCE_COST);
+                }
+                Ok(sent)
+            }
+            Err(TooSlow(class)) => {
+                self.close_slow(id, class);
+                Err(Sent::Dropped)
+            }
+        }
+    }
+
+    /// Puts a message into the per-message queue.
+    #[cold]
+    fn enqueue(&mut self, id: ConnId, content: Content, of: Published<'_>) -> Sent {
+        let now = self.millis();
+        let Some(conn) = self.table.conn_mut(id) else { return Sent::Closed };
+        let len = content.len();
+        match self.outbox.enqueue(conn, content, (of.class, of.channel), now) {
+            Ok(sent) => {
+                self.memory.add(len + REFERENCE_COST);
+                match sent {
+                    Sent::Dropped => self.stats.messages_dropped += 1,
+                    _ => self.stats.messages_out += 1,
+                }
+                sent
+            }
+            Err(TooSlow(class)) => {
+                self.close_slow(id, class);
+                Sent::Dropped
+            }
+        }
+    }
+
+    /// Drops a frame that would be much larger as an event, as the policy of the stream decides.
+    #[cold]
+    fn refuse_event(&mut self, id: ConnId, class: Option<ClassIndex>) -> Sent {
+        let class = class.unwrap_or_else(|| self.class_of(id));
+        match self.outbox.rules().class(class).policy {
+            SlowPolicy::Close => self.close_slow(id, class),
+            _ => {
+                self.stats.messages_dropped += 1;
+                self.outbox.counters_mut()[usize::from(class)].too_large += 1;
+            }
+        }
+        Sent::Dropped
+    }
+
+    /// Closes a receiver that is too slow for the rules of a class.
+    #[cold]
+    pub(crate) fn close_slow(&mut self, id: ConnId, class: ClassIndex) {
+        let Some(conn) = self.table.conn_mut(id) else { return };
+        conn.set(flag::NOTIFY_ON_DRAIN, true);
+        self.stats.messages_dropped += 1;
+        self.stats.slow_consumers += 1;
+        self.outbox.counters_mut()[usize::from(class)].slow_consumers += 1;
+        if let Some(cold) = self.table.cold_mut(id) {
+            cold.is_slow = true;
+        }
+        self.fail(id, 1008, "slow consumer");
+    }
+}
