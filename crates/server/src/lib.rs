@@ -149,6 +149,18 @@
 //! message (`Ws::on_message_async`), or one for each session with an `AsyncSocket`
 //! (`Ws::on_session_async`).
 //!
+//! # Features
+//!
+//! | feature | default | what it adds | what it brings |
+//! |---|---|---|---|
+//! | `deflate` | yes | compression of messages: `Server::compression` | zlib-rs |
+//! | `files` | yes | static files: `App::dir` | |
+//! | `metrics` | yes | `App::metrics` and `App::stats` | serde_json |
+//! | `tls` | no | `https` and `wss`: `Server::tls` | rustls, aws-lc-rs (a C compiler) |
+//! | `tokio` | no | handlers that are futures | tokio (`rt`) |
+//! | `http` | no | conversions to and from the types of the `http` crate | http |
+//! | `tracing` | no | events are logged with `tracing` | tracing |
+//!
 //! # Errors
 //!
 //! A peer's fault closes that peer's connection, with the close code of RFC 6455 section 7.4.1 or
@@ -170,6 +182,7 @@ mod affinity;
 mod app;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+#[cfg(feature = "deflate")]
 mod compression;
 
 mod error;
@@ -205,6 +218,7 @@ pub use asynchronous::{
     AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, PerMessage,
     PerSession,
 };
+#[cfg(feature = "deflate")]
 pub use compression::Compression;
 pub use error::{Blame, Error, Result};
 pub use events::Event;
@@ -227,6 +241,7 @@ pub use throng_http::openmetrics;
 pub use throng_http::{
     HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
 };
+#[cfg(feature = "deflate")]
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsVersion};
@@ -237,12 +252,14 @@ pub use ws::{
 
 /// The items that most programs need: `use throng::prelude::*;`
 pub mod prelude {
+    #[cfg(feature = "deflate")]
+    pub use crate::Compression;
     #[cfg(feature = "files")]
     pub use crate::Files;
     pub use crate::{
-        App, Backpressure, CloseCode, Compression, Delivery, DrainPlan, Filter, Frame, Handle,
-        Handler, Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject,
-        Request, Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
+        App, Backpressure, CloseCode, Delivery, DrainPlan, Filter, Frame, Handle, Handler, Hub,
+        Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request,
+        Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
     };
     #[cfg(feature = "tokio")]
     pub use crate::{AsyncSession, AsyncSocket};

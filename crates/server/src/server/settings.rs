@@ -7,6 +7,7 @@ use std::time::Duration;
 use throng_engine::workers::WorkerSettings;
 use throng_engine::{Backpressure, Limits};
 use throng_http::Origins;
+#[cfg(feature = "deflate")]
 use throng_proto::ws::deflate::Settings as Deflate;
 
 use super::startup::resolve;
@@ -52,6 +53,7 @@ impl Server {
     /// Sets how messages are compressed for clients that offer it, where a route has no setting of
     /// its own: a [`Compression`](crate::Compression), or all settings as a [`Deflate`]. Default:
     /// no compression.
+    #[cfg(feature = "deflate")]
     pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
         self.compression = compression.into();
         self

@@ -101,6 +101,7 @@ impl WsRoute {
     /// How messages are compressed, instead of the server's setting: a
     /// [`Compression`](crate::Compression), or all settings as a [`Deflate`](crate::Deflate).
     #[must_use]
+    #[cfg(feature = "deflate")]
     pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
         self.options.compression = Some(compression.into());
         self

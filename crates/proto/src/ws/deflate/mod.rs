@@ -8,18 +8,30 @@
 //! [`Decoder::next_incoming`]: super::Decoder::next_incoming
 //! [`Deflated`]: super::Deflated
 
+#[cfg(not(feature = "deflate"))]
+mod absent;
+#[cfg(feature = "deflate")]
 mod deflater;
 mod history;
+#[cfg(feature = "deflate")]
 mod inflater;
 mod negotiate;
 mod parameters;
 mod settings;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "deflate"))]
 mod tests;
 
+#[cfg(not(feature = "deflate"))]
+use absent::Codec;
+#[cfg(not(feature = "deflate"))]
+pub use absent::{Deflater, Inflated, Inflater};
+#[cfg(feature = "deflate")]
+use deflater::Codec;
+#[cfg(feature = "deflate")]
 pub use deflater::Deflater;
 pub use history::History;
+#[cfg(feature = "deflate")]
 pub use inflater::{Inflated, Inflater};
 pub use negotiate::{Accepted, Agreed, BadAnswer, MalformedOffer};
 pub use parameters::Parameters;

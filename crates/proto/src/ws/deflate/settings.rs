@@ -2,6 +2,8 @@
 
 use std::{error, fmt};
 
+use super::Codec;
+
 /// Whether connections keep a context: the plaintext that later messages may refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -234,7 +236,19 @@ impl Settings {
                 });
             }
         }
-        Ok(self.enabled.then_some(Policy {
+        let codec = match Codec::available() {
+            Some(codec) if self.enabled => codec,
+            None if self.enabled => {
+                return Err(InvalidSetting {
+                    setting: "enabled",
+                    value: Rejected::Switch(true),
+                    remedy: "this program was built without the feature deflate: build it with it",
+                });
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Policy {
+            codec,
             mode: self.mode,
             level: self.level,
             mem_level: self.mem_level,
@@ -254,6 +268,7 @@ impl Settings {
 /// [`Policy::check_answer`]; a shard creates its [`Deflater`](super::Deflater) from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
+    pub(super) codec: Codec,
     pub(super) mode: Mode,
     pub(super) level: u8,
     pub(super) mem_level: u8,
