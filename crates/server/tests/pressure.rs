@@ -4,9 +4,10 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use support::{Client, Got, dial, eventually};
+use support::{Client, Got, TIMEOUT, dial, eventually};
 use throng::prelude::*;
 use throng::{DrainPlan, Running};
 use throng_proto::ws::{self, Opcode};
@@ -182,4 +183,27 @@ fn a_panic_before_the_session_is_answered_with_500() {
     let answer = support::exchange(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
     stop(running);
+}
+
+/// The kernel cannot be asked within a callback whether the peer takes what is sent.
+#[test]
+fn a_callback_that_sends_without_end_is_stopped() {
+    let (sent, count) = mpsc::channel();
+    let sent = Mutex::new(sent);
+    let flood = Ws::new().on_message(move |ws, message| {
+        let mut bytes = 0;
+        while matches!(ws.send(message), Sent::Accepted | Sent::Queued) {
+            bytes += message.as_bytes().len();
+            assert!(bytes < 1 << 30, "nothing stops it");
+        }
+        sent.lock().unwrap().send(bytes).unwrap();
+    });
+    let limits = Limits::default().max_backlog(100 << 10);
+    let (address, running) = start(Server::new(App::new().ws("/", flood)).limits(limits).shards(1));
+    let mut client = Client::connect(address, "/");
+    client.send(Opcode::Binary, &[7; 10_000]);
+    let bytes = count.recv_timeout(TIMEOUT).unwrap();
+    assert!((1 << 20..=2 << 20).contains(&bytes), "{bytes}");
+    while matches!(client.next(), Got::Binary(_)) {}
+    running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
 }

@@ -11,6 +11,10 @@ use crate::outbox::sent::Sent;
 use crate::outbox::{OVERFULL, Outbox};
 use crate::stats::Stats;
 
+/// Factor by which the output of one callback may exceed the cap of its class, while the kernel was
+/// not asked yet whether the peer takes it. A message of any size is still accepted below that.
+const IN_CALLBACK: usize = 16;
+
 /// Reason why a frame has no form on a connection.
 pub(crate) enum Formless {
     /// The connection is closed or closing.
@@ -86,7 +90,7 @@ impl Outbox {
         // Only a peer that does not take bytes is slow: without a batch in flight the kernel was
         // not asked yet. The backlog before this message counts, so that a message of any size
         // finds its way into a short queue.
-        if in_flight && backlog > max {
+        if backlog > max && (in_flight || backlog > max.saturating_mul(IN_CALLBACK)) {
             return Err(TooSlow(class));
         }
         if backlog > max {
