@@ -278,3 +278,32 @@ fn control_frames_pass_a_full_queue() {
     assert_eq!(pong, b"still there?");
     stop(running);
 }
+
+/// What waits in the kernel and in a batch that has begun to leave comes first, however old it is.
+#[test]
+fn a_stalled_client_gets_little_that_is_old() {
+    const KEYS: u32 = 20;
+    const ROUNDS: u32 = 100;
+    let rules = Backpressure::new(SlowPolicy::Latest);
+    let (address, running, mut client) = feed(rules);
+    let hub = running.hub();
+    let publish = |n: u32| total(&hub.publish("feed", plain(n).keyed(n % KEYS)).unwrap());
+    for n in 0..ROUNDS * KEYS {
+        publish(n);
+    }
+    eventually("it has stalled", || figure(address, "feed", "conflated") > u64::from(KEYS));
+    let newest = ROUNDS * KEYS..(ROUNDS + 1) * KEYS;
+    for n in newest.clone() {
+        publish(n);
+    }
+    let (mut old, mut new) = (0, 0);
+    while new < KEYS {
+        match newest.contains(&number(client.next())) {
+            true => new += 1,
+            false => old += 1,
+        }
+    }
+    let old = old as usize * (SIZE + 4);
+    assert!(old <= 64 << 10, "{old} bytes were old");
+    stop(running);
+}

@@ -155,6 +155,19 @@ impl Classes {
         self.routes.push((route, name.to_owned(), rules));
     }
 
+    /// Returns whether any of these rules drops messages that wait: the fresher they are to be, the
+    /// less may wait in the kernel, where no rule reaches.
+    #[must_use]
+    pub fn drop_stale(&self) -> bool {
+        let channels = self.channels.iter().map(|(_, rules)| rules);
+        let routes = self.routes.iter().map(|(_, _, rules)| rules);
+        let is_fresh = |rules: &Backpressure| {
+            matches!(rules.policy, SlowPolicy::Latest | SlowPolicy::DropOldest)
+                || rules.max_age.is_some()
+        };
+        std::iter::once(&self.default).chain(channels).chain(routes).any(is_fresh)
+    }
+
     /// Checks these rules.
     ///
     /// # Errors

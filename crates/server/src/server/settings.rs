@@ -130,6 +130,27 @@ impl Server {
         self
     }
 
+    /// Sets how many bytes of output that has not been sent yet the kernel may hold for a
+    /// connection (`TCP_NOTSENT_LOWAT`, Linux). What waits there is out of reach of
+    /// [`Backpressure`]: a client that has stalled gets it first, however old it is. Default: 128
+    /// KiB; 16 KiB where a channel, a route or the server has rules that drop old messages
+    /// ([`Latest`](crate::SlowPolicy::Latest), [`DropOldest`](crate::SlowPolicy::DropOldest),
+    /// [`Backpressure::max_age`]), so that a stalled client gets about 64 KiB of old messages at
+    /// most besides those in its own receive buffer.
+    pub fn unsent_limit(mut self, bytes: usize) -> Self {
+        self.unsent_limit = Some(bytes);
+        self
+    }
+
+    /// Sets the size of the kernel's send buffer of each connection in bytes (`SO_SNDBUF`; Linux
+    /// doubles it). It bounds what is sent and not acknowledged, and with it the throughput over
+    /// long distances: bytes per round trip. Default: the kernel sizes it, up to
+    /// `net.ipv4.tcp_wmem`.
+    pub fn socket_send_buffer(mut self, bytes: usize) -> Self {
+        self.send_buffer = Some(bytes);
+        self
+    }
+
     /// Sets whether each event loop is pinned to a CPU of its own. Default: [`CpuAffinity::None`].
     /// [`Running::placement`](crate::Running::placement) returns the CPUs chosen.
     pub fn cpu_affinity(mut self, affinity: CpuAffinity) -> Self {

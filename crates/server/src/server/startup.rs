@@ -41,6 +41,9 @@ const KERNEL_LATER: Duration = Duration::from_secs(5);
 /// client wait.
 const UNSENT_LOW_WATER: u32 = 128 << 10;
 
+/// The same where rules drop old messages, which they cannot do there.
+const FRESH_LOW_WATER: u32 = 16 << 10;
+
 impl Server {
     /// Checks the routes and settings, as [`bind`](Self::bind) does before it listens.
     ///
@@ -93,7 +96,11 @@ impl Server {
         let drivers = Drivers {
             io: self.io,
             thread_stack: self.thread_stack,
-            base: driver_options(max_connections, &self.limits),
+            base: Options {
+                unsent_low_water: Some(self.unsent_low_water()),
+                socket_send_buffer: self.send_buffer,
+                ..driver_options(max_connections, &self.limits)
+            },
             security: security.clone(),
         };
         let (worker_settings, pool) = (self.workers, Pool::default());
@@ -107,6 +114,16 @@ impl Server {
         let on_room = move |id| remote.post(id, Box::new(Delivered::RoomInQueue));
         pool.set(Workers::new(worker_settings, on_room).map_err(workers)?);
         Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers, security))
+    }
+
+    /// Returns how much unsent output the kernel may hold for a connection.
+    fn unsent_low_water(&self) -> u32 {
+        match self.unsent_limit {
+            // 0 means no limit to the kernel.
+            Some(bytes) => u32::try_from(bytes.max(1)).unwrap_or(u32::MAX),
+            None if self.classes().drop_stale() => FRESH_LOW_WATER,
+            None => UNSENT_LOW_WATER,
+        }
     }
 
     /// Returns the back-pressure rules of the server, its channels and its routes.
@@ -308,7 +325,6 @@ fn driver_options(max_connections: usize, limits: &Limits) -> Options {
         keepalive: Some(KEEP_ALIVE),
         // The engine cannot see output the kernel has taken; this timeout covers it.
         user_timeout: Some(limits.write_timeout + KERNEL_LATER),
-        unsent_low_water: Some(UNSENT_LOW_WATER),
         ..defaults
     }
 }
