@@ -16,7 +16,9 @@ pub struct DrainPlan {
     /// to spread. With 0, all at once.
     pub window: Duration,
     /// Time from the end of the window until connections that are still open are reset. Default 5
-    /// s. With 0, as soon as all were notified.
+    /// s. With 0, as soon as all were notified. A session whose messages are being processed by
+    /// workers or futures is closed when they are done, or when a quarter of this time (at most a
+    /// second) is left.
     pub grace: Duration,
     /// Time from the start, when `/readyz` turns to 503 and new clients are asked to retry, to the
     /// first close: a load balancer needs it to notice. Default 0.

@@ -151,6 +151,19 @@ pub trait Service {
     /// [`Sent::Queued`](crate::Sent::Queued) or `Dropped`, or after [`Core::await_drain`].
     fn on_drain(&mut self, cx: &mut Cx<'_>);
 
+    /// Called once when a drain reaches an open session, which is closed then, or as soon as
+    /// [`Service::has_work`] returns false.
+    fn on_shutdown(&mut self, cx: &mut Cx<'_>) {
+        let _ = cx;
+    }
+
+    /// Returns whether a session has work that a drain should wait for. It is asked from time to
+    /// time until it has none, or until the time of the drain is almost up.
+    fn has_work(&mut self, cx: &mut Cx<'_>) -> bool {
+        let _ = cx;
+        false
+    }
+
     /// Called exactly once for each `on_open`, last, when the session has ended.
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>);
 

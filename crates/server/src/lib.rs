@@ -216,7 +216,7 @@ pub use app::{App, Middleware, Next, ThenFn};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
     AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, PerMessage,
-    PerSession,
+    PerSession, ShuttingDown,
 };
 #[cfg(feature = "deflate")]
 pub use compression::Compression;

@@ -946,3 +946,62 @@ fn a_stream_that_is_polled_once_in_a_while_misses_nothing() {
     say_goodbye(client);
     stop(running);
 }
+
+#[test]
+fn messages_that_futures_have_begun_are_answered_before_a_drain_closes_their_session() {
+    let runtime = runtime();
+    for server in families() {
+        let (gate, begun) = (Arc::new(AtomicBool::new(false)), counter());
+        let (opens, begins) = (Arc::clone(&gate), Arc::clone(&begun));
+        let each =
+            Ws::new().on_message_async(runtime.handle().clone(), 4, move |session, message| {
+                let gate = Arc::clone(&gate);
+                begins.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    while !gate.load(Ordering::SeqCst) {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    session.send(message).await
+                }
+            });
+        let (address, running) = start(server(served::app().ws("/", each)));
+        let mut client = Client::connect(address, "/");
+        client.send_text("first");
+        eventually("it has begun", || is(&begun, 1));
+        running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+        opens.store(true, Ordering::SeqCst);
+        assert_eq!(client.next(), Got::Text("first".into()));
+        assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+        client.send(Opcode::Close, &1001u16.to_be_bytes());
+        assert_eq!(running.join().unwrap().forced, 0);
+    }
+}
+
+#[test]
+fn the_future_of_a_session_that_waits_for_the_shutdown_closes_it_itself() {
+    let runtime = runtime();
+    for server in families() {
+        let session = Ws::new().on_session_async(
+            runtime.handle().clone(),
+            |mut socket: AsyncSocket| async move {
+                let mut shutdown = socket.session().shutting_down();
+                socket.send("in").await?;
+                tokio::select! {
+                    message = socket.next() => panic!("{message:?}"),
+                    () = &mut shutdown => {}
+                }
+                socket.send("last words").await?;
+                socket.session().close(4000, "moved");
+                Ok(())
+            },
+        );
+        let (address, running) = start(server(served::app().ws("/", session)));
+        let mut client = Client::connect(address, "/");
+        assert_eq!(client.next(), Got::Text("in".into()));
+        running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+        assert_eq!(client.next(), Got::Text("last words".into()));
+        assert_eq!(client.next(), Got::Close(4000, "moved".into()));
+        client.send(Opcode::Close, &4000u16.to_be_bytes());
+        assert_eq!(running.join().unwrap().forced, 0);
+    }
+}

@@ -10,6 +10,10 @@ use crate::drain::DrainPlan;
 use crate::random::Random;
 use crate::shard::token_bucket::TokenBucket;
 
+/// Longest time before the deadline in which sessions with work are closed, for their peers to
+/// answer.
+const MAX_TO_ANSWER: Duration = Duration::from_secs(1);
+
 /// Interval of closes while draining.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -37,6 +41,12 @@ pub(crate) struct Drain {
     /// The end of the window.
     end: Instant,
     deadline: Instant,
+    /// Sessions that are closed when their work is done.
+    working: Vec<ConnId>,
+    /// When sessions with work are asked for it again.
+    next_check: Instant,
+    /// When sessions are closed in spite of their work, so that their peers can still answer.
+    last_close: Instant,
     notified_all: bool,
     pub(crate) code: CloseCode,
     pub(crate) forced: usize,
@@ -65,11 +75,16 @@ impl Drain {
         Random::new(seed).shuffle(&mut ids);
         let total = ids.len();
         let (begun, window) = (now.after(plan.delay), plan.window_for(total));
+        let end = begun.after(window);
+        let to_answer = MAX_TO_ANSWER.min(plan.grace / 4);
         Self {
             bucket: TokenBucket::over(total, window),
             waiting: ids,
             begun,
-            end: begun.after(window),
+            end,
+            working: Vec::new(),
+            next_check: begun,
+            last_close: end.after(plan.grace.saturating_sub(to_answer)),
             deadline: now.after(plan.length_for(total)),
             notified_all: false,
             code: plan.code,
@@ -86,6 +101,21 @@ impl Drain {
         let batch = self.waiting.split_off(self.waiting.len().saturating_sub(due));
         self.notified_all = self.waiting.is_empty();
         batch
+    }
+
+    /// Keeps a session open until its work is done.
+    pub(crate) fn await_work(&mut self, id: ConnId) {
+        self.working.push(id);
+    }
+
+    /// Returns the sessions to be asked for their work now, and whether it is too late to wait.
+    /// Those that still have work are [awaited](Self::await_work) again.
+    pub(crate) fn take_working(&mut self, now: Instant) -> (Vec<ConnId>, bool) {
+        if now < self.next_check {
+            return (Vec::new(), false);
+        }
+        self.next_check = now.after(STEP);
+        (std::mem::take(&mut self.working), now >= self.last_close)
     }
 
     /// Returns true when the last of the closes was due.
@@ -115,7 +145,7 @@ impl Drain {
         match self.deadline {
             _ if now < self.begun => self.begun,
             deadline if deadline <= now => now.after(STEP),
-            deadline if self.waiting.is_empty() => deadline,
+            deadline if self.waiting.is_empty() && self.working.is_empty() => deadline,
             deadline => now.after(STEP).min(deadline),
         }
     }

@@ -263,9 +263,13 @@ impl<S: Service> State<S> {
         let now = self.core.now();
         let (code, rest) = (drain.code, drain.rest(now));
         let batch = drain.next_batch(now);
+        let (working, is_late) = drain.take_working(now);
         if batch.is_empty() && drain.is_overdue(now) {
             self.force();
         } else {
+            for id in working {
+                self.close_unless_working(id, code, is_late);
+            }
             for id in batch {
                 if id.shard() != self.core.shard {
                     // The connection is on a thread of its own, which enforces its deadline as
@@ -281,9 +285,13 @@ impl<S: Service> State<S> {
 
     fn drain_connection(&mut self, id: ConnId, code: CloseCode) {
         match self.core.connections.table.stage(id) {
-            Stage::Open | Stage::Events => {
-                self.core.connections.close(id, code.get(), code.meaning());
+            Stage::Open => {
+                self.guarded(id, |state| {
+                    state.service.on_shutdown(&mut Cx::new(&mut state.core, id));
+                });
+                self.close_unless_working(id, code, false);
             }
+            Stage::Events => self.core.connections.close(id, code.get(), code.meaning()),
             // Half a request: its client gets an answer with the reason.
             Stage::Http if self.request_bodies.is_dropped(id) => {
                 self.core.connections.finish(id, AfterFlush::Linger);
@@ -303,6 +311,20 @@ impl<S: Service> State<S> {
             }
             _ => {}
         }
+    }
+
+    /// Closes a session that is still open, or keeps it until its work is done.
+    fn close_unless_working(&mut self, id: ConnId, code: CloseCode, is_late: bool) {
+        if self.core.connections.table.stage(id) != Stage::Open {
+            return;
+        }
+        if !is_late
+            && self.service.has_work(&mut Cx::new(&mut self.core, id))
+            && let Phase::Draining(drain) = &mut self.phase
+        {
+            return drain.await_work(id);
+        }
+        self.core.connections.close(id, code.get(), code.meaning());
     }
 
     /// Resets all connections at the deadline of a drain. Lingering ones have had their answer.

@@ -257,6 +257,13 @@ impl Workers {
         !state.queue.waits(id) && state.queue.credits(id) <= MAX_CREDITS / 2
     }
 
+    /// Returns whether a connection has jobs, or results that it has not handled, of those that
+    /// take credits.
+    #[must_use]
+    pub fn has_pending(&self, id: ConnId) -> bool {
+        self.inner.has_started.load(Ordering::Acquire) && self.inner.lock().queue.credits(id) > 0
+    }
+
     /// Drops the jobs of a connection that has gone, except the one that runs.
     pub fn cancel(&self, id: ConnId) {
         let inner = &self.inner;

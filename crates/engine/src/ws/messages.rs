@@ -102,6 +102,13 @@ impl<'a, 'b> Messages<'a, 'b> {
         self.end
     }
 
+    /// Returns the id of the connection.
+    #[must_use]
+    #[inline(always)]
+    pub fn id(&self) -> ConnId {
+        self.id
+    }
+
     /// Returns the route of the session.
     #[must_use]
     #[inline(always)]

@@ -350,6 +350,18 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         }
     }
 
+    fn on_shutdown(&self, ws: &mut Socket<'_, Entry<D>>) {
+        self.0.callbacks.on_shutdown(&mut ws.with_data(|entry| &mut entry.data));
+        if let Some(link) = &ws.data().link {
+            link.shared.shut_down();
+        }
+    }
+
+    fn has_work(&self, ws: &Socket<'_, Entry<D>>) -> bool {
+        let link = ws.data().link.as_ref();
+        link.is_some_and(|link| link.shared.has_work(self.0.concurrency > 0))
+    }
+
     fn on_close(&self, ws: &mut Socket<'_, Entry<D>>, close: Close<'_>) {
         if let Some(link) = &ws.data().link {
             link.end(close);

@@ -12,7 +12,7 @@ mod socket;
 mod wakers;
 
 pub use handler::{AsyncOutcome, AsyncWs, PerMessage, PerSession};
-pub use session::{AsyncSession, Ended};
+pub use session::{AsyncSession, Ended, ShuttingDown};
 pub use shared::{CloseReason, Closed};
 pub use socket::AsyncSocket;
 

@@ -116,6 +116,17 @@ impl<D> AsyncSession<D> {
         Ended { watch: Watch::new(&self.shared) }
     }
 
+    /// Waits until the server [shuts down](crate::Running::drain), or the session has ended. The
+    /// future borrows nothing, and can be polled again when it is done.
+    ///
+    /// A session with a future of its own ([`Ws::on_session_async`](crate::Ws::on_session_async))
+    /// that has called this closes itself: the server waits for that until its drain is almost
+    /// over. Other sessions are closed by the server.
+    pub fn shutting_down(&self) -> ShuttingDown {
+        self.shared.handle_shutdown();
+        ShuttingDown { watch: Watch::new(&self.shared) }
+    }
+
     /// Returns how the session ended; `None` while it is open.
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {
@@ -189,6 +200,27 @@ impl Future for Ended {
 impl fmt::Debug for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Ended({:?})", self.watch.shared.id())
+    }
+}
+
+/// A future for the shutdown of the server: see [`AsyncSession::shutting_down`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct ShuttingDown {
+    watch: Watch,
+}
+
+impl Future for ShuttingDown {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Watch { shared, slot } = &mut self.watch;
+        shared.poll_shutdown(cx, slot)
+    }
+}
+
+impl fmt::Debug for ShuttingDown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShuttingDown({:?})", self.watch.shared.id())
     }
 }
 

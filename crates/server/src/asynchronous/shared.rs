@@ -122,6 +122,10 @@ struct State {
     congested: bool,
     /// Nothing can be sent any more.
     closing: bool,
+    /// The server shuts down.
+    shutting_down: bool,
+    /// A future has asked for the server's shutdown, and so closes the session itself.
+    handles_shutdown: bool,
     /// No future receives messages any more.
     unread: bool,
     /// A future has panicked, and the shard has not seen this yet.
@@ -296,6 +300,26 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Records that the server shuts down.
+    pub(super) fn shut_down(&self) {
+        let mut wakers = Vec::new();
+        let mut state = self.lock();
+        state.shutting_down = true;
+        state.watchers.take_waiting(&mut wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns whether futures process messages, if there is one `by_message`, or whether the
+    /// session's future closes it itself.
+    pub(super) fn has_work(&self, by_message: bool) -> bool {
+        let state = self.lock();
+        match by_message {
+            true => state.running > 0 || !state.incoming.is_empty() || !state.outgoing.is_empty(),
+            false => state.handles_shutdown && !state.closing,
+        }
+    }
+
     /// Records the end of the session. With `cancel`, waiting messages are dropped.
     pub(super) fn end(&self, close: Close<'_>, cancel: bool) {
         let mut wakers = Vec::new();
@@ -436,6 +460,23 @@ impl Shared {
     pub(super) fn poll_end(&self, cx: &mut Context<'_>, slot: &mut Option<usize>) -> Poll<()> {
         let mut state = self.lock();
         if state.end.is_some() {
+            return Poll::Ready(());
+        }
+        let old = state.watchers.wait(slot, cx.waker());
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+
+    /// Records that a future of the session waits for the shutdown of the server.
+    pub(super) fn handle_shutdown(&self) {
+        self.lock().handles_shutdown = true;
+    }
+
+    /// Waits for the shutdown of the server, or the end of the session.
+    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>, slot: &mut Option<usize>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.shutting_down || state.end.is_some() {
             return Poll::Ready(());
         }
         let old = state.watchers.wait(slot, cx.waker());

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{
-    Admission, Answer, Close, ConnMap, Cx, Fault, Flow, Messages, Refusal, Service, UserEvent,
+    Admission, Answer, Chunk, Close, ConnMap, Cx, Fault, Flow, Message, Messages, Receive, Refusal,
+    Service, UserEvent,
 };
 use throng_http::{DateCache, Response, Status};
 use throng_io::{ConnId, Instant};
@@ -41,6 +42,8 @@ pub(crate) struct ShardService {
     sessions: Vec<Box<dyn Sessions>>,
     /// Requests whose body is read before their handler is called.
     awaited: ConnMap<AwaitedBody>,
+    /// Sessions that a drain closes when their work is done.
+    ending: ConnMap<()>,
     /// Requests whose answer comes later, or is still being sent.
     exchanges: ConnMap<Exchange>,
     date: DateCache,
@@ -56,6 +59,7 @@ impl ShardService {
             admission,
             sessions: Vec::new(),
             awaited: ConnMap::default(),
+            ending: ConnMap::default(),
             exchanges: ConnMap::default(),
             date: DateCache::new(),
             date_until: Instant(0),
@@ -113,6 +117,15 @@ impl ShardService {
             }
         }
     }
+}
+
+/// Receives messages of a session that is about to be closed: no work begins with them.
+struct Unanswered;
+
+impl Receive for Unanswered {
+    fn on_message(&mut self, _: &mut Cx<'_>, _: Message<'_>) {}
+
+    fn on_chunk(&mut self, _: &mut Cx<'_>, _: Chunk<'_>) {}
 }
 
 impl Service for ShardService {
@@ -222,6 +235,9 @@ impl Service for ShardService {
 
     #[inline(always)]
     fn on_read(&mut self, messages: &mut Messages<'_, '_>) {
+        if !self.ending.is_empty() && self.ending.contains_key(&messages.id()) {
+            return messages.deliver(&mut Unanswered);
+        }
         let route = messages.route();
         messages.enter_route(route.into());
         match self.sessions.get_mut(usize::from(route)) {
@@ -255,7 +271,25 @@ impl Service for ShardService {
         });
     }
 
+    fn on_shutdown(&mut self, cx: &mut Cx<'_>) {
+        if let Some(sessions) = self.sessions_of(cx) {
+            sessions.on_shutdown(cx.reborrow());
+        }
+        if cx.is_open() && self.has_work(cx) {
+            self.ending.insert(cx.id(), ());
+        }
+    }
+
+    fn has_work(&mut self, cx: &mut Cx<'_>) -> bool {
+        let has_jobs = self.shared.pool.get().is_some_and(|pool| pool.has_pending(cx.id()));
+        let sessions = self.sessions.get_mut(usize::from(cx.route()));
+        has_jobs || sessions.is_some_and(|sessions| sessions.has_work(cx.reborrow()))
+    }
+
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
+        if !self.ending.is_empty() {
+            self.ending.remove(&cx.id());
+        }
         // Before the callback, whose own last work may still be run.
         self.cancel_work(cx.id());
         if let Some(sessions) = self.sessions_of(cx) {

@@ -64,6 +64,7 @@ pub(crate) struct Callbacks<D> {
     on_upgrade: Box<UpgradeFn<D>>,
     on_open: Option<Box<SocketFn<D>>>,
     on_drained: Option<Box<SocketFn<D>>>,
+    on_shutdown: Option<Box<SocketFn<D>>>,
     on_close: Option<Box<CloseFn<D>>>,
 }
 
@@ -81,6 +82,12 @@ impl<D> Callbacks<D> {
     pub(crate) fn on_drained(&self, ws: &mut Socket<'_, D>) {
         if let Some(on_drained) = &self.on_drained {
             on_drained(ws);
+        }
+    }
+
+    pub(crate) fn on_shutdown(&self, ws: &mut Socket<'_, D>) {
+        if let Some(on_shutdown) = &self.on_shutdown {
+            on_shutdown(ws);
         }
     }
 
@@ -117,6 +124,7 @@ impl<D: Send + 'static> Ws<D> {
             on_upgrade: Box::new(on_upgrade),
             on_open: None,
             on_drained: None,
+            on_shutdown: None,
             on_close: None,
         };
         Self { callbacks, messages: Box::new(Ignore) }
@@ -201,6 +209,17 @@ impl<D: Send + 'static> Ws<D> {
         F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
     {
         self.callbacks.on_drained = Some(Box::new(on_drained));
+        self
+    }
+
+    /// Sets the callback for the shutdown of the server. See
+    /// [`Handler::on_shutdown`](crate::Handler::on_shutdown).
+    #[must_use]
+    pub fn on_shutdown<F>(mut self, on_shutdown: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
+    {
+        self.callbacks.on_shutdown = Some(Box::new(on_shutdown));
         self
     }
 
@@ -300,6 +319,10 @@ impl<D: Send + 'static, M: OnMessage<D>> Endpoint for Closures<D, M> {
 
     fn on_drained(&self, ws: &mut Socket<'_, D>) {
         self.callbacks.on_drained(ws);
+    }
+
+    fn on_shutdown(&self, ws: &mut Socket<'_, D>) {
+        self.callbacks.on_shutdown(ws);
     }
 
     fn on_close(&self, ws: &mut Socket<'_, D>, close: Close<'_>) {

@@ -72,6 +72,14 @@ pub trait Handler: Send + Sync + 'static {
         let _ = ws;
     }
 
+    /// Called when the server [drains](crate::Running::drain) and has reached this session: the
+    /// time for a last message. It is closed afterwards, or when work that it has begun with its
+    /// messages is done: jobs of the pool of workers, and futures. What its peer sends meanwhile is
+    /// dropped. Its own [`Socket::close`] counts, too.
+    fn on_shutdown(&self, ws: &mut Socket<'_, Self::Data>) {
+        let _ = ws;
+    }
+
     /// Called when the session has ended, for whatever reason: exactly once, after all others.
     /// Sends return [`Sent::Closed`](crate::Sent::Closed).
     fn on_close(&self, ws: &mut Socket<'_, Self::Data>, close: Close<'_>) {

@@ -24,6 +24,14 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
 
     fn on_drained(&self, ws: &mut Socket<'_, Self::Data>);
 
+    fn on_shutdown(&self, ws: &mut Socket<'_, Self::Data>);
+
+    /// Whether futures process messages of this session, or are to.
+    fn has_work(&self, ws: &Socket<'_, Self::Data>) -> bool {
+        let _ = ws;
+        false
+    }
+
     fn on_close(&self, ws: &mut Socket<'_, Self::Data>, close: Close<'_>);
 
     /// Continues after offloaded work. It is this route's continuation, since the session is.
@@ -59,6 +67,10 @@ impl<H: Handler> Endpoint for Plain<H> {
 
     fn on_drained(&self, ws: &mut Socket<'_, H::Data>) {
         self.0.on_drained(ws);
+    }
+
+    fn on_shutdown(&self, ws: &mut Socket<'_, H::Data>) {
+        self.0.on_shutdown(ws);
     }
 
     fn on_close(&self, ws: &mut Socket<'_, H::Data>, close: Close<'_>) {
@@ -97,6 +109,11 @@ pub(crate) trait Sessions: Send {
 
     fn on_drained(&mut self, cx: Cx<'_>);
 
+    fn on_shutdown(&mut self, cx: Cx<'_>);
+
+    /// Whether futures have work of this session.
+    fn has_work(&mut self, cx: Cx<'_>) -> bool;
+
     fn resume(&mut self, cx: Cx<'_>, continuation: Box<dyn Any + Send>);
 
     /// The connection's data is dropped afterwards.
@@ -122,6 +139,12 @@ impl Sessions for NoSessions {
     }
 
     fn on_drained(&mut self, _: Cx<'_>) {}
+
+    fn on_shutdown(&mut self, _: Cx<'_>) {}
+
+    fn has_work(&mut self, _: Cx<'_>) -> bool {
+        false
+    }
 
     fn resume(&mut self, _: Cx<'_>, _: Box<dyn Any + Send>) {}
 
@@ -165,6 +188,16 @@ impl<E: Endpoint> Sessions for EndpointSessions<E> {
 
     fn on_drained(&mut self, cx: Cx<'_>) {
         self.with_socket(cx, |endpoint, ws| endpoint.on_drained(ws));
+    }
+
+    fn on_shutdown(&mut self, cx: Cx<'_>) {
+        self.with_socket(cx, |endpoint, ws| endpoint.on_shutdown(ws));
+    }
+
+    fn has_work(&mut self, cx: Cx<'_>) -> bool {
+        let mut has_work = false;
+        self.with_socket(cx, |endpoint, ws| has_work = endpoint.has_work(ws));
+        has_work
     }
 
     fn resume(&mut self, cx: Cx<'_>, continuation: Box<dyn Any + Send>) {
