@@ -32,6 +32,9 @@ pub enum Answer {
     /// Not answered yet, or not completely: no further request is read before
     /// [`Core::finish_answer`].
     Later,
+    /// An upgrade that the service decides on later, within the handshake timeout: see
+    /// [`Core::accept_upgrade`]. It refuses it with an answer and [`Core::finish_answer`].
+    Upgrading,
     /// The head of a `text/event-stream` is queued, and [`Cx::start_events`] made the connection a
     /// stream.
     Events,

@@ -215,8 +215,8 @@ pub use affinity::{CpuAffinity, Place, Placement};
 pub use app::{App, Middleware, Next, ThenFn};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
-    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, PerMessage,
-    PerSession, ShuttingDown,
+    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, OwnedRequest,
+    PerMessage, PerSession, ShuttingDown,
 };
 #[cfg(feature = "deflate")]
 pub use compression::Compression;
@@ -247,7 +247,8 @@ pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 pub use tls::{Tls, TlsVersion};
 pub use topic::Topic;
 pub use ws::{
-    Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws, WsRoute,
+    Accept, Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws,
+    WsRoute,
 };
 
 /// The items that most programs need: `use throng::prelude::*;`
@@ -257,8 +258,8 @@ pub mod prelude {
     #[cfg(feature = "files")]
     pub use crate::Files;
     pub use crate::{
-        App, Backpressure, CloseCode, Delivery, DrainPlan, Filter, Frame, Handle, Handler, Hub,
-        Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request,
+        Accept, App, Backpressure, CloseCode, Delivery, DrainPlan, Filter, Frame, Handle, Handler,
+        Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request,
         Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
     };
     #[cfg(feature = "tokio")]

@@ -182,6 +182,7 @@ impl Connections {
     /// Completes a deferred answer; see [`Core::finish_answer`](crate::Core::finish_answer).
     pub(crate) fn finish_answer(&mut self, id: ConnId, keep_alive: bool) {
         let Some(conn) = self.table.conn_mut(id) else { return };
+        conn.set(flag::UPGRADE_LATER, false);
         match conn.stage() {
             Stage::Serving => conn.advance(Stage::Http),
             // Its body is still coming, and no callback would read it to its end.
@@ -195,6 +196,21 @@ impl Connections {
         } else {
             self.finish(id, AfterFlush::Linger);
         }
+    }
+
+    /// Accepts an upgrade; see [`Core::accept_upgrade`](crate::Core::accept_upgrade).
+    pub(crate) fn accept_upgrade(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.table.conn_mut(id) else { return false };
+        let is_awaited = conn.is(Stage::Serving)
+            && conn.has(flag::UPGRADE_LATER)
+            && !conn.has(flag::FINISHED)
+            && !conn.is_finishing();
+        if is_awaited {
+            conn.advance(Stage::Http);
+            // For messages that came meanwhile.
+            self.reading.mark_resumed(conn);
+        }
+        is_awaited
     }
 
     /// Stops reading; see [`Core::stop_reading`](crate::Core::stop_reading).

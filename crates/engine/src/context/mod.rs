@@ -113,6 +113,15 @@ impl Core {
         self.connections.finish_answer(conn, keep_alive);
     }
 
+    /// Accepts an upgrade announced with [`Answer::Upgrading`](crate::Answer::Upgrading), in
+    /// [`Service::on_user_event`](crate::Service::on_user_event): the session opens when that
+    /// returns, so the 101 response is written before. Returns false if there is no such upgrade
+    /// any more.
+    #[must_use = "if it is false, no session opens"]
+    pub fn accept_upgrade(&mut self, conn: ConnId) -> bool {
+        self.connections.accept_upgrade(conn)
+    }
+
     /// Stops reading messages of this session. Unread data stays with the peer, except for the rest
     /// of the last read; output still leaves, and the peer's silence does not count as a timeout.
     pub fn stop_reading(&mut self, conn: ConnId) {

@@ -280,6 +280,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Command::Post { to, event } if state.core.connections.table.conn(to).is_some() => {
                     state.guarded(to, |state| {
                         state.service.on_user_event(&mut Cx::new(&mut state.core, to), event);
+                        state.open_accepted(to);
                     });
                 }
                 Command::Post { event, .. } => {

@@ -248,6 +248,18 @@ impl<S: Service> State<S> {
                 self.core.connections.finish(id, close_mode);
                 return false;
             }
+            Answer::Upgrading => {
+                let connections = &mut self.core.connections;
+                if let Some(conn) = connections.table.conn_mut(id)
+                    && conn.is(Stage::Http)
+                    && !conn.is_finishing()
+                {
+                    conn.advance(Stage::Serving);
+                    conn.set(flag::UPGRADE_LATER, true);
+                    connections.timers.due_in(id, connections.limits.handshake);
+                }
+                return false;
+            }
             Answer::Later => {
                 if let Some(conn) = self.core.connections.table.conn_mut(id)
                     && conn.is(Stage::Http)
@@ -312,6 +324,15 @@ impl<S: Service> State<S> {
                 }
             }
             Ok(Some(_)) | Err(_) => core.connections.finish(id, AfterFlush::Abort),
+        }
+    }
+
+    /// Opens the session of an upgrade that the service has accepted just now.
+    pub(crate) fn open_accepted(&mut self, id: ConnId) {
+        let Some(conn) = self.core.connections.table.conn_mut(id) else { return };
+        if conn.is(Stage::Http) && conn.has(flag::UPGRADE_LATER) {
+            conn.set(flag::UPGRADE_LATER, false);
+            self.open_session(id, ws::Role::Server);
         }
     }
 

@@ -175,11 +175,15 @@ impl<S: Service> State<S> {
     pub(crate) fn on_finished(&mut self, id: ConnId) {
         let Some(conn) = self.core.connections.table.conn_mut(id) else { return };
         conn.set(flag::FINISHED, true);
-        let stage = conn.stage();
+        let (stage, is_upgrading) = (conn.stage(), conn.has(flag::UPGRADE_LATER));
         if stage == Stage::Open {
             self.end_session(id, Close { code: CloseCode::ABNORMAL, reason: "" }, false);
         }
         match stage {
+            // A session with only one direction is none.
+            Stage::Serving if is_upgrading => {
+                self.core.connections.finish(id, AfterFlush::Close);
+            }
             // What it has asked for is still answered; see `record_request`.
             Stage::Serving => {}
             Stage::Http if self.held.contains_key(&id) => {}

@@ -16,6 +16,7 @@ impl<S: Service> State<S> {
         let Some(id) = self.core.connections.table.in_slot(slot) else { return };
         let Some(conn) = self.core.connections.table.conn(id) else { return };
         let (stage, pinged) = (conn.stage(), conn.has(flag::PINGED));
+        let is_upgrading = conn.has(flag::UPGRADE_LATER);
         let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
         let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
         let connections = &mut self.core.connections;
@@ -63,6 +64,15 @@ impl<S: Service> State<S> {
                 self.guarded(id, |state| {
                     let mut cx = Cx::new(&mut state.core, id);
                     state.service.on_bad_request(&mut cx, 408, "the request took too long");
+                });
+                self.core.connections.finish(id, AfterFlush::Linger);
+            }
+            // Of an upgrade, which takes no longer than any handshake.
+            Stage::Serving if is_upgrading => {
+                connections.stats.timeouts += 1;
+                self.guarded(id, |state| {
+                    let mut cx = Cx::new(&mut state.core, id);
+                    state.service.on_bad_request(&mut cx, 503, "the upgrade took too long");
                 });
                 self.core.connections.finish(id, AfterFlush::Linger);
             }

@@ -15,6 +15,7 @@ use super::shared::{Closed, Shared, Window};
 use super::socket::AsyncSocket;
 use crate::message::OwnedMessage;
 use crate::workers::Continuation;
+use crate::ws::accept::{Accept, UpgradeLater};
 use crate::ws::sessions::Endpoint;
 use crate::ws::{Callbacks, IntoWsRoute, Socket, Ws, WsOptions, WsRoute};
 
@@ -294,7 +295,8 @@ impl<D: Clone + Send + 'static, K: 'static> IntoWsRoute for AsyncWs<D, K> {
     fn into_ws_route(self) -> WsRoute {
         let message = "credits is 0, which would let no message in; give at least 1";
         let mistake = (self.credits == 0).then(|| SettingError::new("credits", message));
-        let options = WsOptions { mistake, ..WsOptions::default() };
+        let uses_workers = self.callbacks.blocks();
+        let options = WsOptions { mistake, uses_workers, ..WsOptions::default() };
         WsRoute { endpoint: Arc::new(AsyncEndpoint(self)), options }
     }
 }
@@ -305,8 +307,17 @@ struct AsyncEndpoint<D, K>(AsyncWs<D, K>);
 impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
     type Data = Entry<D>;
 
-    fn on_upgrade(&self, request: &Request<'_>) -> Result<Entry<D>, Reject> {
-        Ok(Entry { data: self.0.callbacks.on_upgrade(request)?, link: None })
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<Entry<D>>, Reject> {
+        let accept = self.0.callbacks.on_upgrade(request)?;
+        Ok(accept.map(|data| Entry { data, link: None }))
+    }
+
+    fn upgrade_later(&self) -> Option<UpgradeLater> {
+        self.0.callbacks.upgrade_later()
+    }
+
+    fn accepted(&self, data: Box<dyn Any + Send>) -> Option<Entry<D>> {
+        data.downcast().ok().map(|data| Entry { data: *data, link: None })
     }
 
     fn on_open(&self, ws: &mut Socket<'_, Entry<D>>) {

@@ -1,8 +1,11 @@
 //! The state of requests whose response comes later, or is still being sent.
 
+use std::any::Any;
+
 use throng_engine::Cx;
 use throng_http::{Pull, ReplyTo, Response, Source, Stream};
 use throng_proto::http1::{self, HeaderName, HeaderValue};
+use throng_proto::ws::deflate;
 
 use super::reader::BodySender;
 use crate::app::Pending;
@@ -27,6 +30,8 @@ pub(crate) struct Exchange {
     pub(crate) body_sender: Option<BodySender>,
     /// The rest of its response's body, once sending has begun.
     pub(crate) outgoing: Option<Outgoing>,
+    /// The upgrade that is being decided on.
+    pub(crate) upgrade: Option<Box<PendingUpgrade>>,
     /// Middleware's changes to the response.
     pub(crate) pending: Pending,
 }
@@ -44,6 +49,7 @@ impl Exchange {
             keep_alive: head.keep_alive(),
             body_sender: None,
             outgoing: None,
+            upgrade: None,
             pending,
         }
     }
@@ -58,6 +64,16 @@ impl Exchange {
             date,
         }
     }
+}
+
+/// An upgrade that is being decided on: what was negotiated with the client.
+pub(crate) struct PendingUpgrade {
+    pub(crate) route: u16,
+    pub(crate) accept: [u8; 28],
+    pub(crate) subprotocol: Option<Box<str>>,
+    pub(crate) deflate: Option<(deflate::Policy, deflate::Accepted)>,
+    /// Cancels the decision when it is dropped, where that is possible.
+    pub(crate) cancel: Option<Box<dyn Any + Send>>,
 }
 
 /// The rest of a body that is produced while it is sent.

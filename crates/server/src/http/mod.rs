@@ -13,7 +13,9 @@ pub use writer::BodyWriter;
 
 use std::any::Any;
 
-use throng_http::Response;
+use throng_http::{Reject, Response};
+
+use crate::ws::accept::AnyAccept;
 
 /// Bytes of a body that may be buffered between a connection and another thread, each way.
 pub(crate) const WINDOW: usize = 256 << 10;
@@ -22,6 +24,8 @@ pub(crate) const WINDOW: usize = 256 << 10;
 pub(crate) enum Delivered {
     /// The response.
     Answer(Response),
+    /// The decision on an upgrade.
+    Upgrade(Result<AnyAccept, Reject>),
     /// There is room for more of the request's body.
     Room,
     /// There is more of the response's body.

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use throng_engine::Remote;
-use throng_http::{IntoResponse, Response, Status};
+use throng_http::{IntoResponse, Reject, Response, Status};
 use throng_io::ConnId;
 
 use super::Delivered;
 use super::writer::{BodyWriter, body};
+use crate::ws::accept::AnyAccept;
 
 /// Answers one request, now or later, from any thread.
 ///
@@ -51,6 +52,12 @@ impl Responder {
         let (writer, source) = body(self.remote.clone(), self.id);
         self.deliver(response.with_stream(length, source));
         writer
+    }
+
+    /// Sends the decision on an upgrade.
+    pub(crate) fn decide(mut self, decision: Result<AnyAccept, Reject>) {
+        self.answered = true;
+        self.remote.post(self.id, Box::new(Delivered::Upgrade(decision)));
     }
 
     fn deliver(&mut self, response: Response) {

@@ -168,6 +168,7 @@ impl Service for ShardService {
         };
         match *delivered {
             Delivered::Answer(response) => self.reply_later(cx, response),
+            Delivered::Upgrade(decision) => self.upgrade_decided(cx, decision),
             Delivered::More => self.continue_response(cx),
             // Once its body has come to its end, there is another request to wait with.
             Delivered::Room => {

@@ -9,6 +9,7 @@ use throng_http::{
 };
 use throng_proto::http1;
 
+use super::upgrade::Upgraded;
 use super::{BoundRoute, RETRY_AFTER, ShardService, Shared};
 use crate::app::{Action, Pending};
 use crate::events::Event;
@@ -27,13 +28,13 @@ pub(super) struct AwaitedBody {
 }
 
 /// A request on its way to its handler.
-struct Routed<'r, 'h> {
-    route: u16,
-    head: &'r http1::Request<'h>,
-    request: Request<'h>,
+pub(super) struct Routed<'r, 'h> {
+    pub(super) route: u16,
+    pub(super) head: &'r http1::Request<'h>,
+    pub(super) request: Request<'h>,
     /// The body has come, and is part of `request`.
     has_body: bool,
-    pending: Pending,
+    pub(super) pending: Pending,
 }
 
 fn live() -> Response {
@@ -100,8 +101,11 @@ impl ShardService {
         let Routed { route, head, ref request, has_body, .. } = routed;
         let response = match &shared.route(route).route.action {
             Action::Http(handler) => handler(request),
-            Action::Ws(ws) => match self.upgrade(cx, route, ws, head, request) {
-                Ok(()) => return Answer::Upgraded,
+            Action::Ws(ws) => match self.upgrade(cx, shared, ws, &routed) {
+                Ok(Upgraded::Now) => return Answer::Upgraded,
+                Ok(Upgraded::Later(negotiated, later)) => {
+                    return self.decide_later(cx, shared, *negotiated, later, routed);
+                }
                 Err(reject) => self.refusal(cx, route, reject),
             },
             Action::Sse(channel) => match self.stream_events(cx, route, channel, head, request) {
@@ -134,7 +138,7 @@ impl ShardService {
     }
 
     /// Reports the refusal of an upgrade or a stream, and makes its answer.
-    fn refusal(&self, cx: &Cx<'_>, route: u16, reject: Reject) -> Response {
+    pub(super) fn refusal(&self, cx: &Cx<'_>, route: u16, reject: Reject) -> Response {
         self.shared.events.report(Event::Refused {
             peer: cx.peer(),
             route: Some(&self.shared.route(route).route.path),

@@ -1,27 +1,63 @@
 //! Upgrades: where HTTP becomes WebSocket.
 
-use throng_engine::Cx;
-use throng_http::{Reject, Request, Status};
-use throng_proto::http1;
-use throng_proto::ws::handshake::{self, encode_response_with};
+use std::any::Any;
+use std::sync::Arc;
 
-use super::{RETRY_AFTER, ShardService};
+use throng_engine::workers::OverflowPolicy;
+use throng_engine::{Answer, Cx};
+use throng_http::{Reject, Status};
+use throng_proto::http1;
+use throng_proto::ws::handshake::{self, encode_response_fields};
+
+use super::request::Routed;
+use super::{RETRY_AFTER, ShardService, Shared};
+#[cfg(feature = "tokio")]
+use crate::asynchronous::OwnedRequest;
+use crate::http::Responder;
+use crate::http::exchange::{Exchange, PendingUpgrade};
+use crate::workers::BlockingJob;
 use crate::ws::WsRoute;
+use crate::ws::accept::{AnyAccept, ResponseHeaders, UpgradeLater};
 use crate::ws::sessions::{NoSessions, Sessions};
 
 /// Characters of a foreign origin that its refusal repeats.
 const MAX_ORIGIN: usize = 100;
+
+/// What became of an upgrade that the handler has not refused.
+pub(super) enum Upgraded {
+    Now,
+    /// The handler decides on it later.
+    Later(Box<PendingUpgrade>, UpgradeLater),
+}
 
 impl ShardService {
     /// Accepts an upgrade (RFC 6455 section 4.2.2), if the request is right and the handler agrees.
     pub(super) fn upgrade(
         &mut self,
         cx: &mut Cx<'_>,
+        shared: &Shared,
+        ws: &WsRoute,
+        routed: &Routed<'_, '_>,
+    ) -> Result<Upgraded, Reject> {
+        let Routed { route, head, request, .. } = routed;
+        let negotiated = self.negotiate(shared, *route, ws, head)?;
+        let sessions = self.sessions_for(*route, ws);
+        if let Some(later) = sessions.upgrade_later() {
+            return Ok(Upgraded::Later(Box::new(negotiated), later));
+        }
+        let (data, headers) = sessions.on_upgrade(request)?;
+        complete(cx, negotiated, data, &headers)?;
+        Ok(Upgraded::Now)
+    }
+
+    /// Checks an upgrade, and negotiates what its client offers.
+    fn negotiate(
+        &self,
+        shared: &Shared,
         route: u16,
         ws: &WsRoute,
         head: &http1::Request<'_>,
-        request: &Request<'_>,
-    ) -> Result<(), Reject> {
+    ) -> Result<PendingUpgrade, Reject> {
         let key = handshake::check_request(head.method(), head.is_http11(), head)?;
         if head.has_body() {
             // Its bytes would be taken for frames.
@@ -29,39 +65,104 @@ impl ShardService {
         }
         self.check_admitted(head)?;
         let names: Vec<&str> = ws.options.subprotocols.iter().map(|name| &**name).collect();
-        let subprotocol = handshake::choose_subprotocol(head, &names);
-        let policy = self.shared.route(route).compression;
+        let subprotocol = handshake::choose_subprotocol(head, &names).map(Box::from);
+        let policy = shared.route(route).compression;
         let accepted = match &policy {
             Some(policy) => {
                 policy.accept(head).map_err(|error| Reject::bad_request(error.to_string()))?
             }
             None => None,
         };
-        let data = self.sessions_for(route, ws).on_upgrade(request)?;
-        let accepted = policy.zip(accepted).and_then(|(policy, accepted)| {
-            cx.set_deflate(policy, accepted.agreed).then_some(accepted)
-        });
-        let answer = accepted.as_ref().map(|accepted| &accepted.answer);
-        let mut encoded = Ok(());
-        cx.write(|out| {
-            encoded = encode_response_with(&key.accept(), subprotocol, answer, out);
-        });
-        if encoded.is_err() {
-            cx.clear_deflate();
-            // `App::ws` refuses such names.
-            return Err(Reject::status(Status::INTERNAL_SERVER_ERROR));
+        let deflate = policy.zip(accepted);
+        Ok(PendingUpgrade { route, accept: key.accept(), subprotocol, deflate, cancel: None })
+    }
+
+    /// Has a worker or a future decide on an upgrade.
+    pub(super) fn decide_later(
+        &mut self,
+        cx: &mut Cx<'_>,
+        shared: &Arc<Shared>,
+        negotiated: PendingUpgrade,
+        later: UpgradeLater,
+        routed: Routed<'_, '_>,
+    ) -> Answer {
+        let Routed { route, head, request, pending, .. } = routed;
+        let id = cx.id();
+        let responder = Responder::new(cx.core_ref().remote().clone(), id);
+        let cancel: Option<Box<dyn Any + Send>> = match later {
+            UpgradeLater::Blocking(decide) => {
+                let job = BlockingJob::new(head, request, responder);
+                let its = Arc::clone(shared);
+                let work = move || job.decide(&its.route(route).names, decide);
+                if let Some(pool) = shared.pool.get() {
+                    let path = &shared.route(route).context.path;
+                    // Where it is dropped, it answers so.
+                    let _ = pool.submit(id, path, OverflowPolicy::Wait, Box::new(work));
+                }
+                None
+            }
+            #[cfg(feature = "tokio")]
+            UpgradeLater::Async(runtime, decide) => {
+                let request = OwnedRequest::new(shared, route, head, request);
+                let task = runtime.spawn(async move {
+                    // Created here, so that a panic of the closure is the task's.
+                    let decision = decide(request).await;
+                    responder.decide(decision);
+                });
+                Some(Box::new(AbortOnDrop(task.abort_handle())))
+            }
+        };
+        let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+        exchange.upgrade = Some(Box::new(PendingUpgrade { cancel, ..negotiated }));
+        self.exchanges.insert(id, exchange);
+        Answer::Upgrading
+    }
+
+    /// Completes or refuses an upgrade that was decided on by a worker or a future.
+    pub(super) fn upgrade_decided(&mut self, cx: &mut Cx<'_>, decision: Result<AnyAccept, Reject>) {
+        // It may have been given up meanwhile.
+        let exchange = self.exchanges.get_mut(&cx.id());
+        let Some(mut upgrade) = exchange.and_then(|exchange| exchange.upgrade.take()) else {
+            return;
+        };
+        let route = upgrade.route;
+        cx.enter_route(route.into());
+        upgrade.cancel = None;
+        let decision = match self.admission.is_ready() {
+            true => decision,
+            false => Err(shutting_down()),
+        };
+        let id = cx.id();
+        if decision.is_ok() && !cx.core().accept_upgrade(id) {
+            // Its client has gone.
+            self.exchanges.remove(&id);
+            return cx.core().finish_answer(id, false);
         }
-        cx.set_route(route, data);
-        if let Some(name) = subprotocol {
-            cx.set_subprotocol(name);
+        match decision.and_then(|accept| self.open_decided(cx, *upgrade, accept)) {
+            Ok(()) => drop(self.exchanges.remove(&id)),
+            Err(reject) => {
+                let response = self.refusal(cx, route, reject);
+                self.reply_later(cx, response);
+            }
         }
-        Ok(())
+    }
+
+    fn open_decided(
+        &mut self,
+        cx: &mut Cx<'_>,
+        upgrade: PendingUpgrade,
+        accept: AnyAccept,
+    ) -> Result<(), Reject> {
+        let broken = || Reject::status(Status::INTERNAL_SERVER_ERROR);
+        let sessions = self.sessions.get_mut(usize::from(upgrade.route)).ok_or_else(broken)?;
+        let (data, headers) = sessions.insert(accept).ok_or_else(broken)?;
+        complete(cx, upgrade, data, &headers)
     }
 
     /// Refuses connections that would last, while the server drains or from foreign origins.
     pub(super) fn check_admitted(&self, head: &http1::Request<'_>) -> Result<(), Reject> {
         if !self.admission.is_ready() {
-            return Err(Reject::unavailable(RETRY_AFTER).with_reason("the server is shutting down"));
+            return Err(shutting_down());
         }
         if !self.shared.origins.allow(head.origins(), head.host()) {
             let origin = head.origins().next().map(String::from_utf8_lossy).unwrap_or_default();
@@ -85,5 +186,48 @@ impl ShardService {
             *sessions = ws.endpoint.clone().sessions(&self.shared.route(route).context);
         }
         &mut **sessions
+    }
+}
+
+fn shutting_down() -> Reject {
+    Reject::unavailable(RETRY_AFTER).with_reason("the server is shutting down")
+}
+
+/// Writes the 101 response, and makes the connection one of its route.
+fn complete(
+    cx: &mut Cx<'_>,
+    upgrade: PendingUpgrade,
+    data: u32,
+    headers: &ResponseHeaders,
+) -> Result<(), Reject> {
+    let PendingUpgrade { route, accept, subprotocol, deflate, .. } = upgrade;
+    let accepted = deflate
+        .and_then(|(policy, accepted)| cx.set_deflate(policy, accepted.agreed).then_some(accepted));
+    let answer = accepted.as_ref().map(|accepted| &accepted.answer);
+    let subprotocol = subprotocol.as_deref();
+    let mut encoded = Ok(());
+    cx.write(|out| {
+        encoded = encode_response_fields(&accept, subprotocol, answer, &headers.fields(), out);
+    });
+    if encoded.is_err() {
+        cx.clear_deflate();
+        // `App::ws` refuses such names.
+        return Err(Reject::status(Status::INTERNAL_SERVER_ERROR));
+    }
+    cx.set_route(route, data);
+    if let Some(name) = subprotocol {
+        cx.set_subprotocol(name);
+    }
+    Ok(())
+}
+
+/// Aborts a task when it is dropped.
+#[cfg(feature = "tokio")]
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+#[cfg(feature = "tokio")]
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }

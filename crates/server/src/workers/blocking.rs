@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
-use throng_http::{Extensions, Params, Ranges, Request, Response};
+use throng_http::{Extensions, Params, Ranges, Reject, Request, Response};
 use throng_proto::http1::{self, SavedRequest};
 
 use crate::app::HttpFn;
 use crate::http::Responder;
+use crate::ws::accept::AnyAccept;
 
 /// One request for a handler that may block. It owns copies, since the bytes received are no longer
 /// there when a worker runs it.
@@ -40,6 +41,20 @@ impl BlockingJob {
             extensions: request.into_extensions(),
             responder,
         }
+    }
+
+    /// Decides on an upgrade, and sends the decision.
+    pub(crate) fn decide(
+        mut self,
+        names: &[Box<str>],
+        decide: impl FnOnce(&Request<'_>) -> Result<AnyAccept, Reject>,
+    ) {
+        self.responder.set_fallback(Responder::no_answer);
+        let Some(head) = self.head.request() else { return };
+        let params = Params::new(names, self.ranges);
+        let request = Request::new(head, params, &[], self.peer).with_extensions(self.extensions);
+        let decision = decide(&request);
+        self.responder.decide(decision);
     }
 
     /// Runs the handler and sends its response; `names` are those of the route's parameters. If the

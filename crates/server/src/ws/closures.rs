@@ -1,5 +1,6 @@
 //! A WebSocket handler made of closures.
 
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,6 +8,9 @@ use std::sync::Arc;
 use throng_engine::{Chunk, Close, Message, Receipt, Sent};
 use throng_http::{Reject, Request};
 
+#[cfg(feature = "tokio")]
+use super::accept::UpgradeFuture;
+use super::accept::{Accept, OnUpgrade, UpgradeLater};
 use super::sessions::{AnyEndpoint, Endpoint};
 use super::socket::Socket;
 use crate::message::OwnedMessage;
@@ -55,22 +59,30 @@ pub struct Ws<D = ()> {
     messages: Box<dyn Attach<D>>,
 }
 
-type UpgradeFn<D> = dyn Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync;
 type SocketFn<D> = dyn Fn(&mut Socket<'_, D>) + Send + Sync;
 type CloseFn<D> = dyn Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync;
 
 /// The callbacks of a session but those for messages.
 pub(crate) struct Callbacks<D> {
-    on_upgrade: Box<UpgradeFn<D>>,
+    on_upgrade: OnUpgrade<D>,
     on_open: Option<Box<SocketFn<D>>>,
     on_drained: Option<Box<SocketFn<D>>>,
     on_shutdown: Option<Box<SocketFn<D>>>,
     on_close: Option<Box<CloseFn<D>>>,
 }
 
-impl<D> Callbacks<D> {
-    pub(crate) fn on_upgrade(&self, request: &Request<'_>) -> Result<D, Reject> {
-        (self.on_upgrade)(request)
+impl<D: Send + 'static> Callbacks<D> {
+    pub(crate) fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<D>, Reject> {
+        self.on_upgrade.decide(request)
+    }
+
+    pub(crate) fn upgrade_later(&self) -> Option<UpgradeLater> {
+        self.on_upgrade.later()
+    }
+
+    /// Whether workers decide on upgrades.
+    pub(crate) fn blocks(&self) -> bool {
+        self.on_upgrade.blocks()
     }
 
     pub(crate) fn on_open(&self, ws: &mut Socket<'_, D>) {
@@ -120,8 +132,86 @@ impl<D: Send + 'static> Ws<D> {
     where
         F: Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync + 'static,
     {
+        Self::on_upgrade_with(move |request| on_upgrade(request).map(Accept::new))
+    }
+
+    /// A handler like that of [`Ws::on_upgrade`], where `on_upgrade` can also set headers of the
+    /// 101 response: see [`Accept`].
+    #[must_use]
+    pub fn on_upgrade_with<F>(on_upgrade: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> Result<Accept<D>, Reject> + Send + Sync + 'static,
+    {
+        Self::deciding(OnUpgrade::Now(Box::new(on_upgrade)))
+    }
+
+    /// A handler like that of [`Ws::on_upgrade`], whose `on_upgrade` runs on the server's pool of
+    /// workers, where it may block: for a login that asks a database.
+    ///
+    /// The client gets 503 if it takes longer than
+    /// [`Limits::handshake_timeout`](crate::Limits::handshake_timeout), and if the pool is full. A
+    /// panic is answered with 500.
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    /// # fn find_user(token: &str) -> Option<String> { Some(token.to_owned()) }
+    ///
+    /// let greeting = Ws::on_upgrade_blocking(|request| {
+    ///     let token = request.bearer().ok_or(Reject::unauthorized())?;
+    ///     let user = find_user(token).ok_or(Reject::unauthorized())?;
+    ///     Ok(Accept::new(user))
+    /// })
+    /// .on_open(|ws| {
+    ///     let (user, mut session) = ws.split();
+    ///     let _ = session.send(format!("hello {user}"));
+    /// });
+    /// # let _ = App::new().ws("/", greeting);
+    /// ```
+    #[must_use]
+    pub fn on_upgrade_blocking<F>(on_upgrade: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> Result<Accept<D>, Reject> + Send + Sync + 'static,
+    {
+        Self::deciding(OnUpgrade::Blocking(Arc::new(on_upgrade)))
+    }
+
+    /// A handler like that of [`Ws::on_upgrade`], whose `on_upgrade` is a future on a tokio
+    /// runtime: for a login that asks another server.
+    ///
+    /// The client gets 503 if it takes longer than
+    /// [`Limits::handshake_timeout`](crate::Limits::handshake_timeout). When the client disconnects
+    /// or the time is up, the future is dropped. A panic is answered with 500.
+    ///
+    /// ```no_run
+    /// use throng::prelude::*;
+    /// # async fn find_user(token: &str) -> Option<String> { Some(token.to_owned()) }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    /// let greeting = Ws::on_upgrade_async(runtime.handle().clone(), |request| async move {
+    ///     let request = request.as_request();
+    ///     let token = request.bearer().ok_or(Reject::unauthorized())?.to_owned();
+    ///     drop(request);
+    ///     Ok(Accept::new(find_user(&token).await.ok_or(Reject::unauthorized())?))
+    /// });
+    /// # let _: App = App::new().ws("/", greeting);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tokio")]
+    #[must_use]
+    pub fn on_upgrade_async<F, Fut>(runtime: tokio::runtime::Handle, on_upgrade: F) -> Self
+    where
+        F: Fn(crate::OwnedRequest) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Accept<D>, Reject>> + Send + 'static,
+    {
+        let decide = move |request| -> UpgradeFuture<Accept<D>> { Box::pin(on_upgrade(request)) };
+        Self::deciding(OnUpgrade::Async(runtime, Arc::new(decide)))
+    }
+
+    fn deciding(on_upgrade: OnUpgrade<D>) -> Self {
         let callbacks = Callbacks {
-            on_upgrade: Box::new(on_upgrade),
+            on_upgrade,
             on_open: None,
             on_drained: None,
             on_shutdown: None,
@@ -242,7 +332,7 @@ impl<D: Send + 'static> Ws<D> {
 
     /// Whether messages are passed on in parts, and whether they are processed by workers.
     pub(crate) fn traits(&self) -> (bool, bool) {
-        (self.messages.streams(), self.messages.blocks())
+        (self.messages.streams(), self.messages.blocks() || self.callbacks.blocks())
     }
 
     pub(crate) fn into_endpoint(self) -> Arc<dyn AnyEndpoint> {
@@ -300,8 +390,16 @@ struct Closures<D, M> {
 impl<D: Send + 'static, M: OnMessage<D>> Endpoint for Closures<D, M> {
     type Data = D;
 
-    fn on_upgrade(&self, request: &Request<'_>) -> Result<D, Reject> {
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<D>, Reject> {
         self.callbacks.on_upgrade(request)
+    }
+
+    fn upgrade_later(&self) -> Option<UpgradeLater> {
+        self.callbacks.upgrade_later()
+    }
+
+    fn accepted(&self, data: Box<dyn Any + Send>) -> Option<D> {
+        data.downcast().ok().map(|data| *data)
     }
 
     fn on_open(&self, ws: &mut Socket<'_, D>) {

@@ -3,12 +3,14 @@
 //! Start reading at [`Handler`]; [`Ws`] is the same from closures, and `sessions.rs` is where the
 //! engine comes in.
 
+pub(crate) mod accept;
 mod closures;
 mod handler;
 mod route;
 pub(crate) mod sessions;
 mod socket;
 
+pub use accept::Accept;
 #[cfg(feature = "tokio")]
 pub(crate) use closures::Callbacks;
 pub use closures::{Outcome, Ws};

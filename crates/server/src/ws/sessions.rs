@@ -6,6 +6,7 @@ use std::sync::Arc;
 use throng_engine::{Chunk, Close, Cx, Index, Message, Messages, Receive, Slab};
 use throng_http::{Reject, Request};
 
+use super::accept::{Accept, AnyAccept, ResponseHeaders, UpgradeLater};
 use super::handler::Handler;
 use super::socket::Socket;
 use crate::workers::{Continuation, RouteContext};
@@ -14,7 +15,18 @@ use crate::workers::{Continuation, RouteContext};
 pub(crate) trait Endpoint: Send + Sync + 'static {
     type Data: Send + 'static;
 
-    fn on_upgrade(&self, request: &Request<'_>) -> Result<Self::Data, Reject>;
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<Self::Data>, Reject>;
+
+    /// The decision on an upgrade, if it takes time.
+    fn upgrade_later(&self) -> Option<UpgradeLater> {
+        None
+    }
+
+    /// Converts the data that such a decision has made.
+    fn accepted(&self, data: Box<dyn Any + Send>) -> Option<Self::Data> {
+        let _ = data;
+        None
+    }
 
     fn on_open(&self, ws: &mut Socket<'_, Self::Data>);
 
@@ -48,8 +60,8 @@ pub(crate) struct Plain<H>(pub(crate) H);
 impl<H: Handler> Endpoint for Plain<H> {
     type Data = H::Data;
 
-    fn on_upgrade(&self, request: &Request<'_>) -> Result<H::Data, Reject> {
-        self.0.on_upgrade(request)
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<H::Data>, Reject> {
+        self.0.on_upgrade(request).map(Accept::new)
     }
 
     fn on_open(&self, ws: &mut Socket<'_, H::Data>) {
@@ -99,7 +111,13 @@ pub(crate) trait Sessions: Send {
     }
 
     /// Asks the handler to accept an upgrade; the number finds the connection's data again.
-    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<u32, Reject>;
+    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<(u32, ResponseHeaders), Reject>;
+
+    /// The decision on an upgrade, if it takes time.
+    fn upgrade_later(&self) -> Option<UpgradeLater>;
+
+    /// Keeps the data of an upgrade that was decided on.
+    fn insert(&mut self, accept: AnyAccept) -> Option<(u32, ResponseHeaders)>;
 
     fn on_open(&mut self, cx: Cx<'_>);
 
@@ -128,8 +146,16 @@ impl Sessions for NoSessions {
         true
     }
 
-    fn on_upgrade(&mut self, _: &Request<'_>) -> Result<u32, Reject> {
+    fn on_upgrade(&mut self, _: &Request<'_>) -> Result<(u32, ResponseHeaders), Reject> {
         Err(Reject::not_found())
+    }
+
+    fn upgrade_later(&self) -> Option<UpgradeLater> {
+        None
+    }
+
+    fn insert(&mut self, _: AnyAccept) -> Option<(u32, ResponseHeaders)> {
+        None
     }
 
     fn on_open(&mut self, _: Cx<'_>) {}
@@ -169,8 +195,18 @@ impl<E: Endpoint> EndpointSessions<E> {
 }
 
 impl<E: Endpoint> Sessions for EndpointSessions<E> {
-    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<u32, Reject> {
-        Ok(self.data.insert(self.endpoint.on_upgrade(request)?).get())
+    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<(u32, ResponseHeaders), Reject> {
+        let (data, headers) = self.endpoint.on_upgrade(request)?.into_parts();
+        Ok((self.data.insert(data).get(), headers))
+    }
+
+    fn upgrade_later(&self) -> Option<UpgradeLater> {
+        self.endpoint.upgrade_later()
+    }
+
+    fn insert(&mut self, accept: AnyAccept) -> Option<(u32, ResponseHeaders)> {
+        let (data, headers) = accept.into_parts();
+        Some((self.data.insert(self.endpoint.accepted(data)?).get(), headers))
     }
 
     fn on_open(&mut self, cx: Cx<'_>) {

@@ -67,7 +67,12 @@ impl<S: Read + Write> Client<S> {
         if !head.starts_with("HTTP/1.1 101 ") {
             return Err(head);
         }
-        Ok(Self { stream, decoder: Decoder::new(Role::Client), received: Vec::new() })
+        Ok(Self::opened(stream))
+    }
+
+    /// Continues after a handshake.
+    pub(crate) fn opened(stream: S) -> Self {
+        Self { stream, decoder: Decoder::new(Role::Client), received: Vec::new() }
     }
 
     pub(crate) fn send(&mut self, opcode: Opcode, payload: &[u8]) {

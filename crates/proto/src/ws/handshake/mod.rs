@@ -17,7 +17,8 @@ pub use client::{
 pub use fields::{Headers, Unsendable, is_token, list};
 pub use key::{Key, accept_key};
 pub use server::{
-    Refusal, check_request, choose_subprotocol, encode_response, encode_response_with,
+    Refusal, check_request, choose_subprotocol, encode_response, encode_response_fields,
+    encode_response_with,
 };
 
 /// The only version of the protocol (RFC 6455 section 4.1).

@@ -6,6 +6,7 @@ use std::{error, fmt};
 
 use super::fields::{Once, is_named, lists};
 use super::{Headers, Key, Unsendable, VERSION, is_token, list};
+use crate::http1::{HeaderName, HeaderValue};
 use crate::ws::deflate;
 
 /// The reason why a request is not an acceptable handshake; respond with [`Refusal::status`] and
@@ -169,6 +170,20 @@ pub fn encode_response_with(
     deflate: Option<&deflate::Parameters>,
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
+    encode_response_fields(accept, subprotocol, deflate, &[], out)
+}
+
+/// Appends the 101 response with further header fields; otherwise like [`encode_response_with`].
+///
+/// # Errors
+/// As for [`encode_response`].
+pub fn encode_response_fields(
+    accept: &[u8; 28],
+    subprotocol: Option<&str>,
+    deflate: Option<&deflate::Parameters>,
+    fields: &[(HeaderName<'_>, HeaderValue<'_>)],
+    out: &mut Vec<u8>,
+) -> Result<(), Unsendable> {
     if subprotocol.is_some_and(|name| !is_token(name)) {
         return Err(Unsendable::Subprotocol);
     }
@@ -186,6 +201,12 @@ pub fn encode_response_with(
     if let Some(answer) = deflate {
         // Writing to a vector cannot fail.
         let _ = write!(out, "\r\nSec-WebSocket-Extensions: {answer}");
+    }
+    for (name, value) in fields {
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_str().as_bytes());
     }
     out.extend_from_slice(b"\r\n\r\n");
     Ok(())

@@ -1,0 +1,58 @@
+//! Requests for futures.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use throng_http::{Extensions, Params, Ranges, Request};
+use throng_proto::http1::{self, SavedRequest};
+
+use crate::service::Shared;
+
+/// The request of an upgrade, owned, so that a future can keep it: see
+/// [`Ws::on_upgrade_async`](crate::Ws::on_upgrade_async).
+pub struct OwnedRequest {
+    shared: Arc<Shared>,
+    route: u16,
+    head: SavedRequest,
+    ranges: Ranges,
+    peer: Option<SocketAddr>,
+    extensions: Extensions,
+}
+
+impl OwnedRequest {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        route: u16,
+        head: &http1::Request<'_>,
+        request: Request<'_>,
+    ) -> Self {
+        let mut saved = SavedRequest::new();
+        saved.save(head);
+        let (ranges, peer) = (request.params().ranges(), request.peer());
+        let extensions = request.into_extensions();
+        Self { shared: Arc::clone(shared), route, head: saved, ranges, peer, extensions }
+    }
+
+    /// Borrows the request, without the values that middleware has attached: for those see
+    /// [`OwnedRequest::extension`].
+    #[must_use]
+    #[allow(clippy::missing_panics_doc, reason = "a head that was saved is whole")]
+    pub fn as_request(&self) -> Request<'_> {
+        let head = self.head.request().expect("the head was saved");
+        let params = Params::new(&self.shared.route(self.route).names, self.ranges);
+        Request::new(head, params, &[], self.peer)
+    }
+
+    /// Returns a value that middleware has attached.
+    #[must_use]
+    pub fn extension<T: 'static>(&self) -> Option<&T> {
+        self.extensions.get()
+    }
+}
+
+impl fmt::Debug for OwnedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedRequest").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
