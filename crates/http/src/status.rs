@@ -26,6 +26,8 @@ impl Status {
     pub const BAD_REQUEST: Self = Self(400);
     /// 401 Unauthorized.
     pub const UNAUTHORIZED: Self = Self(401);
+    /// 308 Permanent Redirect.
+    pub const PERMANENT_REDIRECT: Self = Self(308);
     /// 403 Forbidden.
     pub const FORBIDDEN: Self = Self(403);
     /// 404 Not Found.

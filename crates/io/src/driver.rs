@@ -162,6 +162,20 @@ pub trait Driver {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Secures an accepted connection from here on: what was received of it, and was not used by
+    /// others, is `received`. `peer` is the client's address. Returns false if this driver has no
+    /// TLS.
+    fn secure_accepted(
+        &mut self,
+        conn: ConnId,
+        tls: &ServerTls,
+        peer: SocketAddr,
+        received: &[u8],
+    ) -> bool {
+        let _ = (conn, tls, peer, received);
+        false
+    }
+
     /// Sends `batch`, which is not empty, on a connection with no send in flight (C3).
     fn send(&mut self, conn: ConnId, batch: Box<Batch>) -> SendOutcome;
 
@@ -241,6 +255,9 @@ pub trait Driver {
 /// The TLS configuration of a connection that we start. Only the driver that secures it knows what
 /// it is, so that this crate needs no TLS library.
 pub type ClientTls = Arc<dyn Any + Send + Sync>;
+
+/// The TLS configuration of a connection that we accepted, likewise.
+pub type ServerTls = Arc<dyn Any + Send + Sync>;
 
 /// A handle that ends a driver's wait; shared by every thread that sends commands to the shard.
 pub type Waker = Arc<dyn Wake>;

@@ -33,7 +33,9 @@ mod wakeup;
 pub use batch::{Batch, Memory, Segment};
 pub use clock::Clock;
 pub use connect::connect_timeout;
-pub use driver::{ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, Wake, Waker};
+pub use driver::{
+    ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, Wake, Waker,
+};
 pub use id::ConnId;
 pub use listen::{ListenOptions, listen, listen_many};
 pub use options::Options;

@@ -244,7 +244,7 @@ pub use throng_http::{
 #[cfg(feature = "deflate")]
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
-pub use tls::{Tls, TlsVersion};
+pub use tls::{ClientCertificate, PlainHttp, RequestTls, Tls, TlsConnection, TlsVersion};
 pub use topic::Topic;
 pub use ws::{
     Accept, Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws,
@@ -257,6 +257,8 @@ pub mod prelude {
     pub use crate::Compression;
     #[cfg(feature = "files")]
     pub use crate::Files;
+    #[cfg(feature = "tls")]
+    pub use crate::RequestTls;
     pub use crate::{
         Accept, App, Backpressure, CloseCode, Delivery, DrainPlan, Filter, Frame, Handle, Handler,
         Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request,

@@ -9,6 +9,7 @@ use throng_http::openmetrics::{CONTENT_TYPE, Type, Writer};
 use throng_http::{Response, Status};
 
 use crate::process;
+use crate::service::Shared;
 use crate::stalls::Stalls;
 
 mod load;
@@ -20,7 +21,7 @@ pub(crate) fn metrics(
     admission: &Admission,
     workers: WorkerMetrics,
     hub: RemoteCounts,
-    stalls: &Stalls,
+    shared: &Shared,
 ) -> Response {
     let figures = Figures {
         shards: snapshots.iter().map(|snapshot| snapshot.read()).collect(),
@@ -29,10 +30,11 @@ pub(crate) fn metrics(
         ready: admission.is_ready(),
         workers,
         hub,
-        load: load::Figures::of(snapshots, stalls),
+        load: load::Figures::of(snapshots, &shared.stalls),
     };
     let mut writer = Writer::new("throng");
     figures.write(&mut writer);
+    shared.security.write(&mut writer);
     Response::new(Status::OK).with_body(CONTENT_TYPE, writer.finish())
 }
 

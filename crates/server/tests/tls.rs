@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::{Client, Got, dial, exchange};
 use throng::prelude::*;
-use throng::{DrainPlan, IoBackend, Running, Tls, TlsVersion};
+use throng::{DrainPlan, IoBackend, PlainHttp, Running, Tls, TlsVersion};
 use throng_proto::ws::Opcode;
 
 /// The files of a server's certificate, removed at the end.
@@ -344,5 +344,144 @@ fn the_lowest_version_is_a_setting() {
         assert_eq!(output.status.success(), is_accepted, "{out}");
         assert_eq!(out.contains("alert protocol version"), !is_accepted, "{out}");
     }
+    end(running);
+}
+
+/// Sends one request without TLS; returns the answer, to the end of the stream.
+fn plain(address: SocketAddr, more: &str) -> String {
+    let mut socket = dial(address);
+    let request = format!("GET /hello?a=1 HTTP/1.1\r\nHost: localhost:7\r\n{more}\r\n");
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn http_on_the_port_of_tls_is_refused_redirected_or_served() {
+    let files = Files::new("plain");
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    for (mode, to_get, to_upgrade) in [
+        (PlainHttp::Refuse, "400 ", "400 "),
+        (PlainHttp::Redirect, "308 ", "426 "),
+        (PlainHttp::Serve, "200 ", "200 "),
+    ] {
+        let tls = files.tls().plain(mode);
+        let server = Server::new(app()).tls(tls).bind("127.0.0.1:0").unwrap();
+        let running = server.spawn().unwrap();
+        let answer = plain(running.local_addr(), "Connection: close\r\n");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {to_get}")), "{mode:?}: {answer}");
+        let is_redirected = answer.contains("Location: https://localhost:7/hello?a=1\r\n");
+        assert_eq!(is_redirected, mode == PlainHttp::Redirect, "{answer}");
+        if mode != PlainHttp::Serve {
+            let answer = plain(running.local_addr(), upgrade);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {to_upgrade}")), "{mode:?}: {answer}");
+        }
+        let mut client = connect(running.local_addr(), "/echo", &files.trust());
+        client.send(Opcode::Text, b"over TLS");
+        assert_eq!(client.next(), Got::Text("over TLS".to_owned()));
+        end(running);
+    }
+}
+
+#[test]
+fn a_request_has_the_tls_of_its_connection() {
+    let files = Files::new("facts");
+    let authority = rcgen::generate_simple_self_signed(vec!["client.example".to_owned()]).unwrap();
+    let authorities = files.dir.join("clients.pem");
+    std::fs::write(&authorities, authority.cert.pem()).unwrap();
+    let app = App::new().get("/", |request| {
+        let Some(tls) = request.tls() else { return Response::text("no TLS") };
+        let certificate = tls.client_certificate();
+        Response::text(format!(
+            "{:?} {:x} {:?} {:?} {} {:?}",
+            tls.version(),
+            tls.cipher_suite(),
+            tls.server_name(),
+            tls.alpn(),
+            tls.is_resumed(),
+            certificate.map(|it| (it.names().to_vec(), it.serial().len() > 8, it.chain().len())),
+        ))
+    });
+    let tls = files.tls().client_auth(&authorities, false).plain(PlainHttp::Serve);
+    let running = Server::new(app).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let ask = |config: &Arc<ClientConfig>| {
+        let mut stream = secure(running.local_addr(), config);
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.rsplit("\r\n").next().unwrap().to_owned()
+    };
+    let trust = files.trust();
+    let answer = ask(&trust);
+    assert!(answer.starts_with("Tls13 130"), "{answer}");
+    assert!(answer.ends_with("Some(\"localhost\") None false None"), "{answer}");
+    assert!(ask(&trust).ends_with("None true None"));
+
+    let key = rustls::pki_types::PrivateKeyDer::try_from(authority.signing_key.serialize_der());
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&files.chain).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![authority.cert.der().clone()], key.unwrap())
+        .unwrap();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let config = Arc::new(config);
+    for is_resumed in [false, true] {
+        let answer = ask(&config);
+        assert!(answer.starts_with("Tls12 c02"), "{answer}");
+        let expected =
+            format!("Some(\"http/1.1\") {is_resumed} Some(([\"client.example\"], true, 1))");
+        assert!(answer.ends_with(&expected), "{answer}");
+    }
+    assert!(plain(running.local_addr(), "Connection: close\r\n").contains("404 "));
+    end(running);
+}
+
+#[test]
+fn metrics_have_handshakes_and_when_certificates_expire() {
+    let files = Files::new("metrics");
+    let app = App::new().metrics("/metrics");
+    let running = Server::new(app).tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    plain(running.local_addr(), "");
+    let mut stream = secure(running.local_addr(), &files.trust());
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut metrics = String::new();
+    stream.read_to_string(&mut metrics).unwrap();
+    for line in [
+        "throng_tls_handshakes_total{kind=\"full\"} 1\n",
+        "throng_tls_handshake_failures_total{cause=\"not_tls\"} 1\n",
+        "throng_tls_certificate_expiry_seconds{name=\"localhost\"} ",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    end(running);
+}
+
+#[test]
+fn handshakes_are_as_many_a_second_as_the_setting_says() {
+    let files = Files::new("rate");
+    let tls = files.tls().max_handshakes_per_second(1);
+    let running =
+        Server::new(app()).shards(1).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let mut waiting: Vec<Stream> =
+        (0..60).map(|_| secure(running.local_addr(), &files.trust())).collect();
+    for stream in &mut waiting {
+        while stream.conn.wants_write() {
+            stream.conn.write_tls(&mut stream.sock).unwrap();
+        }
+        stream.sock.set_nonblocking(true).unwrap();
+    }
+    // In a minute all are.
+    let served = || {
+        let is_served = |stream: &&Stream| stream.sock.peek(&mut [0]).is_ok();
+        waiting.iter().filter(is_served).count()
+    };
+    support::eventually("one is served", || served() > 0);
+    assert!(served() < 60);
+    drop(waiting);
     end(running);
 }

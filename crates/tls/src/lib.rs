@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alert;
+pub mod certificate;
 pub mod cipher;
 pub mod client;
 pub mod config;
@@ -20,6 +21,7 @@ pub mod session;
 mod stats;
 
 pub use alert::Alert;
+pub use certificate::Certificate;
 pub use cipher::{Suite, Version};
 pub use client::{ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust};
 pub use config::{CertificateFiles, ClientAuth, ConfigError, ServedCertificate, TlsConfig};

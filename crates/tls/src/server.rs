@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -18,6 +19,7 @@ pub struct TlsServer {
     pub(crate) counters: Counters,
     served: RwLock<Vec<ServedCertificate>>,
     files: Option<Files>,
+    accepts_plain: AtomicBool,
 }
 
 /// A configuration that comes from files.
@@ -37,6 +39,7 @@ impl TlsServer {
             counters: Counters::default(),
             served: RwLock::default(),
             files: None,
+            accepts_plain: AtomicBool::new(false),
         })
     }
 
@@ -54,6 +57,7 @@ impl TlsServer {
             counters: Counters::default(),
             served,
             files: Some(Files { config, tickets, times }),
+            accepts_plain: AtomicBool::new(false),
         }))
     }
 
@@ -113,6 +117,16 @@ impl TlsServer {
     /// Replaces the configuration for handshakes that begin from now on.
     pub fn replace(&self, config: ServerConfig) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
+    }
+
+    /// Sets whether connections that begin with something else than TLS are served without it. If
+    /// not, which is the default, they are ended, with the reason if they begin like HTTP.
+    pub fn accept_plain(&self, accepts: bool) {
+        self.accepts_plain.store(accepts, Relaxed);
+    }
+
+    pub(crate) fn accepts_plain(&self) -> bool {
+        self.accepts_plain.load(Relaxed)
     }
 
     /// Returns the number of handshakes since the start, of all shards.

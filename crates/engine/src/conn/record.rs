@@ -117,6 +117,8 @@ pub(crate) enum Admitted {
 pub(crate) struct Cold {
     /// The peer's address, until the upgrade.
     pub(crate) peer: Option<std::net::SocketAddr>,
+    /// The outcome of the TLS handshake, until the upgrade.
+    pub(crate) tls: Option<std::sync::Arc<throng_io::TlsInfo>>,
     /// The place it has; unlike [`Admitted::Counted`] only until it is closed.
     pub(crate) admitted: Admitted,
     /// Start of the incomplete message.
@@ -135,6 +137,7 @@ pub(crate) struct Cold {
 impl Cold {
     pub(crate) fn is_idle(&self) -> bool {
         self.peer.is_none()
+            && self.tls.is_none()
             && self.admitted == Admitted::Counted
             && self.assembling.is_none()
             && !self.awaits_room

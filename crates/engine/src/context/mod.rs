@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use throng_io::{Clock, ConnId, Instant};
+use throng_io::{Clock, ConnId, Instant, TlsInfo};
 use throng_proto::ws::{Opcode, deflate};
 
 use crate::conn::input_time::InputTime;
@@ -386,6 +386,13 @@ impl<'a> Cx<'a> {
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.core.connections.table.cold(self.id)?.peer
+    }
+
+    /// Returns the outcome of the connection's TLS handshake, kept until the upgrade only; `None` if
+    /// it has no TLS.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Arc<TlsInfo>> {
+        self.core.connections.table.cold(self.id)?.tls.as_ref()
     }
 
     /// Returns the service's route for this connection.

@@ -355,7 +355,7 @@ impl<S: Service> State<S> {
         connections.stats.opened += 1;
         connections.stats.sessions += 1;
         if let Some(cold) = connections.table.cold_mut(id) {
-            cold.peer = None;
+            (cold.peer, cold.tls) = (None, None);
         }
         connections.table.shed_cold(id);
         connections.timers.start_session(id.slot());

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use throng_io::{Batch, Closed, ConnId, Event, Instant};
+use throng_io::{Batch, Closed, ConnId, Event, Instant, TlsInfo};
 use throng_proto::ws::CloseCode;
 
 use crate::conn::map::ConnMap;
@@ -63,6 +63,16 @@ pub(crate) enum Then<T> {
 }
 
 impl<S: Service> State<S> {
+    /// Keeps the outcome of a client's TLS handshake for its requests.
+    #[cold]
+    fn on_secured(&mut self, id: ConnId, info: Box<TlsInfo>) {
+        let connections = &mut self.core.connections;
+        let has_requests = connections.table.cold(id).is_some_and(|cold| cold.peer.is_some());
+        if has_requests && let Some(cold) = connections.table.cold_mut(id) {
+            cold.tls = Some(Arc::from(info));
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn on_event<T>(&mut self, event: Event<'_, T>) -> Then<T> {
         match event {
@@ -77,7 +87,7 @@ impl<S: Service> State<S> {
             Event::Connected(id) => self.on_connected(id),
             // Its first bytes follow; until they do, its deadline is that of a silent client. Bound
             // here, or the event would be kept in memory for its drop, which costs every event.
-            Event::Secured(_, info) => drop(info),
+            Event::Secured(id, info) => self.on_secured(id, info),
             Event::Finished(id) => self.on_finished(id),
             Event::Closed(id, why) => {
                 self.on_closed(id, why);

@@ -56,7 +56,7 @@ impl Server {
         self.app.router()?;
         #[cfg(unix)]
         crate::threads::check_stack(self.thread_stack)?;
-        self.tls.load()?;
+        self.tls.load(1)?;
         self.workers.check().map_err(workers)?;
         if self.stall_warning == Some(Duration::ZERO) {
             let message = "stall_warning is 0; give for example 50 ms, or None to turn it off";
@@ -78,7 +78,7 @@ impl Server {
         let address = resolve(address)?;
         let count = self.shard_count()?;
         let placement = self.cpu_affinity.place(self.io, count)?;
-        let security = self.tls.load()?;
+        let security = self.tls.load(count)?;
         let (listeners, bound) = self.listen(address, count)?;
         let max_connections = self.max_connections(count)?;
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
@@ -104,7 +104,8 @@ impl Server {
             security: security.clone(),
         };
         let (worker_settings, pool) = (self.workers, Pool::default());
-        let shared = Arc::new(self.into_shared(Arc::clone(&stalls), pool.clone())?);
+        let shared =
+            Arc::new(self.into_shared(Arc::clone(&stalls), pool.clone(), security.clone())?);
         let common = Arc::clone(&shared);
         let service =
             move |admission: &Arc<_>| ShardService::new(Arc::clone(&common), Arc::clone(admission));
@@ -153,7 +154,7 @@ impl Server {
         listen_everywhere(address, &self.more_addresses, options, shards)
     }
 
-    fn into_shared(self, stalls: Arc<Stalls>, pool: Pool) -> Result<Shared> {
+    fn into_shared(self, stalls: Arc<Stalls>, pool: Pool, security: Security) -> Result<Shared> {
         let router = self.app.router()?;
         let usual = self.compression;
         let bind = |route: Route| {
@@ -176,6 +177,7 @@ impl Server {
             pool: pool.clone(),
             events: self.events,
             stalls,
+            security,
             snapshots: OnceLock::new(),
         })
     }

@@ -7,8 +7,9 @@ use throng_engine::{Admission, Answer, Cx};
 use throng_http::{
     Extensions, IntoResponse, Match, Params, Ranges, Reject, Request, Response, Status,
 };
-use throng_proto::http1;
+use throng_proto::http1::{self, TargetForm};
 
+use super::shared::wants_websocket;
 use super::upgrade::Upgraded;
 use super::{BoundRoute, RETRY_AFTER, ShardService, Shared};
 use crate::app::{Action, Pending};
@@ -17,6 +18,7 @@ use crate::http::exchange::Exchange;
 use crate::http::{Responder, reader};
 #[cfg(feature = "metrics")]
 use crate::observe;
+use crate::tls;
 use crate::workers::BlockingJob;
 
 /// A request whose body is read before its handler is called: what is known of it but its bytes.
@@ -48,11 +50,29 @@ fn ready(admission: &Admission) -> Response {
     }
 }
 
+/// Sends a client without TLS to the same address with it.
+fn redirect(head: &http1::Request<'_>) -> Response {
+    if wants_websocket(head) {
+        return Response::error(Status::UPGRADE_REQUIRED, "connect with TLS: wss://").closing();
+    }
+    let host = head.host().filter(|_| head.target_form() == TargetForm::Origin);
+    let redirected = host.and_then(|host| {
+        let location = format!("https://{host}{}", head.target());
+        let response = Response::text("connect with TLS\n").header("Location", location);
+        Some(response.ok()?.with_status(Status::PERMANENT_REDIRECT))
+    });
+    let refused = || Response::error(Status::BAD_REQUEST, "connect with TLS: https://");
+    redirected.unwrap_or_else(refused).closing()
+}
+
 impl ShardService {
     /// Finds the route of a request and runs its middleware; the handler follows at once, or when
     /// the body has come.
     pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
         let shared = Arc::clone(&self.shared);
+        if shared.security.redirects() && cx.tls().is_none() {
+            return self.reply(cx, head, false, redirect(head));
+        }
         let found = shared.find(head);
         let Match::Found { value: route, params } = found else {
             return self.reply_without_route(cx, head, &shared, found);
@@ -60,6 +80,7 @@ impl ShardService {
         cx.enter_route(route.into());
         let BoundRoute { route: found, .. } = shared.route(route);
         let mut request = Request::new(*head, params, &[], cx.peer());
+        tls::attach(&mut request, cx);
         let mut pending = Pending::default();
         if let Some(response) = pending.run(found.layers(), &mut request) {
             return self.reply(cx, head, false, pending.apply(response));
@@ -123,7 +144,7 @@ impl ShardService {
             Action::Metrics => {
                 let (workers, snapshots) = (shared.workers(), shared.snapshots());
                 let hub = cx.core_ref().remote().counts();
-                observe::metrics(&snapshots, &self.admission, workers, hub, &shared.stalls)
+                observe::metrics(&snapshots, &self.admission, workers, hub, shared)
             }
             #[cfg(feature = "metrics")]
             Action::Stats => {
@@ -179,6 +200,7 @@ impl ShardService {
             true => None,
             false => {
                 let mut request = Request::new(*head, Params::NONE, &[], cx.peer());
+                tls::attach(&mut request, cx);
                 pending.run(layers, &mut request)
             }
         };

@@ -12,6 +12,7 @@ use throng_proto::ws::{deflate, handshake};
 use crate::app::{Middleware, Route};
 use crate::events::Events;
 use crate::stalls::Stalls;
+use crate::tls::Security;
 use crate::workers::{Pool, RouteContext};
 
 /// Routes and settings; never changed after `bind`.
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) events: Events,
     pub(crate) stalls: Arc<Stalls>,
+    pub(crate) security: Security,
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for metrics"))]
     pub(crate) snapshots: OnceLock<Arc<[Arc<Snapshot>]>>,
 }
@@ -41,7 +43,7 @@ pub(crate) struct BoundRoute {
 
 /// True for requests that ask for an upgrade to WebSocket, and not to `h2c`, say, which is to be
 /// ignored where it is not spoken (RFC 9110 section 7.8).
-fn wants_websocket(request: &http1::Request<'_>) -> bool {
+pub(super) fn wants_websocket(request: &http1::Request<'_>) -> bool {
     let is_websocket = |name: &str| name.eq_ignore_ascii_case("websocket");
     request.wants_upgrade() && handshake::list(request.values("Upgrade")).any(is_websocket)
 }

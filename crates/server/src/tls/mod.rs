@@ -1,10 +1,17 @@
 //! TLS of a server: its settings, and the drivers with and without it.
 
+mod request;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
+#[cfg(feature = "metrics")]
+use throng_http::openmetrics::{Type, Writer};
 use throng_io::{Driver, ListenerId};
-use throng_tls::{CertificateFiles, ClientAuth, TlsConfig, TlsServer, Version};
+use throng_tls::{CertificateFiles, ClientAuth, HandshakeLimits, TlsConfig, TlsServer, Version};
+
+pub(crate) use self::request::attach;
+pub use self::request::{ClientCertificate, RequestTls, TlsConnection};
 
 use crate::error::{Error, Result};
 
@@ -26,7 +33,24 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Tls(TlsConfig);
+pub struct Tls {
+    config: TlsConfig,
+    handshakes_per_second: u32,
+    plain: PlainHttp,
+}
+
+/// The answer to a client that speaks HTTP without TLS: for [`Tls::plain`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlainHttp {
+    /// 400, with the reason. The default.
+    #[default]
+    Refuse,
+    /// 308 to the same address with `https`, and 426 to requests for a WebSocket, which browsers do
+    /// not redirect.
+    Redirect,
+    /// That of a server without TLS.
+    Serve,
+}
 
 /// A version of TLS; older ones are never accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +68,15 @@ impl Tls {
     pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         let config =
             TlsConfig { certificates: Vec::new(), min_version: Version::Tls12, client_auth: None };
-        Self(config).certificate(chain, key)
+        let tls = Self { config, handshakes_per_second: 0, plain: PlainHttp::Refuse };
+        tls.certificate(chain, key)
     }
 
     /// Adds a certificate. Clients get the one with the name that they ask for (SNI): exactly, or
     /// with a wildcard for its first label; all others get the first. Of two with the same name,
     /// one with an EC key is preferred to one with an RSA key if the client can verify it.
     pub fn certificate(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.0.certificates.push(CertificateFiles { chain: chain.into(), key: key.into() });
+        self.config.certificates.push(CertificateFiles { chain: chain.into(), key: key.into() });
         self
     }
 
@@ -60,16 +85,30 @@ impl Tls {
     /// session is not asked again, and the expiry of its certificate is not checked again; after a
     /// change of the authorities, earlier sessions are not resumed. Default: not asked for.
     pub fn client_auth(mut self, authorities: impl Into<PathBuf>, is_required: bool) -> Self {
-        self.0.client_auth = Some(ClientAuth { authorities: authorities.into(), is_required });
+        self.config.client_auth = Some(ClientAuth { authorities: authorities.into(), is_required });
         self
     }
 
     /// Sets the lowest version that is accepted. Default [`TlsVersion::Tls12`].
     pub fn min_version(mut self, version: TlsVersion) -> Self {
-        self.0.min_version = match version {
+        self.config.min_version = match version {
             TlsVersion::Tls12 => Version::Tls12,
             TlsVersion::Tls13 => Version::Tls13,
         };
+        self
+    }
+
+    /// Sets how many handshakes may begin in a second, in all event loops together; others wait,
+    /// the newest of each address first. Not for [`IoBackend::Threads`](crate::IoBackend::Threads),
+    /// where each connection has a thread. Default 0: no limit.
+    pub fn max_handshakes_per_second(mut self, handshakes: u32) -> Self {
+        self.handshakes_per_second = handshakes;
+        self
+    }
+
+    /// Sets the answer to clients that speak HTTP without TLS. Default [`PlainHttp::Refuse`].
+    pub fn plain(mut self, plain: PlainHttp) -> Self {
+        self.plain = plain;
         self
     }
 }
@@ -80,34 +119,77 @@ pub(crate) struct Setting(pub(crate) Option<Tls>);
 
 impl Setting {
     /// Reads the files, if there is TLS.
-    pub(crate) fn load(&self) -> Result<Security> {
-        let Some(Tls(config)) = &self.0 else { return Ok(Security::default()) };
+    pub(crate) fn load(&self, shards: usize) -> Result<Security> {
+        let Some(Tls { config, handshakes_per_second, plain }) = &self.0 else {
+            return Ok(Security::default());
+        };
         let server = TlsServer::load(config.clone()).map_err(error)?;
-        Ok(Security(Some(server)))
+        server.accept_plain(*plain != PlainHttp::Refuse);
+        let per_second = handshakes_per_second.div_ceil(shards.max(1) as u32);
+        let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
+        let redirects = *plain == PlainHttp::Redirect;
+        Ok(Security { server: Some(server), limits, redirects })
     }
 }
 
 /// The TLS of a server's listeners.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Security(Option<Arc<TlsServer>>);
+pub(crate) struct Security {
+    server: Option<Arc<TlsServer>>,
+    /// Of each event loop.
+    limits: HandshakeLimits,
+    redirects: bool,
+}
 
 impl Security {
     pub(crate) fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.server.is_some()
+    }
+
+    /// Returns whether requests on connections without TLS are redirected.
+    pub(crate) fn redirects(&self) -> bool {
+        self.redirects
+    }
+
+    /// Writes the metrics of handshakes and certificates.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        let Some(server) = &self.server else { return };
+        let stats = server.stats();
+        let help = "TLS handshakes of clients that were completed";
+        let mut metric = writer.metric("tls_handshakes", help, Type::Counter);
+        for (kind, count) in [("full", stats.full), ("resumed", stats.resumed)] {
+            metric.sample(&[("kind", kind)], count);
+        }
+        let help = "TLS handshakes of clients that failed, by cause";
+        let mut metric = writer.metric("tls_handshake_failures", help, Type::Counter);
+        for (cause, count) in throng_io::TlsFailure::LABELS.into_iter().zip(stats.failed) {
+            metric.sample(&[("cause", cause)], count);
+        }
+        let help = "When a certificate expires, in seconds since 1970";
+        let mut metric = writer.metric("tls_certificate_expiry_seconds", help, Type::Gauge);
+        let mut shown = Vec::new();
+        for (name, expires) in self.certificates() {
+            // An EC and an RSA certificate may have one name.
+            if !shown.contains(&name) {
+                metric.sample(&[("name", &name)], u64::try_from(expires).unwrap_or(0));
+                shown.push(name);
+            }
+        }
     }
 
     /// Returns the certificates: the name of each, and when it expires, in seconds since 1970.
     pub(crate) fn certificates(&self) -> Vec<(String, i64)> {
-        let served = self.0.iter().flat_map(|server| server.certificates());
+        let served = self.server.iter().flat_map(|server| server.certificates());
         served.map(|it| (it.name, it.expires)).collect()
     }
 
     pub(crate) fn reload(&self) -> Result<()> {
-        self.0.as_ref().map_or(Ok(()), |server| server.reload().map_err(error))
+        self.server.as_ref().map_or(Ok(()), |server| server.reload().map_err(error))
     }
 
     pub(crate) fn reload_if_changed(&self) -> Result<bool> {
-        self.0.as_ref().map_or(Ok(false), |server| server.reload_if_changed().map_err(error))
+        self.server.as_ref().map_or(Ok(false), |server| server.reload_if_changed().map_err(error))
     }
 }
 
@@ -129,8 +211,9 @@ pub(crate) fn listen<D: Driver>(
     add: impl FnOnce(&mut D) -> std::io::Result<ListenerId>,
 ) -> std::io::Result<()> {
     let listener = add(driver.inner())?;
-    if let Some(server) = &security.0 {
+    if let Some(server) = &security.server {
         driver.secure(listener, Arc::clone(server));
+        driver.limit_handshakes(security.limits);
     }
     Ok(())
 }

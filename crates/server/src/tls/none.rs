@@ -1,5 +1,9 @@
 //! Drivers of a server without the feature `tls`.
 
+use throng_engine::Cx;
+use throng_http::Request;
+#[cfg(feature = "metrics")]
+use throng_http::openmetrics::Writer;
 use throng_io::ListenerId;
 
 use crate::error::Result;
@@ -10,7 +14,7 @@ pub(crate) struct Setting(());
 
 impl Setting {
     #[allow(clippy::unnecessary_wraps, reason = "with TLS it can fail")]
-    pub(crate) fn load(&self) -> Result<Security> {
+    pub(crate) fn load(&self, _: usize) -> Result<Security> {
         Ok(Security(()))
     }
 }
@@ -23,7 +27,16 @@ impl Security {
     pub(crate) fn is_on(&self) -> bool {
         false
     }
+
+    pub(crate) fn redirects(&self) -> bool {
+        false
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn write(&self, _: &mut Writer) {}
 }
+
+pub(crate) fn attach(_: &mut Request<'_>, _: &Cx<'_>) {}
 
 pub(crate) type Secured<D> = D;
 

@@ -45,7 +45,7 @@ impl<D: Driver> Tls<D> {
             return None;
         }
         match &mut conn.stage {
-            Stage::Begin(..) => self.read_hello(id, at),
+            Stage::Begin(..) => return self.read_hello(id, at),
             Stage::Handshake => self.read_handshake(id, at),
             Stage::Established(session) => {
                 if conn.flags & flag::BUSY != 0 {
@@ -108,7 +108,7 @@ impl<D: Driver> Tls<D> {
             return None;
         }
         match &mut conn.stage {
-            Stage::Begin(..) => self.queue_hello(id),
+            Stage::Begin(..) => return self.read_kept_hello(id),
             Stage::Handshake => self.continue_handshake(id, Input::Kept),
             Stage::Established(session) => {
                 self.scratch = mem::take(&mut busy.input);
@@ -222,8 +222,51 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    fn read_hello(&mut self, id: ConnId, at: usize) {
+    fn read_hello(&mut self, id: ConnId, at: usize) -> Found<D> {
         let lent = &self.inner.lent()[at..];
+        let (first, end) = (lent[0], at + lent.len());
+        let is_first = self.table.busy_ref(id).is_none_or(|busy| busy.input.is_empty());
+        if is_first && self.is_served_without_tls(id, first) {
+            self.table.remove(id);
+            self.lending = Lending::Part(at..end);
+            return Some(Step::Received(id));
+        }
+        let lent = &self.inner.lent()[at..];
+        let (_, busy) = self.table.make_busy(id)?;
+        let len = busy.input.len() + lent.len();
+        busy.input.extend_from_slice(&lent[..lent.len().min(MAX_INPUT)]);
+        self.growth += lent.len();
+        self.check_hello(id, len);
+        None
+    }
+
+    /// Handles input that was kept before a handshake.
+    fn read_kept_hello(&mut self, id: ConnId) -> Found<D> {
+        let (_, busy) = self.table.make_busy(id)?;
+        let first = *busy.input.first()?;
+        if self.is_served_without_tls(id, first) {
+            let (_, busy) = self.table.make_busy(id)?;
+            self.scratch = mem::take(&mut busy.input);
+            self.table.remove(id);
+            self.lending = Lending::Scratch(0..self.scratch.len());
+            return Some(Step::Received(id));
+        }
+        let len = self.table.busy_ref(id)?.input.len();
+        self.check_hello(id, len);
+        None
+    }
+
+    /// Returns whether a client that begins so is served without TLS.
+    fn is_served_without_tls(&self, id: ConnId, first: u8) -> bool {
+        let is_accepted = |endpoint: &Endpoint| match endpoint {
+            Endpoint::Server(server) => server.accepts_plain(),
+            Endpoint::Client(_) => false,
+        };
+        first != HANDSHAKE_RECORD && self.table.endpoint(id).is_some_and(is_accepted)
+    }
+
+    /// Checks what is kept of a client, `len` bytes of input, and lets it wait for its handshake.
+    fn check_hello(&mut self, id: ConnId, len: usize) {
         let server = match self.table.endpoint(id) {
             Some(Endpoint::Server(server)) => Arc::clone(server),
             _ => return,
@@ -231,25 +274,18 @@ impl<D: Driver> Tls<D> {
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
         busy.server.get_or_insert(server);
         let most = if conn.has(flag::QUEUED) { MAX_INPUT } else { MAX_HELLO };
-        let len = busy.input.len() + lent.len();
-        busy.input.extend_from_slice(&lent[..lent.len().min(MAX_INPUT)]);
-        self.growth += lent.len();
-        if busy.input[0] != HANDSHAKE_RECORD {
-            let is_http = busy.input[0].is_ascii_uppercase();
-            self.count_failure(id, TlsFailure::NotTls);
-            self.finish_input(id, flag::TRUNCATED);
-            if is_http {
-                self.send_control(id, NOT_TLS);
-            }
-            return self.end_stage(id);
-        }
+        let is_tls = busy.input[0] == HANDSHAKE_RECORD;
         // No client sends more before it has an answer.
-        if len > most {
-            self.count_failure(id, TlsFailure::NotTls);
-            self.finish_input(id, flag::TRUNCATED);
-            return self.end_stage(id);
+        if is_tls && len <= most {
+            return self.queue_hello(id);
         }
-        self.queue_hello(id);
+        let is_http = busy.input[0].is_ascii_uppercase();
+        self.count_failure(id, TlsFailure::NotTls);
+        self.finish_input(id, flag::TRUNCATED);
+        if is_http {
+            self.send_control(id, NOT_TLS);
+        }
+        self.end_stage(id);
     }
 
     /// Lets a connection wait for its handshake if its first record is complete.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use throng_io::{
     Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, SendOutcome,
-    TlsFailure, TlsInfo, Waker,
+    ServerTls, TlsFailure, TlsInfo, Waker,
 };
 
 pub use self::queue::HandshakeLimits;
@@ -453,6 +453,26 @@ impl<D: Driver> Driver for Tls<D> {
             busy.control.extend_from_slice(preface);
         }
         Ok(id)
+    }
+
+    fn secure_accepted(
+        &mut self,
+        conn: ConnId,
+        tls: &ServerTls,
+        peer: SocketAddr,
+        received: &[u8],
+    ) -> bool {
+        let Ok(server) = Arc::clone(tls).downcast() else { return false };
+        self.turn_on();
+        self.table.insert(conn, Endpoint::Server(server), Address::of(peer), 0);
+        if !received.is_empty()
+            && let Some((_, busy)) = self.table.make_busy(conn)
+        {
+            busy.input.extend_from_slice(received);
+            self.growth += received.len();
+            self.ready.push_back(conn);
+        }
+        true
     }
 
     #[inline(always)]
