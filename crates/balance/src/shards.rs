@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
-use throng_io::{Driver, ListenOptions, Options, listen_many};
-use throng_tls::{Tls, TlsServer};
+use throng_io::{Driver, ListenOptions, Options, ServerTls, listen_many};
+use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::command::Command;
 use crate::shard::{Shard, Start};
@@ -54,6 +54,8 @@ pub struct Launch {
     pub reports: Sender<Report>,
     /// TLS of clients.
     pub tls: Option<Arc<TlsServer>>,
+    /// TLS handshakes of clients that may begin in a second; 0: no limit.
+    pub handshakes_per_second: u32,
     /// Whether clients or backends may have TLS.
     pub uses_tls: bool,
 }
@@ -84,7 +86,7 @@ impl Shards {
             shards => shards,
         };
         let mut addresses = Vec::new();
-        let mut listeners: Vec<Vec<(TcpListener, bool)>> = (0..count).map(|_| Vec::new()).collect();
+        let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
         for &(address, has_tls) in &launch.listen {
             let (bound, address) =
                 listen_many(address, ListenOptions::default(), count).map_err(|error| {
@@ -102,23 +104,21 @@ impl Shards {
                 })?;
             addresses.push((address, has_tls));
             for (own, listener) in listeners.iter_mut().zip(bound) {
-                own.push((listener, has_tls));
+                own.push(listener);
             }
         }
         // Without TLS, the layer for it would cost instructions for nothing.
         if !launch.uses_tls {
-            let drivers = drivers(listeners, Sockets::new, |driver, listener, _| {
+            let drivers = drivers(listeners, Sockets::new, |driver, listener| {
                 driver.add_listener(listener).map(drop)
             })?;
             return Self::run(drivers, addresses, launch);
         }
-        let tls = launch.tls.clone();
-        let add = |driver: &mut Tls<Sockets>, listener, has_tls| {
-            let id = driver.inner().add_listener(listener)?;
-            if let (true, Some(tls)) = (has_tls, &tls) {
-                driver.secure(id, Arc::clone(tls));
-            }
-            Ok(())
+        let per_second = launch.handshakes_per_second.div_ceil(count as u32);
+        let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
+        let add = |driver: &mut Tls<Sockets>, listener| {
+            driver.limit_handshakes(limits);
+            driver.inner().add_listener(listener).map(drop)
         };
         let drivers = drivers(listeners, |options| Sockets::new(options).map(Tls::new), add)?;
         Self::run(drivers, addresses, launch)
@@ -130,7 +130,10 @@ impl Shards {
         mut addresses: Vec<(SocketAddr, bool)>,
         launch: Launch,
     ) -> io::Result<Self> {
-        let has_tls = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
+        let has_tls: Vec<bool> = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
+        let server = launch.tls.map(|tls| tls as ServerTls);
+        let of_listener = |has_tls: &bool| server.clone().filter(|_| *has_tls);
+        let tls: Vec<_> = has_tls.iter().map(of_listener).collect();
         let addresses = addresses.drain(..).map(|(address, _)| address).collect();
         let (count, descriptors_for) = (drivers.len(), descriptors_for_connections());
         let admission = Arc::default();
@@ -147,6 +150,7 @@ impl Shards {
                 shards: count as u32,
                 descriptors_for,
                 admission: Arc::clone(&admission),
+                tls: tls.clone(),
                 seed: seed(shard),
             };
             let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
@@ -250,14 +254,14 @@ impl Shards {
 
 /// Creates one driver for each shard, with its listeners.
 fn drivers<D: Driver>(
-    listeners: Vec<Vec<(TcpListener, bool)>>,
+    listeners: Vec<Vec<TcpListener>>,
     new: impl Fn(Options) -> io::Result<D>,
-    add: impl Fn(&mut D, TcpListener, bool) -> io::Result<()>,
+    add: impl Fn(&mut D, TcpListener) -> io::Result<()>,
 ) -> io::Result<Vec<D>> {
-    let driver = |(shard, listeners): (usize, Vec<(TcpListener, bool)>)| {
+    let driver = |(shard, listeners): (usize, Vec<TcpListener>)| {
         let mut driver = new(options(shard as u16))?;
-        for (listener, has_tls) in listeners {
-            add(&mut driver, listener, has_tls)?;
+        for listener in listeners {
+            add(&mut driver, listener)?;
         }
         Ok(driver)
     };

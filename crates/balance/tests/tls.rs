@@ -377,11 +377,6 @@ fn mistakes_of_tls_are_reported_before_anything_runs() {
         ("[tls]\ncert = \"a\"\nkey = \"b\"\nmin_version = \"1.1\"", &["min_version", "\"1.2\""]),
         ("[backend_tls]\nca = \"a\"\nverify = false", &["backend_tls", "drop ca"]),
         ("[backend_tls]\ncert = \"a\"", &["backend_tls", "write cert and key"]),
-        (
-            "accept_proxy = true\ntrusted_proxies = [\"10.0.0.0/8\"]\n\
-             [tls]\ncert = \"a\"\nkey = \"b\"",
-            &["accept_proxy", "[tls]"],
-        ),
     ] {
         let error = parse(text).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
@@ -559,4 +554,46 @@ fn certificates_of_clients_are_verified_and_named_to_backends() {
             assert!(!heads.recv().unwrap().contains("Client-Cert"));
         }
     }
+}
+
+#[test]
+fn a_proxy_header_comes_before_tls() {
+    let (folder, own) = (Folder::new("proxy"), Identity::new(&["balancer.example"]));
+    own.write(&folder.0, "own");
+    let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
+    let running = Running::start(
+        &format!(
+            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+             accept_proxy = true\ntrusted_proxies = [\"127.0.0.1\"]\n\
+             [tls]\nlisten = \"127.0.0.1:0\"\ncert = \"own.pem\"\nkey = \"own.key\"\n"
+        ),
+        &folder,
+    );
+    // TCP over IPv4, from 192.0.2.7:4660.
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    header.extend([192, 0, 2, 7, 127, 0, 0, 1, 0x12, 0x34, 1, 187]);
+    let &[plain, tls] = running.0.addresses() else { panic!("two addresses") };
+    // In one piece with the ClientHello, in pieces, and before the ClientHello.
+    for split in [header.len() + 100, 5, header.len()] {
+        let mut client = secured(tls, &own, "balancer.example");
+        let mut all = header.clone();
+        client.conn.write_tls(&mut all).unwrap();
+        let (first, second) = all.split_at(split);
+        client.sock.set_nodelay(true).unwrap();
+        client.sock.write_all(first).unwrap();
+        client.sock.write_all(second).unwrap();
+        let answer = get(&mut client);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let head = heads.recv().unwrap();
+        assert!(head.contains("X-Forwarded-Proto: https\r\n"), "{head}");
+        assert!(head.contains("192.0.2.7"), "{head}");
+    }
+    let mut client = dial(plain);
+    client.write_all(&header).unwrap();
+    assert!(get(&mut client).starts_with("HTTP/1.1 200 "));
+    assert!(heads.recv().unwrap().contains("X-Forwarded-Proto: http\r\n"));
+    // TLS without the header is the end.
+    let mut client = secured(tls, &own, "balancer.example");
+    let outcome = client.conn.complete_io(&mut client.sock);
+    assert!(outcome.is_err(), "{outcome:?}");
 }

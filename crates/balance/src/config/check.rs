@@ -101,12 +101,6 @@ pub(super) fn mistakes(config: &Config) -> Vec<Wrong> {
 fn listen(config: &Config, wrongs: &mut Wrongs) {
     let remedy = "write where clients connect, for example \"127.0.0.1:8080\"";
     wrongs.must(!config.listen.is_empty(), "listen", "empty", remedy);
-    wrongs.must(
-        config.tls.is_none() || !config.settings.accept_proxy,
-        "accept_proxy",
-        "true",
-        "clients of [tls] cannot begin with a PROXY header: drop one of both",
-    );
     let all = config.all_addresses();
     for (at, (address, _)) in all.iter().enumerate() {
         let first = all.iter().position(|(other, _)| other == address);

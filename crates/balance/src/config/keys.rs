@@ -66,6 +66,8 @@ static KEYS: &[Key] = &[
         "authorities that certify clients, in PEM; if set, clients are asked for a certificate"),
     Key::new("tls.client_auth", Kind::Word(&["required", "optional"]), "required",
         "whether a client without a certificate is refused"),
+    Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
+        "TLS handshakes of clients that may begin in a second; 0 = no limit").at_start(),
     Key::new("backend_tls.ca", Kind::Path, "",
         "authorities that certify backends, in PEM; if not set, those of the system"),
     Key::new("backend_tls.verify", Kind::Switch, "true",

@@ -16,6 +16,9 @@ pub struct ClientSide {
     /// `min_version`. Certificates of clients: `client_ca`, the authorities, and `client_auth`,
     /// `"required"` (the default with `client_ca`) or `"optional"`.
     pub server: TlsConfig,
+    /// Handshakes that may begin in a second, in all shards together; 0, the default: no limit. A
+    /// change needs a restart.
+    pub handshakes_per_second: u32,
 }
 
 /// TLS to backends: `[backend_tls]`. If the table is there, connections to all backends are
@@ -53,7 +56,11 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
     let certificates = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
     let client_auth = client_auth(draft);
     let server = TlsConfig { certificates, min_version, client_auth };
-    Some(ClientSide { listen: draft.get("tls.listen"), server })
+    Some(ClientSide {
+        listen: draft.get("tls.listen"),
+        server,
+        handshakes_per_second: draft.get("tls.handshakes_per_second"),
+    })
 }
 
 fn client_auth(draft: &Draft) -> Option<ClientAuth> {

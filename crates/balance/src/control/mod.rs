@@ -77,6 +77,7 @@ impl Balancer {
         let (listen, count) = (config.all_addresses(), config.shards);
         let server = config.tls.as_ref().map(|tls| TlsServer::load(tls.server.clone()));
         let server = server.transpose().map_err(|error| Error::Tls(format!("tls: {error}")))?;
+        let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
         let clients = load_clients(&config)?;
         let uses_tls = server.is_some() || clients.is_some();
         let of_all = config.backend_tls.is_some();
@@ -91,7 +92,15 @@ impl Balancer {
         let configuration = core.take_configuration().unwrap_or_default();
         let (reports, received) = mpsc::channel();
         let tls = server.clone();
-        let launch = Launch { listen, shards: count, configuration, reports, tls, uses_tls };
+        let launch = Launch {
+            listen,
+            shards: count,
+            configuration,
+            reports,
+            tls,
+            handshakes_per_second,
+            uses_tls,
+        };
         let shards = Shards::start(launch).map_err(|error| {
             lookups.end();
             Error::Start(error)

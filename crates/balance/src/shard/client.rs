@@ -87,7 +87,9 @@ impl State {
                 }
                 client.held.consume(header.len);
                 client.phase = Phase::Head;
-                if !client.held.is_empty() {
+                if client.tls.is_some() {
+                    self.actions.push_back(Action::Secure(id));
+                } else if !client.held.is_empty() {
                     self.actions.push_back(Action::Proceed(id));
                 }
             }
@@ -95,6 +97,17 @@ impl State {
                 self.metrics.refused += 1;
                 self.actions.push_back(Action::Close(id));
             }
+        }
+    }
+
+    /// Begins TLS with a client whose PROXY header has come.
+    pub(super) fn begin_tls<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Some(client) = self.conns.client(id) else { return };
+        let Some(tls) = client.tls.take() else { return };
+        let held = std::mem::take(&mut client.held);
+        let address = client.address;
+        if !driver.secure_accepted(id, &tls, address, held.as_slice()) {
+            self.close(driver, id);
         }
     }
 

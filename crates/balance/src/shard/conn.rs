@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::{Deadlines, Linger, Progress};
-use throng_io::{Batch, ConnId, Instant};
+use throng_io::{Batch, ConnId, Instant, ServerTls};
 use throng_proto::http1;
 use throng_proto::ws::Boundary;
 use throng_proto::ws::handshake::Key;
@@ -112,6 +112,8 @@ pub(super) struct Client {
     pub(super) exchange: Option<Box<Exchange>>,
     /// Its connection has TLS.
     pub(super) is_secure: bool,
+    /// TLS that begins after its PROXY header.
+    pub(super) tls: Option<ServerTls>,
     /// The certificate that it has shown, in DER.
     pub(super) certificate: Option<Box<[u8]>>,
     /// It has sent the head of a request.

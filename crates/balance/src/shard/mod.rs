@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
 use throng_engine::{ConnMap, Spares, TokenBucket};
-use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, TlsInfo};
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ListenerId, ServerTls, TlsInfo};
 use throng_proto::http1;
 
 pub use self::admission::Admission;
@@ -59,6 +59,8 @@ enum Action {
     Dispatch(ConnId),
     /// Send its outbox.
     Flush(ConnId),
+    /// Begin TLS, the PROXY header has come.
+    Secure(ConnId),
     /// Continue with the bytes that were held back.
     Proceed(ConnId),
     /// Stop reading it until it is resumed.
@@ -127,6 +129,8 @@ struct State {
     looked_at: u64,
     burst: BurstDetector,
     accept_stopped: bool,
+    /// TLS of clients, by listener.
+    tls: Vec<Option<ServerTls>>,
     /// Bytes that the driver has taken for TLS since its memory was last measured.
     memory_growth: usize,
     shutdown: Option<ShutdownState>,
@@ -157,6 +161,8 @@ pub struct Start {
     pub descriptors_for: usize,
     /// The shared count of client connections.
     pub admission: Arc<Admission>,
+    /// TLS of clients, by listener; missing ones have none.
+    pub tls: Vec<Option<ServerTls>>,
     /// The seed of its random numbers.
     pub seed: u64,
 }
@@ -181,6 +187,7 @@ impl<D: Driver> Shard<D> {
             shards,
             descriptors_for,
             admission,
+            tls,
             seed,
         } = start;
         let now = driver.now();
@@ -217,6 +224,7 @@ impl<D: Driver> Shard<D> {
             looked_at: 0,
             burst: BurstDetector::default(),
             accept_stopped: false,
+            tls,
             memory_growth: 0,
             shutdown: None,
         };
@@ -243,7 +251,9 @@ impl<D: Driver> Shard<D> {
                 Event::Finished(id) => state.on_finished(driver, id),
                 Event::Closed(id, why) => state.on_closed(driver, id, why),
                 Event::Connected(id) => state.on_connected(driver, id),
-                Event::Incoming(socket, address, _) => state.accept(driver, socket, address),
+                Event::Incoming(socket, address, listener) => {
+                    state.accept(driver, socket, address, listener);
+                }
                 Event::Secured(id, info) => state.on_secured(id, *info),
                 Event::AcceptStopped(_) => state.accept_stopped = true,
             }
@@ -371,7 +381,13 @@ impl State {
         self.flush(driver, id);
     }
 
-    fn accept<D: Driver>(&mut self, driver: &mut D, socket: D::Socket, address: SocketAddr) {
+    fn accept<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        socket: D::Socket,
+        address: SocketAddr,
+        listener: ListenerId,
+    ) {
         let configuration = Arc::clone(&self.configuration);
         let settings = &configuration.settings;
         let is_proxy =
@@ -392,6 +408,12 @@ impl State {
             return;
         };
         self.counted.insert(id.slot(), counted);
+        let mut tls = self.tls.get(usize::from(listener.0)).cloned().flatten();
+        if phase != Phase::Proxy
+            && let Some(tls) = tls.take()
+        {
+            driver.secure_accepted(id, &tls, address, &[]);
+        }
         self.new_clients.push_back(id);
         self.metrics.accepted += 1;
         self.metrics.connections += 1;
@@ -402,6 +424,7 @@ impl State {
             phase,
             exchange: None,
             is_secure: false,
+            tls,
             certificate: None,
             has_asked: false,
             held: PendingInput::default(),
@@ -461,6 +484,7 @@ impl State {
             match action {
                 Action::Dispatch(id) => self.dispatch(driver, id),
                 Action::Flush(id) => self.flush(driver, id),
+                Action::Secure(id) => self.begin_tls(driver, id),
                 Action::Proceed(id) => self.proceed(driver, id),
                 Action::Pause(id) => self.pause(driver, id),
                 Action::Fail(id, failure) => {

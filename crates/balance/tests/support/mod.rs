@@ -51,6 +51,7 @@ impl Balancer {
         let shards = Shards::start(Launch {
             listen: vec![("127.0.0.1:0".parse().unwrap(), false)],
             tls: None,
+            handshakes_per_second: 0,
             uses_tls: false,
             shards,
             configuration: Arc::new(configuration.clone()),
@@ -355,6 +356,7 @@ impl ByHand {
             shards: 1,
             descriptors_for: 10_000,
             admission: Arc::default(),
+            tls: Vec::new(),
             seed: 1,
         };
         let shard = Shard::new(driver, start);

@@ -78,6 +78,7 @@ impl Script {
             shards: 1,
             descriptors_for: 1 << 20,
             admission: Arc::default(),
+            tls: Vec::new(),
             seed: 0,
         };
         Self {

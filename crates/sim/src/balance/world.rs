@@ -167,6 +167,7 @@ impl World {
                 shards: world.plan.shards as u32,
                 descriptors_for: world.plan.most_connections,
                 admission: Arc::default(),
+                tls: Vec::new(),
                 seed: world.plan.seed + number as u64,
             };
             let shard = Shard::new(driver, start);
