@@ -70,6 +70,11 @@ pub(crate) const LAYERS: &[Layer] = &[
         run: autobahn::run_server,
     },
     Layer {
+        name: "autobahn-tls",
+        about: "Autobahn's cases but compression against our server with TLS",
+        run: autobahn::run_server_with_tls,
+    },
+    Layer {
         name: "autobahn-client",
         about: "Autobahn's 517 cases against our client",
         run: autobahn::run_client,

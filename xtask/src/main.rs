@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod certificate;
 mod command;
 mod layers;
 mod provision;

@@ -6,6 +6,7 @@ import { chromium } from 'playwright-core';
 import { check, runChecks, same, within } from './checks.mjs';
 
 const [server, executablePath] = process.argv.slice(2);
+const secure = process.env.THRONG_TLS ? 's' : '';
 const profile = mkdtempSync(join(tmpdir(), 'throng-chromium-'));
 const browser = await chromium.launchPersistentContext(profile, {
   executablePath,
@@ -30,7 +31,7 @@ async function openPage() {
   page.on('console', (message) => {
     if (message.type() === 'error') page.complaints.push(message.text());
   });
-  await page.goto(`http://${server}/`);
+  await page.goto(`http${secure}://${server}/`);
   return page;
 }
 
@@ -63,7 +64,7 @@ const hears = (page, text) => page.waitForSelector(`#log li:has-text("${text}")`
 async function inBrowser(path, body, argument) {
   const page = await browser.newPage();
   try {
-    await page.goto(`http://${server}/livez`);
+    await page.goto(`http${secure}://${server}/livez`);
     return await page.evaluate(
       async ([url, source, argument]) => {
         const socket = new WebSocket(url);
@@ -83,7 +84,7 @@ async function inBrowser(path, body, argument) {
         const run = new Function(`return ${source}`)();
         return await run({ socket, next, closed, argument });
       },
-      [`ws://${server}${path}`, body.toString(), argument],
+      [`ws${secure}://${server}${path}`, body.toString(), argument],
     );
   } finally {
     await page.close();
@@ -143,7 +144,7 @@ check('an unknown path is refused', async () => {
 
 check('an EventSource gets what is published to its channel', async () => {
   const page = await browser.newPage();
-  await page.goto(`http://${server}/livez`);
+  await page.goto(`http${secure}://${server}/livez`);
   const [heard, states] = await page.evaluate(async (server) => {
     const source = new EventSource('/sse/sse%20test');
     const arrived = [];
@@ -157,7 +158,7 @@ check('an EventSource gets what is published to its channel', async () => {
       source.onopen = resolve;
       source.onerror = () => reject(new Error('the browser could not connect'));
     });
-    const socket = new WebSocket(`ws://${server}/ws/sse%20test`);
+    const socket = new WebSocket(`ws${secure}://${server}/ws/sse%20test`);
     await new Promise((resolve) => (socket.onopen = resolve));
     const payloads = ['one line', 'two\nlines', '', ' leading blank, häuser 🦀', 'data: x\n\nevent: y', new Uint8Array([0, 127, 255]), 'é'.repeat(1 << 17)];
     const heard = [];
@@ -178,7 +179,7 @@ check('an EventSource gets what is published to its channel', async () => {
 
 check('an EventSource is refused with a status', async () => {
   const page = await browser.newPage();
-  await page.goto(`http://${server}/livez`);
+  await page.goto(`http${secure}://${server}/livez`);
   const state = await page.evaluate(
     (long) =>
       new Promise((resolve) => {

@@ -6,11 +6,12 @@ import WebSocket from 'ws';
 import { check, runChecks, same } from './checks.mjs';
 
 const server = process.argv[2];
+const secure = process.env.THRONG_TLS ? 's' : '';
 const [host, port] = server.split(':');
 
 /** An open connection, with everything that comes kept in order for `next`. */
 async function open(path = '/echo', options = {}) {
-  const socket = new WebSocket(`ws://${server}${path}`, options);
+  const socket = new WebSocket(`ws${secure}://${server}${path}`, options);
   const arrived = [];
   const waiting = [];
   const arrive = (item) => (waiting.length > 0 ? waiting.shift()(item) : arrived.push(item));
@@ -254,12 +255,12 @@ check('10,000 publications to a channel arrive in order', async () => {
 
 check('the server tells how it is', async () => {
   for (const path of ['/livez', '/readyz', '/metrics', '/']) {
-    const response = await fetch(`http://${server}${path}`);
+    const response = await fetch(`http${secure}://${server}${path}`);
     same(response.status, 200, path);
     if (path === '/metrics') same((await response.text()).includes('# TYPE '), true, 'metrics have types');
     if (path === '/') same(response.headers.get('content-type')?.startsWith('text/html'), true, 'a page');
   }
-  same((await fetch(`http://${server}/nowhere`)).status, 404, 'an unknown path');
+  same((await fetch(`http${secure}://${server}/nowhere`)).status, 404, 'an unknown path');
 });
 
 await runChecks();

@@ -8,6 +8,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 SERVER = sys.argv[1]
+SCHEME = "wss" if "THRONG_TLS" in os.environ else "ws"
 LIMIT_SECONDS = 30
 CHECKS = []
 
@@ -18,7 +19,7 @@ def check(body):
 
 
 def to(path, **options):
-    return connect(f"ws://{SERVER}{path}", max_size=8 << 20, proxy=None, **options)
+    return connect(f"{SCHEME}://{SERVER}{path}", max_size=8 << 20, proxy=None, **options)
 
 
 async def echoes(socket, payload, text=None):

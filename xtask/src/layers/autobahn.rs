@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Stop, Tally};
+use crate::certificate::Certificate;
 use crate::command::{EVERYTHING, cargo, end_tree, run_quietly, run_step};
 use crate::server::Server;
 use crate::site::Site;
-use suite::{PARTS, Suite};
+use suite::{PARTS, Suite, UNCOMPRESSED};
 
 /// Time limit of all parts, which run in parallel. The cases without compression take 16 seconds
 /// against a fast peer, those with it minutes: each sends a thousand messages, up to 128 KB,
@@ -22,6 +23,9 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// The whole context in both directions, unless a case requests less.
 const DEFLATE: &str = "window:15";
 
+/// Group 9 sends messages of 16 MiB.
+const LARGE: [&str; 2] = ["--max-message-size", "32MiB"];
+
 /// The package of our client, for the other role. Its development build suffices: the time is the
 /// suite's.
 const PACKAGE: &str = "throng-load";
@@ -30,20 +34,37 @@ const CLIENT: &str = "autobahn_client";
 /// Runs `wstest --mode fuzzingclient` against `throng serve`.
 pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
-    // Group 9 sends messages of 16 MiB.
-    let server = Server::start(site, &["--max-message-size", "32MiB", "--deflate", DEFLATE])?;
+    let server = Server::start(site, &[&LARGE[..], &["--deflate", DEFLATE]].concat())?;
     let reports = in_parts(|part| {
         let reports = suite.reports("server", part)?;
-        let spec = suite.spec_for_server(&reports, part, server.address);
-        let mut fuzzer = suite.command("fuzzingclient", &reports, &spec)?;
-        let finished = run_quietly(&mut fuzzer, LIMIT)?;
-        match finished.status.success() {
-            true => Ok(reports),
-            false => Err(Stop::Failed(format!("wstest ended with {}", finished.status))),
-        }
+        let spec = suite.spec_for_server(&reports, PARTS[part], "ws", server.address);
+        fuzz(&suite, reports, &spec)
     })?;
     server.stop()?;
-    verdict::evaluate(&reports)
+    verdict::evaluate(&reports, verdict::ALL)
+}
+
+/// Runs the cases without compression against `throng serve` with TLS.
+pub(super) fn run_server_with_tls(site: &Site) -> Result<Tally, Stop> {
+    let suite = Suite::install(site)?;
+    let certificate = Certificate::make(site)?.flags();
+    let certificate: Vec<&str> = certificate.iter().map(String::as_str).collect();
+    let server = Server::start(site, &[&LARGE[..], &certificate].concat())?;
+    let reports = suite.reports("server-tls", 0)?;
+    let spec = suite.spec_for_server(&reports, UNCOMPRESSED, "wss", server.address);
+    let reports = fuzz(&suite, reports, &spec)?;
+    server.stop()?;
+    verdict::evaluate(&[reports], verdict::UNCOMPRESSED)
+}
+
+/// Runs the fuzzing client; returns the folder of its reports.
+fn fuzz(suite: &Suite, reports: PathBuf, spec: &serde_json::Value) -> Result<PathBuf, Stop> {
+    let mut fuzzer = suite.command("fuzzingclient", &reports, spec)?;
+    let finished = run_quietly(&mut fuzzer, LIMIT)?;
+    match finished.status.success() {
+        true => Ok(reports),
+        false => Err(Stop::Failed(format!("wstest ended with {}", finished.status))),
+    }
 }
 
 /// Runs every part in a thread of its own, and returns the folders of their reports. One
@@ -72,7 +93,7 @@ pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
     build.args(["build", "--quiet"]).args(EVERYTHING).args(["--example", CLIENT]);
     run_step(&mut build, Duration::from_secs(900))?;
     let client = site.target.join("debug/examples").join(CLIENT);
-    verdict::evaluate(&in_parts(|part| run_client_part(&suite, &client, part))?)
+    verdict::evaluate(&in_parts(|part| run_client_part(&suite, &client, part))?, verdict::ALL)
 }
 
 fn run_client_part(suite: &Suite, client: &Path, part: usize) -> Result<PathBuf, Stop> {

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Stop, Tally};
+use crate::certificate::Certificate;
 use crate::command::{cargo, last_lines, run_shown, run_step};
 use crate::provision::{node_package, program, python_environment};
 use crate::server::Server;
@@ -16,18 +17,22 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(super) fn run_node(site: &Site) -> Result<Tally, Stop> {
     let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
     let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
-    let mut client = Command::new(node);
-    client.arg(package.join("ws.mjs"));
-    check_server(site, client, &[])
+    check_with_and_without_tls(site, &[], || {
+        let mut client = Command::new(&node);
+        client.arg(package.join("ws.mjs"));
+        client
+    })
 }
 
 /// Checks with Python's `websockets`.
 pub(super) fn run_python(site: &Site) -> Result<Tally, Stop> {
     let home = site.root.join("conformance/clients/python");
     let python = python_environment(site, "python", &home.join("requirements.txt"))?;
-    let mut client = Command::new(python);
-    client.arg(home.join("check.py")).env("PYTHONDONTWRITEBYTECODE", "1");
-    check_server(site, client, &[])
+    check_with_and_without_tls(site, &[], || {
+        let mut client = Command::new(&python);
+        client.arg(home.join("check.py")).env("PYTHONDONTWRITEBYTECODE", "1");
+        client
+    })
 }
 
 /// Checks with `tungstenite`, in a crate outside the workspace.
@@ -41,7 +46,7 @@ pub(super) fn run_tungstenite(site: &Site) -> Result<Tally, Stop> {
         .arg(manifest)
         .env("CARGO_TARGET_DIR", &target);
     run_step(&mut build, Duration::from_secs(600))?;
-    check_server(site, Command::new(target.join("debug/tungstenite-check")), &[])
+    check_server(site, Command::new(target.join("debug/tungstenite-check")), &[], &[])
 }
 
 /// Checks with Chromium, driven by playwright-core: its WebSocket and the server's page.
@@ -49,15 +54,44 @@ pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
     let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
     let chromium = program(&["chromium", "chromium-browser", "google-chrome"], &["chromium"])?;
     let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
-    let mut client = Command::new(node);
-    client.arg(package.join("chromium.mjs"));
-    check_server(site, client, &[&chromium.to_string_lossy()])
+    check_with_and_without_tls(site, &[&chromium.to_string_lossy()], || {
+        let mut client = Command::new(&node);
+        client.arg(package.join("chromium.mjs"));
+        client
+    })
+}
+
+/// Runs the client against a server without TLS, then against one with it, whose authority the
+/// client finds where its library looks for one.
+fn check_with_and_without_tls(
+    site: &Site,
+    further: &[&str],
+    client: impl Fn() -> Command,
+) -> Result<Tally, Stop> {
+    let without = check_server(site, client(), &[], further)?;
+    if site.server.is_some() {
+        return Ok(without);
+    }
+    let certificate = Certificate::make(site)?;
+    let mut secured = client();
+    secured.env("THRONG_TLS", "1");
+    for variable in ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] {
+        secured.env(variable, &certificate.authority);
+    }
+    let with = check_server(site, secured, &certificate.flags(), further)?;
+    Ok(Tally { passed: without.passed + with.passed, failed: without.failed + with.failed })
 }
 
 /// Starts the server, runs the client with its address, counts the client's results, and shuts the
 /// server down gracefully: it must still be running and must exit with 0.
-fn check_server(site: &Site, mut client: Command, further: &[&str]) -> Result<Tally, Stop> {
-    let server = Server::start(site, &[])?;
+fn check_server(
+    site: &Site,
+    mut client: Command,
+    flags: &[String],
+    further: &[&str],
+) -> Result<Tally, Stop> {
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = Server::start(site, &flags)?;
     client.arg(server.address.to_string()).args(further).current_dir(&site.root);
     let finished = run_shown(&mut client, LIMIT)?;
     let tally = count(&finished.stdout);
