@@ -179,6 +179,36 @@ impl Connections {
         self.table.has(id, flag::REQUEST)
     }
 
+    /// Ends a request of which all has arrived: the next one may take its time.
+    pub(crate) fn end_request(&mut self, id: ConnId) {
+        self.timers.due_in(id, self.limits.keep_alive);
+        if let Some(conn) = self.table.conn_mut(id) {
+            conn.set(flag::REQUEST, false);
+        }
+    }
+
+    /// Reads no further request or body until the service answers or has room.
+    pub(crate) fn await_answer(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id)
+            && conn.is(Stage::Http)
+        {
+            conn.advance(Stage::Serving);
+        }
+    }
+
+    /// Reads nothing further until the service has decided on an upgrade, which takes no longer than
+    /// any handshake.
+    pub(crate) fn await_upgrade(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn_mut(id)
+            && conn.is(Stage::Http)
+            && !conn.is_finishing()
+        {
+            conn.advance(Stage::Serving);
+            conn.set(flag::UPGRADE_LATER, true);
+            self.timers.due_in(id, self.limits.handshake);
+        }
+    }
+
     /// Completes a deferred answer; see [`Core::finish_answer`](crate::Core::finish_answer).
     pub(crate) fn finish_answer(&mut self, id: ConnId, keep_alive: bool) {
         let Some(conn) = self.table.conn_mut(id) else { return };

@@ -8,6 +8,7 @@ mod memory;
 pub(crate) mod peak;
 mod publishers;
 mod receive;
+mod request_events;
 mod requests;
 pub(crate) mod shutdown;
 pub(crate) mod state;

@@ -57,7 +57,6 @@ impl<S: Service> State<S> {
                 state.pump_upgrading(id, &mut input);
             }
         });
-        self.core.connections.outbox.compression().end_relay();
         if self.core.connections.reading.has_rates() {
             let messages = self.core.connections.stats.messages_in - before;
             self.record_said(id, messages, (len - input.len()) as u64);
@@ -129,6 +128,7 @@ impl<S: Service> State<S> {
     /// Skips input after our Close up to the peer's.
     #[cold]
     fn await_close(&mut self, id: ConnId, input: &mut Input<'_>) {
+        self.core.connections.outbox.compression().end_relay();
         let Self { core, inbound, assembly, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
         let Some(Receiving { route, .. }) = core.connections.receiving_late(id) else {
@@ -142,6 +142,8 @@ impl<S: Service> State<S> {
     /// was incomplete before.
     #[inline(never)]
     fn finish_input(&mut self, id: ConnId, over: Over, completed: bool) {
+        // Only reads that come here had a message in a form that can be relayed.
+        self.core.connections.outbox.compression().end_relay();
         match over {
             Over::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };

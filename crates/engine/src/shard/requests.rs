@@ -1,59 +1,19 @@
 //! HTTP on a connection: requests, or the answer to ours; and the start of a session, or of a
 //! stream of events.
 
+use std::ops::ControlFlow;
+
 use throng_io::ConnId;
 use throng_proto::Input;
-use throng_proto::http1::BodyLength;
 use throng_proto::{http1, ws};
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::context::{Core, Cx};
-use crate::http1::body::{BodyMode, RequestBodies};
+use crate::context::Cx;
 use crate::message::Refusal;
-use crate::service::{Answer, Flow, Service};
+use crate::service::{Answer, Service};
+use crate::shard::request_events::{Requests, Then, event_limits};
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
-
-/// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime).
-const REQUEST_EVENTS: u32 = 4;
-
-/// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
-/// arrived, and nothing else. A client that has announced this as its last request sends nothing
-/// more (RFC 9112 section 9.6), so no close of ours becomes a reset that destroys data it has not
-/// read; from any other, input is read for a while.
-fn close_mode(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
-    match is_here && !request.keep_alive() {
-        true => AfterFlush::Close,
-        false => AfterFlush::Linger,
-    }
-}
-
-/// Returns whether more than `max` bytes of body are announced.
-fn is_longer(request: &http1::Request<'_>, max: u64) -> bool {
-    matches!(request.body_length(), BodyLength::Known(length) if length > max)
-}
-
-/// Ends bodies that hold memory which that of `id` needs. Returns false if there are none.
-#[cold]
-fn end_slowest_bodies<S: Service>(
-    core: &mut Core,
-    service: &mut S,
-    request_bodies: &mut RequestBodies,
-    id: ConnId,
-) -> bool {
-    let slowest = request_bodies.slowest(id, core.connections.now);
-    for &id in &slowest {
-        request_bodies.end(id);
-        let conn = core.connections.table.conn(id);
-        if conn.is_some_and(|conn| !conn.is_finishing()) {
-            core.connections.stats.timeouts += 1;
-            let reason = "the body came too slowly while memory for bodies was short";
-            service.on_bad_request(&mut Cx::new(core, id), 408, reason);
-            core.connections.finish(id, AfterFlush::Linger);
-        }
-    }
-    !slowest.is_empty()
-}
 
 impl<S: Service> State<S> {
     /// Handles input before there is a session: requests, or the answer to ours. Input after an
@@ -71,140 +31,71 @@ impl<S: Service> State<S> {
         matches!(self.inbound[id.slot()], Inbound::Ws(_)) && !input.is_empty()
     }
 
+    /// Decodes requests until all input is taken, the connection serves none any more, or the rest
+    /// has to wait.
     fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.connections.promise_flush(id);
-        loop {
+        while self.reads_requests(id) && !self.must_wait(id, input) {
             let Self { core, service, inbound, request_bodies, .. } = self;
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
-            match core.connections.table.conn(id) {
-                Some(conn) if conn.is(Stage::Http) && !conn.is_finishing() => {}
-                _ => return,
-            }
-            if !input.is_empty() && (core.must_yield(id) || core.input_time.is_up(id, &core.clock))
-            {
+            let limits = event_limits(core, decoder, request_bodies, id);
+            let mut requests = Requests { core, service, bodies: request_bodies, id };
+            let then = match decoder.next_event(input, &limits) {
+                Ok(None) => Then::Incomplete { is_between: decoder.is_between_requests() },
+                Ok(Some(http1::Event::Head(request))) => {
+                    requests.on_head(&request, input.is_empty())
+                }
+                Ok(Some(http1::Event::Body(bytes))) => requests.on_body(bytes),
+                Ok(Some(http1::Event::End)) => {
+                    requests.on_end(decoder.trailers(), input.is_empty())
+                }
+                Err(error) => Then::Refuse(error),
+            };
+            if self.apply(id, then, input).is_break() {
                 return;
             }
-            let usual = core.connections.limits.http;
-            let in_head = decoder.is_between_requests() || decoder.is_in_head();
-            let max_body = match !in_head {
-                true => request_bodies.max_body(id, usual.max_body),
-                // The limit of a body depends on its handler, which its head selects.
-                false => u64::MAX,
-            };
-            match decoder.next_event(input, &http1::Limits { max_body, ..usual }) {
-                Ok(None) => {
-                    let between = decoder.is_between_requests();
-                    self.record_request(id, between);
-                    return;
+        }
+    }
+
+    /// Returns whether further requests of this connection are decoded.
+    fn reads_requests(&self, id: ConnId) -> bool {
+        let conn = self.core.connections.table.conn(id);
+        matches!(self.inbound[id.slot()], Inbound::Http(_))
+            && conn.is_some_and(|conn| conn.is(Stage::Http) && !conn.is_finishing())
+    }
+
+    /// Returns whether the rest of the input waits for its connection's output, or for others.
+    fn must_wait(&mut self, id: ConnId, input: &Input<'_>) -> bool {
+        let core = &mut self.core;
+        !input.is_empty() && (core.must_yield(id) || core.input_time.is_up(id, &core.clock))
+    }
+
+    /// Applies the result of an event. Breaks if no further request is decoded now.
+    fn apply(&mut self, id: ConnId, then: Then, input: &mut Input<'_>) -> ControlFlow<()> {
+        match then {
+            Then::Continue => return ControlFlow::Continue(()),
+            Then::Incomplete { is_between } => self.record_request(id, is_between),
+            Then::Refuse(error) => self.refuse(id, error),
+            Then::TurnAway => self.turn_away(id),
+            Then::End(close_mode) => {
+                self.inbound[id.slot()] = Inbound::Refused;
+                self.core.connections.finish(id, close_mode);
+            }
+            Then::Begin { answer, close_mode, is_too_large } => {
+                self.complete_handshake(id);
+                self.apply_answer(id, answer, input, close_mode)?;
+                if is_too_large {
+                    // A body that the service did not ask for is read and dropped, but not without
+                    // end.
+                    self.core.connections.finish(id, AfterFlush::Linger);
                 }
-                Ok(Some(http1::Event::Head(request))) => {
-                    core.connections.stats.requests += 1;
-                    if request.has_body() {
-                        // A slow head is not charged to its body.
-                        core.connections.timers.due_in(id, core.connections.limits.handshake);
-                    }
-                    if let Some(why) = core.connections.table.refusal(id) {
-                        let close_mode =
-                            close_mode(&request, !request.has_body() && input.is_empty());
-                        service.on_request_refused(&mut Cx::new(core, id), &request, why);
-                        inbound[id.slot()] = Inbound::Refused;
-                        return core.connections.finish(id, close_mode);
-                    }
-                    // Even a small page costs as much as several messages.
-                    core.input_time.spend(REQUEST_EVENTS - 1);
-                    let answer = service.on_request(&mut Cx::new(core, id), &request);
-                    let (mode, max_body) = match answer {
-                        Answer::Body { max_body } => (BodyMode::Buffer, max_body),
-                        Answer::Chunks { max_body } => (BodyMode::Stream, max_body),
-                        _ => (BodyMode::Discard, usual.max_body),
-                    };
-                    let too_large = is_longer(&request, max_body);
-                    if too_large && mode != BodyMode::Discard {
-                        return self.refuse(id, http1::Error::BodyTooLarge);
-                    }
-                    // A service that asks for a body where there is none gets its end at once.
-                    if request.has_body() || mode != BodyMode::Discard {
-                        let now = core.connections.now;
-                        request_bodies.begin(id, &request, (mode, max_body), now);
-                    }
-                    // A client that sends the body already does not wait for permission (RFC 9110
-                    // section 10.1.1).
-                    if mode != BodyMode::Discard && request.expects_continue() && input.is_empty() {
-                        core.connections.write(id, http1::encode::encode_continue);
-                    }
-                    let close_mode = close_mode(&request, !request.has_body() && input.is_empty());
-                    self.complete_handshake(id);
-                    if self.apply_answer(id, answer, input, close_mode) {
-                        return;
-                    }
-                    if too_large {
-                        // A body that the service did not ask for is read and dropped, but not
-                        // without end.
-                        self.core.connections.finish(id, AfterFlush::Linger);
-                    }
-                }
-                Ok(Some(http1::Event::Body(bytes))) => {
-                    let Some(request_body) = request_bodies.of(id) else { continue };
-                    let limits = &core.connections.limits;
-                    let (timeout, rate) = (limits.handshake, limits.min_body_rate);
-                    let most = limits.max_body_memory;
-                    let (enough, now) = (u64::from(timeout) * rate as u64, core.connections.now);
-                    if request_body.note(bytes.len(), enough, now) {
-                        core.connections.timers.due_in(id, timeout);
-                    }
-                    match request_body.mode {
-                        BodyMode::Discard => {}
-                        BodyMode::Buffer => {
-                            core.connections.memory.add(bytes.len());
-                            let mut buffered = request_bodies.buffer(id, bytes, most);
-                            while !buffered && end_slowest_bodies(core, service, request_bodies, id)
-                            {
-                                buffered = request_bodies.buffer(id, bytes, most);
-                            }
-                            if !buffered {
-                                return self.turn_away(id);
-                            }
-                        }
-                        BodyMode::Stream => {
-                            let flow = service.on_body_chunk(&mut Cx::new(core, id), bytes);
-                            if flow == Flow::Stop
-                                && let Some(conn) = core.connections.table.conn_mut(id)
-                                && conn.is(Stage::Http)
-                            {
-                                conn.advance(Stage::Serving);
-                            }
-                        }
-                    }
-                }
-                Ok(Some(http1::Event::End)) => {
-                    let keep_alive = core.connections.limits.keep_alive;
-                    core.connections.timers.due_in(id, keep_alive);
-                    if let Some(conn) = core.connections.table.conn_mut(id) {
-                        conn.set(flag::REQUEST, false);
-                    }
-                    let Some(request_body) = request_bodies.end(id) else { continue };
-                    let cx = &mut Cx::new(core, id);
-                    let followed = match request_body.mode {
-                        BodyMode::Discard => None,
-                        BodyMode::Stream => {
-                            let answer = service.on_body_end(cx, decoder.trailers());
-                            Some((answer, AfterFlush::Linger))
-                        }
-                        BodyMode::Buffer => request_body.head.request().map(|request| {
-                            let answer = service.on_body(cx, &request, &request_body.body);
-                            (answer, close_mode(&request, input.is_empty()))
-                        }),
-                    };
-                    request_bodies.put_back(request_body);
-                    if let Some((answer, close_mode)) = followed
-                        && self.apply_answer(id, answer, input, close_mode)
-                    {
-                        return;
-                    }
-                }
-                Err(error) => return self.refuse(id, error),
+                return ControlFlow::Continue(());
+            }
+            Then::Answer(answer, close_mode) => {
+                return self.apply_answer(id, answer, input, close_mode);
             }
         }
+        ControlFlow::Break(())
     }
 
     /// Refuses a request that cannot be accepted; it is the connection's last.
@@ -229,50 +120,31 @@ impl<S: Service> State<S> {
         core.connections.finish(id, AfterFlush::Linger);
     }
 
-    /// Applies an answer to its connection; `close_mode` if it is the last one. Returns true if no
-    /// request follows.
+    /// Applies an answer to its connection; `close_mode` if it is the last one. Breaks if no request
+    /// follows.
     fn apply_answer(
         &mut self,
         id: ConnId,
         answer: Answer,
         input: &mut Input<'_>,
         close_mode: AfterFlush,
-    ) -> bool {
+    ) -> ControlFlow<()> {
         match answer {
-            Answer::Upgraded => self.open_session(id, ws::Role::Server),
+            Answer::Upgraded => {
+                self.open_session(id, ws::Role::Server);
+                return ControlFlow::Break(());
+            }
             Answer::Events => {
                 input.take(usize::MAX);
                 self.open_events(id);
+                return ControlFlow::Break(());
             }
-            Answer::Done { keep_alive: false } => {
-                self.core.connections.finish(id, close_mode);
-                return false;
-            }
-            Answer::Upgrading => {
-                let connections = &mut self.core.connections;
-                if let Some(conn) = connections.table.conn_mut(id)
-                    && conn.is(Stage::Http)
-                    && !conn.is_finishing()
-                {
-                    conn.advance(Stage::Serving);
-                    conn.set(flag::UPGRADE_LATER, true);
-                    connections.timers.due_in(id, connections.limits.handshake);
-                }
-                return false;
-            }
-            Answer::Later => {
-                if let Some(conn) = self.core.connections.table.conn_mut(id)
-                    && conn.is(Stage::Http)
-                {
-                    conn.advance(Stage::Serving);
-                }
-                return false;
-            }
-            Answer::Done { keep_alive: true } | Answer::Body { .. } | Answer::Chunks { .. } => {
-                return false;
-            }
+            Answer::Done { keep_alive: false } => self.core.connections.finish(id, close_mode),
+            Answer::Upgrading => self.core.connections.await_upgrade(id),
+            Answer::Later => self.core.connections.await_answer(id),
+            Answer::Done { keep_alive: true } | Answer::Body { .. } | Answer::Chunks { .. } => {}
         }
-        true
+        ControlFlow::Continue(())
     }
 
     /// Starts a request's deadline at its first byte; later bytes do not move it, so a slow drip

@@ -122,6 +122,7 @@ impl<S: Service> State<S> {
     pub(crate) fn on_panic(&mut self, id: ConnId, payload: Box<dyn Any + Send>) {
         // The panic hook already reported it. Leak the payload: its `Drop` could panic.
         std::mem::forget(payload);
+        self.core.connections.outbox.compression().end_relay();
         self.core.connections.stats.handler_panics += 1;
         self.report(id, Fault::Panic);
         match self.core.connections.table.stage(id) {

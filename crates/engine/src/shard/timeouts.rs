@@ -14,19 +14,12 @@ impl<S: Service> State<S> {
     /// Handles a connection's deadline, whose meaning follows from its stage.
     pub(crate) fn on_due(&mut self, slot: u32) {
         let Some(id) = self.core.connections.table.in_slot(slot) else { return };
-        let Some(conn) = self.core.connections.table.conn(id) else { return };
-        let (stage, pinged) = (conn.stage(), conn.has(flag::PINGED));
-        let is_upgrading = conn.has(flag::UPGRADE_LATER);
-        let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
-        let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
+        let in_flight = self.core.connections.table.has(id, flag::IN_FLIGHT);
         let connections = &mut self.core.connections;
-        match stage {
-            // Its input is not read, so its silence means nothing; the write timeout watches it.
-            Stage::Open if paused => {
-                connections.timers.due_in(id, connections.limits.heartbeat_timeout)
-            }
-            // The time for its Close begins when ours has left; the write timeout watches that.
-            Stage::Closing if in_flight => connections.timers.due_in(id, connections.limits.close),
+        match connections.table.stage(id) {
+            Stage::Open => self.on_silence(id),
+            Stage::Http => self.on_request_due(id),
+            Stage::Serving => self.on_answer_due(id),
             // Nothing answers a comment; the write timeouts detect a peer that is gone.
             Stage::Events => {
                 if !in_flight {
@@ -34,56 +27,8 @@ impl<S: Service> State<S> {
                 }
                 connections.timers.await_heartbeat(id);
             }
-            Stage::Open if !pinged => {
-                connections.ping(id);
-                if let Some(conn) = connections.table.conn_mut(id) {
-                    conn.set(flag::PINGED, true);
-                }
-                connections.timers.due_in(id, connections.limits.heartbeat_timeout);
-            }
-            Stage::Open => {
-                connections.stats.timeouts += 1;
-                self.end_session(
-                    id,
-                    Close { code: CloseCode::ABNORMAL, reason: "heartbeat timeout" },
-                    false,
-                );
-                self.core.connections.finish(id, AfterFlush::Abort);
-            }
-            // Its requests are held back until it has read its answers; the write timeout watches
-            // that.
-            Stage::Http if paused => connections.timers.due_in(id, connections.limits.handshake),
-            // The request that it belongs to is answered.
-            Stage::Http if in_request && self.request_bodies.is_dropped(id) => {
-                connections.stats.timeouts += 1;
-                connections.finish(id, AfterFlush::Linger);
-            }
-            Stage::Http if pending || in_request => {
-                connections.stats.timeouts += 1;
-                self.request_bodies.end(id);
-                self.guarded(id, |state| {
-                    let mut cx = Cx::new(&mut state.core, id);
-                    state.service.on_bad_request(&mut cx, 408, "the request took too long");
-                });
-                self.core.connections.finish(id, AfterFlush::Linger);
-            }
-            // Of an upgrade, which takes no longer than any handshake.
-            Stage::Serving if is_upgrading => {
-                connections.stats.timeouts += 1;
-                self.guarded(id, |state| {
-                    let mut cx = Cx::new(&mut state.core, id);
-                    state.service.on_bad_request(&mut cx, 503, "the upgrade took too long");
-                });
-                self.core.connections.finish(id, AfterFlush::Linger);
-            }
-            // The delay is the service's.
-            Stage::Serving => {}
-            // It is idle when its answer has left, and not before.
-            Stage::Http if in_flight => {
-                connections.timers.due_in(id, connections.limits.keep_alive)
-            }
-            // An idle kept-alive connection: closing it is no fault.
-            Stage::Http => connections.finish(id, AfterFlush::Close),
+            // The time for its Close begins when ours has left; the write timeout watches that.
+            Stage::Closing if in_flight => connections.timers.due_in(id, connections.limits.close),
             Stage::Connecting | Stage::Upgrading | Stage::Closing => {
                 connections.stats.timeouts += 1;
                 self.phase.count_forced();
@@ -92,6 +37,73 @@ impl<S: Service> State<S> {
             Stage::Lingering => connections.end_lingering(id),
             Stage::Ending | Stage::Free => {}
         }
+    }
+
+    /// Pings a session that was silent, or ends one that did not answer.
+    fn on_silence(&mut self, id: ConnId) {
+        let connections = &mut self.core.connections;
+        let timeout = connections.limits.heartbeat_timeout;
+        // Its input is not read, so its silence means nothing; the write timeout watches it.
+        if connections.table.has(id, flag::PAUSED) {
+            return connections.timers.due_in(id, timeout);
+        }
+        if !connections.table.has(id, flag::PINGED) {
+            connections.ping(id);
+            if let Some(conn) = connections.table.conn_mut(id) {
+                conn.set(flag::PINGED, true);
+            }
+            return connections.timers.due_in(id, timeout);
+        }
+        connections.stats.timeouts += 1;
+        let close = Close { code: CloseCode::ABNORMAL, reason: "heartbeat timeout" };
+        self.end_session(id, close, false);
+        self.core.connections.finish(id, AfterFlush::Abort);
+    }
+
+    /// Ends a connection whose request did not come in time, or that asks for nothing more.
+    fn on_request_due(&mut self, id: ConnId) {
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.table.conn(id) else { return };
+        let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
+        let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
+        if paused {
+            // Its requests are held back until it has read its answers; the write timeout watches
+            // that.
+            connections.timers.due_in(id, connections.limits.handshake);
+        } else if in_request && self.request_bodies.is_dropped(id) {
+            // The request that it belongs to is answered.
+            connections.stats.timeouts += 1;
+            connections.finish(id, AfterFlush::Linger);
+        } else if pending || in_request {
+            connections.stats.timeouts += 1;
+            self.request_bodies.end(id);
+            self.guarded(id, |state| {
+                let mut cx = Cx::new(&mut state.core, id);
+                state.service.on_bad_request(&mut cx, 408, "the request took too long");
+            });
+            self.core.connections.finish(id, AfterFlush::Linger);
+        } else if in_flight {
+            // It is idle when its answer has left, and not before.
+            connections.timers.due_in(id, connections.limits.keep_alive);
+        } else {
+            // An idle kept-alive connection: closing it is no fault.
+            connections.finish(id, AfterFlush::Close);
+        }
+    }
+
+    /// Refuses an upgrade that takes longer than any handshake; the delay of other answers is the
+    /// service's.
+    fn on_answer_due(&mut self, id: ConnId) {
+        let connections = &mut self.core.connections;
+        if !connections.table.has(id, flag::UPGRADE_LATER) {
+            return;
+        }
+        connections.stats.timeouts += 1;
+        self.guarded(id, |state| {
+            let mut cx = Cx::new(&mut state.core, id);
+            state.service.on_bad_request(&mut cx, 503, "the upgrade took too long");
+        });
+        self.core.connections.finish(id, AfterFlush::Linger);
     }
 
     /// Closes sessions that have reached the longest lifetime.
