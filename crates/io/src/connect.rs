@@ -121,5 +121,25 @@ fn set(socket: &Socket, level: i32, option: i32, value: libc::c_int) -> io::Resu
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Returns what the kernel has counted for a socket (`TCP_INFO`, since Linux 4.19).
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+pub(crate) fn traffic(socket: std::os::fd::RawFd) -> Option<crate::Traffic> {
+    // SAFETY: every field is an integer, for which zero is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let to = (&raw mut info).cast();
+    // SAFETY: getsockopt writes at most `length` bytes at the address given, and `info` is that long
+    // and outlives the call.
+    let failed =
+        unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut length) };
+    let has_sent = std::mem::offset_of!(libc::tcp_info, tcpi_bytes_retrans) + size_of::<u64>();
+    let traffic = crate::Traffic {
+        received: info.tcpi_bytes_received,
+        sent: info.tcpi_bytes_sent.saturating_sub(info.tcpi_bytes_retrans),
+    };
+    (failed == 0 && length as usize >= has_sent).then_some(traffic)
+}
+
 #[cfg(not(target_os = "linux"))]
 fn bind_address_no_port(_: &Socket) {}

@@ -106,6 +106,15 @@ pub enum SendOutcome {
     Pending,
 }
 
+/// The bytes that a connection has carried, without headers of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes sent, each counted once.
+    pub sent: u64,
+}
+
 /// One shard's interface to the kernel; the [module documentation](self) is its contract.
 pub trait Driver {
     /// An accepted socket that no driver has adopted yet.
@@ -223,6 +232,15 @@ pub trait Driver {
     fn was_truncated(&self, conn: ConnId) -> bool {
         let _ = conn;
         false
+    }
+
+    /// Returns the bytes that an open connection has carried so far, as its system counted them.
+    ///
+    /// Costs a system call, so it is for the end of a connection. `None` if the system does not
+    /// count, or the connection is gone.
+    fn traffic(&self, conn: ConnId) -> Option<Traffic> {
+        let _ = conn;
+        None
     }
 
     /// Pauses reading (C8).

@@ -11,8 +11,8 @@ use rustix::net::{
 };
 use socket2::SockRef;
 
-use crate::Options;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
+use crate::{Options, Traffic};
 
 /// The poller of [`Epoll`](crate::Epoll).
 pub struct EpollPoller {
@@ -156,6 +156,10 @@ impl Poller for EpollPoller {
 
     fn reset_on_drop(socket: &OwnedFd) {
         let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+    }
+
+    fn traffic(socket: &OwnedFd) -> Option<Traffic> {
+        crate::connect::traffic(socket.as_raw_fd())
     }
 
     fn take_error(socket: &OwnedFd) -> bool {

@@ -34,7 +34,7 @@ pub use batch::{Batch, Memory, Segment};
 pub use clock::Clock;
 pub use connect::connect_timeout;
 pub use driver::{
-    ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, Wake, Waker,
+    ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, Traffic, Wake, Waker,
 };
 pub use id::ConnId;
 pub use listen::{ListenOptions, listen, listen_many};

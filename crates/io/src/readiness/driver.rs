@@ -9,7 +9,7 @@ use super::ReadinessDriver;
 use super::poller::Poller;
 use super::table::{Entry, NONE, flag};
 use super::turn::{Share, Step};
-use crate::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
+use crate::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Traffic, Waker};
 
 /// A deadline nearer than this is worth a second reading of the clock, since the turn took time
 /// too.
@@ -168,6 +168,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
             Some(entry) if entry.outgoing != NONE => self.outgoing.memory(entry.outgoing),
             _ => 0,
         }
+    }
+
+    fn traffic(&self, conn: ConnId) -> Option<Traffic> {
+        P::traffic(self.table.entry_ref(conn)?.socket.as_ref()?)
     }
 
     /// Makes no system call: interest is dropped only if input comes while paused.

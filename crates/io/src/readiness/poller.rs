@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::Options;
+use crate::{Options, Traffic};
 
 // The bits are those of epoll, so that its events need no translation.
 
@@ -124,6 +124,12 @@ pub trait Poller: Sized + Send {
 
     /// Makes the drop that follows reset the connection.
     fn reset_on_drop(socket: &Self::Socket);
+
+    /// Returns the bytes that the socket has carried, if the system counts them.
+    fn traffic(socket: &Self::Socket) -> Option<Traffic> {
+        let _ = socket;
+        None
+    }
 
     /// Returns whether an error is pending on the socket, and clears it.
     fn take_error(socket: &Self::Socket) -> bool;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use throng_io::{
     Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, SendOutcome,
-    ServerTls, TlsFailure, TlsInfo, Waker,
+    ServerTls, TlsFailure, TlsInfo, Traffic, Waker,
 };
 
 pub use self::queue::HandshakeLimits;
@@ -526,6 +526,10 @@ impl<D: Driver> Driver for Tls<D> {
 
     fn is_handshaking(&self, conn: ConnId) -> bool {
         self.table.is_handshaking(conn)
+    }
+
+    fn traffic(&self, conn: ConnId) -> Option<Traffic> {
+        self.inner.traffic(conn)
     }
 
     fn was_truncated(&self, conn: ConnId) -> bool {
