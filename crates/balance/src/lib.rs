@@ -10,6 +10,7 @@
 //!   turn.
 #![forbid(unsafe_code)]
 
+mod access;
 mod backend;
 mod checks;
 mod clients;
@@ -33,6 +34,7 @@ mod shards;
 mod slow_start;
 mod status;
 
+pub use access::{Access, AccessDetail, AccessLog};
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, Register, Shutdown, Token,

@@ -14,7 +14,7 @@ use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::command::Command;
 use crate::shard::{Shard, Start};
-use crate::{Backend, Closing, Configuration, Metrics, Report};
+use crate::{AccessLog, Backend, Closing, Configuration, Metrics, Report};
 
 #[cfg(target_os = "linux")]
 type Sockets = throng_io::Epoll;
@@ -58,6 +58,8 @@ pub struct Launch {
     pub handshakes_per_second: u32,
     /// Whether clients or backends may have TLS.
     pub uses_tls: bool,
+    /// The log of requests and tunnels.
+    pub access: Option<Arc<dyn AccessLog>>,
 }
 
 /// Running shards.
@@ -152,6 +154,7 @@ impl Shards {
                 admission: Arc::clone(&admission),
                 tls: tls.clone(),
                 seed: seed(shard),
+                access: launch.access.clone(),
             };
             let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
             let run = move || run(Shard::new(driver, start));

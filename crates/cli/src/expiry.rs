@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::say;
+use crate::log::{Log, events};
 
 /// Time before its expiry from which on a certificate is warned of.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -18,14 +18,18 @@ pub(crate) struct ExpiryWatch {
 
 impl ExpiryWatch {
     /// Looks at certificates: their names, and when they expire, in seconds since 1970.
-    pub(crate) fn look(&mut self, certificates: impl IntoIterator<Item = (String, i64)>) {
+    pub(crate) fn look(
+        &mut self,
+        log: &Log,
+        certificates: impl IntoIterator<Item = (String, i64)>,
+    ) {
         if self.warned.is_some_and(|warned| warned.elapsed() < AGAIN) {
             return;
         }
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         for (name, expires) in certificates {
             if let Some(warning) = warning(&name, expires, now.as_secs() as i64) {
-                say::trouble(warning);
+                log.event(&events::CERTIFICATE_EXPIRES, warning, []);
                 self.warned = Some(Instant::now());
             }
         }
@@ -46,7 +50,7 @@ fn warning(name: &str, expires: i64, now: i64) -> Option<String> {
         ..0 => "has expired, and clients refuse it".to_owned(),
         _ => format!("expires in {} days", left / (24 * 3600)),
     };
-    Some(format!("tls: the certificate of {name} {what}; renew its files, they are read again"))
+    Some(format!("the certificate of {name} {what}; renew its files, they are read again"))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod demo;
 #[cfg(feature = "tls")]
 mod expiry;
 mod hosts;
+mod log;
 mod register;
 pub mod say;
 pub mod serve;

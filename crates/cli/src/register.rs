@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::Failure;
 use crate::ask::{Answer, Peer};
-use crate::{Failure, say};
+use crate::log::{Log, events};
 
 /// One request may take this long.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,6 +75,7 @@ impl Flags {
         &self,
         balancers: Vec<Peer>,
         listening: SocketAddr,
+        log: &Log,
     ) -> Result<Registrations, Failure> {
         let mut threads = Vec::new();
         for balancer in balancers {
@@ -82,6 +84,7 @@ impl Flags {
                 balancer,
                 address: self.register_address.unwrap_or(listening),
                 weight: self.register_weight,
+                log: log.clone(),
             };
             let thread = thread::Builder::new()
                 .name("register".to_owned())
@@ -121,6 +124,7 @@ struct Backend {
     balancer: Peer,
     address: SocketAddr,
     weight: u32,
+    log: Log,
 }
 
 /// The outcome of registering or renewing.
@@ -146,13 +150,16 @@ impl Backend {
                 Try::Holds(time_to_live) => {
                     interval = time_to_live / 3;
                     let again = if told_trouble.is_some() { " again" } else { "" };
-                    say::line(format_args!(
-                        "registered{again} with {} as {}, weight {}; renewed every {:.1} s",
-                        self.balancer,
-                        self.address,
-                        self.weight,
+                    let message = format_args!(
+                        "registered{again}, renewed every {:.1} s",
                         interval.as_secs_f64()
-                    ));
+                    );
+                    let fields = [
+                        ("balancer", self.balancer.to_string().into()),
+                        ("address", self.address.into()),
+                        ("weight", self.weight.into()),
+                    ];
+                    self.log.event(&events::REGISTERED, message, fields);
                     (registered, told_trouble, pause) = (true, None, FIRST_PAUSE);
                     interval
                 }
@@ -170,10 +177,8 @@ impl Backend {
                     };
                     // Once for each kind of trouble: a balancer may be away for hours.
                     if told_trouble.as_ref() != Some(&trouble) {
-                        say::trouble(format_args!(
-                            "the balancer {} {trouble}; still trying, and serving meanwhile",
-                            self.balancer
-                        ));
+                        let what = "still trying, and serving meanwhile";
+                        self.failed(what, &format!("the balancer {trouble}"));
                         told_trouble = Some(trouble);
                     }
                     // Its registration may have ended meanwhile, or it may be another process.
@@ -190,23 +195,27 @@ impl Backend {
         }
         match self.balancer.ask("DELETE", &self.path(), None, FINAL_TIMEOUT) {
             Ok(answer) if answer.is_success() => {
-                say::line(format_args!(
-                    "the balancer {} no longer sends clients here",
-                    self.balancer
-                ));
+                let fields = [("balancer", self.balancer.to_string().into())];
+                self.log.event(&events::DEREGISTERED, "", fields);
             }
             // It does not know this backend, which is as well.
             Ok(answer) if answer.status == 404 => {}
-            Ok(Answer { status, .. }) => say::trouble(format_args!(
-                "the balancer {} did not take the end of the registration: {status}",
-                self.balancer
-            )),
-            Err(why) if registered => say::trouble(format_args!(
-                "the balancer {} did not learn that this backend leaves: {why}",
-                self.balancer
-            )),
+            Ok(Answer { status, .. }) => {
+                self.failed("the balancer did not end the registration", &status.to_string());
+            }
+            Err(why) if registered => {
+                self.failed(
+                    "the balancer did not learn that this backend leaves",
+                    &why.to_string(),
+                );
+            }
             Err(_) => {}
         }
+    }
+
+    fn failed(&self, what: &str, reason: &str) {
+        let fields = [("balancer", self.balancer.to_string().into()), ("reason", reason.into())];
+        self.log.event(&events::REGISTER_FAILED, what, fields);
     }
 
     /// Its own at the admin API; an IPv6 address has brackets, which a path has not (RFC 3986

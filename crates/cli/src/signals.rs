@@ -1,6 +1,6 @@
-//! Signals as conditions: Ctrl-C, SIGTERM and SIGHUP.
+//! Signals as conditions: Ctrl-C, SIGTERM, SIGHUP and others.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -30,32 +30,6 @@ impl Stop {
         Ok(Self { asked })
     }
 
-    /// Registers the signals of a server, besides those of [`Stop::on_signals`]. SIGQUIT, which
-    /// would end it without a drain, asks it to stop, however often it comes. Those of timers, of
-    /// log rotation and the like are ignored.
-    ///
-    /// # Errors
-    /// The system refuses a handler.
-    pub(crate) fn on_signals_to_a_server() -> io::Result<Self> {
-        let stop = Self::on_signals()?;
-        signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
-        for signal in [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU] {
-            signal_hook::flag::register(signal, Arc::default())?;
-        }
-        Ok(stop)
-    }
-
-    /// Lets SIGHUP ask to stop, too, unless it is ignored already (`nohup`).
-    ///
-    /// # Errors
-    /// The system refuses a handler.
-    pub(crate) fn and_on_hangup(self) -> io::Result<Self> {
-        if !is_ignored(SIGHUP) {
-            signal_hook::flag::register(SIGHUP, Arc::clone(&self.asked))?;
-        }
-        Ok(self)
-    }
-
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
@@ -82,47 +56,61 @@ impl Stop {
     }
 }
 
-#[cfg(feature = "balance")]
-/// The condition that SIGHUP asked to reload the configuration.
-pub(crate) struct Hangup {
-    asked: Arc<AtomicBool>,
+/// The signals of a server.
+pub(crate) struct Signals {
+    stop: Stop,
+    hangup: Arc<AtomicBool>,
+    status: Arc<AtomicBool>,
+    /// SIGUSR2, kept for upgrades; until there are any, it must not end the process.
+    upgrade: Arc<AtomicBool>,
+    /// Standard error was a terminal at the start.
+    on_terminal: bool,
 }
 
-#[cfg(feature = "balance")]
-impl Hangup {
-    pub(crate) fn on_signal() -> io::Result<Self> {
-        let asked = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(SIGHUP, Arc::clone(&asked))?;
-        Ok(Self { asked })
+impl Signals {
+    /// Registers them. SIGQUIT, which would end the process without a drain, asks it to stop,
+    /// however often it comes. Those of timers and the like are ignored.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub(crate) fn of_a_server() -> io::Result<Self> {
+        let stop = Stop::on_signals()?;
+        signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
+        for signal in [SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU] {
+            signal_hook::flag::register(signal, Arc::default())?;
+        }
+        let flag = |signal| {
+            let flag = Arc::default();
+            signal_hook::flag::register(signal, Arc::clone(&flag)).map(|_| flag)
+        };
+        let on_terminal = io::stderr().is_terminal();
+        let (hangup, status, upgrade) = (flag(SIGHUP)?, flag(SIGUSR1)?, flag(SIGUSR2)?);
+        Ok(Self { stop, hangup, status, upgrade, on_terminal })
     }
 
-    /// Returns whether SIGHUP came since the last call.
-    pub(crate) fn was_asked(&self) -> bool {
-        self.asked.swap(false, Ordering::Relaxed)
+    /// Waits for at most `timeout`; returns whether the process was asked to stop.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        self.stop.wait(timeout)
     }
-}
 
-/// Returns whether this process was started with a signal ignored; false where that is unknown.
-fn is_ignored(signal: i32) -> bool {
-    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| is_in_mask(&status, signal))
-}
+    /// Returns whether SIGHUP asked for a reload since the last call. If it came because the
+    /// terminal is gone, it asks to stop instead.
+    pub(crate) fn take_hangup(&self) -> bool {
+        let has_come = self.hangup.swap(false, Ordering::Relaxed);
+        if has_come && self.on_terminal && !io::stderr().is_terminal() {
+            self.stop.asked.store(true, Ordering::Relaxed);
+            return false;
+        }
+        has_come
+    }
 
-/// Reads `SigIgn` of proc_pid_status(5), in hexadecimal: one bit per signal, from signal 1 on.
-fn is_in_mask(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-}
+    /// Returns whether SIGUSR1 asked for the status since the last call.
+    pub(crate) fn take_status(&self) -> bool {
+        self.status.swap(false, Ordering::Relaxed)
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mask_of_ignored_signals_is_read_from_the_least_bit() {
-        let status = "Name:\tthrong\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\n";
-        let ignored: Vec<i32> = (1..=64).filter(|signal| is_in_mask(status, *signal)).collect();
-        assert_eq!(ignored, [SIGHUP, 13]);
-        assert!(!is_in_mask("Name:\tthrong\n", SIGHUP));
+    /// Returns a signal without effect that has come since the last call.
+    pub(crate) fn take_ignored(&self) -> Option<&'static str> {
+        self.upgrade.swap(false, Ordering::Relaxed).then_some("USR2")
     }
 }

@@ -25,14 +25,19 @@ enum Member {
 /// in memory.
 const MAX_CHANNEL_NAME: usize = 256;
 
+/// Returns the server that `settings` describe.
+pub(crate) fn server(settings: &Settings) -> Server {
+    configured(app(settings), settings)
+}
+
 /// Binds the server that `settings` describe.
 pub(crate) fn bind(settings: &Settings) -> throng::Result<Bound> {
-    listen(configured(app(settings), settings), settings)
+    listen(server(settings), settings)
 }
 
 /// Checks the settings as [`bind`] does, without listening.
 pub(crate) fn check(settings: &Settings) -> throng::Result<()> {
-    configured(app(settings), settings).check()
+    server(settings).check()
 }
 
 /// A server for `app`, configured by `settings`.

@@ -47,8 +47,7 @@ impl Drop for File {
 /// `throng balance` on free ports, with an admin API.
 struct Balancer {
     process: Child,
-    out: Receiver<String>,
-    errors: Receiver<String>,
+    log: Receiver<String>,
     address: SocketAddr,
     admin: SocketAddr,
 }
@@ -83,7 +82,7 @@ impl Balancer {
         let address = address_in(listens, &format!("throng balances on {scheme}://"));
         assert!(line().starts_with("backends: "));
         let admin = address_in(line(), "admin: http://");
-        Self { process, out, errors, address, admin }
+        Self { process, log: errors, address, admin }
     }
 
     /// Before `backends` and with quick ends.
@@ -100,14 +99,21 @@ impl Balancer {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// The next line on standard output.
-    fn line(&self) -> String {
-        self.out.recv_timeout(TIMEOUT).unwrap()
+    /// The next event of this name in the log.
+    fn event(&self, name: &str) -> Value {
+        loop {
+            let line = self.log.recv_timeout(TIMEOUT).unwrap();
+            let event: Value =
+                serde_json::from_str(&line).unwrap_or_else(|_| panic!("no event: {line}"));
+            if event["event"] == name {
+                return event;
+            }
+        }
     }
 
-    /// The next line on standard error.
-    fn error(&self) -> String {
-        self.errors.recv_timeout(TIMEOUT).unwrap()
+    /// The message of the next event of this name.
+    fn message(&self, name: &str) -> String {
+        self.event(name)["message"].as_str().unwrap_or_default().to_owned()
     }
 
     /// Sends a request to the admin API as `curl --json` does.
@@ -218,8 +224,8 @@ fn tunnels_and_requests_reach_the_backends() {
         backends.iter().all(|&backend| balancer.row(backend)["tunnels"] == 0)
     });
     balancer.signal("TERM");
-    assert!(balancer.line().starts_with("draining: tunnels are closed with 1001 over 0"));
-    assert_eq!(balancer.line(), "stopped; every connection was closed cleanly");
+    assert_eq!(balancer.event("drain")["window"], 0.0);
+    assert_eq!(balancer.message("stopped"), "every connection was closed cleanly");
     assert_eq!(balancer.exit(), Some(0));
 }
 
@@ -239,15 +245,19 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
 
     file.write(&text(&[first, second]));
     balancer.signal("HUP");
-    assert_eq!(balancer.line(), format!("configuration read again: added {second}"));
+    assert_eq!(balancer.message("reloaded"), format!("added {second}"));
     echoes(&mut old, "after one was added");
     assert_eq!(balancer.backends(), [first.to_string(), second.to_string()]);
 
     file.write("backends = [\"127.0.0.1:1\"]\npick = \"rnadom\"\n");
     balancer.signal("HUP");
-    let told = balancer.error();
-    assert!(told.starts_with("throng: nothing is changed: "), "{told}");
-    assert!(told.contains("reload.toml:2:8: pick") && told.contains("random"), "{told}");
+    let failed = balancer.event("reload.failed");
+    assert_eq!(
+        (&failed["level"], &failed["message"]),
+        (&json!("error"), &json!("nothing was changed"))
+    );
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(reason.contains("reload.toml:2:8: pick") && reason.contains("random"), "{reason}");
     assert_eq!(balancer.backends(), [first.to_string(), second.to_string()]);
     echoes(&mut old, "after a bad file");
 
@@ -257,7 +267,7 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
     });
     file.write(&text(&[second]));
     balancer.signal("HUP");
-    assert_eq!(balancer.line(), format!("configuration read again: removed {first}"));
+    assert_eq!(balancer.message("reloaded"), format!("removed {first}"));
     let Got::Close(code, _) = old.next() else { panic!("no Close frame") };
     assert_eq!(code, 1012);
     old.send(Opcode::Close, &code.to_be_bytes());
@@ -265,7 +275,7 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
     eventually("it goes with its last tunnel", || balancer.backends() == [second.to_string()]);
 
     balancer.signal("HUP");
-    assert_eq!(balancer.line(), "configuration read again: nothing changed");
+    assert_eq!(balancer.message("reloaded"), "nothing changed");
     let ctl = |words: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_throng"))
             .args(["balance", "ctl", "--admin", &balancer.admin.to_string()])
@@ -281,13 +291,13 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
     file.write(&text(&[second]));
     assert_eq!(ctl(&["reload"]), format!("configuration read again: removed {first}\n"));
     for _ in 0..3 {
-        assert!(balancer.line().starts_with("configuration read again: "));
+        balancer.event("reloaded");
     }
 
     // What the process does by itself is a setting, too.
     file.write(&text(&[second]).replace("\"0\"", "\"1ms\""));
     balancer.signal("HUP");
-    assert_eq!(balancer.line(), "configuration read again: settings changed");
+    assert_eq!(balancer.message("reloaded"), "settings changed");
 }
 
 #[test]
@@ -301,12 +311,17 @@ fn a_reload_does_not_take_the_token_from_an_admin_api_that_others_reach() {
     let balancer = Balancer::with(&["--config", file.path()]);
     file.write(&format!("backends = [\"{backend}\"]\nadmin.listen = \"127.0.0.1:0\"\n"));
     balancer.signal("HUP");
-    let told = balancer.error();
-    assert!(told.starts_with("throng: nothing is changed: admin.token is missing"), "{told}");
+    let failed = balancer.event("reload.failed");
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(reason.starts_with("admin.token is missing"), "{reason}");
     assert_eq!(balancer.ask_with("GET", "/backends", "", "").status(), 401);
     file.write(&listen("127.0.0.1:0"));
     balancer.signal("HUP");
-    assert!(balancer.line().contains("admin.listen changed, which takes effect with the next"));
+    let changes = balancer.message("reloaded");
+    assert!(
+        changes.contains("admin.listen changed, which takes effect with the next"),
+        "{changes}"
+    );
 }
 
 #[test]
@@ -315,7 +330,7 @@ fn the_admin_api_adds_weighs_drains_and_removes() {
     let new = nowhere();
     let added = balancer.ask("POST", "/backends", &json!({ "address": new, "weight": 2 }));
     assert_eq!(added.status(), 201, "{}", added.text());
-    assert_eq!(balancer.line(), format!("added {new}, weight 2"));
+    assert_eq!(balancer.message("operator"), format!("added {new}, weight 2"));
     assert_eq!(balancer.row(new)["weight"], 2);
     assert_eq!(balancer.row(new)["source"], "api");
     let path = format!("/backends/{new}");
@@ -460,13 +475,13 @@ fn backends_register_with_the_token_and_go_again() {
         "drain.window=0s",
     ]);
     let address = backend.addresses[0];
-    assert_eq!(balancer.line(), format!("{address} registered itself, weight 5"));
+    assert_eq!(balancer.message("operator"), format!("{address} registered itself, weight 5"));
     assert_eq!(balancer.row(address)["weight"], 5);
     assert_eq!(balancer.row(address)["source"], "registered");
     let mut client = Client::connect(balancer.address, "/echo");
     echoes(&mut client, "through one that came by itself");
     backend.terminate();
-    assert_eq!(balancer.line(), format!("{address} deregistered itself"));
+    assert_eq!(balancer.message("operator"), format!("{address} deregistered itself"));
     assert!(matches!(client.next(), Got::Close(1001 | 1012, _)));
     client.send(Opcode::Close, &1001u16.to_be_bytes());
     assert_eq!(backend.exit().code(), Some(0));
@@ -508,17 +523,66 @@ fn with_an_admin_token_everything_but_the_empty_page_needs_it() {
 }
 
 #[test]
-fn a_backend_that_goes_down_is_told_and_clients_are_answered() {
+fn a_backend_that_goes_down_is_logged_with_the_reason_of_each_502() {
     let backend = nowhere();
     let balancer = Balancer::before(&[backend], &["--set", "health.failures=1"]);
     let mut client = dial(balancer.address);
     let answer = exchange(&mut client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(answer.status(), 502, "{}", answer.text());
-    assert_eq!(balancer.line(), format!("{backend} is down: the backend refused the connection"));
+    let failed = balancer.event("request.failed");
+    assert_eq!((&failed["status"], &failed["path"]), (&json!(502), &json!("/")));
+    let why = json!("the backend refused the connection");
+    assert_eq!((&failed["backend"], &failed["reason"]), (&json!(backend), &why));
+    let down = balancer.event("backend.down");
+    assert_eq!((&down["backend"], &down["reason"]), (&json!(backend), &why));
     let mut client = dial(balancer.address);
     let answer = exchange(&mut client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(answer.status(), 502, "asked all the same: {}", answer.text());
     assert_eq!(balancer.ask_with("GET", "/readyz", "", "").status(), 503);
+}
+
+#[test]
+fn every_request_and_tunnel_is_logged_where_it_is_asked_for() {
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let backend = served.addresses[0];
+    let balancer = Balancer::before(&[backend], &["--log-access", "all"]);
+    let request = "GET /livez?token=secret HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: abc-1\r\n\
+                   traceparent: 00-1-2-01\r\n\r\n";
+    assert_eq!(exchange(&mut dial(balancer.address), request).status(), 200);
+    let event = balancer.event("request");
+    assert_eq!((&event["method"], &event["path"]), (&json!("GET"), &json!("/livez")));
+    assert_eq!((&event["status"], &event["backend"]), (&json!(200), &json!(backend)));
+    assert_eq!(event["bytes_out"], "alive\n".len());
+    assert_eq!(
+        (&event["request_id"], &event["traceparent"]),
+        (&json!("abc-1"), &json!("00-1-2-01"))
+    );
+    assert!(event["duration"].as_f64().unwrap() > 0.0 && !event.to_string().contains("secret"));
+
+    // Its first line is no request.
+    exchange(&mut dial(balancer.address), "GET \x01 HTTP/1.1\r\n\r\n");
+    let event = balancer.event("request");
+    assert_eq!((&event["status"], &event["path"]), (&json!(400), &Value::Null));
+    assert!(!event["reason"].as_str().unwrap().is_empty());
+
+    let mut client = Client::connect(balancer.address, "/echo?token=secret");
+    echoes(&mut client, "a message");
+    client.send(Opcode::Close, &1000u16.to_be_bytes());
+    assert!(matches!(client.next(), Got::Close(1000, _)));
+    drop(client);
+    let event = balancer.event("session");
+    assert_eq!((&event["path"], &event["backend"]), (&json!("/echo"), &json!(backend)));
+    assert_eq!(event.get("code"), None, "the balancer sent no Close frame: {event}");
+    for bytes in ["bytes_in", "bytes_out"] {
+        assert!(event[bytes].as_u64().unwrap() > "a message".len() as u64, "{event}");
+    }
+
+    let mut client = Client::connect(balancer.address, "/echo");
+    echoes(&mut client, "to be lost");
+    drop(served);
+    let event = balancer.event("session.lost");
+    assert_eq!((&event["level"], &event["backend"]), (&json!("warn"), &json!(backend)));
+    drop(client);
 }
 
 #[test]
@@ -557,8 +621,8 @@ fn tunnels_are_closed_at_the_end_and_those_that_do_not_go_are_cut() {
     balancer.signal("TERM");
     // Never answered.
     assert!(matches!(client.next(), Got::Close(1001, _)));
-    let told = balancer.error();
-    assert!(told.contains("shutdown.deadline"), "{told}");
+    let forced = balancer.message("drain.forced");
+    assert!(forced.contains("shutdown.deadline"), "{forced}");
     assert_eq!(balancer.exit(), Some(3));
 
     let balancer = start("1h");
@@ -689,7 +753,7 @@ fn tls_of_clients_is_in_the_metrics_and_certificates_that_expire_are_warned_of()
     let files = [&chain, &key].map(|file| file.to_str().unwrap());
     let words = ["--tls-cert", files[0], "--tls-key", files[1]];
     let balancer = Balancer::before(&[served.addresses[0]], &words);
-    let warning = balancer.error();
+    let warning = balancer.message("certificate.expires");
     assert!(warning.contains("balancer.example has expired"), "{warning}");
 
     exchange(&mut dial(balancer.address), "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -703,8 +767,8 @@ fn tls_of_clients_is_in_the_metrics_and_certificates_that_expire_are_warned_of()
     }
 
     write((2100, 1, 1));
-    assert_eq!(balancer.line(), "tls: the renewed certificate serves new connections");
+    balancer.event("certificate.reloaded");
     balancer.signal("HUP");
-    assert_eq!(balancer.line(), "configuration read again: nothing changed");
+    assert_eq!(balancer.message("reloaded"), "nothing changed");
     std::fs::remove_dir_all(dir).unwrap();
 }

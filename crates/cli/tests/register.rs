@@ -5,7 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use support::TIMEOUT;
 
@@ -14,7 +14,7 @@ const TOKEN: &str = "0123456789abcdef-token";
 /// A server that registers, and its lines on both outputs.
 struct Backend {
     process: Child,
-    lines: BufReader<Box<dyn Read + Send>>,
+    log: BufReader<ChildStderr>,
     address: SocketAddr,
     token_file: PathBuf,
 }
@@ -36,29 +36,33 @@ impl Backend {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines =
-            BufReader::new(Box::new(process.stdout.take().unwrap()) as Box<dyn Read + Send>);
         let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let log = BufReader::new(process.stderr.take().unwrap());
         let address = line.split(' ').find_map(|word| word.strip_prefix("http://")).unwrap();
-        Self { address: address.parse().unwrap(), process, lines, token_file }
+        Self { address: address.parse().unwrap(), process, log, token_file }
     }
 
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        line
+    /// The next event of this name in the log.
+    fn event(&mut self, name: &str) -> serde_json::Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "no event {name}");
+            let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+            if event["event"] == name {
+                return event;
+            }
+        }
     }
 
-    /// SIGTERM; returns the exit code and what was said on standard error, when `meanwhile` has
-    /// run.
+    /// SIGTERM; returns the exit code and the rest of the log, when `meanwhile` has run.
     fn end(mut self, meanwhile: impl FnOnce()) -> (Option<i32>, String) {
         let kill = format!("kill -TERM {}", self.process.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
         meanwhile();
         let code = self.process.wait().unwrap().code();
         let mut errors = String::new();
-        self.process.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        self.log.read_to_string(&mut errors).unwrap();
         (code, errors)
     }
 }
@@ -111,20 +115,29 @@ fn it_registers_renews_comes_back_and_goes() {
         ("POST /register".to_owned(), format!(r#"{{"address":"{address}","weight":7}}"#));
     let renewed = (format!("POST /register/{address}/heartbeat"), "{}".to_owned());
     assert_eq!(serve_one(&balancer, "200 OK", HOLDS), registered);
-    let line = backend.line();
-    assert!(line.starts_with("registered with http://127.0.0.1:"), "{line}");
-    assert!(line.contains(&format!("as {address}, weight 7; renewed every 0.1 s")), "{line}");
+    let event = backend.event("registered");
+    assert!(event["balancer"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{event}");
+    assert_eq!(event["address"], address.to_string());
+    assert_eq!(
+        (&event["weight"], &event["message"]),
+        (&7.into(), &"registered, renewed every 0.1 s".into())
+    );
     assert_eq!(serve_one(&balancer, "200 OK", HOLDS), renewed);
     // The balancer was started anew.
     assert_eq!(serve_one(&balancer, "404 Not Found", "{}"), renewed);
     assert_eq!(serve_one(&balancer, "200 OK", HOLDS), registered);
-    assert!(backend.line().starts_with("registered again with "));
-    let (code, errors) = backend.end(|| {
+    let again = "registered again, renewed every 0.1 s";
+    assert_eq!(backend.event("registered")["message"], again);
+    let (code, log) = backend.end(|| {
         // Heartbeats may come before it, but it is told to go first of all.
         let goes = (format!("DELETE /register/{address}"), String::new());
         while serve_one(&balancer, "200 OK", HOLDS) != goes {}
     });
-    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert_eq!(code, Some(0), "{log}");
+    assert!(
+        log.contains(r#""event":"deregistered""#) && !log.contains(r#""level":"warn""#),
+        "{log}"
+    );
 }
 
 #[test]
@@ -146,16 +159,10 @@ fn a_balancer_that_is_away_or_refuses_is_told_once_and_asked_again() {
         .starts_with("HTTP/1.1 200 ")
     );
     serve_one(&balancer, "200 OK", HOLDS);
-    assert!(backend.line().starts_with("registered again with "));
-    drop(balancer);
-    let mut errors = backend.process.stderr.take().map(BufReader::new).unwrap();
-    let mut line = || {
-        let mut line = String::new();
-        errors.read_line(&mut line).unwrap();
-        line
-    };
+    let mut line = || backend.event("register.failed")["reason"].as_str().unwrap().to_owned();
     let refused = line();
     assert!(refused.contains("refuses this backend: 401 another token"), "{refused}");
+    drop(balancer);
     // Its words come when it has been refused by the system at least once. Before that, a heartbeat
     // may have been on its way when the listener went.
     let mut away = line();

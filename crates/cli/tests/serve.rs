@@ -69,7 +69,7 @@ impl Served {
         Self { process, address, lines }
     }
 
-    /// What it still has to say, and how it ended.
+    /// The exit code, the rest of standard output, and the log.
     fn end(mut self) -> (Option<i32>, String, String) {
         let status = self.process.exit();
         let (mut out, mut errors) = (String::new(), String::new());
@@ -77,6 +77,11 @@ impl Served {
         self.process.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
         (status.code(), out, errors)
     }
+}
+
+/// The events of a log.
+fn logged_events(log: &str) -> impl Iterator<Item = serde_json::Value> {
+    log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
 }
 
 /// Polls until there is an answer.
@@ -385,21 +390,9 @@ fn rules_of_channels_are_settings_like_any_other() {
     std::fs::remove_file(file).unwrap();
 }
 
-/// Returns whether these tests, and so the servers that they start, ignore SIGHUP: they were
-/// started by nohup(1).
-fn ignores_hangups() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & 1 == 1)
-}
-
 #[test]
 fn signals_that_ask_it_to_stop_close_sessions_with_1001_and_exit_0() {
-    for signal in ["TERM", "INT", "HUP", "QUIT"] {
-        if signal == "HUP" && ignores_hangups() {
-            continue;
-        }
+    for signal in ["TERM", "INT", "QUIT"] {
         let served = Served::start(&[]);
         let mut clients: Vec<_> =
             (0..5).map(|_| Client::connect(served.address, "/echo")).collect();
@@ -409,30 +402,130 @@ fn signals_that_ask_it_to_stop_close_sessions_with_1001_and_exit_0() {
             client.send(Opcode::Close, &1001u16.to_be_bytes());
             assert_eq!(client.next(), Got::End);
         }
-        let (code, out, errors) = served.end();
-        assert_eq!((code, errors.as_str()), (Some(0), ""));
-        let lines: Vec<_> = out.lines().collect();
-        assert!(lines[0].starts_with("draining") && lines[1].starts_with("stopped"), "{out}");
+        let (code, _, log) = served.end();
+        assert_eq!(code, Some(0), "{log}");
+        let events: Vec<_> = logged_events(&log).map(|event| event["event"].clone()).collect();
+        assert_eq!(events, ["listening", "drain", "stopped"]);
     }
 }
 
-/// What balancers, log rotation and closed terminals send to processes of all kinds.
+/// The next event of this name in a file, which is the `skip`th one there.
+fn logged(file: &Path, name: &str, skip: usize) -> serde_json::Value {
+    eventually(name, || {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        logged_events(whole).filter(|event| event["event"] == name).nth(skip)
+    })
+}
+
 #[test]
-fn signals_that_mean_nothing_to_it_change_nothing() {
-    let mut nohup = Command::new("sh");
-    nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_throng")]);
-    nohup.args(["serve", "--listen", "127.0.0.1:0", "--shards", "1"]).stdin(Stdio::null());
-    let served = Served::run(nohup, &[]);
-    let mut client = Client::connect(served.address, "/echo");
-    for signal in ["HUP", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "IO", "XCPU"] {
+fn signals_that_do_not_end_it_lose_no_session() {
+    let name = |what: &str| format!("throng-signals-{what}-{}", std::process::id());
+    let [file, log] = ["toml", "log"].map(|what| std::env::temp_dir().join(name(what)));
+    let rotated = log.with_extension("1");
+    let write = |text: &str| {
+        let text = format!("{text}log.file = {:?}\ndrain.window = \"0s\"\n", log);
+        std::fs::write(&file, text).unwrap();
+    };
+    write("max_message_size = 100\n");
+    let served = Served::start(&["--config", file.to_str().unwrap()]);
+    let mut clients: Vec<_> = (0..200).map(|_| Client::connect(served.address, "/echo")).collect();
+    let mut echo = |text: &str| {
+        clients.iter_mut().for_each(|client| client.send(Opcode::Text, text.as_bytes()));
+        for client in &mut clients {
+            assert_eq!(client.next(), Got::Text(text.to_owned()));
+        }
+    };
+    for signal in ["ALRM", "VTALRM", "PROF", "IO", "XCPU"] {
         served.process.signal(signal);
-        client.send(Opcode::Text, signal.as_bytes());
-        assert_eq!(client.next(), Got::Text(signal.to_owned()));
     }
+    served.process.signal("USR2");
+    assert_eq!(logged(&log, "signal", 0)["signal"], "USR2");
+    echo("USR2");
+
+    // The counts are a second old at most.
+    eventually("the status", || {
+        served.process.signal("USR1");
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.contains(r#""connections":200,"#).then_some(())
+    });
+    std::fs::rename(&log, &rotated).unwrap();
+    served.process.signal("USR1");
+    logged(&log, "status", 0);
+    echo("USR1");
+
+    let reloaded = |skip: usize| {
+        served.process.signal("HUP");
+        logged(&log, "reloaded", skip)["message"].as_str().unwrap().to_owned()
+    };
+    let restart = "backlog changed, which takes effect with the next start";
+    write("max_message_size = 100\nbacklog = 99\ndrain.grace = \"7s\"\n");
+    assert_eq!(reloaded(0), format!("changed drain.grace; {restart}"));
+    echo("HUP");
+    write("max_message_size = 100\nbacklog = 99\nretries = 1\n");
+    served.process.signal("HUP");
+    let failed = logged(&log, "reload.failed", 0);
+    assert!(failed["reason"].as_str().unwrap().contains("retries"), "{failed}");
+    write("max_message_size = 100\nbacklog = 99\nlog.level = \"debug\"\n");
+    assert_eq!(reloaded(1), format!("changed drain.grace, log.level; {restart}"));
+    echo("once more");
+
     served.process.signal("TERM");
-    assert_eq!(client.next(), Got::Close(1001));
-    client.send(Opcode::Close, &1001u16.to_be_bytes());
+    for client in &mut clients {
+        assert_eq!(client.next(), Got::Close(1001));
+        client.send(Opcode::Close, &1001u16.to_be_bytes());
+    }
+    drop(clients);
     assert_eq!(served.end().0, Some(0));
+    assert_eq!(logged(&log, "drain", 0)["grace"], 5.0);
+    for file in [file, log, rotated] {
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn every_request_and_session_is_logged_where_it_is_asked_for() {
+    let mut served = Served::start(&["--log-access", "all"]);
+    let log = BufReader::new(served.process.0.stderr.take().unwrap());
+    let (sender, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || log.lines().try_for_each(|line| sender.send(line.unwrap())));
+    let next = |name: &str| loop {
+        let line = lines.recv_timeout(TIMEOUT).unwrap();
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if event["event"] == name {
+            return event;
+        }
+    };
+    get(served.address, "/livez?token=secret");
+    let event = next("request");
+    assert_eq!((&event["method"], &event["path"]), (&"GET".into(), &"/livez".into()));
+    assert_eq!((&event["status"], &event["client"]), (&200.into(), &"127.0.0.1".into()));
+    assert!(!event.to_string().contains("secret"), "{event}");
+    get(served.address, "/nothing%0a");
+    let event = next("request");
+    assert_eq!((&event["status"], &event["path"]), (&404.into(), &"/nothing%0a".into()));
+    let mut client = Client::connect(served.address, "/echo");
+    client.send(Opcode::Close, &1000u16.to_be_bytes());
+    assert_eq!(client.next(), Got::Close(1000));
+    let event = next("session");
+    assert_eq!((&event["path"], &event["code"]), (&"/echo".into(), &1000.into()));
+    // A stream of events is logged when it begins.
+    let _stream = events(served.address, "/sse/x");
+    let event = next("request");
+    assert_eq!((&event["path"], &event["status"]), (&"/sse/x".into(), &200.into()));
+}
+
+#[test]
+fn without_a_file_a_hangup_is_one_line() {
+    let mut served = Served::start(&[]);
+    let mut client = Client::connect(served.address, "/echo");
+    served.process.signal("HUP");
+    let log = BufReader::new(served.process.0.stderr.take().unwrap());
+    let mut lines = log.lines().map_while(Result::ok);
+    let reload = lines.find(|line| line.contains(r#""event":"reloaded""#)).unwrap();
+    assert!(reload.contains("--config"), "{reload}");
+    client.send(Opcode::Text, b"still there");
+    assert_eq!(client.next(), Got::Text("still there".to_owned()));
 }
 
 #[test]
@@ -444,17 +537,19 @@ fn a_client_that_never_answers_is_reset_and_the_exit_code_is_3() {
     let (code, _, errors) = served.end();
     assert_eq!(code, Some(3), "{errors}");
     assert!(errors.contains("1 connection missed the deadline"), "{errors}");
+    let forced = logged_events(&errors).find(|event| event["event"] == "drain.forced").unwrap();
+    assert_eq!((&forced["level"], &forced["connections"]), (&"warn".into(), &1.into()));
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn pinned_event_loops_are_told_with_their_cpus() {
+fn pinned_event_loops_are_logged_with_their_cpus() {
     let served = Served::start(&["--set", "pin=cores"]);
     served.process.signal("TERM");
-    let (code, out, errors) = served.end();
-    assert_eq!(code, Some(0), "{errors}");
-    assert!(out.contains("each event loop has a CPU of its own: shard 0 CPU "), "{out}");
-    assert!(out.contains("NUMA node"), "{out}");
+    let (code, _, log) = served.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("each event loop has a CPU of its own: shard 0 CPU "), "{log}");
+    assert!(log.contains("NUMA node"), "{log}");
     let output =
         throng(&["serve", "--listen", "127.0.0.1:0", "--shards", "999", "--set", "pin=cores"]);
     let (code, line) = refused(&{ output }.output().unwrap());
@@ -625,9 +720,9 @@ fn certificates_serve_https_and_are_renewed_without_a_restart() {
     assert!(get_securely(served.address, &old).is_err(), "the old one is gone");
 
     served.process.signal("TERM");
-    let (code, out, errors) = served.end();
-    assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert!(out.contains("renewed certificate"), "{out}");
+    let (code, _, log) = served.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains(r#""event":"certificate.reloaded""#), "{log}");
 
     std::fs::write(&key, "no key").unwrap();
 

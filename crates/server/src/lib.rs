@@ -178,6 +178,7 @@
 #![forbid(unsafe_code)]
 #![warn(unnameable_types)]
 
+mod access;
 mod affinity;
 mod app;
 #[cfg(feature = "tokio")]
@@ -211,6 +212,7 @@ mod topic;
 pub mod workers;
 mod ws;
 
+pub use access::{Access, AccessLog};
 pub use affinity::{CpuAffinity, Place, Placement};
 pub use app::{App, Middleware, Next, ThenFn};
 #[cfg(feature = "tokio")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_config::{Fields, Key, Kind, Records, Table};
+use throng_config::{Fields, Key, Kind, Records, Table, log};
 
 use super::check::MAX_SHARDS;
 use crate::backend::MAX_WEIGHT;
@@ -169,6 +169,12 @@ static KEYS: &[Key] = &[
     Key::new("shutdown.window", Kind::DURATION, "10s", "spreads the closes of a shutdown"),
     Key::new("shutdown.deadline", Kind::DURATION, "30s",
         "when connections that are left are reset"),
+    log::LEVEL,
+    log::FORMAT,
+    log::FILE,
+    log::ACCESS,
+    log::SAMPLE,
+    log::MAX_RATE,
 ];
 
 /// Converts a backend such as `127.0.0.1:9002,weight=2,send_proxy` to fields.

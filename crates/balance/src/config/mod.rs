@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_config::{ConfigError, ConfigErrors, Draft, Sources, Table, Values};
+use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, Values};
 
 use crate::Network;
 use crate::settings::Settings;
@@ -78,6 +78,8 @@ pub struct Config {
     pub admin_token: Option<Token>,
     /// The shutdown: `[shutdown]`.
     pub shutdown: Shutdown,
+    /// The log of the program: `[log]`. The balancer itself writes none.
+    pub log: LogSettings,
     /// Warnings: valid values that are hardly intended.
     warnings: Vec<String>,
     /// The place of each of `backends` in the list of the file; names have the others.
@@ -176,6 +178,7 @@ impl Default for Config {
                 window: Duration::from_secs(10),
                 deadline: Duration::from_secs(30),
             },
+            log: LogSettings::default(),
             warnings: Vec::new(),
             places: Vec::new(),
             values: None,

@@ -1,6 +1,6 @@
 //! Conversion of values to a [`Config`].
 
-use throng_config::Draft;
+use throng_config::{Draft, LogSettings};
 
 use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, tls};
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
@@ -36,6 +36,7 @@ pub(super) fn read(draft: &Draft) -> Config {
             window: draft.get("shutdown.window"),
             deadline: draft.get("shutdown.deadline"),
         },
+        log: LogSettings::from_draft(draft),
         warnings: Vec::new(),
         places,
         values: None,

@@ -18,6 +18,7 @@ use throng_io::Instant;
 use throng_tls::TlsServer;
 
 use self::core::{ControlCommand, Core};
+use crate::access::AccessLog;
 use crate::checks::Checks;
 use crate::clients::Clients;
 use crate::config::{BackendConfig, Config};
@@ -67,12 +68,31 @@ impl Balancer {
         Self::start_with_resolver(config, Arc::new(lookups::system))
     }
 
+    /// Does the same as [`start`](Balancer::start), and records requests and tunnels in `access`.
+    ///
+    /// # Errors
+    /// Those of [`start`](Balancer::start).
+    pub fn start_with_access_log(
+        config: Config,
+        access: Arc<dyn AccessLog>,
+    ) -> Result<Self, Error> {
+        Self::start_with(config, Arc::new(lookups::system), Some(access))
+    }
+
     /// Does the same as [`start`](Balancer::start), with `resolver` instead of the system's for the
     /// names of backends. It is called on threads where it may block.
     ///
     /// # Errors
     /// Those of [`start`](Balancer::start).
     pub fn start_with_resolver(config: Config, resolver: Arc<Resolver>) -> Result<Self, Error> {
+        Self::start_with(config, resolver, None)
+    }
+
+    fn start_with(
+        config: Config,
+        resolver: Arc<Resolver>,
+        access: Option<Arc<dyn AccessLog>>,
+    ) -> Result<Self, Error> {
         config.check()?;
         let (listen, count) = (config.all_addresses(), config.shards);
         let server = config.tls.as_ref().map(|tls| TlsServer::load(tls.server.clone()));
@@ -100,6 +120,7 @@ impl Balancer {
             tls,
             handshakes_per_second,
             uses_tls,
+            access,
         };
         let shards = Shards::start(launch).map_err(|error| {
             lookups.end();

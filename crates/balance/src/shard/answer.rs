@@ -83,6 +83,9 @@ impl State {
                     let to = forward::Client { http11: true, keep_alive: true, is_head: false };
                     exchange.is_answered = true;
                     is_switch = true;
+                    if let Some(entry) = &mut exchange.access {
+                        entry.answered(101);
+                    }
                     self.write(&mut client.http, |out| {
                         forward::write_response(out, &response, &to, cookie.as_deref())
                     });
@@ -107,6 +110,9 @@ impl State {
                         }
                     } else {
                         exchange.is_answered = true;
+                        if let Some(entry) = &mut exchange.access {
+                            entry.answered(response.status());
+                        }
                         // The handshake is over, and the client may read slowly.
                         exchange.permit = None;
                     }
@@ -138,6 +144,9 @@ impl State {
                     let enough = self.enough_of_answer(exchange.framing);
                     if upstream.progress.add(piece.len(), enough) {
                         self.conns.set_deadline(id, self.tick.after(of_body));
+                    }
+                    if let Some(entry) = &mut exchange.access {
+                        entry.bytes_out += piece.len() as u64;
                     }
                     match exchange.framing {
                         Framing::Empty => {}
@@ -196,6 +205,7 @@ impl State {
             let requests = &count.backend().totals().requests;
             requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
+        self.record_answer(&exchange);
         let upstream_id = exchange.upstream;
         let keeps = exchange.keep_alive && exchange.is_complete && !client.http.finished;
         let is_complete = exchange.is_complete;

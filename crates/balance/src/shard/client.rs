@@ -146,6 +146,9 @@ impl State {
                 Ok(Some(Event::Body(piece))) => {
                     let Some(exchange) = client.exchange.as_mut() else { break };
                     has_progressed |= exchange.progress.add(piece.len(), enough);
+                    if let Some(entry) = &mut exchange.access {
+                        entry.bytes_in += piece.len() as u64;
+                    }
                     self.forward_body(exchange, |out, chunked| {
                         if chunked {
                             forward::write_chunk(out, piece);
@@ -265,6 +268,7 @@ impl State {
             count: None,
             permit: None,
             began: self.now,
+            access: self.new_entry(request, client),
         })
     }
 
@@ -304,6 +308,7 @@ impl State {
             keep_alive: false,
             is_head: client.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
         };
+        self.record_refusal(client, status, reason);
         let is_answered = self.drop_exchange(client);
         client.held = PendingInput::default();
         client.phase = Phase::Leaving;
@@ -347,6 +352,9 @@ impl State {
     /// Handles the end of a client's connection; its record was taken out.
     pub(super) fn client_closed(&mut self, id: ConnId, mut client: Client) {
         self.give_room_back(id);
+        if let Some(exchange) = &client.exchange {
+            self.record_leaving(exchange);
+        }
         self.drop_exchange(&mut client);
     }
 }

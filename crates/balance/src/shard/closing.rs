@@ -335,6 +335,9 @@ impl State {
         let was_leaving = client.boundary.saw_close() && client.boundary.is_at_boundary();
         if !was_leaving {
             self.metrics.lost += 1;
+            if let Some(entry) = self.entries.get_mut(&client_id) {
+                entry.note_loss();
+            }
             if let Some(backend) = backend {
                 backend.totals().lost.fetch_add(1, Relaxed);
             }

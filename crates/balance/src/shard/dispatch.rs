@@ -65,6 +65,10 @@ impl State {
             };
             self.conns.set_deadline(id, due);
             exchange.began = self.now;
+            if let Some(entry) = &mut exchange.access {
+                entry.backend = Some(backend.address());
+                entry.attempts += 1;
+            }
             exchange.count = Some(RequestGuard::begin(backend));
             let may_reuse = exchange.key.is_none() && !target.send_proxy;
             let pooled = if may_reuse { self.take_idle(backend.address()) } else { None };

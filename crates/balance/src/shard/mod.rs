@@ -11,6 +11,7 @@
 //! * `memory`: that of TLS. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, paced and on time. *
 //!   `sweep`: timeouts.
 
+mod access;
 mod admission;
 mod answer;
 mod audit;
@@ -50,7 +51,7 @@ use self::pool::Pool;
 use self::waiting::Waiting;
 use crate::command::Command;
 use crate::pick::Picker;
-use crate::{Configuration, Failure, Metrics, Report};
+use crate::{AccessLog, Configuration, Failure, Metrics, Report};
 
 /// A consequence of an event, to be run when its bytes are no longer lent.
 #[derive(Debug)]
@@ -99,6 +100,9 @@ struct State {
     waiting: Waiting,
     /// Data queued behind the send in flight of a tunnel's side.
     queued: ConnMap<Box<Batch>>,
+    /// The log of requests and tunnels, and the entries of tunnels, by their clients.
+    access: Option<Arc<dyn AccessLog>>,
+    entries: ConnMap<Box<access::Entry>>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
     spares: Spares,
@@ -165,6 +169,8 @@ pub struct Start {
     pub tls: Vec<Option<ServerTls>>,
     /// The seed of its random numbers.
     pub seed: u64,
+    /// The log of requests and tunnels.
+    pub access: Option<Arc<dyn AccessLog>>,
 }
 
 /// Maximum bytes of a client's certificate, which each request to a backend has in base64. Common
@@ -189,6 +195,7 @@ impl<D: Driver> Shard<D> {
             admission,
             tls,
             seed,
+            access,
         } = start;
         let now = driver.now();
         let rate = configuration.settings.close_rate;
@@ -201,6 +208,8 @@ impl<D: Driver> Shard<D> {
             actions: VecDeque::new(),
             waiting: Waiting::default(),
             queued: ConnMap::default(),
+            access,
+            entries: ConnMap::default(),
             close_jobs: Vec::new(),
             orphans: Orphans::new(rate, TokenBucket::share(rate, shard, shards)),
             spares: Spares::small(64),

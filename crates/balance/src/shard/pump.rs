@@ -274,6 +274,9 @@ impl State {
                 // A reset is forwarded as one: an orderly end would leave a local port in TIME_WAIT
                 // for each such client, and ports are limited. Not after a Close frame, which must
                 // arrive.
+                if !self.entries.is_empty() {
+                    self.record_tunnel(driver, id, &tunnel);
+                }
                 driver.abort(tunnel.peer);
             }
             self.end_tunnel(driver, id, tunnel);
@@ -306,6 +309,9 @@ impl State {
 
     /// Ends both sides; `tunnel` is the record of `id`, already taken out.
     pub(super) fn end_tunnel<D: Driver>(&mut self, driver: &mut D, id: ConnId, tunnel: Tunnel) {
+        if !self.entries.is_empty() {
+            self.record_tunnel(driver, id, &tunnel);
+        }
         let mut end = |state: &mut Self, id: ConnId, tunnel: &Tunnel| {
             state.queued.remove(&id);
             if tunnel.count.is_none() {
@@ -335,7 +341,8 @@ impl State {
             return driver.close(upstream_id);
         };
         let count = TunnelGuard::open(&upstream.backend);
-        if let Some(exchange) = &client.exchange {
+        if let Some(exchange) = &mut client.exchange {
+            self.keep_entry(client_id, exchange);
             let took = self.now.since(exchange.began);
             upstream.backend.note_handshake(took.as_micros().try_into().unwrap_or(u64::MAX));
         }

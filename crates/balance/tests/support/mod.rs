@@ -53,6 +53,7 @@ impl Balancer {
             tls: None,
             handshakes_per_second: 0,
             uses_tls: false,
+            access: None,
             shards,
             configuration: Arc::new(configuration.clone()),
             reports: sender,
@@ -358,6 +359,7 @@ impl ByHand {
             admission: Arc::default(),
             tls: Vec::new(),
             seed: 1,
+            access: None,
         };
         let shard = Shard::new(driver, start);
         Self { shard, address, backends, reports, mailbox }

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +14,8 @@ use throng_config::units::parse_duration;
 use super::guard::{self, check_read, refuse, unauthorized};
 use super::metrics;
 use super::reload::{self, Reloader};
+use crate::log::{Log, events};
+use crate::serve::observe;
 
 const PAGE: &str = include_str!("page.html");
 
@@ -39,7 +40,7 @@ pub(super) struct Api {
     /// The process is about to end.
     pub(super) is_ending: Arc<AtomicBool>,
     /// Changes, to be printed to the process's output.
-    pub(super) notes: Sender<String>,
+    pub(super) log: Log,
 }
 
 /// An answer, or a refusal.
@@ -110,6 +111,7 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
             }
         }
     };
+    let log = api.log.clone();
     Server::new(
         App::new()
             // Without a token, whose place is in the page: there is nothing in it to know.
@@ -139,6 +141,7 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
     )
     .limits(limits)
     .shards(1)
+    .on_event(move |event| observe::log_event(&log, event))
     .bind(address)
 }
 
@@ -206,7 +209,7 @@ impl Api {
         let address = address(request)?;
         let Weight { weight } = body(request, &json!({ "weight": 2 }))?;
         let before = self.balancer.set_weight(address, weight).map_err(refused)?;
-        self.note(format!("the weight of {address} is {weight}, and was {before}"));
+        self.note(format!("the weight of {address} changed from {before} to {weight}"));
         Ok(answer(&json!({ "address": address, "weight": weight, "before": before })))
     }
 
@@ -225,7 +228,7 @@ impl Api {
         let address = address(request)?;
         let Nothing {} = optional_body(request, &json!({}))?;
         self.balancer.undrain(address).map_err(refused)?;
-        self.note(format!("{address} is taken in again"));
+        self.note(format!("the drain of {address} was cancelled"));
         Ok(answer(&json!({ "address": address })))
     }
 
@@ -256,7 +259,7 @@ impl Api {
         let Nothing {} = optional_body(request, &json!({}))?;
         match self.reloader.reload() {
             Ok(changes) => {
-                self.note(format!("configuration read again: {}", reload::in_words(&changes)));
+                self.log.event(&events::RELOADED, reload::in_words(&changes), []);
                 Ok(answer(&to_json(&changes)?))
             }
             Err(why) => Err(refuse(Status::new(422), &why)),
@@ -303,8 +306,7 @@ impl Api {
     }
 
     fn note(&self, text: String) {
-        // The reader is gone while the process ends.
-        let _ = self.notes.send(text);
+        self.log.event(&events::OPERATOR, text, []);
     }
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct Flags {
     /// 28,000 connections per backend
     #[arg(long, value_name = "ADDRESS")]
     source: Vec<String>,
+    #[command(flatten)]
+    log: crate::log::LogFlags,
     /// Set any key of the file, for example --set timeouts.connect=2s; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -136,6 +138,7 @@ impl Flags {
                 sources.flag(flag, key, &text);
             }
         }
+        self.log.add_to(&mut sources);
         for pair in &self.set {
             sources.set(pair);
         }

@@ -9,16 +9,18 @@ mod reload;
 mod watch;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use throng::{DrainPlan, Running};
+use throng::{DrainPlan, Running, process};
 use throng_balance::{Balancer, Config, Error, NamedBackend};
 
 use crate::expiry::ExpiryWatch;
-use crate::signals::{Hangup, Stop};
+use crate::log::{Log, events};
+use crate::serve::open_log;
+use crate::signals::Signals;
 use crate::{Failure, say};
 use api::Api;
 pub(crate) use args::Flags;
@@ -59,12 +61,16 @@ The admin API also serves a status page at /, metrics for Prometheus at /metrics
 TLS: --tls-cert and --tls-key, or [tls] in the file; [backend_tls] for connections to backends.
 Certificates that are renewed are read again within a second; open connections stay.
 
-Signals: SIGHUP reloads --config and the certificates, and prints the changes; a file with a mistake
-changes nothing.
+Log: on standard error: text on a terminal, for systemd's journal where that reads it, else JSON
+lines. Requests that failed are in it, with the reason and the backend; --log-access all logs every
+request and tunnel.
+
+Signals: SIGHUP reloads --config and the certificates, and logs the changes; a file with a mistake
+changes nothing. SIGUSR1 logs the status and opens --log-file again. SIGUSR2 has no effect.
 SIGTERM or Ctrl-C closes all tunnels over shutdown.window: exit code 0, or 3 if connections had to
 be reset at shutdown.deadline. A second one ends at once: exit code 130.";
 
-/// The interval at which signals and notes are polled.
+/// The interval at which signals are polled.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The interval at which the files of certificates are looked at.
@@ -83,22 +89,25 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         say::line(crate::config::valid(&config));
         return Ok(ExitCode::SUCCESS);
     }
-    config.warnings().iter().for_each(say::trouble);
-    let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;
-    let hangup = Hangup::on_signal().map_err(Failure::runtime)?;
-    let balancer = Balancer::start(config.clone()).map_err(|error| match error {
+    let signals = Signals::of_a_server().map_err(Failure::runtime)?;
+    let log = open_log(&config.log)?;
+    for warning in config.warnings() {
+        log.event(&events::WARNING, warning, []);
+    }
+    let access = Arc::new(log.clone());
+    let started = Balancer::start_with_access_log(config.clone(), access);
+    let balancer = started.map_err(|error| match error {
         Error::Config(errors) => errors.into(),
         Error::Tls(why) => Failure::usage(why),
         other => Failure::runtime(other),
     })?;
-    let reloader = Arc::new(Reloader::new(flags, balancer.clone(), &config));
-    let (notes, noted) = mpsc::channel();
+    let reloader = Arc::new(Reloader::new(flags, balancer.clone(), &config, log.clone()));
     let is_ending = Arc::new(AtomicBool::new(false));
     let api = Api {
         balancer: balancer.clone(),
         reloader: Arc::clone(&reloader),
         is_ending: Arc::clone(&is_ending),
-        notes,
+        log: log.clone(),
     };
     let admin = match config.admin.map(|address| start_admin(api, address)).transpose() {
         Ok(admin) => admin,
@@ -110,55 +119,59 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     for (place, address) in balancer.addresses().iter().enumerate() {
         let scheme = if balancer.has_tls(place) { "https" } else { "http" };
         say::line(format_args!("throng balances on {scheme}://{address}"));
+        let address = format!("{scheme}://{address}");
+        log.started(&events::LISTENING, [("address", address.into())]);
     }
-    say::line(summary(&config));
+    let backends = summary(&config);
+    say::line(&backends);
+    if !log.is_on_same_terminal() {
+        log.event(&events::BACKENDS, backends, []);
+    }
     if let Some(admin) = &admin {
-        say::line(format_args!("admin: http://{}/", admin.local_addr()));
+        let address = format!("http://{}/", admin.local_addr());
+        say::line(format_args!("admin: {address}"));
+        log.started(&events::ADMIN, [("address", address.into())]);
     }
     let mut watch = Watch::new(&balancer);
-    let mut looked = Instant::now();
+    let (began, mut looked) = (Instant::now(), Instant::now());
     let mut expiry = ExpiryWatch::default();
-    expiry.look(balancer.certificates());
-    while !stop.wait(TICK) {
-        if hangup.was_asked() {
-            watch.clear();
-            match reloader.reload() {
-                Ok(changes) => {
-                    let changes = reload::in_words(&changes);
-                    say::line(format_args!("configuration read again: {changes}"));
-                }
-                Err(why) => say::trouble(format_args!("nothing is changed: {why}")),
-            }
+    expiry.look(&log, balancer.certificates());
+    while !signals.wait(TICK) {
+        if signals.take_hangup() {
+            reloader.reload_and_log();
+        }
+        if signals.take_status() {
+            log.reopen();
+            log_status(&log, &balancer, began.elapsed());
+        }
+        if let Some(signal) = signals.take_ignored() {
+            log.event(&events::SIGNAL, "ignored", [("signal", signal.into())]);
         }
         if looked.elapsed() >= LOOK_AT_FILES {
             looked = Instant::now();
-            expiry.look(balancer.certificates());
+            expiry.look(&log, balancer.certificates());
             match balancer.reload_certificates_if_changed() {
                 Ok(false) => {}
                 Ok(true) => {
-                    watch.clear();
                     expiry.reset();
-                    say::line("tls: the renewed certificate serves new connections");
+                    log.event(&events::CERTIFICATE_RELOADED, "", []);
                 }
                 Err(error) => {
-                    watch.clear();
-                    say::trouble(format_args!("{error}; the certificates stay as they were"));
+                    let reason = error.to_string();
+                    log.event(&events::CERTIFICATE_FAILED, "", [("reason", reason.into())]);
                 }
             }
         }
-        for note in noted.try_iter() {
-            watch.clear();
-            say::line(note);
-        }
-        watch.look(&balancer);
+        watch.look(&balancer, &log);
     }
     watch.clear();
     is_ending.store(true, Relaxed);
-    let ended = end(&balancer, &reloader);
+    let ended = end(&balancer, &reloader, &log);
     if let Some(admin) = admin {
         let quick = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
         let _ = admin.drain(quick);
     }
+    log.flush();
     ended
 }
 
@@ -166,21 +179,53 @@ fn start_admin(api: Api, address: std::net::SocketAddr) -> Result<Running, Failu
     Ok(api::bind(Arc::new(api), address)?.spawn()?)
 }
 
+/// Logs the state of the balancer.
+fn log_status(log: &Log, balancer: &Balancer, uptime: Duration) {
+    let status = balancer.status();
+    let metrics = &status.metrics;
+    let up = status.backends.iter().filter(|row| row.state == "up").count();
+    log.event(
+        &events::STATUS,
+        "",
+        [
+            ("uptime", uptime.into()),
+            ("connections", metrics.connections.into()),
+            ("accepted", metrics.accepted.into()),
+            ("refused", metrics.refused.into()),
+            ("tunnels", metrics.tunnels.into()),
+            ("requests", metrics.requests.into()),
+            ("backends_up", up.into()),
+            ("backends", status.backends.len().into()),
+            ("lost", metrics.lost.into()),
+            ("memory_bytes", process::resident_bytes().into()),
+            ("descriptors", process::descriptors_in_use().into()),
+            ("log_dropped", log.dropped().into()),
+        ],
+    );
+}
+
 /// Closes everything, and reports the outcome.
-fn end(balancer: &Balancer, reloader: &Reloader) -> Result<ExitCode, Failure> {
+fn end(balancer: &Balancer, reloader: &Reloader, log: &Log) -> Result<ExitCode, Failure> {
     let plan = reloader.shutdown();
-    say::line(format_args!(
-        "draining: tunnels are closed with 1001 over {:?}, the rest is reset after {:?}",
-        plan.window, plan.deadline
-    ));
+    let connections = balancer.status().metrics.connections;
+    log.event(
+        &events::DRAIN,
+        "tunnels are closed with 1001",
+        [
+            ("connections", connections.into()),
+            ("window", plan.window.into()),
+            ("grace", plan.deadline.saturating_sub(plan.window).into()),
+        ],
+    );
     let began = Instant::now();
     balancer.shut_down(plan.window, plan.deadline).map_err(Failure::runtime)?;
     // The shutdown takes until the deadline only if connections have to be reset.
     if began.elapsed() >= plan.deadline && !plan.deadline.is_zero() {
-        say::trouble("not everything had ended by shutdown.deadline; the rest was cut");
+        let message = "not everything had ended by shutdown.deadline; the rest was reset";
+        log.event(&events::DRAIN_FORCED, message, []);
         return Ok(ExitCode::from(3));
     }
-    say::line("stopped; every connection was closed cleanly");
+    log.event(&events::STOPPED, "every connection was closed cleanly", []);
     Ok(ExitCode::SUCCESS)
 }
 

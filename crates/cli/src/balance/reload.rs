@@ -6,7 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 
+use throng_config::LogSettings;
+
 use super::args::Flags;
+use crate::log::{Log, events};
 
 /// Everything that a reload needs.
 pub(super) struct Reloader {
@@ -17,6 +20,7 @@ pub(super) struct Reloader {
     own: Mutex<Own>,
     /// The admin API is reached from other machines, until the next start.
     is_exposed: bool,
+    log: Log,
 }
 
 /// Settings that the balancer itself does not have.
@@ -24,20 +28,22 @@ pub(super) struct Reloader {
 struct Own {
     shutdown: Shutdown,
     admin_token: Option<Token>,
+    log: LogSettings,
 }
 
 impl Own {
     fn of(config: &Config) -> Self {
-        Self { shutdown: config.shutdown, admin_token: config.admin_token.clone() }
+        let log = LogSettings { file: None, ..config.log.clone() };
+        Self { shutdown: config.shutdown, admin_token: config.admin_token.clone(), log }
     }
 }
 
 impl Reloader {
     /// For a balancer that runs with `config`, made of `flags`.
-    pub(super) fn new(flags: Flags, balancer: Balancer, config: &Config) -> Self {
+    pub(super) fn new(flags: Flags, balancer: Balancer, config: &Config, log: Log) -> Self {
         let is_exposed = config.admin.is_some_and(|own| !own.ip().to_canonical().is_loopback());
         let own = Mutex::new(Own::of(config));
-        Self { flags, balancer, turn: Mutex::default(), own, is_exposed }
+        Self { flags, balancer, turn: Mutex::default(), own, is_exposed, log }
     }
 
     /// Reads all again, and makes it so.
@@ -61,8 +67,20 @@ impl Reloader {
         }
         let mut changes = self.balancer.apply(config).map_err(|error| error.to_string())?;
         changes.settings |= own != *self.own();
+        self.log.configure(&own.log);
         *self.own() = own;
         Ok(changes)
+    }
+
+    /// Does the same for a signal.
+    pub(super) fn reload_and_log(&self) {
+        match self.reload() {
+            Ok(changes) => self.log.event(&events::RELOADED, in_words(&changes), []),
+            Err(reason) => {
+                let fields = [("reason", reason.into())];
+                self.log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
+            }
+        }
     }
 
     /// How this is to end.

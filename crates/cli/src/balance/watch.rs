@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use throng_balance::{Balancer, NameRow, Row, Status};
 use throng_load::units::grouped;
 
+use crate::log::{Event, Log, Value, events};
 use crate::say;
 
 /// How often it looks.
@@ -16,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Watch {
     states: BTreeMap<SocketAddr, &'static str>,
     /// The last message about each name.
-    names: BTreeMap<String, String>,
+    names: BTreeMap<String, Change>,
     on_terminal: bool,
     /// The line is on the screen.
     shown: bool,
@@ -40,7 +41,7 @@ impl Watch {
     }
 
     /// Looks, if it is time to.
-    pub(super) fn look(&mut self, balancer: &Balancer) {
+    pub(super) fn look(&mut self, balancer: &Balancer, log: &Log) {
         let now = Instant::now();
         let passed = now.saturating_duration_since(self.looked);
         if passed < INTERVAL {
@@ -48,9 +49,8 @@ impl Watch {
         }
         self.looked = now;
         let status = balancer.status();
-        for change in self.changes(&status) {
-            self.clear();
-            say::line(change);
+        for Change { event, message, fields } in self.changes(&status) {
+            log.event(event, message, fields);
         }
         let ever = ever(&status);
         let rate = |new: u64, old: u64| {
@@ -71,13 +71,13 @@ impl Watch {
     }
 
     /// Returns the changes of backends since the last call.
-    fn changes(&mut self, status: &Status) -> Vec<String> {
+    fn changes(&mut self, status: &Status) -> Vec<Change> {
         let changed = |row: &&Row| match (self.states.get(&row.address), row.state) {
-            // Of a backend that is new, or that an operator drains, others tell.
+            // New backends and drains are logged where they are ordered.
             (Some(&before), state @ ("up" | "down")) => before != state && before != "draining",
             _ => false,
         };
-        let mut changes: Vec<String> = status.backends.iter().filter(changed).map(change).collect();
+        let mut changes: Vec<Change> = status.backends.iter().filter(changed).map(change).collect();
         for row in &status.names {
             let lookup = lookup(row);
             if self.names.get(&row.name) != Some(&lookup) {
@@ -103,38 +103,63 @@ fn ever(status: &Status) -> (u64, u64) {
     (tunnels, all.saturating_sub(tunnels))
 }
 
-fn change(row: &Row) -> String {
-    let why = match &row.last_failure {
-        Some(failure) if row.state == "down" => format!(": {}", failure.text),
-        _ => String::new(),
-    };
-    let tunnels = match (row.state, row.tunnels) {
-        ("down", tunnels @ 1..) => {
-            let what = if row.keeps_tunnels { "stay" } else { "are closed" };
-            format!("; its {} tunnels {what}", grouped(tunnels.into()))
-        }
-        _ => String::new(),
-    };
-    format!("{} is {}{why}{tunnels}", row.address, row.state)
+/// An event about a backend or a name.
+#[derive(Clone, Debug)]
+struct Change {
+    event: &'static Event,
+    message: String,
+    fields: Vec<(&'static str, Value)>,
 }
 
-/// Says what the last lookup of a name found.
-fn lookup(row: &NameRow) -> String {
+impl PartialEq for Change {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |of: &Self| (of.event.name, of.message.clone());
+        key(self) == key(other) && self.fields == other.fields
+    }
+}
+
+fn change(row: &Row) -> Change {
+    let reason = row.last_failure.as_ref().map(|failure| failure.text.clone());
+    let backend = ("backend", row.address.into());
+    if row.state != "down" {
+        return Change {
+            event: &events::BACKEND_UP,
+            message: String::new(),
+            fields: vec![backend],
+        };
+    }
+    let message = match (row.tunnels, row.keeps_tunnels) {
+        (0, _) => "",
+        (_, true) => "its tunnels stay",
+        (_, false) => "its tunnels are closed",
+    };
+    Change {
+        event: &events::BACKEND_DOWN,
+        message: message.to_owned(),
+        fields: vec![backend, ("tunnels", row.tunnels.into()), ("reason", reason.into())],
+    }
+}
+
+/// Returns what the last lookup of a name found.
+fn lookup(row: &NameRow) -> Change {
     let addresses: Vec<String> = row.addresses.iter().map(SocketAddr::to_string).collect();
     let list = match addresses.len() {
         ..=8 => addresses.join(", "),
         more => format!("{} and {} more", addresses[..8].join(", "), more - 8),
     };
-    match &row.last_failure {
-        None if addresses.is_empty() => format!("{} is being looked up", row.name),
-        None => format!("{} has the addresses {list}", row.name),
-        Some(failure) if addresses.is_empty() => {
-            format!("{} is no backend: its lookup failed: {}", row.name, failure.text)
-        }
+    let name = ("name", row.name.as_str().into());
+    let list = ("addresses", Some(list).filter(|list| !list.is_empty()).into());
+    let (event, message, fields) = match &row.last_failure {
+        None if addresses.is_empty() => (&events::LOOKUP, "under way", vec![name]),
+        None => (&events::LOOKUP, "", vec![name, list]),
         Some(failure) => {
-            format!("{} keeps the addresses {list}: its lookup failed: {}", row.name, failure.text)
+            let reason = ("reason", failure.text.as_str().into());
+            let is_none = addresses.is_empty();
+            let message = if is_none { "it is no backend" } else { "it keeps its addresses" };
+            (&events::LOOKUP_FAILED, message, vec![name, list, reason])
         }
-    }
+    };
+    Change { event, message: message.to_owned(), fields }
 }
 
 #[cfg(test)]
@@ -146,30 +171,42 @@ mod tests {
 
     use super::*;
 
+    fn field(change: &Change, name: &str) -> Value {
+        let found = change.fields.iter().find(|(field, _)| *field == name);
+        found.map_or(Value::None, |(_, value)| value.clone())
+    }
+
     #[test]
-    fn each_outcome_of_a_lookup_is_one_line() {
+    fn each_outcome_of_a_lookup_is_one_event() {
         let mut row = NameRow {
             name: "app.internal:80".to_owned(),
             addresses: Vec::new(),
             failures: 0,
             last_failure: None,
         };
-        assert_eq!(lookup(&row), "app.internal:80 is being looked up");
+        let what = |row: &NameRow| {
+            let change = lookup(row);
+            assert_eq!(field(&change, "name"), "app.internal:80".into());
+            (change.event.name, change.message.clone(), field(&change, "addresses"))
+        };
+        assert_eq!(what(&row), ("lookup", "under way".to_owned(), Value::None));
         let failure = LastFailure { text: "no such name".to_owned(), unix_seconds: 1 };
         row.last_failure = Some(failure);
-        let expected = "app.internal:80 is no backend: its lookup failed: no such name";
-        assert_eq!(lookup(&row), expected);
+        assert_eq!(what(&row), ("lookup.failed", "it is no backend".to_owned(), Value::None));
+        assert_eq!(field(&lookup(&row), "reason"), "no such name".into());
         row.addresses = (1..=10).map(|last| ([10, 0, 0, last], 80).into()).collect();
-        let line = lookup(&row);
-        assert!(line.starts_with("app.internal:80 keeps the addresses 10.0.0.1:80, "), "{line}");
-        assert!(line.ends_with(" and 2 more: its lookup failed: no such name"), "{line}");
+        let (event, message, addresses) = what(&row);
+        assert_eq!((event, message.as_str()), ("lookup.failed", "it keeps its addresses"));
+        let Value::Text(addresses) = addresses else { panic!("no addresses") };
+        assert!(addresses.starts_with("10.0.0.1:80, "), "{addresses}");
+        assert!(addresses.ends_with(" and 2 more"), "{addresses}");
         row.last_failure = None;
         row.addresses.truncate(1);
-        assert_eq!(lookup(&row), "app.internal:80 has the addresses 10.0.0.1:80");
+        assert_eq!(what(&row), ("lookup", String::new(), "10.0.0.1:80".into()));
     }
 
     #[test]
-    fn a_backend_that_went_down_before_the_first_look_is_told_of() {
+    fn a_backend_that_went_down_before_the_first_look_is_logged() {
         let nowhere = "127.0.0.1:1";
         let text =
             format!("listen = \"127.0.0.1:0\"\nbackends = [\"{nowhere}\"]\n[health]\nfailures = 1");
@@ -181,15 +218,19 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut watch = Watch::new(&balancer);
-        let told = format!("{nowhere} is down: the backend refused the connection");
         let status = balancer.status();
-        assert_eq!(watch.changes(&status), std::slice::from_ref(&told));
+        let changes = watch.changes(&status);
+        let [down] = changes.as_slice() else { panic!("{changes:?}") };
+        assert_eq!((down.event.name, down.message.as_str()), ("backend.down", ""));
+        assert_eq!(field(down, "backend"), nowhere.into());
+        assert_eq!(field(down, "reason"), "the backend refused the connection".into());
         // Tunnels of a backend that only takes no new connections stay.
         let mut row = status.backends[0].clone();
         row.tunnels = 2001;
-        assert_eq!(change(&row), format!("{told}; its 2,001 tunnels stay"));
+        assert_eq!(change(&row).message, "its tunnels stay");
         row.keeps_tunnels = false;
-        assert_eq!(change(&row), format!("{told}; its 2,001 tunnels are closed"));
+        assert_eq!(change(&row).message, "its tunnels are closed");
+        assert_eq!(field(&change(&row), "tunnels"), 2001u32.into());
         assert!(watch.changes(&balancer.status()).is_empty());
         balancer.shut_down(Duration::ZERO, Duration::ZERO).unwrap();
     }

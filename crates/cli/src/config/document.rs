@@ -1,18 +1,20 @@
-//! `docs/configuration.md`: the text of `configuration.in.md` and a table of each program's keys.
+//! `docs/configuration.md` and `docs/operations.md`: their texts, with tables of keys and events.
 
 use std::fmt::Write;
 
 use throng_config::{Kind, Table, units};
 
+use crate::log;
+
 /// Returns the keys of a program as a table in Markdown.
-pub(super) fn table(of: &Table, has_reload: bool) -> String {
+pub(super) fn table(of: &Table) -> String {
     let mut text = String::from("| setting | type | default | meaning |\n|---|---|---|---|\n");
     for key in of.keys {
         let default = match key.default {
             "" => "not set".to_owned(),
             default => format!("`{}`", default.replace(',', ", ")),
         };
-        let restart = if has_reload && key.at_start { "; needs a restart" } else { "" };
+        let restart = if key.at_start { "; needs a restart" } else { "" };
         let help = key.help.replace('|', "\\|");
         let _ = writeln!(
             text,
@@ -20,6 +22,17 @@ pub(super) fn table(of: &Table, has_reload: bool) -> String {
             key.name,
             kind(&key.kind)
         );
+    }
+    text
+}
+
+/// Returns the events as a table in Markdown.
+pub(super) fn events() -> String {
+    let mut text = String::from("| event | level | fields | meaning |\n|---|---|---|---|\n");
+    for event in log::events::ALL {
+        let fields: Vec<String> = event.fields.iter().map(|field| format!("`{field}`")).collect();
+        let (name, level, help) = (event.name, event.level.word(), event.help);
+        let _ = writeln!(text, "| `{name}` | {level} | {} | {help} |", fields.join(", "));
     }
     text
 }

@@ -2,8 +2,9 @@
 
 use throng::Running;
 
+use crate::log::Log;
 #[cfg(feature = "tls")]
-use crate::{expiry::ExpiryWatch, say};
+use crate::{expiry::ExpiryWatch, log::events};
 
 /// Reads renewed certificates again, and warns of those that expire.
 #[derive(Default)]
@@ -15,19 +16,28 @@ pub(super) struct Certificates {
 impl Certificates {
     /// Looks at the certificates and their files. To be called once a second.
     #[cfg(feature = "tls")]
-    pub(super) fn look(&mut self, running: &Running) {
-        self.expiry.look(running.certificates());
+    pub(super) fn look(&mut self, running: &Running, log: &Log) {
+        self.expiry.look(log, running.certificates());
         match running.reload_tls_if_changed() {
             Ok(true) => {
                 self.expiry.reset();
-                say::line("tls: the renewed certificate serves new connections");
+                log.event(&events::CERTIFICATE_RELOADED, "", []);
             }
             Ok(false) => {}
-            Err(error) => say::trouble(format_args!("{error}; the old certificate stays in use")),
+            Err(error) => {
+                let reason = error.to_string();
+                log.event(&events::CERTIFICATE_FAILED, "", [("reason", reason.into())]);
+            }
         }
     }
 
     /// Does nothing: a build without TLS has no certificates.
     #[cfg(not(feature = "tls"))]
-    pub(super) fn look(&mut self, _running: &Running) {}
+    pub(super) fn look(&mut self, _running: &Running, _log: &Log) {}
+
+    /// Warns of certificates that expire at the next look.
+    pub(super) fn reset(&mut self) {
+        #[cfg(feature = "tls")]
+        self.expiry.reset();
+    }
 }

@@ -1,8 +1,8 @@
 //! The flags of `throng serve` that are settings, and the sources of its settings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use throng_config::{ConfigError, ConfigErrors, Draft, Sources, read_file};
+use throng_config::{ConfigError, ConfigErrors, Draft, Sources, read_file, read_file_in_use};
 
 use super::{Settings, TABLE};
 use crate::{Failure, say};
@@ -45,6 +45,8 @@ pub struct SettingFlags {
     /// The private key of each certificate, in PEM and not encrypted
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
+    #[command(flatten)]
+    log: crate::log::LogFlags,
     /// Read settings from a TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -64,9 +66,35 @@ impl SettingFlags {
         reason: &'static str,
         defaults: &[(&str, &str)],
     ) -> Result<Draft, Failure> {
+        self.draft_by(read_file, reason, defaults)
+    }
+
+    /// Does the same while the server runs, when the file may be being written.
+    ///
+    /// # Errors
+    /// The file cannot be read, or looks incomplete.
+    pub(super) fn draft_in_use(
+        &self,
+        reason: &'static str,
+        defaults: &[(&str, &str)],
+    ) -> Result<Draft, Failure> {
+        self.draft_by(read_file_in_use, reason, defaults)
+    }
+
+    /// Returns the path of the configuration file.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        Sources::path(self.config.as_deref())
+    }
+
+    fn draft_by(
+        &self,
+        read: fn(&Path) -> Result<String, String>,
+        reason: &'static str,
+        defaults: &[(&str, &str)],
+    ) -> Result<Draft, Failure> {
         let mut sources = Sources::new(&TABLE);
-        if let Some(path) = Sources::path(self.config.as_deref()) {
-            let text = read_file(&path).map_err(Failure::usage)?;
+        if let Some(path) = self.file() {
+            let text = read(&path).map_err(Failure::usage)?;
             sources.file(&path.display().to_string(), &text);
         }
         sources.environment(std::env::vars_os());
@@ -84,6 +112,7 @@ impl SettingFlags {
                 sources.flag(flag, key, text);
             }
         }
+        self.log.add_to(&mut sources);
         sources.flags("--channel", "channels", &self.channel);
         if let Some(deflate) = &self.deflate {
             set_deflate(&mut sources, deflate)?;

@@ -3,15 +3,21 @@
 mod certificates;
 mod flags;
 mod keys;
+pub(crate) mod observe;
+mod reload;
 mod settings;
 
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use throng::{Bound, DrainPlan, Running};
+use throng::{Bound, DrainPlan, Drained, Running, Server, StuckShard};
+use throng_config::LogSettings;
 
 use self::certificates::Certificates;
-use crate::signals::Stop;
+use self::reload::Reloader;
+use crate::log::{Event, Log, Value, events};
+use crate::signals::Signals;
 use crate::{Failure, register, say, site};
 
 pub use flags::SettingFlags;
@@ -67,27 +73,37 @@ service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are ignored.
 TLS: --tls-cert and --tls-key. Files that are renewed are read again within a second; open
 connections stay. If they do not fit together, a line says why and the old ones stay in use.
 
-Signals: SIGTERM or Ctrl-C drains: exit code 0, or 3 if a connection had to be reset,
-or a handler did not return.
-A second one ends at once: exit code 130. SIGQUIT and SIGHUP drain, too; nohup keeps
-SIGHUP away. SIGUSR1 and SIGUSR2 are ignored.";
+Log: on standard error: text on a terminal, for systemd's journal where that reads it, else JSON
+lines. --log-file appends to a file. --log-access all logs every request and session.
+
+Signals: SIGTERM, SIGQUIT or Ctrl-C drains: exit code 0, or 3 if a connection had to be
+reset, or a handler did not return. A second SIGTERM or Ctrl-C ends at once: exit code 130.
+SIGHUP reads --config and the certificates again, and logs what has changed and what needs a
+restart; if the terminal is gone, it drains. SIGUSR1 logs the status and opens --log-file
+again. SIGUSR2 has no effect.";
+
+/// The interval at which signals are looked at.
+const TICK: Duration = Duration::from_millis(250);
+
+/// The interval at which the files of certificates are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    // The clients of a registered server ask for the name of the balancer.
-    let any_host: &[_] = if args.registration.is_given() { &[("allowed_hosts", "*")] } else { &[] };
-    let settings = args.flags.settings("--register", any_host)?;
+    let (reloader, warnings) = Reloader::new(&args.flags, args.registration.is_given())?;
     let balancers = args.registration.checked()?;
-    let stop =
-        Stop::on_signals_to_a_server().and_then(Stop::and_on_hangup).map_err(Failure::runtime)?;
-    let running = listen(site::bind(&settings)?)?;
-    let registrations = args.registration.begin(balancers, running.local_addr())?;
-    let ended = wait(&running, &stop);
+    let signals = Signals::of_a_server().map_err(Failure::runtime)?;
+    let settings = reloader.settings();
+    let log = open_log(&settings.log)?;
+    for warning in warnings {
+        log.event(&events::WARNING, warning, []);
+    }
+    let server = watched(site::server(&settings), &log);
+    let running = listen(site::listen(server, &settings)?, &log)?;
+    let registrations = args.registration.begin(balancers, running.local_addr(), &log)?;
+    let ended = wait(&running, &signals, &log, Some(&reloader));
     // Before the first close, so that clients which reconnect get another backend.
     registrations.end();
-    match ended {
-        true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
-        false => drain(running, settings.drain),
-    }
+    end(ended, running, reloader.settings().drain, &log)
 }
 
 /// Serves until a signal comes, then drains. For servers with routes of their own.
@@ -95,83 +111,175 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// # Errors
 /// The server could not start, or a shard failed.
 pub fn until_stopped(bound: Bound, plan: DrainPlan) -> Result<ExitCode, Failure> {
-    let stop =
-        Stop::on_signals_to_a_server().and_then(Stop::and_on_hangup).map_err(Failure::runtime)?;
-    let running = listen(bound)?;
-    match wait(&running, &stop) {
-        true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
-        false => drain(running, plan),
-    }
+    let signals = Signals::of_a_server().map_err(Failure::runtime)?;
+    let log = open_log(&LogSettings::default())?;
+    let running = listen(bound, &log)?;
+    let ended = wait(&running, &signals, &log, None);
+    end(ended, running, plan, &log)
+}
+
+/// Opens the log; an error names the setting.
+pub(crate) fn open_log(settings: &LogSettings) -> Result<Log, Failure> {
+    Log::open(settings).map_err(|error| {
+        let file = settings.file.as_deref().unwrap_or(Path::new("(standard error)"));
+        let message = format!("log.file is {}: it cannot be opened: {error}", file.display());
+        Failure::usage(message)
+    })
+}
+
+/// Has a server's events logged.
+fn watched(server: Server, log: &Log) -> Server {
+    let log = log.clone();
+    let access = log.clone();
+    server.on_event(move |event| observe::log_event(&log, event)).access_log(access)
 }
 
 /// Starts the shards, and prints where they listen.
-fn listen(bound: Bound) -> Result<Running, Failure> {
+fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     let scheme = if bound.has_tls() { "https" } else { "http" };
     let addresses: Vec<String> =
         bound.local_addrs().iter().map(|address| format!("{scheme}://{address}")).collect();
-    say::line(format_args!(
-        "throng listens on {} (up to {} connections)",
-        addresses.join(" and "),
-        bound.max_connections()
-    ));
+    let addresses = addresses.join(" and ");
+    let most = bound.max_connections();
+    say::line(format_args!("throng listens on {addresses} (up to {most} connections)"));
+    log.started(
+        &events::LISTENING,
+        [("address", addresses.into()), ("max_connections", most.into())],
+    );
     let running = bound.spawn()?;
     match running.placement() {
         Some(placement) if placement.refusals().is_empty() => {
-            say::line(placement);
+            log.event(&events::PLACEMENT, placement, []);
         }
-        Some(placement) => say::trouble(placement),
+        Some(placement) => log.event(&events::PLACEMENT_FAILED, placement, []),
         None => {}
     }
     Ok(running)
 }
 
-/// Waits for a signal, or for the end of the server, which is true. Renewed certificates are read
-/// within a second.
-fn wait(running: &Running, stop: &Stop) -> bool {
+/// Waits for a signal to stop, or for the end of the server, which is true. Renewed certificates
+/// are read within a second.
+fn wait(running: &Running, signals: &Signals, log: &Log, reloader: Option<&Reloader<'_>>) -> bool {
     let mut certificates = Certificates::default();
-    certificates.look(running);
-    while !stop.wait(Duration::from_secs(1)) {
+    certificates.look(running, log);
+    let (began, mut looked) = (Instant::now(), Instant::now());
+    while !signals.wait(TICK) {
         if running.has_ended() {
             return true;
         }
-        certificates.look(running);
+        if signals.take_hangup() {
+            match reloader {
+                Some(reloader) => reloader.reload(running, log),
+                None => log.event(&events::SIGNAL, "nothing to reload", [("signal", "HUP".into())]),
+            }
+            certificates.reset();
+        }
+        if signals.take_status() {
+            log.reopen();
+            observe::log_status(log, running, began.elapsed());
+        }
+        if let Some(signal) = signals.take_ignored() {
+            log.event(&events::SIGNAL, "ignored", [("signal", signal.into())]);
+        }
+        if looked.elapsed() < LOOK_AT_FILES {
+            continue;
+        }
+        looked = Instant::now();
+        certificates.look(running, log);
     }
     false
 }
 
-fn drain(running: Running, plan: DrainPlan) -> Result<ExitCode, Failure> {
-    say::line("draining: every session is closed with 1001");
-    finish(running, plan)
+/// Ends a server that runs or has ended.
+fn end(has_ended: bool, running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
+    let outcome = match has_ended {
+        true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
+        false => drain(running, plan, log),
+    };
+    log.flush();
+    outcome
 }
 
-/// Drains, and says how it went.
-pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Failure> {
-    let drained = running.drain(plan)?;
-    if drained.forced > 0 {
-        say::trouble(format_args!(
-            "{} connection{} missed the deadline and had to be reset",
-            drained.forced,
-            if drained.forced == 1 { "" } else { "s" }
-        ));
+fn drain(running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
+    let connections = running.stats().connections;
+    log.event(
+        &events::DRAIN,
+        "every session is closed with 1001",
+        [
+            ("connections", connections.into()),
+            ("window", plan.window.into()),
+            ("grace", plan.grace.into()),
+        ],
+    );
+    let trouble = trouble(&running.drain(plan)?);
+    if trouble.is_empty() {
+        log.event(&events::STOPPED, "every connection was closed cleanly", []);
+        return Ok(ExitCode::SUCCESS);
     }
-    for throng::StuckShard { shard, route, connections, .. } in &drained.stuck_shards {
+    for Trouble { event, message, fields } in trouble {
+        log.event(event, message, fields);
+    }
+    Ok(ExitCode::from(3))
+}
+
+/// Drains, and prints how it went, for commands without a log.
+pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Failure> {
+    let trouble = trouble(&running.drain(plan)?);
+    if trouble.is_empty() {
+        say::line("stopped; every connection was closed cleanly");
+        return Ok(ExitCode::SUCCESS);
+    }
+    trouble.iter().for_each(|trouble| say::trouble(&trouble.message));
+    Ok(ExitCode::from(3))
+}
+
+/// Something that did not end by itself.
+struct Trouble {
+    event: &'static Event,
+    message: String,
+    fields: Vec<(&'static str, Value)>,
+}
+
+fn trouble(drained: &Drained) -> Vec<Trouble> {
+    let mut all = Vec::new();
+    if drained.forced > 0 {
+        let plural = if drained.forced == 1 { "" } else { "s" };
+        all.push(Trouble {
+            event: &events::DRAIN_FORCED,
+            message: format!(
+                "{} connection{plural} missed the deadline and had to be reset",
+                drained.forced
+            ),
+            fields: vec![("connections", drained.forced.into())],
+        });
+    }
+    for StuckShard { shard, route, connections, .. } in &drained.stuck_shards {
         let end = if *connections == 1 { "connection ends" } else { "connections end" };
-        say::trouble(format_args!(
-            "shard {shard} did not come back from a handler of {route}; its {connections} {end} with the process"
-        ));
+        all.push(Trouble {
+            event: &events::DRAIN_STUCK,
+            message: format!(
+                "shard {shard} did not come back from a handler of {route}; its {connections} \
+                 {end} with the process"
+            ),
+            fields: vec![("route", route.as_str().into()), ("shard", (*shard).into())],
+        });
     }
     for job in &drained.stuck {
-        say::trouble(format_args!(
-            "a handler of {} on a worker had not returned after {:.1} s and was left behind; have it give up by itself",
-            job.route,
-            job.runs_for.as_secs_f64()
-        ));
+        all.push(Trouble {
+            event: &events::DRAIN_STUCK,
+            message: format!(
+                "a handler of {} on a worker had not returned after {:.1} s and was abandoned; \
+                 give its work a timeout",
+                job.route,
+                job.runs_for.as_secs_f64()
+            ),
+            fields: vec![
+                ("route", job.route.to_string().into()),
+                ("duration", job.runs_for.into()),
+            ],
+        });
     }
-    if drained.forced > 0 || !drained.stuck.is_empty() || !drained.stuck_shards.is_empty() {
-        return Ok(ExitCode::from(3));
-    }
-    say::line("stopped; every connection was closed cleanly");
-    Ok(ExitCode::SUCCESS)
+    all
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use throng::{
 };
 #[cfg(feature = "tls")]
 use throng::{PlainHttp, Tls, TlsVersion};
-use throng_config::{ConfigError, ConfigErrors, Draft};
+use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings};
 
 use crate::hosts::AllowedHosts;
 
@@ -40,6 +40,7 @@ pub struct Settings {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
     pub(crate) max_upload_size: usize,
+    pub(crate) log: LogSettings,
 }
 
 /// A pattern and the rules for the channels that match it.
@@ -101,6 +102,7 @@ impl Settings {
             #[cfg(feature = "tls")]
             tls: tls(&draft),
             max_upload_size: draft.get("max_upload_size"),
+            log: LogSettings::from_draft(&draft),
         };
         if let Err(error) = settings.limits.check() {
             draft.add(ConfigError::message(error));

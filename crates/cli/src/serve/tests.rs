@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use clap::Parser;
+use std::path::Path;
 use throng::{Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, Limits, SlowPolicy};
+
 use throng_config::{ConfigErrors, Sources, Values};
 
 use super::*;
@@ -402,6 +404,6 @@ fn a_path_in_a_file_is_relative_to_the_file() {
     let mut sources = Sources::new(&TABLE);
     sources.file("/etc/throng/t.toml", "dir = \"public\"\n");
     let settings = Settings::from_draft(sources.finish()).unwrap();
-    assert_eq!(settings.dir.unwrap(), std::path::Path::new("/etc/throng/public"));
-    assert_eq!(with(&["dir=public"]).unwrap().dir.unwrap(), std::path::Path::new("public"));
+    assert_eq!(settings.dir.unwrap(), Path::new("/etc/throng/public"));
+    assert_eq!(with(&["dir=public"]).unwrap().dir.unwrap(), Path::new("public"));
 }

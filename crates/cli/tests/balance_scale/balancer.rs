@@ -39,10 +39,16 @@ impl Balancer {
             .arg(&file)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let out = BufReader::new(process.stdout.take().unwrap());
+        let log = BufReader::new(process.stderr.take().unwrap());
         let (sender, lines) = mpsc::channel();
+        let of_log = sender.clone();
+        std::thread::spawn(move || {
+            log.lines().map_while(Result::ok).try_for_each(|line| of_log.send(line))
+        });
         std::thread::spawn(move || {
             out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
@@ -64,7 +70,7 @@ impl Balancer {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
         loop {
             let line = self.lines.recv_timeout(TIMEOUT).unwrap();
-            if line.starts_with("configuration read again") {
+            if line.contains(r#""event":"reloaded""#) {
                 return line;
             }
         }

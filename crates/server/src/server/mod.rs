@@ -20,6 +20,7 @@ use throng_proto::ws::deflate::Settings as Deflate;
 pub use io::IoBackend;
 pub(crate) use startup::workers;
 
+use crate::access;
 use crate::affinity::CpuAffinity;
 use crate::app::App;
 use crate::events::Events;
@@ -51,6 +52,7 @@ pub struct Server {
     unsent_limit: Option<usize>,
     stall_warning: Option<Duration>,
     events: Events,
+    access: access::Log,
     cpu_affinity: CpuAffinity,
     /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
@@ -78,6 +80,7 @@ impl Server {
             unsent_limit: None,
             stall_warning: Some(crate::stalls::WARNING),
             events: Events::default(),
+            access: access::Log::default(),
             cpu_affinity: CpuAffinity::None,
             more_addresses: Vec::new(),
             tls: Setting::default(),

@@ -12,6 +12,7 @@ use throng_proto::ws::deflate::Settings as Deflate;
 
 use super::startup::resolve;
 use super::{IoBackend, Server};
+use crate::access::{self, AccessLog};
 use crate::affinity::CpuAffinity;
 use crate::events::{Event, Events};
 
@@ -187,6 +188,27 @@ impl Server {
     /// ```
     pub fn on_event(mut self, callback: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.events = Events::new(callback);
+        self
+    }
+
+    /// Sets the receiver of a record of each request and session that has ended. Default: none,
+    /// which costs nothing.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # use throng::{Access, AccessLog};
+    /// struct Lines;
+    ///
+    /// impl AccessLog for Lines {
+    ///     fn record(&self, access: &Access<'_>) {
+    ///         println!("{} {} {:?}", access.method, access.path, access.status);
+    ///     }
+    /// }
+    ///
+    /// Server::new(App::new()).access_log(Lines);
+    /// ```
+    pub fn access_log(mut self, log: impl AccessLog) -> Self {
+        self.access = access::Log::new(log);
         self
     }
 

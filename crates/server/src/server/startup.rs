@@ -176,6 +176,7 @@ impl Server {
             origins: self.origins,
             pool: pool.clone(),
             events: self.events,
+            access: self.access,
             stalls,
             security,
             snapshots: OnceLock::new(),

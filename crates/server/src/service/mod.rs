@@ -24,6 +24,7 @@ use throng_proto::http1::{self, HeaderLines};
 pub(crate) use shared::{BoundRoute, Shared};
 
 use self::request::AwaitedBody;
+use crate::access::{Access, Entry};
 use crate::events::Event;
 use crate::http::Delivered;
 use crate::http::exchange::Exchange;
@@ -46,6 +47,8 @@ pub(crate) struct ShardService {
     ending: ConnMap<()>,
     /// Requests whose answer comes later, or is still being sent.
     exchanges: ConnMap<Exchange>,
+    /// What is kept of requests and sessions for their records in the access log.
+    entries: ConnMap<Box<Entry>>,
     date: DateCache,
     date_until: Instant,
     /// The output of a source, on its way into a queue.
@@ -61,6 +64,7 @@ impl ShardService {
             awaited: ConnMap::default(),
             ending: ConnMap::default(),
             exchanges: ConnMap::default(),
+            entries: ConnMap::default(),
             date: DateCache::new(),
             date_until: Instant(0),
             scratch: Vec::new(),
@@ -81,6 +85,41 @@ impl ShardService {
     fn sessions_of(&mut self, cx: &mut Cx<'_>) -> Option<&mut Box<dyn Sessions>> {
         cx.enter_route(cx.route().into());
         self.sessions.get_mut(usize::from(cx.route()))
+    }
+
+    /// Notes the status of a response that begins.
+    fn note_status(&mut self, cx: &Cx<'_>, status: Status) {
+        if !self.entries.is_empty()
+            && let Some(entry) = self.entries.get_mut(&cx.id())
+        {
+            entry.status = Some(status);
+        }
+    }
+
+    /// Records a request or a session that has ended.
+    fn record(&mut self, cx: &Cx<'_>, edit: impl FnOnce(&mut Access<'_>)) {
+        if !self.entries.is_empty()
+            && let Some(entry) = self.entries.remove(&cx.id())
+        {
+            let mut access = entry.access(cx.core_ref().now());
+            edit(&mut access);
+            self.shared.access.record(&access);
+        }
+    }
+
+    /// Records a request that is answered.
+    fn record_if_done(&mut self, cx: &Cx<'_>, answer: Answer) -> Answer {
+        match answer {
+            Answer::Done { .. } => self.record(cx, |_| {}),
+            // The engine does not report the end of a stream.
+            Answer::Events => {
+                self.note_status(cx, Status::OK);
+                self.record(cx, |_| {});
+            }
+            Answer::Upgraded => self.note_status(cx, Status::new(101)),
+            Answer::Body { .. } | Answer::Chunks { .. } | Answer::Upgrading | Answer::Later => {}
+        }
+        answer
     }
 
     /// Drops the work of this connection that workers have not begun.
@@ -130,11 +169,16 @@ impl Receive for Unanswered {
 
 impl Service for ShardService {
     fn on_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
-        self.route_request(cx, head)
+        if let Some(entry) = self.shared.access.entry(head, cx.peer(), cx.core_ref().now()) {
+            self.entries.insert(cx.id(), entry);
+        }
+        let answer = self.route_request(cx, head);
+        self.record_if_done(cx, answer)
     }
 
     fn on_body(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>, body: &[u8]) -> Answer {
-        self.request_with_body(cx, head, body)
+        let answer = self.request_with_body(cx, head, body);
+        self.record_if_done(cx, answer)
     }
 
     fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
@@ -184,6 +228,8 @@ impl Service for ShardService {
     }
 
     fn on_gone(&mut self, cx: &mut Cx<'_>) {
+        // Its response is not whole.
+        self.record(cx, |access| access.is_complete = false);
         if !self.awaited.is_empty() {
             self.awaited.remove(&cx.id());
         }
@@ -291,6 +337,7 @@ impl Service for ShardService {
         if !self.ending.is_empty() {
             self.ending.remove(&cx.id());
         }
+        self.record(cx, |access| access.code = Some(close.code));
         // Before the callback, whose own last work may still be run.
         self.cancel_work(cx.id());
         if let Some(sessions) = self.sessions_of(cx) {

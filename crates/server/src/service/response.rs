@@ -25,6 +25,7 @@ impl ShardService {
         has_come: bool,
         response: Response,
     ) -> Answer {
+        self.note_status(cx, response.status());
         self.refresh_date(cx.core_ref().now());
         let mut to = ReplyTo::request(head, self.date.current());
         let is_last = !has_come && head.has_body() && is_last(head, cx.core_ref().max_body());
@@ -54,6 +55,8 @@ impl ShardService {
             // In the middle of another answer it would be taken for a part of that.
             return cx.abort();
         }
+        self.note_status(cx, response.status());
+        self.record(cx, |_| {});
         self.refresh_date(cx.core_ref().now());
         let to = ReplyTo::error(self.date.current());
         cx.write(|out| response.encode(&to, out));
@@ -65,6 +68,7 @@ impl ShardService {
         self.refresh_date(cx.core_ref().now());
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         let response = std::mem::take(&mut exchange.pending).apply(response);
+        let status = response.status();
         let mut to = exchange.reply_to(self.date.current());
         to.keep_alive &= self.admission.is_ready();
         cx.write(|out| response.encode(&to, out));
@@ -77,7 +81,9 @@ impl ShardService {
                 Some(keep_alive)
             }
         };
+        self.note_status(cx, status);
         if let Some(keep_alive) = ended {
+            self.record(cx, |_| {});
             cx.core().finish_answer(id, keep_alive);
         }
     }
@@ -117,6 +123,7 @@ impl ShardService {
     pub(super) fn continue_response(&mut self, cx: &mut Cx<'_>) {
         if let Some(keep_alive) = self.send_more(cx) {
             let id = cx.id();
+            self.record(cx, |_| {});
             cx.core().finish_answer(id, keep_alive);
         }
     }

@@ -9,6 +9,7 @@ use throng_http::{Match, Origins, Router};
 use throng_proto::http1;
 use throng_proto::ws::{deflate, handshake};
 
+use crate::access;
 use crate::app::{Middleware, Route};
 use crate::events::Events;
 use crate::stalls::Stalls;
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) origins: Origins,
     pub(crate) pool: Pool,
     pub(crate) events: Events,
+    pub(crate) access: access::Log,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) security: Security,
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for metrics"))]

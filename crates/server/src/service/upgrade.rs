@@ -139,7 +139,10 @@ impl ShardService {
             return cx.core().finish_answer(id, false);
         }
         match decision.and_then(|accept| self.open_decided(cx, *upgrade, accept)) {
-            Ok(()) => drop(self.exchanges.remove(&id)),
+            Ok(()) => {
+                self.exchanges.remove(&id);
+                self.note_status(cx, Status::new(101));
+            }
             Err(reject) => {
                 let response = self.refusal(cx, route, reject);
                 self.reply_later(cx, response);

@@ -80,6 +80,7 @@ impl Script {
             admission: Arc::default(),
             tls: Vec::new(),
             seed: 0,
+            access: None,
         };
         Self {
             shard: Shard::new(driver, start),

@@ -169,6 +169,7 @@ impl World {
                 admission: Arc::default(),
                 tls: Vec::new(),
                 seed: world.plan.seed + number as u64,
+                access: None,
             };
             let shard = Shard::new(driver, start);
             world.nodes.push(Node {

@@ -124,6 +124,8 @@ impl Core {
             ("shards", started.shards != config.shards),
             ("tls", listen_of(started) != listen_of(config)),
             ("admin.listen", started.admin != config.admin),
+            ("log.file", started.log.file != config.log.file),
+            ("log.format", started.log.format != config.log.format),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }

@@ -1,0 +1,218 @@
+//! What is kept of a request or tunnel for its record in the log.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+use throng_io::{ConnId, Driver, Instant};
+use throng_proto::http1::Request;
+
+use super::State;
+use super::conn::{Client, Exchange, Tunnel, flag};
+use crate::access::{Access, AccessDetail};
+
+/// The longest path and header that are kept.
+const PATH: usize = 512;
+const HEADER: usize = 128;
+
+/// A request that is of interest.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Method, path, request id and traceparent.
+    text: String,
+    parts: [Range<u16>; 4],
+    client: IpAddr,
+    began: Instant,
+    /// Also if it succeeds.
+    always: bool,
+    status: Option<u16>,
+    pub(super) backend: Option<SocketAddr>,
+    pub(super) attempts: usize,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    /// A tunnel's backend ended without a Close frame.
+    is_lost: bool,
+}
+
+impl Entry {
+    fn new(request: &Request<'_>, client: IpAddr, began: Instant, always: bool) -> Self {
+        let header = |name| request.values(name).next().unwrap_or_default();
+        let mut text = String::new();
+        let mut part = |value: &str, most| {
+            let start = text.len() as u16;
+            text.push_str(&value[..value.floor_char_boundary(most)]);
+            start..text.len() as u16
+        };
+        let parts = [
+            part(request.method(), HEADER),
+            part(request.path(), PATH),
+            part(header("x-request-id"), HEADER),
+            part(header("traceparent"), HEADER),
+        ];
+        Self {
+            text,
+            parts,
+            client,
+            began,
+            always,
+            status: None,
+            backend: None,
+            attempts: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            is_lost: false,
+        }
+    }
+
+    /// Notes the head of the response.
+    pub(super) fn answered(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
+    /// Notes that the backend of a tunnel ended without a Close frame.
+    pub(super) fn note_loss(&mut self) {
+        self.is_lost = true;
+    }
+
+    fn part(&self, at: usize) -> Option<&str> {
+        let Range { start, end } = self.parts[at];
+        self.text.get(start.into()..end.into()).filter(|text| !text.is_empty())
+    }
+
+    fn access(&self, now: Instant) -> Access<'_> {
+        Access {
+            client: self.client,
+            method: self.part(0),
+            path: self.part(1),
+            is_tunnel: false,
+            is_failure: self.status.is_some_and(|status| status >= 500),
+            status: self.status,
+            code: None,
+            backend: self.backend,
+            attempts: self.attempts,
+            bytes_in: Some(self.bytes_in),
+            bytes_out: Some(self.bytes_out),
+            duration: now.since(self.began),
+            reason: "",
+            request_id: self.part(2),
+            traceparent: self.part(3),
+        }
+    }
+}
+
+impl State {
+    /// Returns what to keep of a request that begins.
+    pub(super) fn new_entry(&self, request: &Request<'_>, client: IpAddr) -> Option<Box<Entry>> {
+        let always = match self.access.as_ref()?.detail() {
+            AccessDetail::Off => return None,
+            AccessDetail::Errors => false,
+            AccessDetail::All => true,
+        };
+        Some(Box::new(Entry::new(request, client, self.now, always)))
+    }
+
+    /// Records a request that a backend has answered.
+    pub(super) fn record_answer(&self, exchange: &Exchange) {
+        let (Some(log), Some(entry)) = (&self.access, &exchange.access) else { return };
+        let access = entry.access(self.now);
+        if entry.always || access.is_failure {
+            log.record(&access);
+        }
+    }
+
+    /// Records a request that the balancer answers itself, or whose response it cuts.
+    pub(super) fn record_refusal(&self, client: &Client, status: u16, reason: &str) {
+        let Some(log) = &self.access else { return };
+        let entry = match &client.exchange {
+            Some(exchange) => exchange.access.as_deref(),
+            None if log.detail() == AccessDetail::Off => return,
+            None => None,
+        };
+        let access = match entry {
+            Some(entry) => Access {
+                is_failure: status >= 500 || entry.status.is_some(),
+                status: entry.status.or(Some(status)),
+                reason,
+                ..entry.access(self.now)
+            },
+            None if client.exchange.is_some() => return,
+            None => Access {
+                client: client.address.ip(),
+                method: None,
+                path: None,
+                is_tunnel: false,
+                is_failure: status >= 500,
+                status: Some(status),
+                code: None,
+                backend: None,
+                attempts: 0,
+                bytes_in: None,
+                bytes_out: None,
+                duration: Duration::ZERO,
+                reason,
+                request_id: None,
+                traceparent: None,
+            },
+        };
+        log.record(&access);
+    }
+
+    /// Records a request whose client has left before the end of its response.
+    pub(super) fn record_leaving(&self, exchange: &Exchange) {
+        let (Some(log), Some(entry)) = (&self.access, &exchange.access) else { return };
+        if entry.always {
+            log.record(&Access {
+                reason: "the client left, or did not read in time",
+                ..entry.access(self.now)
+            });
+        }
+    }
+
+    /// Keeps the entry of a request that became a tunnel.
+    pub(super) fn keep_entry(&mut self, client: ConnId, exchange: &mut Exchange) {
+        if let Some(entry) = exchange.access.take()
+            && entry.always
+        {
+            self.entries.insert(client, entry);
+        }
+    }
+
+    /// Records a tunnel that ends; both its connections are still open, unless one was reset.
+    #[cold]
+    pub(super) fn record_tunnel<D: Driver>(&mut self, driver: &D, id: ConnId, tunnel: &Tunnel) {
+        let is_client = tunnel.count.is_none();
+        let client_id = if is_client { id } else { tunnel.peer };
+        let Some(entry) = self.entries.remove(&client_id) else { return };
+        let Some(log) = &self.access else { return };
+        let peer = self.conns.at(tunnel.peer.slot()).and_then(|(at, conn)| match conn {
+            super::conn::Conn::Tunnel(peer) if at == tunnel.peer && at != id => Some(peer),
+            _ => None,
+        });
+        let (client, backend) = if is_client { (Some(tunnel), peer) } else { (peer, Some(tunnel)) };
+        let is_closed = client.is_some_and(|client| client.flags & flag::CLOSED != 0);
+        let code = match backend {
+            _ if !is_closed => None,
+            Some(backend) => Some(backend.close_code()),
+            None => Some(super::closing::SERVICE_RESTART),
+        };
+        // What one side received, the other was sent.
+        let backend_id = if is_client { tunnel.peer } else { id };
+        let traffic = driver.traffic(client_id).map(|it| (it.received, it.sent));
+        let traffic = traffic.or_else(|| match backend_id {
+            same if same == client_id => None,
+            backend => driver.traffic(backend).map(|it| (it.sent, it.received)),
+        });
+        log.record(&Access {
+            is_tunnel: true,
+            is_failure: entry.is_lost,
+            code,
+            bytes_in: traffic.map(|(bytes_in, _)| bytes_in),
+            bytes_out: traffic.map(|(_, bytes_out)| bytes_out),
+            reason: match entry.is_lost {
+                true => "the backend ended without a Close frame",
+                false => "",
+            },
+            ..entry.access(self.now)
+        });
+    }
+}

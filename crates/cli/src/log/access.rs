@@ -1,0 +1,122 @@
+//! The access log: requests and sessions.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+#[cfg(feature = "balance")]
+use throng_balance::{Access, AccessLog};
+use throng_config::AccessDetail;
+
+use super::{Event, Log, Value, events};
+
+impl Log {
+    /// Returns whether a request or session that begins is of interest: never, only if it fails, or
+    /// always.
+    pub(crate) fn detail(&self) -> AccessDetail {
+        let inner = &self.0;
+        match self.access_detail() {
+            AccessDetail::All => {
+                let sample = inner.sample.load(Relaxed);
+                let is_sampled =
+                    sample <= 1 || inner.candidates.fetch_add(1, Relaxed).is_multiple_of(sample);
+                if is_sampled { AccessDetail::All } else { AccessDetail::Errors }
+            }
+            other => other,
+        }
+    }
+
+    /// Logs a limited event whose fields are only made if it is logged.
+    pub(crate) fn access(
+        &self,
+        event: &'static Event,
+        fields: impl FnOnce() -> Vec<(&'static str, Value)>,
+    ) {
+        if self.is_on(event) {
+            self.add(event, String::new(), fields());
+        }
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
+}
+
+#[cfg(feature = "balance")]
+impl AccessLog for Log {
+    fn detail(&self) -> AccessDetail {
+        self.detail()
+    }
+
+    fn record(&self, access: &Access<'_>) {
+        let event = match (access.is_tunnel, access.is_failure) {
+            (true, true) => &events::SESSION_LOST,
+            (true, false) => &events::SESSION,
+            (false, true) => &events::REQUEST_FAILED,
+            (false, false) => &events::REQUEST,
+        };
+        let reason = Some(access.reason).filter(|reason| !reason.is_empty());
+        let attempts = Some(access.attempts).filter(|attempts| *attempts > 1);
+        self.access(event, || {
+            let first = [("client", access.client.into())];
+            let of_kind = match access.is_tunnel {
+                true => vec![("path", access.path.into()), ("code", access.code.into())],
+                false => vec![
+                    ("method", access.method.into()),
+                    ("path", access.path.into()),
+                    ("status", access.status.into()),
+                    ("attempts", attempts.into()),
+                ],
+            };
+            let rest = [
+                ("backend", access.backend.into()),
+                ("bytes_in", access.bytes_in.into()),
+                ("bytes_out", access.bytes_out.into()),
+                ("duration", access.duration.into()),
+                ("reason", reason.into()),
+                ("request_id", access.request_id.into()),
+                ("traceparent", access.traceparent.into()),
+            ];
+            first.into_iter().chain(of_kind).chain(rest).collect()
+        });
+    }
+}
+
+impl throng::AccessLog for Log {
+    fn is_on(&self) -> bool {
+        self.access_detail() != AccessDetail::Off
+    }
+
+    fn record(&self, access: &throng::Access<'_>) {
+        let throng::Access { peer, method, path, status, code, duration, .. } = *access;
+        let has_failed = status.is_some_and(|status| status.code() >= 500);
+        if !has_failed && self.detail() != AccessDetail::All {
+            return;
+        }
+        let event = match (code, has_failed) {
+            (Some(_), _) => &events::SESSION,
+            (None, true) => &events::REQUEST_FAILED,
+            (None, false) => &events::REQUEST,
+        };
+        self.access(event, || {
+            let client = ("client", peer.map(|peer| peer.ip()).into());
+            let of_kind = match code {
+                Some(code) => vec![("path", path.into()), ("code", code.get().into())],
+                None => vec![
+                    ("method", method.into()),
+                    ("path", path.into()),
+                    ("status", status.map(throng::Status::code).into()),
+                ],
+            };
+            let reason = (!access.is_complete).then_some("the client left, or was too slow");
+            let rest = [
+                ("duration", duration.into()),
+                ("reason", reason.into()),
+                ("request_id", access.request_id.into()),
+                ("traceparent", access.traceparent.into()),
+            ];
+            std::iter::once(client).chain(of_kind).chain(rest).collect()
+        });
+    }
+}

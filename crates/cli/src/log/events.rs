@@ -1,0 +1,155 @@
+//! The table of events: every line of the log is one of these.
+
+use throng_config::LogLevel;
+
+/// A kind of event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// Its name, which stays from release to release.
+    pub(crate) name: &'static str,
+    pub(crate) level: LogLevel,
+    /// All fields that it can have, in their order.
+    pub(crate) fields: &'static [&'static str],
+    /// The meaning, for the document.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the document"))]
+    pub(crate) help: &'static str,
+    /// Clients cause it, so its rate is limited.
+    pub(crate) is_limited: bool,
+}
+
+macro_rules! events {
+    ($($name:ident = $text:literal, $level:ident, $from:ident, [$($field:literal),*], $help:literal;)+) => {
+        $(
+            #[doc = $help]
+            #[cfg_attr(
+                not(all(feature = "balance", feature = "tls")),
+                allow(dead_code, reason = "the table does not depend on features")
+            )]
+            pub(crate) static $name: Event = Event {
+                name: $text,
+                level: LogLevel::$level,
+                fields: &[$($field),*],
+                help: $help,
+                is_limited: events!(@ $from),
+            };
+        )+
+
+        /// All events, in the order of the document.
+        #[cfg(test)]
+        pub(crate) static ALL: &[&Event] = &[$(&$name),+];
+    };
+    (@ clients) => { true };
+    (@ process) => { false };
+}
+
+events! {
+    LISTENING = "listening", Info, process, ["address", "max_connections"],
+        "the process accepts connections at these addresses";
+    ADMIN = "admin", Info, process, ["address"],
+        "the admin API is at this address";
+    BACKENDS = "backends", Info, process, [],
+        "the backends and the load-balancing algorithm at the start";
+    PLACEMENT = "placement", Info, process, [],
+        "the CPUs of the event loops";
+    PLACEMENT_FAILED = "placement.failed", Warn, process, [],
+        "an event loop could not be bound to its CPU";
+    WARNING = "warning", Warn, process, [],
+        "a setting that is valid and hardly intended";
+    RELOADED = "reloaded", Info, process, [],
+        "the configuration was read again, with these changes";
+    RELOAD_FAILED = "reload.failed", Error, process, ["reason"],
+        "the configuration was read again and has a mistake; nothing was changed";
+    CERTIFICATE_RELOADED = "certificate.reloaded", Info, process, [],
+        "renewed certificates serve new connections";
+    CERTIFICATE_FAILED = "certificate.failed", Error, process, ["reason"],
+        "renewed certificates cannot be used; the old ones stay in use";
+    CERTIFICATE_EXPIRES = "certificate.expires", Warn, process, [],
+        "a certificate expires soon, or has expired";
+    STATUS = "status", Info, process,
+        ["uptime", "connections", "max_connections", "accepted", "refused", "sessions", "channels",
+         "tunnels", "requests", "backends_up", "backends", "lost", "memory_bytes", "descriptors",
+         "log_dropped"],
+        "the state of the process, on SIGUSR1";
+    LOG_DROPPED = "log.dropped", Warn, process, ["lines", "reason"],
+        "lines that are missing here: there were more than log.max_rate, or the reader of the log \
+         was too slow";
+    DRAIN = "drain", Info, process, ["connections", "window", "grace"],
+        "a shutdown began: connections are closed over the window, and reset after the grace";
+    DRAIN_FORCED = "drain.forced", Warn, process, ["connections"],
+        "connections that missed the deadline of the shutdown and were reset";
+    DRAIN_STUCK = "drain.stuck", Warn, process, ["route", "shard", "duration"],
+        "a handler did not return before the end of the shutdown";
+    STOPPED = "stopped", Info, process, [],
+        "the process ends; every connection was closed cleanly";
+    SIGNAL = "signal", Info, process, ["signal"],
+        "a signal that has no effect";
+    REQUEST = "request", Info, clients,
+        ["client", "method", "path", "status", "backend", "attempts", "bytes_in", "bytes_out",
+         "duration", "reason", "request_id", "traceparent"],
+        "a request was answered; with a backend by that, without one by this process, for the \
+         reason given";
+    REQUEST_FAILED = "request.failed", Warn, clients,
+        ["client", "method", "path", "status", "backend", "attempts", "bytes_in", "bytes_out",
+         "duration", "reason", "request_id", "traceparent"],
+        "a request was answered with a status of 500 or more, or its response was cut";
+    SESSION = "session", Info, clients,
+        ["client", "path", "code", "backend", "bytes_in", "bytes_out", "duration", "reason",
+         "request_id", "traceparent"],
+        "a WebSocket ended; bytes are those of its connection; behind a balancer, the code is the \
+         one that the balancer closed it with, if it did";
+    SESSION_LOST = "session.lost", Warn, clients,
+        ["client", "path", "code", "backend", "bytes_in", "bytes_out", "duration", "reason",
+         "request_id", "traceparent"],
+        "a WebSocket ended because its backend did, without a Close frame";
+    REFUSED = "refused", Info, clients, ["client", "route", "status", "reason"],
+        "a connection, a request or an upgrade was refused";
+    PROTOCOL_ERROR = "protocol_error", Info, clients, ["session", "route", "code", "reason"],
+        "a client broke the WebSocket protocol, and its session was closed";
+    SLOW_CONSUMER = "slow_consumer", Warn, clients, ["session", "route"],
+        "a session was closed with 1008: its client reads too slowly";
+    PANIC = "panic", Error, clients, ["session", "route"],
+        "a handler panicked; its connection was closed, or its request answered with 500";
+    STALL = "stall", Warn, clients, ["route", "shard", "duration"],
+        "a handler held up its event loop";
+    REGISTERED = "registered", Info, process, ["balancer", "address", "weight"],
+        "this backend is registered at a balancer";
+    REGISTER_FAILED = "register.failed", Warn, process, ["balancer", "reason"],
+        "a balancer cannot be reached or refuses this backend";
+    DEREGISTERED = "deregistered", Info, process, ["balancer"],
+        "a balancer no longer sends clients to this backend";
+    BACKEND_UP = "backend.up", Info, process, ["backend"],
+        "a backend gets new clients again";
+    BACKEND_DOWN = "backend.down", Warn, process, ["backend", "tunnels", "reason"],
+        "a backend gets no new clients, for the reason given";
+    LOOKUP = "lookup", Info, process, ["name", "addresses"],
+        "a name of backends has these addresses";
+    LOOKUP_FAILED = "lookup.failed", Warn, process, ["name", "addresses", "reason"],
+        "a name of backends could not be looked up; it keeps its addresses";
+    OPERATOR = "operator", Info, process, [],
+        "a change by the admin API";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_and_fields_are_words_of_their_own() {
+        let names: BTreeSet<&str> = ALL.iter().map(|event| event.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for event in ALL {
+            let is_word = |text: &str| {
+                text.bytes().all(|byte| byte.is_ascii_lowercase() || b"._".contains(&byte))
+            };
+            assert!(is_word(event.name), "{}", event.name);
+            let fields: BTreeSet<&str> = event.fields.iter().copied().collect();
+            assert_eq!(fields.len(), event.fields.len(), "{}", event.name);
+            for field in fields {
+                let is_common = ["time", "level", "event", "message"].contains(&field);
+                assert!(is_word(field) && !is_common, "{}: {field}", event.name);
+            }
+        }
+    }
+}

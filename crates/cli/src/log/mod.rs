@@ -1,0 +1,233 @@
+//! The log of `throng serve` and `throng balance`: events with fields, written by a thread of its
+//! own.
+//!
+//! Whoever logs only copies values into a bounded queue. If the reader of the log is slow, or
+//! clients cause more lines than `log.max_rate`, lines are dropped and counted: no event loop waits
+//! for a log.
+
+mod access;
+pub(crate) mod events;
+mod render;
+mod sink;
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use throng_config::{AccessDetail, LogSettings, Sources};
+
+pub(crate) use self::events::Event;
+use self::render::Record;
+pub(crate) use self::render::Value;
+use self::sink::Sink;
+
+/// Records that wait to be written, at most. With values of usual length, two megabytes.
+const QUEUE: usize = 8192;
+
+/// The time that the last lines have when the process ends.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// The flags for the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub(crate) struct LogFlags {
+    /// Least level of the events that are logged: error, warn, info or debug [default: info]
+    #[arg(long, value_name = "LEVEL", help_heading = "Log")]
+    log_level: Option<String>,
+    /// Form of the log: auto, text, json or journald [default: auto]
+    #[arg(long, value_name = "FORMAT", help_heading = "Log")]
+    log_format: Option<String>,
+    /// Append the log to this file instead of standard error; opened again on SIGUSR1
+    #[arg(long, value_name = "FILE", help_heading = "Log")]
+    log_file: Option<String>,
+    /// Log no requests and sessions (off), those that failed (errors), or all [default: errors]
+    #[arg(long, value_name = "off|errors|all", help_heading = "Log")]
+    log_access: Option<String>,
+}
+
+impl LogFlags {
+    /// Adds the values that were given.
+    pub(crate) fn add_to(&self, sources: &mut Sources) {
+        for (key, flag, text) in [
+            ("log.level", "--log-level", &self.log_level),
+            ("log.format", "--log-format", &self.log_format),
+            ("log.file", "--log-file", &self.log_file),
+            ("log.access", "--log-access", &self.log_access),
+        ] {
+            if let Some(text) = text {
+                sources.flag(flag, key, text);
+            }
+        }
+    }
+}
+
+/// A log. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Log(Arc<Inner>);
+
+struct Inner {
+    queue: SyncSender<Job>,
+    is_in_file: bool,
+    level: AtomicU8,
+    access: AtomicU8,
+    sample: AtomicU32,
+    /// Requests and sessions that may be logged by sampling, ever.
+    candidates: AtomicU32,
+    max_rate: AtomicU32,
+    /// A second since 1970, and the lines that clients caused in it.
+    second: AtomicU64,
+    lines: AtomicU32,
+    /// Lines dropped for their rate, and for want of room in the queue, ever.
+    over_rate: AtomicU64,
+    over_queue: AtomicU64,
+}
+
+enum Job {
+    Write(Box<Record>),
+    Reopen,
+    /// Write everything, then answer.
+    Flush(SyncSender<()>),
+}
+
+impl Log {
+    /// Opens the log and starts the thread that writes it.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or there is no thread.
+    pub(crate) fn open(settings: &LogSettings) -> io::Result<Self> {
+        let sink = Sink::open(settings)?;
+        let (queue, jobs) = mpsc::sync_channel(QUEUE);
+        let inner = Arc::new(Inner {
+            queue,
+            is_in_file: settings.file.is_some(),
+            level: AtomicU8::default(),
+            access: AtomicU8::default(),
+            sample: AtomicU32::default(),
+            candidates: AtomicU32::default(),
+            max_rate: AtomicU32::default(),
+            second: AtomicU64::default(),
+            lines: AtomicU32::default(),
+            over_rate: AtomicU64::default(),
+            over_queue: AtomicU64::default(),
+        });
+        let log = Self(Arc::clone(&inner));
+        log.configure(settings);
+        // It ends with the last clone of the log: it must not own one.
+        let counts = Arc::downgrade(&inner);
+        let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(256 << 10);
+        thread.spawn(move || sink.run(&jobs, &counts))?;
+        Ok(log)
+    }
+
+    /// Takes the settings that can change.
+    pub(crate) fn configure(&self, settings: &LogSettings) {
+        let inner = &self.0;
+        inner.level.store(settings.level as u8, Relaxed);
+        inner.access.store(settings.access as u8, Relaxed);
+        inner.sample.store(settings.sample, Relaxed);
+        inner.max_rate.store(settings.max_rate, Relaxed);
+    }
+
+    /// Logs an event.
+    pub(crate) fn event(
+        &self,
+        event: &'static Event,
+        message: impl ToString,
+        fields: impl Into<Vec<(&'static str, Value)>>,
+    ) {
+        if self.is_on(event) {
+            self.add(event, message.to_string(), fields.into());
+        }
+    }
+
+    /// Logs that the process has started, unless standard output says so on the same terminal.
+    pub(crate) fn started(
+        &self,
+        event: &'static Event,
+        fields: impl Into<Vec<(&'static str, Value)>>,
+    ) {
+        if !self.is_on_same_terminal() {
+            self.event(event, "", fields);
+        }
+    }
+
+    /// Returns whether people see standard output beside the log.
+    pub(crate) fn is_on_same_terminal(&self) -> bool {
+        !self.0.is_in_file && io::stdout().is_terminal() && io::stderr().is_terminal()
+    }
+
+    /// Returns whether an event is logged.
+    fn is_on(&self, event: &Event) -> bool {
+        event.level as u8 <= self.0.level.load(Relaxed)
+    }
+
+    fn add(&self, event: &'static Event, message: String, fields: Vec<(&'static str, Value)>) {
+        debug_assert!(
+            fields.iter().all(|(name, _)| event.fields.contains(name)),
+            "the table does not have all fields of {}: {fields:?}",
+            event.name
+        );
+        let at = SystemTime::now();
+        if event.is_limited && !self.admit(at) {
+            self.0.over_rate.fetch_add(1, Relaxed);
+            return;
+        }
+        let record = Box::new(Record { event, at, message, fields });
+        if self.0.queue.try_send(Job::Write(record)).is_err() {
+            self.0.over_queue.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a line that a client caused; returns false if there were enough in this second.
+    fn admit(&self, at: SystemTime) -> bool {
+        let inner = &self.0;
+        let most = inner.max_rate.load(Relaxed);
+        if most == 0 {
+            return true;
+        }
+        let second = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if inner.second.swap(second, Relaxed) != second {
+            inner.lines.store(0, Relaxed);
+        }
+        inner.lines.fetch_add(1, Relaxed) < most
+    }
+
+    /// Returns the lines that were dropped, ever.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.0.over_rate.load(Relaxed) + self.0.over_queue.load(Relaxed)
+    }
+
+    /// Opens the file of the log again, after what was logged before: a tool has renamed it.
+    pub(crate) fn reopen(&self) {
+        // A full queue means a slow reader, and so hardly a file.
+        let _ = self.0.queue.try_send(Job::Reopen);
+    }
+
+    /// Waits until what was logged is written, for a second at most.
+    pub(crate) fn flush(&self) {
+        let (done, written) = mpsc::sync_channel(1);
+        let until = std::time::Instant::now() + LAST_LINES;
+        let mut job = Job::Flush(done);
+        // The queue of a reader that has stopped reading stays full.
+        while let Err(TrySendError::Full(back)) = self.0.queue.try_send(job) {
+            if std::time::Instant::now() >= until {
+                return;
+            }
+            job = back;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = written.recv_timeout(LAST_LINES);
+    }
+
+    fn access_detail(&self) -> AccessDetail {
+        match self.0.access.load(Relaxed) {
+            all if all == AccessDetail::All as u8 => AccessDetail::All,
+            errors if errors == AccessDetail::Errors as u8 => AccessDetail::Errors,
+            _ => AccessDetail::Off,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,167 @@
+use std::fs;
+use std::path::PathBuf;
+
+use throng_config::{LogFormat, LogLevel};
+
+use super::*;
+
+/// A log in a file of its own, which goes with it.
+pub(crate) struct InFile {
+    pub(crate) log: Log,
+    path: PathBuf,
+}
+
+impl InFile {
+    pub(crate) fn open(name: &str, settings: LogSettings) -> Self {
+        let file = format!("throng-log-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        let _ = fs::remove_file(&path);
+        let file = Some(path.clone());
+        let log = Log::open(&LogSettings { file, format: LogFormat::Json, ..settings }).unwrap();
+        Self { log, path }
+    }
+
+    /// All that was written so far.
+    pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
+        self.log.flush();
+        let text = fs::read_to_string(&self.path).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The values of a field, of all lines that have it.
+    pub(crate) fn all(&self, field: &str) -> Vec<String> {
+        let lines = self.lines();
+        let values = lines.iter().filter_map(|line| line.get(field));
+        values
+            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            .collect()
+    }
+}
+
+impl Drop for InFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[test]
+fn events_below_the_level_are_left_out_and_the_level_can_change() {
+    let log = InFile::open("level", LogSettings::default());
+    let settings = |level| LogSettings { level, ..LogSettings::default() };
+    log.log.event(&events::RELOADED, "one", []);
+    log.log.configure(&settings(LogLevel::Warn));
+    log.log.event(&events::RELOADED, "two", []);
+    log.log.event(&events::RELOAD_FAILED, "", [("reason", "three".into())]);
+    assert_eq!(log.all("event"), ["reloaded", "reload.failed"]);
+    assert_eq!((log.all("message"), log.all("reason")), (vec!["one".into()], vec!["three".into()]));
+}
+
+#[test]
+fn a_file_that_was_renamed_is_followed_by_a_new_one() {
+    let log = InFile::open("renamed", LogSettings::default());
+    log.log.event(&events::RELOADED, "before", []);
+    assert_eq!(log.all("message"), ["before"]);
+    let renamed = log.path.with_extension("1");
+    fs::rename(&log.path, &renamed).unwrap();
+    log.log.event(&events::RELOADED, "to the old one", []);
+    log.log.reopen();
+    log.log.event(&events::RELOADED, "after", []);
+    assert_eq!(log.all("message"), ["after"]);
+    assert_eq!(fs::read_to_string(&renamed).unwrap().lines().count(), 2);
+    fs::remove_file(renamed).unwrap();
+}
+
+#[test]
+fn clients_cause_no_more_lines_than_the_rate_and_the_rest_is_counted() {
+    let settings = LogSettings { max_rate: 10, ..LogSettings::default() };
+    let log = InFile::open("rate", settings);
+    let at = |second| UNIX_EPOCH + Duration::from_secs(second);
+    let admitted = |second| (0..25).filter(|_| log.log.admit(at(second))).count();
+    assert_eq!((admitted(100), admitted(100), admitted(101)), (10, 0, 10));
+    log.log.configure(&LogSettings { max_rate: 0, ..LogSettings::default() });
+    assert_eq!(admitted(101), 25);
+    // What does not come from clients is always logged.
+    log.log.configure(&LogSettings { max_rate: 1, ..LogSettings::default() });
+    for _ in 0..1000 {
+        log.log.event(&events::STALL, "", [("shard", 1u64.into())]);
+        log.log.event(&events::OPERATOR, "", []);
+    }
+    let events = log.all("event");
+    assert_eq!(events.iter().filter(|event| *event == "operator").count(), 1000);
+    let stalls = events.iter().filter(|event| *event == "stall").count() as u64;
+    let lost: u64 = log.all("lines").iter().map(|lines| lines.parse::<u64>().unwrap()).sum();
+    assert_eq!((stalls + lost, log.log.dropped()), (1000, lost));
+}
+
+/// A pipe that nobody reads: a supervisor that hangs.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_reader_that_hangs_holds_nobody_up() {
+    let dir = std::env::temp_dir().join(format!("throng-log-fifo-{}", std::process::id()));
+    let _ = fs::remove_file(&dir);
+    let made = std::process::Command::new("mkfifo").arg(&dir).status().unwrap();
+    assert!(made.success());
+    // Open for reading, too, so that opening it does not wait; a fifo holds 64 KiB.
+    let hanging = fs::File::options().read(true).write(true).open(&dir).unwrap();
+    let settings = LogSettings { max_rate: 0, file: Some(dir.clone()), ..LogSettings::default() };
+    let log = Log::open(&settings).unwrap();
+    let lines = 4 * QUEUE as u64;
+    for _ in 0..lines {
+        log.event(&events::RELOADED, "x".repeat(100), []);
+    }
+    assert!(log.dropped() >= lines / 4, "{}", log.dropped());
+    log.flush();
+    drop(log);
+    drop(hanging);
+    fs::remove_file(dir).unwrap();
+}
+
+#[cfg(feature = "balance")]
+#[test]
+fn one_of_so_many_successes_is_logged_and_every_failure() {
+    use throng_balance::{Access, AccessLog};
+
+    let settings =
+        LogSettings { access: AccessDetail::All, sample: 4, max_rate: 0, ..LogSettings::default() };
+    let log = InFile::open("sample", settings);
+    let details: Vec<_> = (0..8).map(|_| log.log.detail()).collect();
+    let all = details.iter().filter(|detail| **detail == AccessDetail::All).count();
+    assert_eq!((all, details[0]), (2, AccessDetail::All));
+    assert!(!details.contains(&AccessDetail::Off));
+    let access = Access {
+        client: [127, 0, 0, 1].into(),
+        method: Some("GET"),
+        path: Some("/a\n{\"level\":\"error\"}"),
+        is_tunnel: false,
+        is_failure: true,
+        status: Some(502),
+        code: None,
+        backend: Some(([127, 0, 0, 1], 9).into()),
+        attempts: 2,
+        bytes_in: Some(1),
+        bytes_out: None,
+        duration: Duration::from_millis(1),
+        reason: "the backend refused the connection",
+        request_id: Some("abc"),
+        traceparent: None,
+    };
+    log.log.record(&access);
+    log.log.record(&Access { is_tunnel: true, is_failure: false, code: Some(1012), ..access });
+    let lines = log.lines();
+    let fields = |at: usize| {
+        let mut line = lines[at].clone();
+        line.as_object_mut().unwrap().remove("time");
+        line
+    };
+    assert_eq!(
+        fields(0),
+        serde_json::json!({
+            "level": "warn", "event": "request.failed", "client": "127.0.0.1", "method": "GET",
+            "path": "/a\n{\"level\":\"error\"}", "status": 502, "attempts": 2,
+            "backend": "127.0.0.1:9", "bytes_in": 1, "duration": 0.001,
+            "reason": "the backend refused the connection", "request_id": "abc",
+        })
+    );
+    assert_eq!(fields(1)["event"], "session");
+    assert_eq!((&fields(1)["code"], fields(1).get("status")), (&1012.into(), None));
+}

@@ -1,0 +1,134 @@
+//! Reloads of the settings on SIGHUP.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use throng::Running;
+use throng_config::{Entry, Key, Values};
+
+use super::{SettingFlags, Settings, TABLE};
+use crate::Failure;
+use crate::log::{Log, events};
+
+/// The settings of a running server, and where they come from.
+pub(super) struct Reloader<'a> {
+    flags: &'a SettingFlags,
+    /// Overrides the defaults of the table, because of `--register`.
+    defaults: &'static [(&'static str, &'static str)],
+    started: Values,
+    current: Mutex<(Arc<Settings>, Values)>,
+}
+
+/// What a reload has changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Changes {
+    changed: Vec<&'static str>,
+    needs_restart: Vec<&'static str>,
+}
+
+impl<'a> Reloader<'a> {
+    /// Reads the settings for the first time; also returns warnings.
+    pub(super) fn new(
+        flags: &'a SettingFlags,
+        is_registered: bool,
+    ) -> Result<(Self, Vec<String>), Failure> {
+        // The clients of a registered server ask for the name of the balancer.
+        let defaults: &[_] = if is_registered { &[("allowed_hosts", "*")] } else { &[] };
+        let draft = flags.draft("--register", defaults)?;
+        let warnings = draft.take_warnings();
+        let values = draft.values().clone();
+        let settings = Arc::new(Settings::from_draft(draft)?);
+        let current = Mutex::new((settings, values.clone()));
+        Ok((Self { flags, defaults, started: values, current }, warnings))
+    }
+
+    /// Returns the settings in force.
+    pub(super) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Reads everything again, changes what can change, and logs it.
+    pub(super) fn reload(&self, running: &Running, log: &Log) {
+        if self.flags.file().is_none() && !has_certificates(running) {
+            let message = "there is no file to read again; start with --config FILE";
+            return log.event(&events::RELOADED, message, []);
+        }
+        match self.read_again(running, log) {
+            Ok(changes) => log.event(&events::RELOADED, changes.in_words(), []),
+            Err(reason) => {
+                let fields = [("reason", reason.into())];
+                log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
+            }
+        }
+    }
+
+    fn read_again(&self, running: &Running, log: &Log) -> Result<Changes, String> {
+        let draft = self
+            .flags
+            .draft_in_use("--register", self.defaults)
+            .map_err(|failure| failure.message)?;
+        for warning in draft.take_warnings() {
+            log.event(&events::WARNING, warning, []);
+        }
+        let values = draft.values().clone();
+        let settings = Settings::from_draft(draft).map_err(|errors| errors.to_string())?;
+        reload_certificates(running)?;
+        log.configure(&settings.log);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = Changes::between(&self.started, &current.1, &values);
+        *current = (Arc::new(settings), values);
+        Ok(changes)
+    }
+}
+
+#[cfg(feature = "tls")]
+fn has_certificates(running: &Running) -> bool {
+    !running.certificates().is_empty()
+}
+
+#[cfg(not(feature = "tls"))]
+fn has_certificates(_: &Running) -> bool {
+    false
+}
+
+#[cfg(feature = "tls")]
+fn reload_certificates(running: &Running) -> Result<(), String> {
+    running.reload_tls().map_err(|error| error.to_string())
+}
+
+#[cfg(not(feature = "tls"))]
+fn reload_certificates(_: &Running) -> Result<(), String> {
+    Ok(())
+}
+
+impl Changes {
+    /// What needs a restart is compared with the start, so that it is said until there was one.
+    fn between(started: &Values, before: &Values, now: &Values) -> Self {
+        let text = |values: &Values, key: &Key| values.entry(key.name).map(Entry::to_toml);
+        let mut changes = Self::default();
+        for key in TABLE.keys {
+            let (list, before) = match key.at_start {
+                true => (&mut changes.needs_restart, started),
+                false => (&mut changes.changed, before),
+            };
+            if text(before, key) != text(now, key) {
+                list.push(key.name);
+            }
+        }
+        changes
+    }
+
+    fn in_words(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.changed.is_empty() {
+            parts.push(format!("changed {}", self.changed.join(", ")));
+        }
+        if !self.needs_restart.is_empty() {
+            let keys = self.needs_restart.join(", ");
+            parts.push(format!("{keys} changed, which takes effect with the next start"));
+        }
+        match parts.is_empty() {
+            true => "nothing changed".to_owned(),
+            false => parts.join("; "),
+        }
+    }
+}

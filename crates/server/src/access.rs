@@ -1,0 +1,131 @@
+//! Records of requests and sessions that have ended, for an access log.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_engine::CloseCode;
+use throng_http::Status;
+use throng_io::Instant;
+use throng_proto::http1::Request;
+
+/// The longest path and header that are kept.
+const PATH: usize = 512;
+const HEADER: usize = 128;
+
+/// Receives a record of each request and session, for [`Server::access_log`].
+///
+/// It is called on the shard's thread, so it must not take long.
+///
+/// [`Server::access_log`]: crate::Server::access_log
+pub trait AccessLog: Send + Sync + 'static {
+    /// Returns whether requests that begin now, and the sessions that they open, are of interest.
+    /// Those that are not cost nothing.
+    fn is_on(&self) -> bool {
+        true
+    }
+
+    /// Takes the record of a request or session that has ended.
+    fn record(&self, access: &Access<'_>);
+}
+
+/// A request or a session that has ended; or a stream of events that began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Access<'a> {
+    /// The address of the other end, if it is known.
+    pub peer: Option<SocketAddr>,
+    /// The method.
+    pub method: &'a str,
+    /// The path without the query, of 512 bytes at most.
+    pub path: &'a str,
+    /// The status of the response; 101 of a session. `None` if the client left before.
+    pub status: Option<Status>,
+    /// The code that a session was closed with.
+    pub code: Option<CloseCode>,
+    /// Whether the response is whole. Always true of sessions.
+    pub is_complete: bool,
+    /// The time from the head of the request to the end.
+    pub duration: Duration,
+    /// The header X-Request-ID, of 128 bytes at most.
+    pub request_id: Option<&'a str>,
+    /// The header traceparent (W3C Trace Context), of 128 bytes at most.
+    pub traceparent: Option<&'a str>,
+}
+
+/// The log of a server.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Option<Arc<dyn AccessLog>>);
+
+impl Log {
+    pub(crate) fn new(log: impl AccessLog) -> Self {
+        Self(Some(Arc::new(log)))
+    }
+
+    /// Returns what to keep of a request that begins.
+    pub(crate) fn entry(
+        &self,
+        head: &Request<'_>,
+        peer: Option<SocketAddr>,
+        now: Instant,
+    ) -> Option<Box<Entry>> {
+        let is_on = self.0.as_ref().is_some_and(|log| log.is_on());
+        is_on.then(|| Box::new(Entry::new(head, peer, now)))
+    }
+
+    pub(crate) fn record(&self, access: &Access<'_>) {
+        if let Some(log) = &self.0 {
+            log.record(access);
+        }
+    }
+}
+
+/// What is kept of a request for its record.
+pub(crate) struct Entry {
+    /// Method, path, request id and traceparent.
+    text: String,
+    parts: [Range<u16>; 4],
+    peer: Option<SocketAddr>,
+    began: Instant,
+    pub(crate) status: Option<Status>,
+}
+
+impl Entry {
+    fn new(head: &Request<'_>, peer: Option<SocketAddr>, began: Instant) -> Self {
+        let header = |name| head.values(name).next().unwrap_or_default();
+        let mut text = String::new();
+        let mut part = |value: &str, most| {
+            let start = text.len() as u16;
+            text.push_str(&value[..value.floor_char_boundary(most)]);
+            start..text.len() as u16
+        };
+        let parts = [
+            part(head.method(), HEADER),
+            part(head.path(), PATH),
+            part(header("x-request-id"), HEADER),
+            part(header("traceparent"), HEADER),
+        ];
+        Self { text, parts, peer, began, status: None }
+    }
+
+    /// Returns the record of a request that ends now.
+    pub(crate) fn access(&self, now: Instant) -> Access<'_> {
+        let part = |at: usize| {
+            let Range { start, end } = self.parts[at];
+            self.text.get(start.into()..end.into()).unwrap_or_default()
+        };
+        let some = |text: &'_ str| !text.is_empty();
+        Access {
+            peer: self.peer,
+            method: part(0),
+            path: part(1),
+            status: self.status,
+            code: None,
+            is_complete: true,
+            duration: now.since(self.began),
+            request_id: Some(part(2)).filter(|text| some(text)),
+            traceparent: Some(part(3)).filter(|text| some(text)),
+        }
+    }
+}
