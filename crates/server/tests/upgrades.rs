@@ -5,7 +5,7 @@ mod support;
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use support::served::{self, start, stop};
