@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::command::run_step;
@@ -10,15 +11,26 @@ use crate::provision::program;
 use crate::site::Site;
 
 /// Files in PEM, in the target folder.
+#[derive(Clone)]
 pub(crate) struct Certificate {
     pub(crate) authority: PathBuf,
+    folder: PathBuf,
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
 }
 
 impl Certificate {
-    /// Makes both for a day.
+    /// Makes both for a day, unless that was done before.
     pub(crate) fn make(site: &Site) -> Result<Self, Stop> {
+        static MADE: OnceLock<Certificate> = OnceLock::new();
+        if let Some(made) = MADE.get() {
+            return Ok(made.clone());
+        }
+        let made = Self::generate(site)?;
+        Ok(MADE.get_or_init(|| made).clone())
+    }
+
+    fn generate(site: &Site) -> Result<Self, Stop> {
         let openssl = program(&["openssl"], &["openssl"])?;
         let folder = site.target.join("certificate");
         std::fs::create_dir_all(&folder)
@@ -44,7 +56,25 @@ impl Certificate {
         for command in [&mut of_authority, &mut of_server] {
             run_step(command, Duration::from_secs(60))?;
         }
-        Ok(Self { authority, chain, key })
+        Ok(Self { authority, folder, chain, key })
+    }
+
+    /// Makes a home folder in whose trust store (NSS) Chromium finds the authority.
+    pub(crate) fn trust_store(&self) -> Result<PathBuf, Stop> {
+        let certutil = program(&["certutil"], &["libnss3-tools"])?;
+        let home = self.folder.join("home");
+        let store = home.join(".pki/nssdb");
+        let _ = std::fs::remove_dir_all(&store);
+        std::fs::create_dir_all(&store).map_err(|error| format!("{}: {error}", store.display()))?;
+        let store = format!("sql:{}", store.display());
+        let mut create = Command::new(&certutil);
+        create.args(["-N", "--empty-password", "-d", &store]);
+        let mut add = Command::new(&certutil);
+        add.args(["-A", "-d", &store, "-t", "C,,", "-n", "throng", "-i"]).arg(&self.authority);
+        for command in [&mut create, &mut add] {
+            run_step(command, Duration::from_secs(60))?;
+        }
+        Ok(home)
     }
 
     /// Returns the flags of a server that has it.

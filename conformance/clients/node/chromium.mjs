@@ -145,7 +145,7 @@ check('an unknown path is refused', async () => {
 check('an EventSource gets what is published to its channel', async () => {
   const page = await browser.newPage();
   await page.goto(`http${secure}://${server}/livez`);
-  const [heard, states] = await page.evaluate(async (server) => {
+  const [heard, states] = await page.evaluate(async (url) => {
     const source = new EventSource('/sse/sse%20test');
     const arrived = [];
     const waiting = [];
@@ -158,7 +158,7 @@ check('an EventSource gets what is published to its channel', async () => {
       source.onopen = resolve;
       source.onerror = () => reject(new Error('the browser could not connect'));
     });
-    const socket = new WebSocket(`ws${secure}://${server}/ws/sse%20test`);
+    const socket = new WebSocket(url);
     await new Promise((resolve) => (socket.onopen = resolve));
     const payloads = ['one line', 'two\nlines', '', ' leading blank, häuser 🦀', 'data: x\n\nevent: y', new Uint8Array([0, 127, 255]), 'é'.repeat(1 << 17)];
     const heard = [];
@@ -171,7 +171,7 @@ check('an EventSource gets what is published to its channel', async () => {
     const open = source.readyState;
     source.close();
     return [heard, [open, source.readyState]];
-  }, server);
+  }, `ws${secure}://${server}/ws/sse%20test`);
   same(heard, heard.map(() => true), 'events');
   same(states, [1, 2], 'open, and closed when the page closes it');
   await page.close();

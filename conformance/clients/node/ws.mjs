@@ -1,12 +1,14 @@
 // Node's ws against the server: node ws.mjs 127.0.0.1:9001
 import { once } from 'node:events';
 import net from 'node:net';
+import tls from 'node:tls';
 import { randomBytes } from 'node:crypto';
 import WebSocket from 'ws';
 import { check, runChecks, same } from './checks.mjs';
 
 const server = process.argv[2];
 const secure = process.env.THRONG_TLS ? 's' : '';
+const transport = secure ? tls : net;
 const [host, port] = server.split(':');
 
 /** An open connection, with everything that comes kept in order for `next`. */
@@ -46,7 +48,7 @@ async function echoes(socket, payload, binary) {
 /** Sends raw bytes and resolves with all that comes back until the server closes or `enough` says so. */
 function raw(request, enough = (text) => text.includes('\r\n\r\n')) {
   return new Promise((resolve, reject) => {
-    const socket = net.connect(Number(port), host, () => socket.write(request));
+    const socket = transport.connect(Number(port), host, () => socket.write(request));
     let text = '';
     socket.on('data', (data) => {
       text += data.toString('latin1');
@@ -197,7 +199,7 @@ check('an upgrade and a first frame may come in one write, or byte by byte', asy
   const echoed = (text) => text.endsWith('\x81\x02hi');
   same(statusOf(await raw(request, echoed)), 101, 'one write');
   const text = await new Promise((resolve, reject) => {
-    const socket = net.connect(Number(port), host, async () => {
+    const socket = transport.connect(Number(port), host, async () => {
       socket.setNoDelay(true);
       for (const byte of request) {
         socket.write(Buffer.from([byte]));

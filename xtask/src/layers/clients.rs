@@ -54,9 +54,10 @@ pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
     let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
     let chromium = program(&["chromium", "chromium-browser", "google-chrome"], &["chromium"])?;
     let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
+    let home = Certificate::make(site)?.trust_store()?;
     check_with_and_without_tls(site, &[&chromium.to_string_lossy()], || {
         let mut client = Command::new(&node);
-        client.arg(package.join("chromium.mjs"));
+        client.arg(package.join("chromium.mjs")).env("HOME", &home);
         client
     })
 }
@@ -72,8 +73,8 @@ fn check_with_and_without_tls(
     if site.server.is_some() {
         return Ok(without);
     }
-    let certificate = Certificate::make(site)?;
     let mut secured = client();
+    let certificate = Certificate::make(site)?;
     secured.env("THRONG_TLS", "1");
     for variable in ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] {
         secured.env(variable, &certificate.authority);
