@@ -4,35 +4,30 @@
 
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use throng::Event;
 use throng::prelude::*;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> throng::Result<()> {
     let echo = Ws::new().on_message(|ws, message| ws.send(message));
     let app = App::new().ws("/echo", echo).health().metrics("/metrics");
     let limits = Limits::default()
         .max_message_size(64 << 10)
         .max_connections_per_address(1000)
         .max_messages_per_second(500);
-    let running = Server::new(app)
+    let bound = Server::new(app)
         .limits(limits)
         .on_event(|event| match event {
             // The access log of the proxy in front has them.
             Event::Refused { .. } => {}
             event => eprintln!("{event}"),
         })
-        .bind("127.0.0.1:9001")?
-        .spawn()?;
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    signals.forever().next();
+        .bind("127.0.0.1:9001")?;
     // Load balancers see `/readyz` turn to 503, then sessions are closed over ten seconds.
     let plan = DrainPlan::default()
         .delay(Duration::from_secs(2))
         .window(Duration::from_secs(10))
         .code(CloseCode::SERVICE_RESTART);
-    let drained = running.drain(plan)?;
+    let drained = bound.run_until_signal(plan)?;
     eprintln!("{} connections had to be reset", drained.forced);
     Ok(())
 }

@@ -229,7 +229,7 @@ pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
 pub use message::OwnedMessage;
 
-pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
+pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};
 pub use server::{IoBackend, Server};
 pub use stalls::Stall;
 pub use throng_engine::{

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, mpsc};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -89,12 +91,55 @@ impl Bound {
     }
 
     /// Runs the server, and returns only when it has failed. To stop a server, use
-    /// [`spawn`](Self::spawn) and [`Running::drain`].
+    /// [`run_until_signal`](Self::run_until_signal), or [`spawn`](Self::spawn) and
+    /// [`Running::drain`].
     ///
     /// # Errors
     /// A shard's thread could not be started, or failed.
     pub fn run(self) -> Result<()> {
         self.spawn()?.join().map(drop)
+    }
+
+    /// Runs the server until the process gets SIGINT or SIGTERM, and then drains it with `plan`. A
+    /// second signal ends the process at once.
+    ///
+    /// ```no_run
+    /// use throng::prelude::*;
+    ///
+    /// # fn main() -> throng::Result<()> {
+    /// let app = App::new().ws("/", Ws::new().on_message(|ws, message| ws.send(message)));
+    /// let bound = Server::new(app).bind("127.0.0.1:9001")?;
+    /// let drained = bound.run_until_signal(DrainPlan::default())?;
+    /// eprintln!("{} connections had to be reset", drained.forced);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A shard's thread could not be started, or failed, or the signals cannot be handled.
+    #[cfg(all(unix, feature = "signals"))]
+    pub fn run_until_signal(self, plan: DrainPlan) -> Result<Drained> {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        let mut signals =
+            signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(Error::Shard)?;
+        let handle = signals.handle();
+        let running = self.spawn()?;
+        let begin_drain = running.drain_beginner();
+        let wait = move || {
+            if signals.forever().next().is_none() {
+                return;
+            }
+            begin_drain.begin(plan);
+            if let Some(signal) = signals.forever().next() {
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+        };
+        let name = "throng-signals".to_owned();
+        let waiting = std::thread::Builder::new().name(name).spawn(wait).map_err(Error::Shard)?;
+        let drained = running.join();
+        handle.close();
+        let _ = waiting.join();
+        drained
     }
 
     /// Starts the server on threads of its own, and returns at once.
@@ -176,10 +221,8 @@ impl fmt::Debug for Bound {
 ///
 /// [`drain`](Self::drain) ends it gracefully; [`join`](Self::join) waits until it has ended.
 ///
-/// Dropping it neither stops the server nor waits: the server's threads keep serving for as long as
-/// the process lives, and can no longer be drained or joined. When `main` returns, the process ends
-/// and all connections are reset.
-#[must_use = "keep it to `drain` or `join`; dropped, the server runs on until the process ends"]
+/// Dropping it [stops](Self::stop) the server; [`detach`](Self::detach) lets it run on.
+#[must_use = "keep it to `drain` or `join`; dropped, it stops the server"]
 pub struct Running {
     address: SocketAddr,
     hub: Hub,
@@ -308,13 +351,43 @@ impl Running {
         }
     }
 
+    /// Shuts the server down like [`Running::drain`], for callers that must not block: a thread
+    /// waits for the end. Dropping the future does not stop the shutdown.
+    ///
+    /// # Errors
+    /// As for [`Running::drain`].
+    pub fn drain_async(self, plan: DrainPlan) -> Draining {
+        self.begin_drain(plan);
+        Draining::of(self)
+    }
+
+    /// Ends the server at once: sessions get a Close frame with 1001 and are reset, without time
+    /// for an answer. If a handler does not return, this returns after half a second.
+    ///
+    /// # Errors
+    /// As for [`Running::drain`].
+    pub fn stop(self) -> Result<Drained> {
+        self.drain(AT_ONCE)
+    }
+
+    /// Lets the server run until the process ends. It can no longer be drained or joined; its
+    /// [`Hub`] goes on.
+    pub fn detach(mut self) {
+        self.threads.clear();
+    }
+
     /// Waits until the server has ended. Once a drain has begun, this waits no longer than
     /// [`Running::drain`] does.
     ///
     /// # Errors
     /// A shard failed. Its failure drained the others with the default plan, so they have ended
     /// too. If several failed, the error is that of the shard with the lowest number.
-    pub fn join(self) -> Result<Drained> {
+    pub fn join(mut self) -> Result<Drained> {
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Result<Drained> {
+        let threads = std::mem::take(&mut self.threads);
         let progress = |shard: usize| self.snapshots[shard].progress();
         let remind = |plan| {
             let _ = self.hub.remote().drain(plan);
@@ -322,7 +395,7 @@ impl Running {
         let stuck = self.shutdown.wait(progress, remind);
         let stuck_shards = self.stuck_shards(&stuck);
         let mut outcome = Ok(Drained { forced: 0, stuck_shards, stuck: Vec::new() });
-        for (shard, thread) in self.threads.into_iter().enumerate() {
+        for (shard, thread) in threads.into_iter().enumerate() {
             if stuck.iter().any(|&(stuck, _)| stuck == shard) {
                 // Its thread ends with the process.
                 continue;
@@ -368,9 +441,79 @@ impl Running {
     }
 }
 
+/// Stops the server, unless it was detached or has ended.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.begin_drain(AT_ONCE);
+            // Nobody is left who could be told.
+            let _ = self.wait();
+        }
+    }
+}
+
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Running({}, {} shards)", self.address, self.threads.len())
+    }
+}
+
+/// A shutdown that leaves connections no time.
+const AT_ONCE: DrainPlan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(Duration::ZERO);
+
+/// A future for the end of a server: see [`Running::drain_async`].
+#[must_use = "the server drains without it, but its end is not waited for"]
+pub struct Draining {
+    state: Arc<Mutex<DrainState>>,
+}
+
+#[derive(Default)]
+struct DrainState {
+    outcome: Option<Result<Drained>>,
+    waker: Option<Waker>,
+}
+
+impl Draining {
+    fn of(running: Running) -> Self {
+        let state = Arc::<Mutex<DrainState>>::default();
+        let its = Arc::clone(&state);
+        let wait = move || {
+            let outcome = running.join();
+            let mut state = its.lock().unwrap_or_else(PoisonError::into_inner);
+            state.outcome = Some(outcome);
+            let waker = state.waker.take();
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("throng-drain".to_owned()).spawn(wait)
+        {
+            let mut locked = state.lock().unwrap_or_else(PoisonError::into_inner);
+            locked.outcome = Some(Err(Error::Shard(error)));
+        }
+        Self { state }
+    }
+}
+
+impl Future for Draining {
+    type Output = Result<Drained>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Drained>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.outcome.take() {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Draining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Draining")
     }
 }
 
