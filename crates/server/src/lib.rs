@@ -249,8 +249,8 @@ pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 pub use tls::{ClientCertificate, PlainHttp, RequestTls, Tls, TlsConnection, TlsVersion};
 pub use topic::Topic;
 pub use ws::{
-    Accept, Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws,
-    WsRoute,
+    Accept, Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket,
+    Timer, Ws, WsRoute,
 };
 
 /// The items that most programs need: `use throng::prelude::*;`

@@ -4,8 +4,8 @@ mod support;
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use support::served::{self, start, stop};

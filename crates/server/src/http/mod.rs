@@ -14,7 +14,9 @@ pub use writer::BodyWriter;
 use std::any::Any;
 
 use throng_http::{Reject, Response};
+use throng_io::Instant;
 
+use crate::ws::Timer;
 use crate::ws::accept::AnyAccept;
 
 /// Bytes of a body that may be buffered between a connection and another thread, each way.
@@ -33,6 +35,13 @@ pub(crate) enum Delivered {
     /// An offloaded job is done: the [`Continuation`](crate::workers::Continuation) for the
     /// session, and the number of credits of the job.
     Then(Box<dyn Any + Send>, usize),
+    /// A session sets a timer: when it is due, its name, and the
+    /// [`Continuation`](crate::workers::Continuation).
+    SetTimer(Instant, Timer, Box<dyn Any + Send>),
+    /// A session cancels a timer.
+    CancelTimer(Timer),
+    /// A timer of a session is due.
+    Due(Box<dyn Any + Send>),
     /// An offloaded job panicked.
     WorkPanicked,
     /// A job that waited for room in the workers' queue has been queued.

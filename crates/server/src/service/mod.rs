@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{
-    Admission, Answer, Chunk, Close, ConnMap, Cx, Fault, Flow, Message, Messages, Receive, Refusal,
-    Service, UserEvent,
+    Admission, Answer, Chunk, Close, ConnMap, Core, Cx, Fault, Flow, Message, Messages, Receive,
+    Refusal, Service, UserEvent,
 };
 use throng_http::{DateCache, Response, Status};
 use throng_io::{ConnId, Instant};
@@ -30,6 +30,7 @@ use crate::http::Delivered;
 use crate::http::exchange::Exchange;
 use crate::hub::Handle;
 use crate::ws::sessions::Sessions;
+use crate::ws::timers::Timers;
 
 /// How long a client that is turned away should stay away, in seconds.
 pub(crate) const RETRY_AFTER: u64 = 5;
@@ -49,6 +50,7 @@ pub(crate) struct ShardService {
     exchanges: ConnMap<Exchange>,
     /// What is kept of requests and sessions for their records in the access log.
     entries: ConnMap<Box<Entry>>,
+    timers: Timers,
     date: DateCache,
     date_until: Instant,
     /// The output of a source, on its way into a queue.
@@ -65,6 +67,7 @@ impl ShardService {
             ending: ConnMap::default(),
             exchanges: ConnMap::default(),
             entries: ConnMap::default(),
+            timers: Timers::default(),
             date: DateCache::new(),
             date_until: Instant(0),
             scratch: Vec::new(),
@@ -139,6 +142,13 @@ impl ShardService {
                 if self.shared.pool.get().is_some_and(|pool| pool.release_credits(cx.id(), credits))
                 {
                     cx.resume_reading();
+                }
+            }
+            Delivered::SetTimer(at, timer, then) => self.timers.set(cx.id(), at, timer, then),
+            Delivered::CancelTimer(timer) => self.timers.cancel(cx.id(), timer),
+            Delivered::Due(continuation) => {
+                if let Some(sessions) = self.sessions_of(cx) {
+                    sessions.resume(cx.reborrow(), continuation);
                 }
             }
             Delivered::WorkPanicked => {
@@ -302,6 +312,18 @@ impl Service for ShardService {
         }
     }
 
+    fn next_deadline(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    fn on_deadline(&mut self, core: &mut Core, now: Instant) {
+        while let Some((id, then)) = self.timers.pop(now) {
+            // As an event of its own, so that a panic ends this session and nothing else, and many
+            // that are due at once share the turns with others.
+            core.remote().post(id, Box::new(Delivered::Due(then)));
+        }
+    }
+
     fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
         let shared = &self.shared;
         let handle = Handle::of(cx.id());
@@ -338,6 +360,7 @@ impl Service for ShardService {
             self.ending.remove(&cx.id());
         }
         self.record(cx, |access| access.code = Some(close.code));
+        self.timers.end_session(cx.id());
         // Before the callback, whose own last work may still be run.
         self.cancel_work(cx.id());
         if let Some(sessions) = self.sessions_of(cx) {

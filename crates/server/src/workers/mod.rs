@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use throng_engine::workers::Workers;
 
 pub(crate) use blocking::BlockingJob;
-pub(crate) use offload::{BUSY, Continuation};
+pub(crate) use offload::{BUSY, Continuation, Then};
 pub use replies::Replies;
 pub use throng_engine::workers::{
     Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerMetrics, WorkerSettings, suggested_size,

@@ -11,7 +11,7 @@ use crate::ws::Socket;
 pub(crate) const BUSY: &str = "the server is busy; try again later";
 
 /// Runs on the shard after a job.
-type Then<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
+pub(crate) type Then<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
 
 /// A [`Then`] on its way to the session's route, which alone knows `D`.
 pub(crate) struct Continuation<D>(pub(crate) Then<D>);

@@ -9,6 +9,7 @@ mod handler;
 mod route;
 pub(crate) mod sessions;
 mod socket;
+pub(crate) mod timers;
 
 pub use accept::Accept;
 #[cfg(feature = "tokio")]
@@ -19,3 +20,4 @@ pub use handler::Handler;
 pub(crate) use route::WsOptions;
 pub use route::{IntoWsRoute, WsRoute};
 pub use socket::{Incompressible, NoData, Sendable, Session, Socket};
+pub use timers::Timer;
