@@ -22,7 +22,6 @@ pub mod forward;
 mod guards;
 mod health;
 mod lookups;
-mod networks;
 mod pick;
 mod rebalance;
 mod recent;
@@ -43,11 +42,11 @@ pub use control::{Balancer, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use lookups::Resolver;
-pub use networks::Network;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
 pub use report::{Failure, Metrics, Report};
 pub use throng_config::{ConfigError, ConfigErrors, Location};
+pub use throng_http::Network;
 /// One shard over any driver, for callers that bring their own: simulations.
 #[doc(hidden)]
 pub mod shard_over_driver {

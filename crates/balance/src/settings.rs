@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use throng_tls::TlsClient;
 
-use crate::networks::Network;
 use crate::{Backend, CookieKey};
+use throng_http::Network;
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
 /// with only for as long as a call lasts; tunnels need none.

@@ -18,7 +18,7 @@ use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::service::Service;
 use crate::setting::SettingError;
-use crate::shard::admission::Admission;
+use crate::shard::admission::{Admission, Uncapped};
 use crate::shard::{Parts, Shard};
 use crate::stalls::{Watch, Watching};
 use crate::stats::Snapshot;
@@ -56,6 +56,8 @@ pub struct BuildOptions {
     pub watching: Option<Watching>,
     /// Replacement of [`MAILBOX_MARK`], for simulations.
     pub mailbox_mark: Option<usize>,
+    /// Addresses whose connections have no cap by address.
+    pub uncapped: Option<Uncapped>,
     /// Seed of everything random (masks, the order of draining); `None` outside of simulations.
     pub seed: Option<u64>,
 }
@@ -94,7 +96,8 @@ pub fn build<D: Driver, S: Service>(
     let totals = Arc::new(Totals::default());
     let account = Arc::new(MemoryAccount::new(limits.max_memory));
     let max_connections = *max_connections;
-    let admission = Arc::new(Admission::new(limits, max_connections, drivers.len()));
+    let admission = Admission::new(limits, max_connections, drivers.len());
+    let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
     let (mut queues, mut inboxes, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
     let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
     for driver in &drivers {

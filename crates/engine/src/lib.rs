@@ -54,7 +54,7 @@ pub use remote::{
 };
 pub use service::{Answer, Fault, Flow, Service};
 pub use setting::{SettingError, UnknownName};
-pub use shard::admission::Admission;
+pub use shard::admission::{Admission, Uncapped};
 pub use shard::audit::Audit;
 pub use shard::token_bucket::TokenBucket;
 pub use shard::{Handover, Shard};

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod client;
 mod date;
 mod extensions;
 #[cfg(feature = "files")]
@@ -17,6 +18,7 @@ mod files;
 mod interop;
 mod into_response;
 mod method;
+mod networks;
 pub mod openmetrics;
 mod origin;
 mod params;
@@ -29,12 +31,14 @@ mod router;
 mod status;
 
 pub use body::{Body, Pull, Source, Stream, may_trail};
+pub use client::client_address;
 pub use date::{DateCache, imf_fixdate};
 pub use extensions::Extensions;
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use into_response::IntoResponse;
 pub use method::{Allow, Method};
+pub use networks::Network;
 pub use origin::Origins;
 pub use params::{MAX_PARAMS, Params, Ranges};
 pub use reject::Reject;

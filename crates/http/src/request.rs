@@ -1,10 +1,14 @@
 //! Requests as handlers see them.
 
+use crate::client::client_address;
 use crate::extensions::Extensions;
+use crate::networks::Network;
 use crate::params::{MAX_PARAMS, Params};
 use crate::percent;
+#[cfg(feature = "serde")]
+use crate::{Reject, Status};
 use std::cell::OnceCell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use throng_proto::http1;
 
 /// A routed request. Everything in it is borrowed; copy what you need to keep.
@@ -20,9 +24,26 @@ pub struct Request<'a> {
     params: Params<'a>,
     body: &'a [u8],
     peer: Option<SocketAddr>,
+    trusted_proxies: &'a [Network],
     extensions: Extensions,
     decoded_params: OnceCell<Box<[Option<String>; MAX_PARAMS]>>,
-    decoded_query: OnceCell<Box<[(String, String)]>>,
+    decoded_query: OnceCell<Pairs>,
+    decoded_form: OnceCell<Pairs>,
+}
+
+/// Decoded names and values.
+type Pairs = Box<[(String, String)]>;
+
+/// Finds a name in a query, which is decoded once if that is needed.
+fn find_pair<'p>(text: &'p str, decoded: &'p OnceCell<Pairs>, name: &str) -> Option<&'p str> {
+    if !text.contains(['%', '+']) {
+        return percent::query_pairs(text).find(|(key, _)| *key == name).map(|(_, value)| value);
+    }
+    let decode = |text| percent::decode_query(text).into_owned();
+    let pairs = decoded.get_or_init(|| {
+        percent::query_pairs(text).map(|(key, value)| (decode(key), decode(value))).collect()
+    });
+    pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
 impl<'a> Request<'a> {
@@ -39,10 +60,19 @@ impl<'a> Request<'a> {
             params,
             body,
             peer,
+            trusted_proxies: &[],
             extensions: Extensions::default(),
             decoded_params: OnceCell::new(),
             decoded_query: OnceCell::new(),
+            decoded_form: OnceCell::new(),
         }
+    }
+
+    /// Returns the request with the networks of proxies whose headers are believed.
+    #[must_use]
+    pub fn with_trusted_proxies(mut self, networks: &'a [Network]) -> Self {
+        self.trusted_proxies = networks;
+        self
     }
 
     /// Returns the request with values that middleware has attached to it.
@@ -117,17 +147,41 @@ impl<'a> Request<'a> {
     /// Returns the decoded value of the first query parameter called `name`: empty for `?name`.
     #[must_use]
     pub fn query(&self, name: &str) -> Option<&str> {
-        let query = self.query_string()?;
-        if !query.contains(['%', '+']) {
-            return percent::query_pairs(query)
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value);
+        find_pair(self.query_string()?, &self.decoded_query, name)
+    }
+
+    /// Returns the decoded value of the first field called `name` of a form: a body of the type
+    /// `application/x-www-form-urlencoded`.
+    #[must_use]
+    pub fn form(&self, name: &str) -> Option<&str> {
+        if !self.media_type()?.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+            return None;
         }
-        let decode = |text| percent::decode_query(text).into_owned();
-        let pairs = self.decoded_query.get_or_init(|| {
-            percent::query_pairs(query).map(|(key, value)| (decode(key), decode(value))).collect()
-        });
-        pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        find_pair(self.body_text()?, &self.decoded_form, name)
+    }
+
+    /// Returns the type in Content-Type, without parameters.
+    fn media_type(&self) -> Option<&'a str> {
+        self.header("content-type")?.split(';').next().map(str::trim)
+    }
+
+    /// Parses the body as JSON, of the type `application/json` or one that ends with `+json`.
+    ///
+    /// # Errors
+    /// Refuses another type with 415, which also keeps pages of other origins from posting without
+    /// a preflight request, and anything else with 400 and the reason.
+    #[cfg(feature = "serde")]
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Reject> {
+        let is_json = |of: &str| {
+            let of = of.to_ascii_lowercase();
+            of == "application/json" || of.ends_with("+json")
+        };
+        if !self.media_type().is_some_and(is_json) {
+            let refused = Reject::status(Status::UNSUPPORTED_MEDIA_TYPE);
+            return Err(refused.with_reason("send the body as application/json"));
+        }
+        serde_json::from_slice(self.body)
+            .map_err(|error| Reject::bad_request(format!("invalid JSON: {error}")))
     }
 
     /// Returns the text after the `?`, still encoded.
@@ -187,6 +241,30 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    /// Returns the address of the client: that of [`Request::peer`], or if that is a trusted proxy's,
+    /// the rightmost address in X-Forwarded-For or Forwarded ([RFC 7239
+    /// section 4](https://www.rfc-editor.org/rfc/rfc7239#section-4)) that is not itself a trusted
+    /// proxy's. Where both headers are present and disagree, neither is believed.
+    #[must_use]
+    pub fn client(&self) -> Option<IpAddr> {
+        let peer = self.peer?;
+        match self.trusted_proxies {
+            [] => Some(peer.ip().to_canonical()),
+            trusted => Some(client_address(&self.head, peer, trusted)),
+        }
+    }
+
+    /// Returns the value of a cookie, as it was sent ([RFC 6265
+    /// section 4.2](https://www.rfc-editor.org/rfc/rfc6265#section-4.2)), without quotes around it.
+    /// The first one of this name counts.
+    #[must_use]
+    pub fn cookie(&self, name: &str) -> Option<&'a str> {
+        let pairs = self.header_values("cookie").flat_map(|value| value.split(';'));
+        let mut named = pairs.filter_map(|pair| pair.trim().split_once('='));
+        let (_, value) = named.find(|(its, _)| *its == name)?;
+        Some(value.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(value))
     }
 
     /// Returns whether the version is HTTP/1.1 rather than 1.0.
@@ -281,5 +359,57 @@ mod tests {
             let origins = request.head().lines().all_bytes("origin");
             assert!(Origins::SameHost.allow(origins, request.host()));
         });
+    }
+
+    #[test]
+    fn rfc6265_4_2_a_cookie_is_found_by_its_whole_name() {
+        let lines = "Cookie: ab=1; b=two=2; quoted=\"x y\"\r\nCookie: later=3;b=4; empty=\r\n";
+        with_request("/r/a/", lines, |request| {
+            assert_eq!(request.cookie("b"), Some("two=2"), "the first one");
+            assert_eq!(request.cookie("quoted"), Some("x y"));
+            assert_eq!((request.cookie("later"), request.cookie("empty")), (Some("3"), Some("")));
+            assert_eq!((request.cookie("a"), request.cookie("B")), (None, None));
+        });
+        with_request("/r/a/", "", |request| assert_eq!(request.cookie("b"), None));
+    }
+
+    #[test]
+    fn a_form_is_a_body_of_its_type() {
+        let with_body = |lines: &str, body: &'static [u8], check: &dyn Fn(&Request<'_>)| {
+            with_request("/r/a/?name=query", lines, |request| {
+                check(&Request::new(*request.head(), Params::NONE, body, None));
+            });
+        };
+        let form = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n";
+        with_body(form, b"name=a+b%21&empty=&name=c", &|request| {
+            assert_eq!((request.form("name"), request.form("empty")), (Some("a b!"), Some("")));
+            assert_eq!((request.form("nothing"), request.query("name")), (None, Some("query")));
+        });
+        with_body("Content-Type: text/plain\r\n", b"name=a", &|request| {
+            assert_eq!(request.form("name"), None);
+        });
+        with_body(form, b"name=\xff", &|request| assert_eq!(request.form("name"), None));
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn json_is_parsed_if_it_says_that_it_is_json() {
+        let parse = |lines: &str, body: &'static [u8]| {
+            let mut parsed = None;
+            with_request("/r/a/", lines, |request| {
+                let request = Request::new(*request.head(), Params::NONE, body, None);
+                parsed = Some(request.json::<Vec<u8>>().map_err(|reject| reject.to_string()));
+            });
+            parsed.unwrap()
+        };
+        for of in ["application/json", "Application/JSON; charset=utf-8", "application/x+json"] {
+            assert_eq!(parse(&format!("Content-Type: {of}\r\n"), b"[1, 2]"), Ok(vec![1, 2]));
+        }
+        for lines in ["", "Content-Type: text/plain\r\n"] {
+            let error = parse(lines, b"[1, 2]").unwrap_err();
+            assert!(error.starts_with("415 "), "{error}");
+        }
+        let error = parse("Content-Type: application/json\r\n", b"[1, 256]").unwrap_err();
+        assert!(error.starts_with("400 ") && error.contains("256"), "{error}");
     }
 }

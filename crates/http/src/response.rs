@@ -138,6 +138,18 @@ impl Response {
         Self::new(Status::OK).with_bytes("application/json", into_bytes(body.into()))
     }
 
+    /// Creates a 200 with a value as JSON.
+    ///
+    /// # Errors
+    /// The value cannot be written as JSON: a map whose keys are no text, for example. Returned from
+    /// a handler it becomes a 500.
+    #[cfg(feature = "serde")]
+    pub fn json_of<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, crate::Reject> {
+        let failed = |_| crate::Reject::status(Status::INTERNAL_SERVER_ERROR);
+        let text = serde_json::to_vec(value).map_err(failed)?;
+        Ok(Self::new(Status::OK).with_bytes("application/json", text))
+    }
+
     /// Creates a page that names the error: `404 Not Found: no route matches`. Short plain text,
     /// for engineers and programs.
     pub fn error(status: Status, reason: &str) -> Self {

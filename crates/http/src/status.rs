@@ -40,6 +40,8 @@ impl Status {
     pub const CONTENT_TOO_LARGE: Self = Self(413);
     /// 414 URI Too Long.
     pub const URI_TOO_LONG: Self = Self(414);
+    /// 415 Unsupported Media Type.
+    pub const UNSUPPORTED_MEDIA_TYPE: Self = Self(415);
     /// 426 Upgrade Required.
     pub const UPGRADE_REQUIRED: Self = Self(426);
     /// 429 Too Many Requests.

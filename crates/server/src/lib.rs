@@ -214,7 +214,7 @@ mod ws;
 
 pub use access::{Access, AccessLog};
 pub use affinity::{CpuAffinity, Place, Placement};
-pub use app::{App, Middleware, Next, ThenFn};
+pub use app::{App, Cors, Middleware, Next, ThenFn};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
     AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, OwnedRequest,
@@ -262,9 +262,9 @@ pub mod prelude {
     #[cfg(feature = "tls")]
     pub use crate::RequestTls;
     pub use crate::{
-        Accept, App, Backpressure, CloseCode, Delivery, DrainPlan, Filter, Frame, Handle, Handler,
-        Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request,
-        Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
+        Accept, App, Backpressure, CloseCode, Cors, Delivery, DrainPlan, Filter, Frame, Handle,
+        Handler, Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject,
+        Request, Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
     };
     #[cfg(feature = "tokio")]
     pub use crate::{AsyncSession, AsyncSocket};

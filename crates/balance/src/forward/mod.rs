@@ -9,7 +9,6 @@
 //! All text is written from the strict decoder's result: one request line, one Host, one framing.
 //! The backend reads exactly what the balancer read, so smuggling is impossible.
 
-mod address;
 mod chunks;
 mod errors;
 mod names;
@@ -21,12 +20,12 @@ mod tests;
 mod upgrade;
 mod validate;
 
-pub use address::client_address;
 pub use chunks::{write_chunk, write_last_chunk};
 pub use errors::write_error;
 pub use request::{Hop, Scheme, write_request};
 pub use response::{Client, Framing, names_a_body_that_is_not_due, write_response};
 pub use sticky::{Bound, came_by_https, set_cookie, sticky_key};
+pub use throng_http::client_address;
 pub use upgrade::{BadUpgrade, check_upgrade};
 pub use validate::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, validate};
 

@@ -2,10 +2,11 @@
 //! connection.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_io::ConnId;
 
@@ -31,6 +32,17 @@ pub struct Admission {
     /// Connections by address. Only used for addresses that have a cap.
     by_address: Mutex<HashMap<AddressKey, u32>>,
     hasher: RandomState,
+    uncapped: Option<Uncapped>,
+}
+
+/// Selects addresses whose connections have no cap by address, such as those of proxies.
+#[derive(Clone)]
+pub struct Uncapped(pub Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl fmt::Debug for Uncapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Uncapped")
+    }
 }
 
 /// The key under which connections of an IPv4 address or of an IPv6 /64 network are counted:
@@ -59,7 +71,14 @@ impl Admission {
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             by_address: Mutex::default(),
             hasher: RandomState::new(),
+            uncapped: None,
         }
+    }
+
+    /// Sets the addresses that have no cap.
+    pub(crate) fn with_uncapped(mut self, uncapped: Option<Uncapped>) -> Self {
+        self.uncapped = uncapped;
+        self
     }
 
     /// Returns the limit in force; `usize::MAX` if there is none.
@@ -85,7 +104,10 @@ impl Admission {
             return None;
         }
         let address = address.to_canonical();
-        if self.exempts_loopback && address.is_loopback() {
+        let is_uncapped = |uncapped: &Uncapped| (uncapped.0)(address);
+        if self.exempts_loopback && address.is_loopback()
+            || self.uncapped.as_ref().is_some_and(is_uncapped)
+        {
             return None;
         }
         match address {

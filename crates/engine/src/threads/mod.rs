@@ -108,7 +108,8 @@ where
     if caps.max_pending_handshakes == Limit::Auto {
         caps.max_pending_handshakes = Limit::Unlimited;
     }
-    let admission = Arc::new(Admission::new(&caps, options.max_connections, 1));
+    let admission = Admission::new(&caps, options.max_connections, 1);
+    let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
     let remote = Remote::with_registry(queue.clone(), Arc::clone(&registry), Arc::clone(&totals));

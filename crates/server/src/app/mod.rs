@@ -2,6 +2,7 @@
 //!
 //! Start reading at [`App`]; a single route is in `route.rs`, middleware in `middleware.rs`.
 
+mod cors;
 mod middleware;
 mod route;
 
@@ -14,6 +15,7 @@ use throng_http::{Files, Response, Status};
 use throng_http::{IntoResponse, Method, Reject, Request, RouteError, Router};
 use throng_proto::ws::handshake;
 
+pub use cors::Cors;
 pub(crate) use middleware::Pending;
 pub use middleware::{Middleware, Next, ThenFn};
 pub(crate) use route::{Action, ChannelFn, HttpFn, Route};

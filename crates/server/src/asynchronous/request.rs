@@ -42,6 +42,7 @@ impl OwnedRequest {
         let head = self.head.request().expect("the head was saved");
         let params = Params::new(&self.shared.route(self.route).names, self.ranges);
         Request::new(head, params, &[], self.peer)
+            .with_trusted_proxies(&self.shared.trusted_proxies)
     }
 
     /// Returns a value that middleware has attached.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use throng_engine::workers::WorkerSettings;
 use throng_engine::{Classes, Limits, SettingError};
-use throng_http::Origins;
+use throng_http::{Network, Origins};
 use throng_proto::ws::deflate::Settings as Deflate;
 
 pub use io::IoBackend;
@@ -40,6 +40,7 @@ pub struct Server {
     classes: Classes,
     compression: Deflate,
     origins: Origins,
+    trusted_proxies: Vec<Network>,
     workers: WorkerSettings,
     /// Whether the worker threads are started with the server even if no route always needs them.
     starts_workers: bool,
@@ -69,6 +70,7 @@ impl Server {
             classes: Classes::default(),
             compression: Deflate::default(),
             origins: Origins::SameHost,
+            trusted_proxies: Vec::new(),
             workers: WorkerSettings::default(),
             starts_workers: false,
             shards: None,

@@ -5,7 +5,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use throng_engine::workers::WorkerSettings;
-use throng_engine::{Backpressure, Limits};
+use throng_engine::{Backpressure, Limits, SettingError};
 use throng_http::Origins;
 #[cfg(feature = "deflate")]
 use throng_proto::ws::deflate::Settings as Deflate;
@@ -64,6 +64,30 @@ impl Server {
     /// no Origin header, because they are not browsers, are accepted.
     pub fn origins(mut self, origins: Origins) -> Self {
         self.origins = origins;
+        self
+    }
+
+    /// Sets the networks of proxies in front of this server, such as `10.0.0.0/8` or `::1`: the
+    /// client's address that they write into X-Forwarded-For or Forwarded is believed, and
+    /// [`Request::client`](crate::Request::client) returns it. The connections of a trusted proxy
+    /// are not capped by [`Limits::max_connections_per_address`]. Default: none.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// let app = App::new().get("/", |request| format!("you are {:?}", request.client()));
+    /// let server = Server::new(app).trusted_proxies(["10.0.0.0/8", "fd00::/8"]);
+    /// # server.check().unwrap();
+    /// ```
+    pub fn trusted_proxies<N: AsRef<str>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
+        for network in networks {
+            match network.as_ref().parse() {
+                Ok(network) => self.trusted_proxies.push(network),
+                Err(error) => {
+                    let error: String = error;
+                    self.note(SettingError::new("trusted_proxies", error));
+                }
+            }
+        }
         self
     }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use throng_engine::workers::{WorkerError, Workers};
-use throng_engine::{Admission, BuildOptions, Classes, Limits, RouteOptions, SettingError};
-use throng_http::param_names;
+use throng_engine::{
+    Admission, BuildOptions, Classes, Limits, RouteOptions, SettingError, Uncapped,
+};
+use throng_http::{Network, param_names};
 #[cfg(target_os = "linux")]
 use throng_io::Epoll;
 use throng_io::{Driver, ListenOptions, ListenerId, Options, Portable, listen_many};
@@ -90,6 +92,7 @@ impl Server {
             max_connections,
             watching: Some(stalls.watching()),
             mailbox_mark: None,
+            uncapped: uncapped(&self.trusted_proxies),
             seed: None,
         };
         let starts_workers = self.starts_workers || self.app.uses_workers();
@@ -174,6 +177,7 @@ impl Server {
             router,
             layers: self.app.layers,
             origins: self.origins,
+            trusted_proxies: self.trusted_proxies,
             pool: pool.clone(),
             events: self.events,
             access: self.access,
@@ -315,6 +319,13 @@ fn each_secured<D: Driver>(
     each_listening(base, listeners, new, |driver, listener| {
         crate::tls::listen(driver, security, |inner| add_listener(inner, listener))
     })
+}
+
+/// Selects the addresses of trusted proxies, each of which has the connections of many clients.
+fn uncapped(proxies: &[Network]) -> Option<Uncapped> {
+    let proxies = proxies.to_vec();
+    let is_proxy = move |address| proxies.iter().any(|network| network.contains(address));
+    Some(Uncapped(Arc::new(is_proxy)))
 }
 
 /// Returns the options of the drivers of all shards.

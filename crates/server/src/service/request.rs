@@ -79,7 +79,8 @@ impl ShardService {
         };
         cx.enter_route(route.into());
         let BoundRoute { route: found, .. } = shared.route(route);
-        let mut request = Request::new(*head, params, &[], cx.peer());
+        let mut request = Request::new(*head, params, &[], cx.peer())
+            .with_trusted_proxies(&shared.trusted_proxies);
         tls::attach(&mut request, cx);
         let mut pending = Pending::default();
         if let Some(response) = pending.run(found.layers(), &mut request) {
@@ -109,7 +110,9 @@ impl ShardService {
         cx.enter_route(route.into());
         let shared = Arc::clone(&self.shared);
         let params = Params::new(&shared.route(route).names, ranges);
-        let request = Request::new(*head, params, body, cx.peer()).with_extensions(extensions);
+        let request = Request::new(*head, params, body, cx.peer())
+            .with_trusted_proxies(&shared.trusted_proxies)
+            .with_extensions(extensions);
         self.call_handler(cx, &shared, Routed { route, head, request, has_body: true, pending })
     }
 
@@ -199,7 +202,8 @@ impl ShardService {
         let answered = match shared.layers.is_empty() {
             true => None,
             false => {
-                let mut request = Request::new(*head, Params::NONE, &[], cx.peer());
+                let mut request = Request::new(*head, Params::NONE, &[], cx.peer())
+                    .with_trusted_proxies(&shared.trusted_proxies);
                 tls::attach(&mut request, cx);
                 pending.run(layers, &mut request)
             }
@@ -268,7 +272,7 @@ impl ShardService {
         let work = move || {
             let BoundRoute { route, names, .. } = its.route(route);
             if let Action::Blocking(handler) = &route.action {
-                job.run(names, handler);
+                job.run(names, &its.trusted_proxies, handler);
             }
         };
         if let Some(pool) = shared.pool.get() {

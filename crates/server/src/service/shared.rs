@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use throng_engine::Snapshot;
 #[cfg(feature = "metrics")]
 use throng_engine::workers::{WorkerMetrics, Workers};
-use throng_http::{Match, Origins, Router};
+use throng_http::{Match, Network, Origins, Router};
 use throng_proto::http1;
 use throng_proto::ws::{deflate, handshake};
 
@@ -24,6 +24,7 @@ pub(crate) struct Shared {
     /// For requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     pub(crate) origins: Origins,
+    pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) pool: Pool,
     pub(crate) events: Events,
     pub(crate) access: access::Log,

@@ -93,7 +93,9 @@ impl ShardService {
             UpgradeLater::Blocking(decide) => {
                 let job = BlockingJob::new(head, request, responder);
                 let its = Arc::clone(shared);
-                let work = move || job.decide(&its.route(route).names, decide);
+                let work = move || {
+                    job.decide(&its.route(route).names, &its.trusted_proxies, decide);
+                };
                 if let Some(pool) = shared.pool.get() {
                     let path = &shared.route(route).context.path;
                     // Where it is dropped, it answers so.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use throng_http::{Extensions, Params, Ranges, Reject, Request, Response};
+use throng_http::{Extensions, Network, Params, Ranges, Reject, Request, Response};
 use throng_proto::http1::{self, SavedRequest};
 
 use crate::app::HttpFn;
@@ -47,24 +47,28 @@ impl BlockingJob {
     pub(crate) fn decide(
         mut self,
         names: &[Box<str>],
+        trusted_proxies: &[Network],
         decide: impl FnOnce(&Request<'_>) -> Result<AnyAccept, Reject>,
     ) {
         self.responder.set_fallback(Responder::no_answer);
         let Some(head) = self.head.request() else { return };
         let params = Params::new(names, self.ranges);
-        let request = Request::new(head, params, &[], self.peer).with_extensions(self.extensions);
+        let request = Request::new(head, params, &[], self.peer)
+            .with_trusted_proxies(trusted_proxies)
+            .with_extensions(self.extensions);
         let decision = decide(&request);
         self.responder.decide(decision);
     }
 
     /// Runs the handler and sends its response; `names` are those of the route's parameters. If the
     /// handler panics, the responder answers with 500.
-    pub(crate) fn run(mut self, names: &[Box<str>], handler: &HttpFn) {
+    pub(crate) fn run(mut self, names: &[Box<str>], trusted_proxies: &[Network], handler: &HttpFn) {
         self.responder.set_fallback(Responder::no_answer);
         let Some(head) = self.head.request() else { return };
         let params = Params::new(names, self.ranges);
-        let request =
-            Request::new(head, params, &self.body, self.peer).with_extensions(self.extensions);
+        let request = Request::new(head, params, &self.body, self.peer)
+            .with_trusted_proxies(trusted_proxies)
+            .with_extensions(self.extensions);
         let response = handler(&request);
         self.responder.send(response);
     }

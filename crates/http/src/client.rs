@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use throng_proto::http1::Request;
 
-use crate::Network;
+use crate::networks::Network;
 
 /// Returns the client's address: the peer's, or if the peer is a trusted proxy, the rightmost one
 /// in X-Forwarded-For or Forwarded that is not itself a trusted proxy's (the leftmost, if all are).
