@@ -197,6 +197,30 @@ fn a_failure_behind_an_interim_answer_is_reported() {
     balancer.assert_nothing_is_held();
 }
 
+/// However many a backend sends, a client of HTTP/1.0 sees none of them, and no timeout begins again.
+#[test]
+fn interim_answers_are_limited_in_number() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    for (version, interim, status) in
+        [("1.1", 16, "204"), ("1.1", 17, "502"), ("1.0", 16, "204"), ("1.0", 17, "502")]
+    {
+        let mut client = balancer.connect();
+        client.send(format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n").as_bytes());
+        let mut server = backend.accept();
+        server.head();
+        let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(interim);
+        server.send(
+            format!("{hints}HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").as_bytes(),
+        );
+        let final_head = std::iter::from_fn(|| Some(client.head()))
+            .find(|head| !head.starts_with("HTTP/1.1 103 "));
+        let head = final_head.unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{version} {interim}: {head}");
+    }
+    balancer.assert_nothing_is_held();
+}
+
 /// No side of a tunnel is given up for its silence.
 fn patient() -> Timeouts {
     Timeouts { close: FOR_EVER, half_closed: FOR_EVER, ..Timeouts::default() }

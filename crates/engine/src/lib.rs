@@ -56,6 +56,7 @@ pub use service::{Answer, Fault, Flow, Service};
 pub use setting::{SettingError, UnknownName};
 pub use shard::admission::{Admission, Uncapped};
 pub use shard::audit::Audit;
+pub use shard::peak::Peak;
 pub use shard::token_bucket::TokenBucket;
 pub use shard::{Handover, Shard};
 pub use stalls::{Culprit, ShardProgress, Stall, Watching};

@@ -198,6 +198,7 @@ impl Plan {
             classes: self.rules.classes(),
             routes: Arc::default(),
             max_connections: self.max_connections,
+            uncapped: None,
             // A turn takes no time here, so there is nothing to hear of.
             watching: Some(Watching {
                 warning: Duration::from_nanos(1),

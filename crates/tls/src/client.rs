@@ -7,16 +7,17 @@ use std::net::{IpAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    StreamOwned, version,
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme, StreamOwned, WantsVerifier, version,
 };
 use throng_io::{ClientTls, TlsFailure};
 
+use crate::chain::ShortChains;
 use crate::config::{CertificateFiles, ConfigError, HTTP_1_1, read_chain, read_key, without_file};
 use crate::handshake::{Failed, Handshake, prepare_client};
 
@@ -93,7 +94,7 @@ impl ClientSettings {
             Trust::Anyone => {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
             }
-            Trust::System => builder.with_root_certificates(system_roots()?),
+            Trust::System => trusting(builder, system_roots()?, provider)?,
             Trust::File(file) => {
                 let mut roots = RootCertStore::empty();
                 for certificate in read_chain(file)? {
@@ -102,7 +103,7 @@ impl ClientSettings {
                         ConfigError::new(file, what)
                     })?;
                 }
-                builder.with_root_certificates(roots)
+                trusting(builder, roots, provider)?
             }
         };
         let mut config = match &self.certificate {
@@ -123,6 +124,18 @@ impl ClientSettings {
         prepare_client(&mut config);
         Ok(Current { driver: Arc::new(config), blocking })
     }
+}
+
+/// Verifies the certificates of servers by these authorities.
+fn trusting(
+    builder: ConfigBuilder<ClientConfig, WantsVerifier>,
+    roots: RootCertStore,
+    provider: Arc<CryptoProvider>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, ConfigError> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| ConfigError::without_file(error.to_string()))?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(ShortChains(verifier))))
 }
 
 /// Returns the authorities that the system trusts.

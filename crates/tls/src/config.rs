@@ -16,6 +16,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm, version};
 
+use crate::chain::ShortChains;
 use crate::cipher::Version;
 
 /// The application protocol that servers agree to (ALPN).
@@ -173,7 +174,8 @@ fn verifier(
         true => builder,
         false => builder.allow_unauthenticated(),
     };
-    builder.build().map_err(|error| wrong(&error))
+    let verifier = builder.build().map_err(|error| wrong(&error))?;
+    Ok(Arc::new(ShortChains(verifier)))
 }
 
 /// Certificates by the names in them.

@@ -10,6 +10,7 @@
 
 pub mod alert;
 pub mod certificate;
+pub mod chain;
 pub mod cipher;
 pub mod client;
 pub mod config;

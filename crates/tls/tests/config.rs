@@ -2,13 +2,18 @@
 
 mod support;
 
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{CertifiedKey, KeyPair};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection};
 use support::temporary;
+use throng_tls::chain::MAX_INTERMEDIATES;
 use throng_tls::config::{CertificateFiles, ClientAuth, TlsConfig};
-use throng_tls::{TlsServer, Version};
+use throng_tls::{ClientConfigs, ClientSettings, TlsClient, TlsServer, Trust, Version};
 
 fn identity(names: &[&str]) -> CertifiedKey<KeyPair> {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -176,6 +181,55 @@ fn sessions_are_not_resumed_when_the_authorities_of_clients_have_changed() {
         assert!(support::resumes(&server, &clients[0]).is_err(), "reload: {is_reload}");
         assert_eq!(support::resumes(&server, &clients[1]), Ok(false));
         assert_eq!(support::resumes(&server, &clients[1]), Ok(true));
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn long_chains_of_clients_are_refused() {
+    let dir = temporary("chains");
+    let certificates = vec![files(&dir, "it", &["localhost"])];
+    let known = identity(&["known"]);
+    let authorities = write(&dir, "authorities.pem", &known.cert.pem());
+    let client_auth = Some(ClientAuth { authorities, is_required: false });
+    let server =
+        TlsServer::load(TlsConfig { certificates, min_version: Version::Tls12, client_auth })
+            .unwrap();
+    let others = vec![identity(&["other"]).cert.der().clone(); MAX_INTERMEDIATES + 1];
+    let longest = support::with_chain(&known, &others[1..]);
+    assert_eq!(support::resumes(&server, &longest), Ok(false));
+    let error = support::resumes(&server, &support::with_chain(&known, &others)).unwrap_err();
+    assert!(error.contains("LongChain(6)"), "{error}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn long_chains_of_servers_are_refused() {
+    let dir = temporary("server-chains");
+    let it = identity(&["localhost"]);
+    let trust = Trust::File(write(&dir, "it.pem", &it.cert.pem()));
+    let configs = ClientConfigs::load(ClientSettings { trust, ..ClientSettings::default() });
+    let client = TlsClient::new(&configs.unwrap(), "localhost").unwrap();
+    let other = identity(&["other"]).cert.der().clone();
+    for (others, is_accepted) in [(MAX_INTERMEDIATES, true), (MAX_INTERMEDIATES + 1, false)] {
+        let chain = [vec![it.cert.der().clone()], vec![other.clone(); others]].concat();
+        let key = PrivateKeyDer::try_from(it.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = std::thread::spawn(move || {
+            let mut socket = listener.accept().unwrap().0;
+            let mut connection = ServerConnection::new(Arc::new(config)).unwrap();
+            let _ = connection.complete_io(&mut socket);
+        });
+        let outcome = client.handshake_on(socket).map(drop).map_err(|error| error.to_string());
+        assert_eq!(outcome.is_ok(), is_accepted, "{outcome:?}");
+        server.join().unwrap();
     }
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -19,6 +19,10 @@ enum Stop {
     Starved,
 }
 
+/// Maximum interim responses to a request. A backend that sends them for ever would keep its
+/// client waiting, and the shard busy.
+const MAX_INTERIM: u8 = 16;
+
 impl State {
     /// Handles lent bytes of a backend that speaks HTTP.
     pub(super) fn upstream_received(&mut self, id: ConnId, bytes: &mut [u8]) {
@@ -92,6 +96,10 @@ impl State {
                 }
                 Ok(Some(ResponseEvent::Head(response))) => {
                     let is_interim = response.is_interim();
+                    exchange.interim += u8::from(is_interim);
+                    if exchange.interim > MAX_INTERIM {
+                        return Stop::Failed(Failure::BadResponse("too many interim responses"));
+                    }
                     // A part of a head is no answer, however it trickles.
                     let timeout = if is_interim { of_answer } else { of_body };
                     self.conns.set_deadline(id, self.tick.after(timeout));

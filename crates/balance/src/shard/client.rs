@@ -262,6 +262,7 @@ impl State {
             failure: None,
             is_complete: false,
             progress: Progress::default(),
+            interim: 0,
             is_answered: false,
             framing: forward::Framing::Empty,
             upstream: None,

@@ -163,6 +163,8 @@ pub(super) struct Exchange {
     pub(super) is_complete: bool,
     /// The progress of its body.
     pub(super) progress: Progress,
+    /// Interim responses to it (RFC 9110 section 15.2).
+    pub(super) interim: u8,
     /// The head of the answer was forwarded.
     pub(super) is_answered: bool,
     /// How the answer's body is framed for the client.

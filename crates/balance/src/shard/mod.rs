@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
-use throng_engine::{ConnMap, Spares, TokenBucket};
+use throng_engine::{ConnMap, Peak, Spares, TokenBucket};
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ListenerId, ServerTls, TlsInfo};
 use throng_proto::http1;
 
@@ -132,6 +132,8 @@ struct State {
     /// Deadlines looked at by sweeps, ever.
     looked_at: u64,
     burst: BurstDetector,
+    /// Memory of handshakes and incomplete records.
+    peak: Peak,
     accept_stopped: bool,
     /// TLS of clients, by listener.
     tls: Vec<Option<ServerTls>>,
@@ -232,6 +234,7 @@ impl<D: Driver> Shard<D> {
             due: Vec::new(),
             looked_at: 0,
             burst: BurstDetector::default(),
+            peak: Peak::default(),
             accept_stopped: false,
             tls,
             memory_growth: 0,

@@ -56,7 +56,10 @@ impl State {
         }
         self.due = due;
         self.renew_close_jobs();
-        if self.burst.is_over(self.metrics.accepted) {
+        // Both are asked: each follows what happens.
+        let held = driver.input_holders().into_iter().map(|id| driver.output_memory(id)).sum();
+        let is_over = self.peak.is_over(held);
+        if self.burst.is_over(self.metrics.accepted) || is_over {
             throng_io::memory::trim();
         }
         self.publish();

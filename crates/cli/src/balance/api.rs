@@ -122,7 +122,7 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
                     None => check_read(request, None).map(|()| page()),
                 }),
             )
-            .get("/livez", route(|_, _| Ok(Response::text("OK\n"))))
+            .livez()
             .get("/readyz", route(Api::readyz))
             .get("/status.json", route(Api::status))
             .get("/metrics", route(Api::metrics))

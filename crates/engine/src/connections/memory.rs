@@ -198,6 +198,11 @@ impl ShardMemory {
         self.reported.iter().sum()
     }
 
+    /// Returns the memory of the connections of all shards, as measured last.
+    pub(crate) fn of_all_shards(&self) -> usize {
+        self.account.used.load(Ordering::Relaxed)
+    }
+
     /// Returns whether the connections are to be measured: when much came, and once when the
     /// account is over its limit. Until other shards have ended their part, a measurement in each
     /// turn would only cost time.

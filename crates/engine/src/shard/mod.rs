@@ -52,6 +52,9 @@ const MAX_RESUMING: Duration = Duration::from_micros(500);
 const MAX_COMMANDS_TIME: Duration = Duration::from_millis(1);
 const COMMANDS: u32 = 8;
 
+/// Heap that a thread of a connection uses, of its own and in its part of the allocator.
+const THREAD_MEMORY: usize = 8 << 10;
+
 /// An accepted socket on its way to the shard that will serve it.
 pub type Handover<S> = (S, SocketAddr);
 
@@ -351,13 +354,29 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.expire_arrivals();
         self.expire_writes(now);
         self.measure_memory();
-        if self.output_peak.is_over(self.state.core.connections.memory.measured()) {
+        if self.output_peak.is_over(self.held_memory()) {
             throng_io::memory::trim();
         }
         self.state.publish_stats();
         if self.state.added.is_some() {
             self.state.shed_memory();
         }
+    }
+
+    /// Returns the memory that may be returned to the system when it is free. Where each connection
+    /// has a thread, each holds little, and the shard that accepts looks at all of them.
+    fn held_memory(&self) -> usize {
+        let memory = &self.state.core.connections.memory;
+        match self.threads() {
+            Some(threads) => memory.of_all_shards() + threads * THREAD_MEMORY,
+            None => memory.measured(),
+        }
+    }
+
+    /// Returns the number of threads of connections, if this shard starts them.
+    fn threads(&self) -> Option<usize> {
+        self.starter.as_ref()?;
+        self.state.core.remote.registry().map(ThreadRegistry::count)
     }
 
     /// Resets connections whose output has not moved for the write timeout.
@@ -513,10 +532,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if !is_idle || !core.commands.is_empty() || state.inbox.has_any() {
             return Some(core.now());
         }
-        let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();
-        let sweep =
-            sweeping.then(|| state.started.after(Duration::from_secs(state.swept_secs + 1)));
-        let sweep = if state.added.is_some() { state.next_due_sweep() } else { sweep };
+        let watches_threads =
+            || self.threads().is_some_and(|threads| threads > 0 || self.output_peak.is_awaited());
+        let sweeping = core.connections.stats.connections > 0
+            || state.has_unpublished_stats()
+            || watches_threads();
+        let sweep = match state.added.is_some() && !watches_threads() {
+            true => state.next_due_sweep(),
+            false => {
+                sweeping.then(|| state.started.after(Duration::from_secs(state.swept_secs + 1)))
+            }
+        };
         let drain = match &state.phase {
             Phase::Draining(drain) => Some(drain.next_step(core.now())),
             _ => None,

@@ -5,12 +5,17 @@ const STORM: usize = 16 << 20;
 
 /// Most bytes that connections have held since memory was last returned, sampled each second.
 #[derive(Debug, Default)]
-pub(crate) struct Peak(usize);
+pub struct Peak(usize);
 
 impl Peak {
+    /// Returns whether there was a large peak whose end has not come yet.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.0 >= STORM
+    }
+
     /// Records the bytes that are held now. Returns true if they are less than a quarter of a large
     /// peak; then they are the new peak.
-    pub(crate) fn is_over(&mut self, waits: usize) -> bool {
+    pub fn is_over(&mut self, waits: usize) -> bool {
         self.0 = self.0.max(waits);
         let is_over = self.0 >= STORM && waits < self.0 / 4;
         if is_over {

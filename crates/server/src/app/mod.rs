@@ -295,11 +295,13 @@ impl App {
     /// Serves `/livez` (200 while the process answers) and `/readyz` (200 while it accepts
     /// connections, 503 while it drains).
     pub fn health(self) -> Self {
-        self.add(Some(Method::Get), "/livez", Action::Live).add(
-            Some(Method::Get),
-            "/readyz",
-            Action::Ready,
-        )
+        self.livez().add(Some(Method::Get), "/readyz", Action::Ready)
+    }
+
+    /// Serves `/livez`: 200 while the process answers. A server whose places are taken answers it,
+    /// too.
+    pub fn livez(self) -> Self {
+        self.add(Some(Method::Get), "/livez", Action::Live)
     }
 
     /// Adds the routes of another app.

@@ -284,13 +284,22 @@ pub(crate) fn accepts_tls12(server: &throng_tls::TlsServer) -> bool {
 
 /// A client's configuration that shows a certificate, and accepts any of a server.
 pub(crate) fn with_certificate(identity: &rcgen::CertifiedKey<rcgen::KeyPair>) -> ClientConfig {
+    with_chain(identity, &[])
+}
+
+/// A client that shows a certificate and sends others with it.
+pub(crate) fn with_chain(
+    identity: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    others: &[rustls::pki_types::CertificateDer<'static>],
+) -> ClientConfig {
+    let chain = [&[identity.cert.der().clone()], others].concat();
     let key = PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
     ClientConfig::builder_with_provider(provider(None))
         .with_protocol_versions(rustls::ALL_VERSIONS)
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AcceptAll))
-        .with_client_auth_cert(vec![identity.cert.der().clone()], key)
+        .with_client_auth_cert(chain, key)
         .unwrap()
 }
 
