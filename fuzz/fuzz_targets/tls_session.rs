@@ -36,7 +36,8 @@ fuzz_target!(|data: &[u8]| {
             }
             _ => {
                 let n = wire.len().min(usize::from(op) * 7);
-                let opened = ours.open(&mut wire[..n], &mut WarmKeys::default(), &mut Messages::default());
+                let opened =
+                    ours.open(&mut wire[..n], &mut WarmKeys::default(), &mut Messages::default());
                 assert!(opened.consumed <= n && opened.data.end <= opened.consumed);
                 received.extend_from_slice(&wire[opened.data]);
                 wire.drain(..opened.consumed);
@@ -45,7 +46,8 @@ fuzz_target!(|data: &[u8]| {
                 assert_eq!(reply.is_empty(), !opened.has_reply);
                 let sealed = ours.seal([&b"data"[..]], &mut WarmKeys::default(), &mut reply);
                 sealed.expect("far from the limit");
-                let heard = peer.open(&mut reply, &mut WarmKeys::default(), &mut Messages::default());
+                let heard =
+                    peer.open(&mut reply, &mut WarmKeys::default(), &mut Messages::default());
                 assert!(heard.end.is_none() && &reply[heard.data] == b"data");
                 if opened.end.is_some() {
                     break;
