@@ -70,8 +70,8 @@ pub struct Settings {
     /// proxies. `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses
     /// of this machine.
     pub max_connections_per_address: Option<usize>,
-    /// Memory of TLS handshakes in progress and of incomplete records, all shards together. Above it
-    /// handshakes are ended first. 0: a quarter of what the process may use.
+    /// Memory of TLS handshakes in progress and of incomplete records, all shards together. Above
+    /// it handshakes are ended first. 0: a quarter of what the process may use.
     pub max_tls_memory: usize,
     /// The limit of a request's head, in bytes. Default 16 KiB.
     pub max_header_bytes: usize,

@@ -393,7 +393,7 @@ fn mistakes_of_tls_are_reported_before_anything_runs() {
     }
 }
 
-/// A certificate of an authority, for a client, with `more` bytes that nobody needs.
+/// A certificate of an authority, for a client, with an extension of `more` bytes.
 fn client_certificate(
     authority: &Identity,
     more: usize,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use aws_lc_rs::digest::{SHA256, digest};
 use x509_parser::extensions::GeneralName;
 
-/// What a certificate says of its owner. It is to be verified already.
+/// The owner of a certificate, which is to be verified already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// The subject, such as `CN=client.example, O=Example`.

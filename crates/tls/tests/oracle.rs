@@ -275,7 +275,8 @@ proptest! {
                 Step::ClientUpdate | Step::ServerUpdate(_) => {}
                 Step::Deliver(most) => {
                     let n = most.min(wire.len());
-                    let opened = pair.session.open(&mut wire[..n], &mut WarmKeys::default(), &mut Messages::default());
+                    let (mut warm, mut messages) = (WarmKeys::default(), Messages::default());
+                    let opened = pair.session.open(&mut wire[..n], &mut warm, &mut messages);
                     prop_assert_eq!(opened.end, None);
                     received.extend_from_slice(&wire[opened.data]);
                     wire.drain(..opened.consumed);
@@ -300,7 +301,8 @@ proptest! {
         input.extend(said(&mut pair.client));
         let at = at.min(input.len());
         input.splice(at..at, bytes.iter().copied());
-        let opened = pair.session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
+        let (mut warm, mut messages) = (WarmKeys::default(), Messages::default());
+        let opened = pair.session.open(&mut input, &mut warm, &mut messages);
         prop_assert!(opened.consumed <= input.len());
         prop_assert!(opened.data.end <= opened.consumed);
         let data = input[opened.data].to_vec();

@@ -32,6 +32,11 @@ fn of_line(line: &str) -> Vec<String> {
         if number.len() < 3 || line[..at].ends_with(char::is_alphanumeric) {
             continue;
         }
+        // A name of code, such as `GeneralName::RFC822Name`.
+        let behind = rest.strip_prefix(number).and_then(|behind| behind.chars().next());
+        if behind.is_some_and(char::is_alphabetic) {
+            continue;
+        }
         if !rest.starts_with(&format!(" {number}")) {
             problems.push(format!("write `RFC {number}`, with one space"));
         }
@@ -92,6 +97,7 @@ mod tests {
             "[RFC 7692](https://www.rfc-editor.org/rfc/rfc7692)",
             "fn rfc6455_5_5_control_frame_over_125_is_refused() {",
             "the RFC says so",
+            "GeneralName::RFC822Name(name)",
         ] {
             assert_eq!(of_line(line), Vec::<String>::new(), "{line}");
         }

@@ -9,7 +9,7 @@ use super::State;
 const LEAST_STEP: usize = 64 << 10;
 
 /// A connection that the driver holds memory for. The greatest is ended first: a handshake before
-/// any other, since nobody has been served on it yet.
+/// any other, since no request was served on it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     is_handshaking: bool,

@@ -8,8 +8,8 @@
 //! * `conn`: records of connections. * `client`: requests. * `input`: requests that came early.
 //! * `dispatch`: a backend for each request, and another when it fails. * `waiting`: requests
 //!   without a permit.
-//! * `memory`: that of TLS. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, paced and on time. *
-//!   `sweep`: timeouts.
+//! * `memory`: that of TLS. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames,
+//!   paced and on time. * `sweep`: timeouts.
 
 mod access;
 mod admission;

@@ -388,8 +388,8 @@ impl<'a> Cx<'a> {
         self.core.connections.table.cold(self.id)?.peer
     }
 
-    /// Returns the outcome of the connection's TLS handshake, kept until the upgrade only; `None` if
-    /// it has no TLS.
+    /// Returns the outcome of the connection's TLS handshake, kept until the upgrade only; `None`
+    /// if it has no TLS.
     #[must_use]
     pub fn tls(&self) -> Option<&Arc<TlsInfo>> {
         self.core.connections.table.cold(self.id)?.tls.as_ref()
