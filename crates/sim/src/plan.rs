@@ -205,6 +205,7 @@ impl Plan {
                 on_stall: Arc::new(|_| {}),
             }),
             mailbox_mark: self.mailbox_mark,
+            uncapped: None,
             seed: Some(self.seed),
         }
     }
