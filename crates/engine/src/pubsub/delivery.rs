@@ -65,9 +65,17 @@ enum Counts {
 
 #[derive(Debug)]
 struct Tally {
-    /// The sum so far, and the number of shards that have not counted yet.
-    sum: Mutex<(Delivery, usize)>,
+    sum: Mutex<Sum>,
     complete: Condvar,
+}
+
+#[derive(Debug)]
+struct Sum {
+    so_far: Delivery,
+    /// Shards that have not counted yet.
+    missing: usize,
+    /// A thread waits: most receipts are dropped, and a notification is a system call.
+    is_awaited: bool,
 }
 
 /// Slot for one shard's counts. Dropped without counts, it reports that the shard was not reached.
@@ -80,8 +88,8 @@ pub struct AckSlot {
 
 impl Receipt {
     pub(crate) fn new(shards: usize) -> (Self, Vec<AckSlot>) {
-        let sum = Mutex::new((Delivery::default(), shards));
-        let tally = Arc::new(Tally { sum, complete: Condvar::new() });
+        let sum = Sum { so_far: Delivery::default(), missing: shards, is_awaited: false };
+        let tally = Arc::new(Tally { sum: Mutex::new(sum), complete: Condvar::new() });
         let ack = || AckSlot { tally: Some(Arc::clone(&tally)), lost: 1 };
         let acks = (0..shards).map(|_| ack()).collect();
         (Self { counts: Counts::Awaited(tally) }, acks)
@@ -99,8 +107,8 @@ impl Receipt {
             Counts::Known(delivery) => return Some(*delivery),
             Counts::Awaited(tally) => tally,
         };
-        let (sum, missing) = *tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
-        (missing == 0).then_some(sum)
+        let sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        (sum.missing == 0).then_some(sum.so_far)
     }
 
     /// Waits for the counts of all shards; `None` if `timeout` passes first. Do not call it in
@@ -113,12 +121,13 @@ impl Receipt {
         };
         let deadline = Instant::now() + timeout;
         let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
-        while sum.1 > 0 {
+        sum.is_awaited = true;
+        while sum.missing > 0 {
             let rest = deadline.checked_duration_since(Instant::now())?;
             let woken = tally.complete.wait_timeout(sum, rest);
             (sum, _) = woken.unwrap_or_else(PoisonError::into_inner);
         }
-        Some(sum.0)
+        Some(sum.so_far)
     }
 }
 
@@ -143,9 +152,9 @@ impl AckSlot {
     fn record(&mut self, delivery: Delivery) {
         let Some(tally) = self.tally.take() else { return };
         let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
-        sum.0.add(delivery);
-        sum.1 -= 1;
-        if sum.1 == 0 {
+        sum.so_far.add(delivery);
+        sum.missing -= 1;
+        if sum.missing == 0 && sum.is_awaited {
             tally.complete.notify_all();
         }
     }
