@@ -153,6 +153,21 @@ impl Hub {
     ) -> Result<(), MailboxFull> {
         self.remote.close(to.0, code.into().get(), reason)
     }
+
+    /// Begins the closing handshake with every session that `filter` selects, and ends the event
+    /// streams that it selects. The receipt counts them as delivered; those that were closing
+    /// already as closed.
+    ///
+    /// # Errors
+    /// A shard's queue is full. Sessions on the other shards are closed.
+    pub fn close_all(
+        &self,
+        filter: &Filter,
+        code: impl Into<CloseCode>,
+        reason: &str,
+    ) -> Result<Receipt, MailboxFull> {
+        self.remote.close_all(filter.inner(), code.into().get(), reason)
+    }
 }
 
 #[cfg(test)]

@@ -221,7 +221,8 @@ impl fmt::Debug for Bound {
 ///
 /// [`drain`](Self::drain) ends it gracefully; [`join`](Self::join) waits until it has ended.
 ///
-/// Dropping it [stops](Self::stop) the server; [`detach`](Self::detach) lets it run on.
+/// Dropping it [stops](Self::stop) the server, or waits for the end of a drain that has begun;
+/// [`detach`](Self::detach) lets it run on.
 #[must_use = "keep it to `drain` or `join`; dropped, it stops the server"]
 pub struct Running {
     address: SocketAddr,

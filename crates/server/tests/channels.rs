@@ -13,8 +13,8 @@ use std::time::Duration;
 use support::events::Events;
 use support::served::{self, figure, start, stop, total};
 use support::{Client, Got, counts_of, dial, eventually};
-use throng::Receipt;
 use throng::prelude::*;
+use throng::{IoBackend, Receipt};
 use throng_proto::ws::Opcode;
 
 /// The connections, by the name given as `?name=`: the handle, and the shard's thread.
@@ -543,4 +543,42 @@ fn nothing_is_said_to_reach_a_connection_that_was_aborted() {
     let closed = counts_of(|counts| counts.closed = 1);
     assert_eq!(*result.lock().unwrap(), Some((Sent::Closed, closed, false)));
     stop(running);
+}
+
+#[test]
+fn a_hub_closes_the_sessions_that_a_filter_selects() {
+    for io in [IoBackend::Auto, IoBackend::Threads] {
+        let handles = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&handles);
+        let room = Ws::on_upgrade(|request| Ok(request.query("room").unwrap_or("").to_owned()))
+            .on_open(move |ws| {
+                let (room, mut session) = ws.split();
+                session.subscribe(room);
+                noted.lock().unwrap().push(session.handle());
+            })
+            .on_message(|ws, message| ws.send(message));
+        let server = Server::new(served::app().ws("/ws", room)).io(io).shards(2);
+        let (address, running) = start(server);
+        let join = |room: &str| Client::connect(address, &format!("/ws?room={room}"));
+        let mut spared = join("old");
+        eventually("the first has joined", || handles.lock().unwrap().len() == 1);
+        let first = handles.lock().unwrap()[0];
+        let mut old: Vec<_> = (0..5).map(|_| join("old")).collect();
+        let mut new: Vec<_> = (0..5).map(|_| join("new")).collect();
+        let hub = running.hub();
+        let joined = || hub.subscribers("old") + hub.subscribers("new");
+        eventually("all have joined", || joined() == 11);
+        let filter = Filter::new().channel("old").exclude([first]);
+        let closed = total(&hub.close_all(&filter, 4002, "this room is closed").unwrap());
+        assert_eq!((closed.delivered, closed.receivers()), (5, 5), "{io:?}");
+        for client in &mut old {
+            assert_eq!(client.next(), Got::Close(4002, "this room is closed".to_owned()));
+        }
+        for client in new.iter_mut().chain([&mut spared]) {
+            client.send_text("still here");
+            assert_eq!(client.next(), Got::Text("still here".to_owned()), "{io:?}");
+        }
+        drop((old, new, spared));
+        stop(running);
+    }
 }

@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .limits(Limits::default().max_backlog(64 << 20))
         .bind("127.0.0.1:0")?;
     say::line(bound.local_addr());
-    // Kept to the end: dropping it would not stop the server, but its end is this process's.
+    // Kept to the end: dropped, it would stop the server.
     let _running = bound.spawn()?;
     stdin().lock().read_to_end(&mut Vec::new()).map_err(Failure::runtime)?;
     Ok(ExitCode::SUCCESS)

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use throng_io::ConnId;
 
 use crate::conn::record::Conn;
+use crate::conn::stage::Stage;
 
 use crate::connections::Connections;
 use crate::connections::send::Published;
 use crate::context::Core;
 use crate::outbox::frame::Frame;
+use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Lost, Receivers};
@@ -186,6 +188,18 @@ impl Core {
         let mut delivery = Delivery::default();
         self.each_receiver(filter, |connections, id, of| {
             delivery.count(connections.publish_to(id, frame, of));
+        });
+        delivery
+    }
+
+    /// Begins the closing handshake with the connections of this shard that the filter selects, and
+    /// counts them: those that are closing already are [`closed`](Delivery::closed).
+    pub(crate) fn close_here(&mut self, filter: &Filter, code: u16, reason: &str) -> Delivery {
+        let mut delivery = Delivery::default();
+        self.each_receiver(filter, |connections, id, _| {
+            let is_open = matches!(connections.table.stage(id), Stage::Open | Stage::Events);
+            connections.close(id, code, reason);
+            delivery.count(if is_open { Sent::Accepted } else { Sent::Closed });
         });
         delivery
     }

@@ -68,6 +68,17 @@ pub enum Command {
         /// The reason, at most 123 bytes; more are cut off.
         reason: Box<str>,
     },
+    /// Begin the closing handshake with every connection that a filter selects.
+    CloseAll {
+        /// Selects the connections.
+        filter: Arc<Filter>,
+        /// The close code (RFC 6455 section 7.4).
+        code: u16,
+        /// The reason, at most 123 bytes; more are cut off.
+        reason: Arc<str>,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
     /// Pass a value to the service of one connection, if that is still there.
     Post {
         /// The connection.
@@ -87,6 +98,7 @@ impl Command {
             | Self::Broadcast { frame, .. }
             | Self::Send { frame, .. } => frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
+            Self::CloseAll { reason, .. } => reason.len(),
             Self::Drain(_) | Self::Post { .. } => 0,
         }
     }
@@ -322,6 +334,7 @@ impl Remote {
         except: Option<ConnId>,
         deadline: Option<Instant>,
     ) -> Result<Receipt, MailboxFull> {
+        self.counters.publishes.fetch_add(1, Ordering::Relaxed);
         let homes = self.totals.homes_of(channel, None);
         let order = (homes.len() > 1).then(|| self.order_of(channel));
         let channel: Arc<str> = channel.into();
@@ -343,15 +356,39 @@ impl Remote {
     /// # Errors
     /// As for [`Remote::publish`].
     pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
-        let homes = match (&filter.include, &filter.channel) {
-            (Some(ids), _) => Some(shards_of(ids)),
-            (None, Some(channel)) => Some(self.totals.homes_of(channel, None)),
-            (None, None) => None,
-        };
+        self.counters.publishes.fetch_add(1, Ordering::Relaxed);
+        let homes = self.homes_of(filter);
         self.to_all(homes.as_deref(), None, None, |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         })
+    }
+
+    /// Begins the closing handshake with every connection that `filter` selects. The receipt counts
+    /// them as delivered.
+    ///
+    /// # Errors
+    /// As for [`Remote::publish`].
+    pub fn close_all(
+        &self,
+        filter: &Arc<Filter>,
+        code: u16,
+        reason: &str,
+    ) -> Result<Receipt, MailboxFull> {
+        let (homes, reason) = (self.homes_of(filter), Arc::<str>::from(reason));
+        self.to_all(homes.as_deref(), None, None, |ack| {
+            let (filter, reason) = (Arc::clone(filter), Arc::clone(&reason));
+            Command::CloseAll { filter, code, reason, ack }
+        })
+    }
+
+    /// Returns the shards that may have connections which `filter` selects; `None`: all.
+    fn homes_of(&self, filter: &Filter) -> Option<Vec<u16>> {
+        match (&filter.include, &filter.channel) {
+            (Some(ids), _) => Some(shards_of(ids)),
+            (None, Some(channel)) => Some(self.totals.homes_of(channel, None)),
+            (None, None) => None,
+        }
     }
 
     /// Announces a subscription to `channel` that is on its way to a shard: until this is dropped,
@@ -377,7 +414,6 @@ impl Remote {
         deadline: Option<Instant>,
         command: impl Fn(AckSlot) -> Command,
     ) -> Result<Receipt, MailboxFull> {
-        self.counters.publishes.fetch_add(1, Ordering::Relaxed);
         let mut returned = Vec::new();
         if let Some(registry) = self.registry() {
             let queues = registry.queues(numbers, None);

@@ -292,6 +292,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     state.core.connections.stats.handler_panics += u64::from(panicked);
                 }
                 Command::Close { to, code, reason } => state.core.close(to, code, &reason),
+                Command::CloseAll { filter, code, reason, ack } => {
+                    ack.count(state.core.close_here(&filter, code, &reason));
+                }
                 Command::Drain(plan) => drain = Some(plan),
             }
             self.checkpoint();

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let tell = |told: &ChildMessage| say(&mut stdout().lock(), told).map_err(Failure::runtime);
     tell(&ChildMessage::Listening { address: bound.local_addr().to_string() })?;
     let hub = bound.hub();
-    // Kept to the end: dropping it would not stop the server, but its end is this process's.
+    // Kept to the end: dropped, it would stop the server.
     let _running = bound.spawn()?;
     let (mut input, mut text) = (stdin().lock(), String::new());
     while let Some(order) = hear::<Order>(&mut input).map_err(Failure::runtime)? {
