@@ -316,7 +316,8 @@ impl Shared {
         let state = self.lock();
         match by_message {
             true => state.running > 0 || !state.incoming.is_empty() || !state.outgoing.is_empty(),
-            false => state.handles_shutdown && !state.closing,
+            // Until its Close is queued: the shard asks open sessions only.
+            false => state.handles_shutdown,
         }
     }
 
