@@ -221,8 +221,8 @@ impl fmt::Debug for Bound {
 ///
 /// [`drain`](Self::drain) ends it gracefully; [`join`](Self::join) waits until it has ended.
 ///
-/// Dropping it [stops](Self::stop) the server, or waits for the end of a drain that has begun;
-/// [`detach`](Self::detach) lets it run on.
+/// Dropping it [stops](Self::stop) the server; a drain that has begun goes on, and is not waited
+/// for. [`detach`](Self::detach) lets the server run on.
 #[must_use = "keep it to `drain` or `join`; dropped, it stops the server"]
 pub struct Running {
     address: SocketAddr,
@@ -442,10 +442,10 @@ impl Running {
     }
 }
 
-/// Stops the server, unless it was detached or has ended.
+/// Stops the server, unless it was detached, drains or has ended.
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
+        if !self.threads.is_empty() && self.shutdown.deadline().is_none() {
             self.begin_drain(AT_ONCE);
             // Nobody is left who could be told.
             let _ = self.wait();
