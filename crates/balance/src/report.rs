@@ -166,6 +166,8 @@ pub struct Metrics {
     pub bytes_up: u64,
     /// Bytes of backends, after the upgrade.
     pub bytes_down: u64,
+    /// Looks at deadlines, of which a shard with connections has at least one a second.
+    pub sweeps: u64,
 }
 
 impl std::ops::AddAssign for Metrics {
@@ -188,6 +190,7 @@ impl std::ops::AddAssign for Metrics {
             closed,
             bytes_up,
             bytes_down,
+            sweeps,
         } = other;
         self.connections += connections;
         self.tunnels += tunnels;
@@ -206,6 +209,7 @@ impl std::ops::AddAssign for Metrics {
         self.closed += closed;
         self.bytes_up += bytes_up;
         self.bytes_down += bytes_down;
+        self.sweeps += sweeps;
     }
 }
 

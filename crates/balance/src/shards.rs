@@ -238,6 +238,14 @@ impl Shards {
         outcome
     }
 
+    /// Returns the metrics of each shard, at most a second old.
+    #[must_use]
+    pub fn metrics_of_each(&self) -> Vec<Metrics> {
+        let read =
+            |running: &Running| *running.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        self.all.iter().map(read).collect()
+    }
+
     /// Returns the sums over all shards, at most a second old.
     #[must_use]
     pub fn metrics(&self) -> Metrics {

@@ -184,24 +184,21 @@ impl Line {
         let longest = loads.iter().map(|load| load.longest_turn).max().unwrap_or_default();
         let busiest = busiest(&self.loads, &loads);
         self.loads = loads;
-        let p99 = crowd.latency.as_ref().map_or_else(|| "-".to_owned(), show_p99);
-        let text = format!(
-            "{:>7} connections of {}  |  {:>7} in/s  {:>9} out/s  |  \
-             busy {:>3.0} %, turns to {:>8}  |  p99 {:>8}  |  memory {}  |  descriptors {} of {}",
-            grouped(stats.connections),
-            grouped(running.max_connections() as u64),
-            grouped(rate_in),
-            grouped(rate_out),
-            (busiest.as_secs_f64() / seconds * 100.0).min(100.0),
-            show_ns(longest.as_nanos() as u64),
-            p99,
-            show_bytes(process::resident_bytes() as i64),
-            grouped(process::descriptors_in_use() as u64),
-            grouped(self.limit as u64),
-        );
+        let seen = Seen {
+            connections: stats.connections,
+            most: running.max_connections() as u64,
+            rate_in,
+            rate_out,
+            busy: (busiest.as_secs_f64() / seconds * 100.0).min(100.0),
+            longest: show_ns(longest.as_nanos() as u64),
+            p99: crowd.latency.as_ref().map_or_else(|| "-".to_owned(), show_p99),
+            memory: show_bytes(process::resident_bytes() as i64),
+            descriptors: process::descriptors_in_use() as u64,
+            limit: self.limit as u64,
+        };
         match self.in_place {
-            true => say::text_as_is(format_args!("\r\x1b[2K{text}")),
-            false => say::line(text),
+            true => say::text_as_is(format_args!("\r\x1b[2K{}", seen.short(columns()))),
+            false => say::line(seen.long()),
         };
     }
 
@@ -210,6 +207,71 @@ impl Line {
             say::line("");
         }
     }
+}
+
+/// What a status line shows.
+struct Seen {
+    connections: u64,
+    most: u64,
+    rate_in: u64,
+    rate_out: u64,
+    busy: f64,
+    longest: String,
+    p99: String,
+    memory: String,
+    descriptors: u64,
+    limit: u64,
+}
+
+impl Seen {
+    fn long(&self) -> String {
+        format!(
+            "{:>7} connections of {}  |  {:>7} in/s  {:>9} out/s  |  busy {:>3.0} %, turns to \
+             {:>8}  |  p99 {:>8}  |  memory {}  |  descriptors {} of {}",
+            grouped(self.connections),
+            grouped(self.most),
+            grouped(self.rate_in),
+            grouped(self.rate_out),
+            self.busy,
+            self.longest,
+            self.p99,
+            self.memory,
+            grouped(self.descriptors),
+            grouped(self.limit),
+        )
+    }
+
+    /// The parts that fit into so many columns: a line that wraps could not be replaced.
+    fn short(&self, columns: usize) -> String {
+        let parts = [
+            format!("{} connections", grouped(self.connections)),
+            format!("{} in/s", grouped(self.rate_in)),
+            format!("{} out/s", grouped(self.rate_out)),
+            format!("p99 {}", self.p99),
+            format!("busy {:.0} %", self.busy),
+            self.memory.clone(),
+        ];
+        let mut line = String::new();
+        for part in parts {
+            let separator = if line.is_empty() { "" } else { "  " };
+            // The last column would make some terminals wrap.
+            if line.len() + separator.len() + part.len() >= columns {
+                break;
+            }
+            line.push_str(separator);
+            line.push_str(&part);
+        }
+        line
+    }
+}
+
+/// Returns the columns of the terminal.
+fn columns() -> usize {
+    #[cfg(unix)]
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| size.ws_col);
+    #[cfg(not(unix))]
+    let columns = 0u16;
+    if columns == 0 { 80 } else { columns.into() }
 }
 
 /// Returns the busy time of the busiest shard between two measurements.
@@ -221,4 +283,31 @@ fn busiest(before: &[ShardLoad], now: &[ShardLoad]) -> Duration {
 
 fn show_p99(latency: &Summary) -> String {
     show_ns((latency.p99_us * 1000.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_line_fits_the_terminal() {
+        let seen = Seen {
+            connections: 1_000_000,
+            most: 1_000_000,
+            rate_in: 1_234_567,
+            rate_out: 123_456_789,
+            busy: 100.0,
+            longest: "999.9 ms".to_owned(),
+            p99: "999.9 ms".to_owned(),
+            memory: "1023.9 MiB".to_owned(),
+            descriptors: 1,
+            limit: 2,
+        };
+        for columns in 1..200 {
+            let line = seen.short(columns);
+            assert!(line.chars().count() < columns, "{columns}: {line}");
+        }
+        assert!(seen.short(80).contains("p99 999.9 ms"), "{}", seen.short(80));
+        assert!(seen.short(10).is_empty() && seen.short(120).ends_with("MiB"));
+    }
 }

@@ -14,11 +14,14 @@ mod config;
 mod demo;
 #[cfg(feature = "tls")]
 mod expiry;
+mod generate;
+mod health;
 mod hosts;
 mod log;
 mod register;
 pub mod say;
 pub mod serve;
+mod service;
 pub mod signals;
 pub mod site;
 
@@ -30,11 +33,26 @@ use throng_config::ConfigErrors;
 
 /// WebSocket and HTTP server, load balancer and load generator.
 #[derive(Parser)]
-#[command(name = "throng", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "throng", version = VERSION, long_version = LONG_VERSION, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// Version, commit and its date.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_COMMIT"), ")");
+
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("BUILD_COMMIT"),
+    "\ntarget: ",
+    env!("BUILD_TARGET"),
+    "\nprofile: ",
+    env!("BUILD_PROFILE"),
+    "\nfeatures: ",
+    env!("BUILD_FEATURES")
+);
 
 const EXAMPLES: &str = "Examples:
   throng demo                                   watch a server with 1,000 clients; Ctrl-C ends it
@@ -63,6 +81,11 @@ enum Command {
     Balance(Box<balance::Args>),
     /// Measure the throughput, latency and memory of any WebSocket or HTTP server.
     Bench(bench::Args),
+    /// Ask a running server or balancer whether it is healthy, as a container's health check.
+    Health(health::Args),
+    /// Make completions for shells and manual pages, for packages.
+    #[command(hide = true)]
+    Generate(generate::Args),
     /// Print and check the settings of `serve` and `balance`.
     Config(config::Args),
 }
@@ -114,6 +137,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Balance(args) => balance::run(*args),
         Command::Bench(args) => bench::run(args),
         Command::Config(args) => config::run(args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Health(args) => health::run(&args),
     };
     match outcome {
         Ok(code) => code,

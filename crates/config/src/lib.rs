@@ -53,3 +53,11 @@ pub use key::{Fields, Key, Kind, Records, Table};
 pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
 pub use values::{Entry, FromValue, Value, Values};
+
+/// Returns the time between the end of readiness and the first close of a shutdown, where it is not
+/// set: Kubernetes takes some seconds to tell its proxies that a pod is ending.
+#[must_use]
+pub fn drain_delay() -> std::time::Duration {
+    let is_orchestrated = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    std::time::Duration::from_secs(if is_orchestrated { 5 } else { 0 })
+}

@@ -69,7 +69,8 @@ pub(crate) struct SharedProgress {
 /// turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardProgress {
-    turns: u64,
+    /// The turns that have ended.
+    pub turns: u64,
     /// The route that was called last in this turn.
     pub route: Option<u32>,
 }

@@ -322,6 +322,7 @@ impl Running {
         let load = |snapshot: &Arc<Snapshot>| ShardLoad {
             busy: snapshot.busy(),
             longest_turn: snapshot.longest_turn(),
+            turns: snapshot.progress().turns,
         };
         self.snapshots.iter().map(load).collect()
     }
@@ -599,6 +600,9 @@ pub struct ShardLoad {
     /// The longest turn since this was last read, or of the last second if that is longer: how long
     /// an event may have waited for others.
     pub longest_turn: Duration,
+    /// The turns that have ended. A shard with connections turns once a second, however idle they
+    /// are.
+    pub turns: u64,
 }
 
 type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;

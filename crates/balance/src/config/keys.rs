@@ -166,9 +166,12 @@ static KEYS: &[Key] = &[
     Key::new("admin.token", Kind::Secret, "",
         "token of the admin API; required unless admin.listen is a loopback address"),
     Key::new("admin.token_file", Kind::Path, "", "file whose first line is admin.token"),
+    Key::new("shutdown.delay", Kind::Or("auto", &Kind::DURATION), "auto",
+        "from /readyz of the admin API turning to 503 to the first close; auto = 5s in \
+         Kubernetes, else 0s"),
     Key::new("shutdown.window", Kind::DURATION, "10s", "spreads the closes of a shutdown"),
     Key::new("shutdown.deadline", Kind::DURATION, "30s",
-        "when connections that are left are reset"),
+        "from the first close to a reset of connections that are left"),
     log::LEVEL,
     log::FORMAT,
     log::FILE,

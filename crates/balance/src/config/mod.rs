@@ -12,7 +12,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, Values};
+use throng_config::{
+    ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, Values, drain_delay,
+};
 
 use crate::Network;
 use crate::settings::Settings;
@@ -154,6 +156,9 @@ impl Register {
 /// The shutdown of a balancer: `[shutdown]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
+    /// The time before the first close, in which readiness is off. Default 5 s in Kubernetes, else
+    /// none.
+    pub delay: Duration,
     /// The time over which tunnels are closed. Default 10 s.
     pub window: Duration,
     /// The time after which connections that are left are reset. Default 30 s.
@@ -175,6 +180,7 @@ impl Default for Config {
             admin: None,
             admin_token: None,
             shutdown: Shutdown {
+                delay: drain_delay(),
                 window: Duration::from_secs(10),
                 deadline: Duration::from_secs(30),
             },

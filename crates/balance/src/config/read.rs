@@ -1,6 +1,6 @@
 //! Conversion of values to a [`Config`].
 
-use throng_config::{Draft, LogSettings};
+use throng_config::{Draft, LogSettings, drain_delay};
 
 use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, tls};
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
@@ -33,6 +33,7 @@ pub(super) fn read(draft: &Draft) -> Config {
         admin: draft.get("admin.listen"),
         admin_token: draft.secret("admin.token", "admin.token_file", Token::new),
         shutdown: Shutdown {
+            delay: draft.get::<Option<_>>("shutdown.delay").unwrap_or_else(drain_delay),
             window: draft.get("shutdown.window"),
             deadline: draft.get("shutdown.deadline"),
         },

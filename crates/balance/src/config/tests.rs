@@ -456,7 +456,10 @@ fn every_key_sets_its_setting() {
     assert_eq!(register.time_to_live, seconds(15));
     assert_eq!(register.networks, ["10.0.0.0/8".parse().unwrap()]);
     assert_eq!(config.admin, Some("127.0.0.1:8081".parse().unwrap()));
-    assert_eq!(config.shutdown, Shutdown { window: seconds(1), deadline: seconds(2) });
+    assert_eq!(
+        config.shutdown,
+        Shutdown { delay: drain_delay(), window: seconds(1), deadline: seconds(2) }
+    );
 }
 
 #[test]

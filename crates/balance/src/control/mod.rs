@@ -23,7 +23,7 @@ use crate::checks::Checks;
 use crate::clients::Clients;
 use crate::config::{BackendConfig, Config};
 use crate::lookups::{self, Answer, Lookups, Resolver};
-use crate::report::Report;
+use crate::report::{Metrics, Report};
 use crate::shards::{Launch, Shards};
 use crate::status::{Changes, Draining, Rebalance, Status, TlsStatus};
 
@@ -377,6 +377,12 @@ impl Balancer {
             own_failure: core.own_failure(),
             tls: self.inner.server.as_deref().map(TlsStatus::of),
         }
+    }
+
+    /// Returns the metrics of each shard, at most a second old.
+    #[must_use]
+    pub fn metrics_of_each_shard(&self) -> Vec<Metrics> {
+        self.inner.shards.metrics_of_each()
     }
 
     /// Shuts down: stops accepting, closes all tunnels with 1001 spread over `window`, resets

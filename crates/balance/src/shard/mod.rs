@@ -585,6 +585,7 @@ impl State {
             _ => false,
         });
         self.metrics.idle_backends = self.pool.len() as u64;
+        self.metrics.sweeps += 1;
         if let Ok(mut published) = self.published.lock() {
             *published = self.metrics;
         }

@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use throng::{DrainPlan, Running, process};
-use throng_balance::{Balancer, Config, Error, NamedBackend};
+use throng_balance::{Balancer, Config, Error, NamedBackend, Status};
 
 use crate::expiry::ExpiryWatch;
 use crate::log::{Log, events};
 use crate::serve::open_log;
+use crate::service::Service;
 use crate::signals::Signals;
 use crate::{Failure, say};
 use api::Api;
@@ -91,6 +92,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
     let log = open_log(&config.log)?;
+    let _flush = log.flushed_at_end();
     for warning in config.warnings() {
         log.event(&events::WARNING, warning, []);
     }
@@ -133,12 +135,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         log.started(&events::ADMIN, [("address", address.into())]);
     }
     let mut watch = Watch::new(&balancer);
+    let mut service = Service::ready();
     let (began, mut looked) = (Instant::now(), Instant::now());
     let mut expiry = ExpiryWatch::default();
     expiry.look(&log, balancer.certificates());
     while !signals.wait(TICK) {
         if signals.take_hangup() {
+            service.reloading();
             reloader.reload_and_log();
+            service.reloaded();
         }
         if signals.take_status() {
             log.reopen();
@@ -162,21 +167,38 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 }
             }
         }
+        service.report(|| sweeps(&balancer), || status_line(&balancer));
         watch.look(&balancer, &log);
     }
     watch.clear();
     is_ending.store(true, Relaxed);
+    let plan = reloader.shutdown();
+    service.stopping(plan.delay + plan.deadline);
+    // Meanwhile, whoever sends clients here sees that readiness is off.
+    std::thread::sleep(plan.delay);
     let ended = end(&balancer, &reloader, &log);
     if let Some(admin) = admin {
         let quick = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
         let _ = admin.drain(quick);
     }
-    log.flush();
     ended
 }
 
 fn start_admin(api: Api, address: std::net::SocketAddr) -> Result<Running, Failure> {
     Ok(api::bind(Arc::new(api), address)?.spawn()?)
+}
+
+/// Returns the sweeps of each event loop, and whether it has connections.
+fn sweeps(balancer: &Balancer) -> Vec<(u64, bool)> {
+    let of_one = |it: &throng_balance::Metrics| (it.sweeps, it.connections > 0);
+    balancer.metrics_of_each_shard().iter().map(of_one).collect()
+}
+
+/// Returns the state of the balancer on one line, for the service manager.
+fn status_line(balancer: &Balancer) -> String {
+    let Status { backends, metrics, .. } = balancer.status();
+    let up = backends.iter().filter(|row| row.state == "up").count();
+    format!("{up} of {} backends up, {} tunnels", backends.len(), metrics.tunnels)
 }
 
 /// Logs the state of the balancer.

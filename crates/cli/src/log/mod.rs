@@ -220,6 +220,17 @@ impl Log {
         let _ = written.recv_timeout(LAST_LINES);
     }
 
+    /// Returns a guard that [flushes](Log::flush) the log, also when a command fails.
+    pub(crate) fn flushed_at_end(&self) -> impl Drop + use<> {
+        struct AtEnd(Log);
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                self.0.flush();
+            }
+        }
+        AtEnd(self.clone())
+    }
+
     fn access_detail(&self) -> AccessDetail {
         match self.0.access.load(Relaxed) {
             all if all == AccessDetail::All as u8 => AccessDetail::All,

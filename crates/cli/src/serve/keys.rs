@@ -161,8 +161,9 @@ static KEYS: &[Key] = &[
         .at_start(),
     Key::new("heartbeat.always", Kind::Switch, "false", "ping connections that are not idle, too")
         .at_start(),
-    Key::new("drain.delay", Kind::DURATION, "0s",
-        "from /readyz turning to 503 to the first close of a shutdown"),
+    Key::new("drain.delay", Kind::Or("auto", &Kind::DURATION), "auto",
+        "from /readyz turning to 503 to the first close of a shutdown; auto = 5s in Kubernetes, \
+         else 0s"),
     Key::new("drain.window", Kind::DURATION, "10s",
         "spreads the closes of a shutdown; 0s = at once"),
     Key::new("drain.grace", Kind::DURATION, "5s",

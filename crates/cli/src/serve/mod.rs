@@ -11,12 +11,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use throng::{Bound, DrainPlan, Drained, Running, Server, StuckShard};
+use throng::{Bound, DrainPlan, Drained, Running, Server, ShardLoad, Stats, StuckShard};
 use throng_config::LogSettings;
 
 use self::certificates::Certificates;
 use self::reload::Reloader;
 use crate::log::{Event, Log, Value, events};
+use crate::service::Service;
 use crate::signals::Signals;
 use crate::{Failure, register, say, site};
 
@@ -94,6 +95,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
     let settings = reloader.settings();
     let log = open_log(&settings.log)?;
+    let _flush = log.flushed_at_end();
     for warning in warnings {
         log.event(&events::WARNING, warning, []);
     }
@@ -113,6 +115,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 pub fn until_stopped(bound: Bound, plan: DrainPlan) -> Result<ExitCode, Failure> {
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
     let log = open_log(&LogSettings::default())?;
+    let _flush = log.flushed_at_end();
     let running = listen(bound, &log)?;
     let ended = wait(&running, &signals, &log, None);
     end(ended, running, plan, &log)
@@ -162,17 +165,20 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
 fn wait(running: &Running, signals: &Signals, log: &Log, reloader: Option<&Reloader<'_>>) -> bool {
     let mut certificates = Certificates::default();
     certificates.look(running, log);
+    let mut service = Service::ready();
     let (began, mut looked) = (Instant::now(), Instant::now());
     while !signals.wait(TICK) {
         if running.has_ended() {
             return true;
         }
         if signals.take_hangup() {
+            service.reloading();
             match reloader {
                 Some(reloader) => reloader.reload(running, log),
                 None => log.event(&events::SIGNAL, "nothing to reload", [("signal", "HUP".into())]),
             }
             certificates.reset();
+            service.reloaded();
         }
         if signals.take_status() {
             log.reopen();
@@ -181,23 +187,31 @@ fn wait(running: &Running, signals: &Signals, log: &Log, reloader: Option<&Reloa
         if let Some(signal) = signals.take_ignored() {
             log.event(&events::SIGNAL, "ignored", [("signal", signal.into())]);
         }
+        service.report(|| turns(running), || observe::status_line(running));
         if looked.elapsed() < LOOK_AT_FILES {
             continue;
         }
         looked = Instant::now();
         certificates.look(running, log);
     }
+    let plan = reloader.map_or(DrainPlan::DEFAULT, |reloader| reloader.settings().drain);
+    service.stopping(plan.length_for(running.stats().connections as usize));
     false
+}
+
+/// Returns the turns of each event loop, and whether it has connections.
+fn turns(running: &Running) -> Vec<(u64, bool)> {
+    let stats = running.shard_stats();
+    let of_one = |(load, stats): (ShardLoad, &Stats)| (load.turns, stats.connections > 0);
+    running.shard_loads().into_iter().zip(&stats).map(of_one).collect()
 }
 
 /// Ends a server that runs or has ended.
 fn end(has_ended: bool, running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {
-    let outcome = match has_ended {
+    match has_ended {
         true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
         false => drain(running, plan, log),
-    };
-    log.flush();
-    outcome
+    }
 }
 
 fn drain(running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failure> {

@@ -46,6 +46,12 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
     }
 }
 
+/// Returns the state of a server on one line, for the service manager.
+pub(super) fn status_line(running: &Running) -> String {
+    let (stats, most) = (running.stats(), running.max_connections());
+    format!("{} of {most} connections", stats.connections)
+}
+
 /// Logs the state of a server.
 pub(super) fn log_status(log: &Log, running: &Running, uptime: Duration) {
     let stats = running.stats();

@@ -9,7 +9,7 @@ use throng::{
 };
 #[cfg(feature = "tls")]
 use throng::{PlainHttp, Tls, TlsVersion};
-use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings};
+use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, drain_delay};
 
 use crate::hosts::AllowedHosts;
 
@@ -92,7 +92,7 @@ impl Settings {
             },
             limits: limits(&draft),
             drain: DrainPlan::default()
-                .delay(draft.get("drain.delay"))
+                .delay(draft.get::<Option<_>>("drain.delay").unwrap_or_else(drain_delay))
                 .window(draft.get("drain.window"))
                 .grace(draft.get("drain.grace")),
             backpressure,

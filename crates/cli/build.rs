@@ -1,0 +1,32 @@
+//! Tells the program which commit it was built from, for `throng -V`.
+
+use std::process::Command;
+
+fn main() {
+    // Builds outside of a clone can name it: a package, a reproducible build.
+    println!("cargo:rerun-if-env-changed=SOURCE_COMMIT");
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        println!("cargo:rerun-if-changed={log}");
+    }
+    println!("cargo:rerun-if-changed=build.rs");
+    let named = std::env::var("SOURCE_COMMIT").ok();
+    let found = || git(&["log", "-1", "--format=%h %cs"]);
+    let commit = named.or_else(found).unwrap_or_else(|| "unknown commit".to_owned());
+    println!("cargo:rustc-env=BUILD_COMMIT={commit}");
+    for (name, variable) in [("BUILD_TARGET", "TARGET"), ("BUILD_PROFILE", "PROFILE")] {
+        let value = std::env::var(variable).unwrap_or_default();
+        println!("cargo:rustc-env={name}={value}");
+    }
+    let features = ["balance", "tls"].map(|name| {
+        let variable = format!("CARGO_FEATURE_{}", name.to_ascii_uppercase());
+        if std::env::var_os(variable).is_some() { name } else { "" }
+    });
+    println!("cargo:rustc-env=BUILD_FEATURES={}", features.join(" ").trim());
+}
+
+/// Returns what git prints, if it is there and this is a clone.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
+}
