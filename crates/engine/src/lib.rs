@@ -21,6 +21,7 @@ mod outbox;
 mod pubsub;
 pub mod random;
 mod remote;
+mod run_delay;
 mod service;
 mod setting;
 mod shard;

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
+use crate::run_delay::RunDelay;
+
 /// Time for which a shard uses fine-grained timing after a stall.
 const FINE_GRAINED: Duration = Duration::from_secs(10);
 
@@ -145,6 +147,7 @@ pub(crate) struct Watch {
     checkpoint_at: Instant,
     is_fine_grained: bool,
     fine_grained_until: Instant,
+    run_delay: RunDelay,
 }
 
 impl Watch {
@@ -174,6 +177,7 @@ impl Watch {
             checkpoint_at: Instant(0),
             is_fine_grained: false,
             fine_grained_until: Instant(0),
+            run_delay: RunDelay::default(),
         }
     }
 
@@ -183,6 +187,14 @@ impl Watch {
         self.is_common = true;
         self.threshold = u64::MAX;
         self
+    }
+
+    /// Samples for how long the kernel did not run this thread, about once a second: a stall is no
+    /// callback's fault for that time.
+    pub(crate) fn sample_run_delay(&mut self) {
+        if self.threshold < u64::MAX {
+            self.run_delay.sample();
+        }
     }
 
     /// Returns whether turns are measured.
@@ -272,8 +284,10 @@ impl Watch {
         }
     }
 
-    fn report(&self, nanos: u64) {
+    fn report(&mut self, nanos: u64) {
+        let ran_or_slept = nanos.saturating_sub(self.run_delay.since_sample());
         let culprit = match (self.every, self.any) {
+            _ if ran_or_slept < self.threshold => Culprit::NoRoute,
             (_, 0) => Culprit::NoRoute,
             (DELIVERY, DELIVERY) => Culprit::NoRoute,
             (every, any) if every == any => Culprit::Route(any - 1),
@@ -287,6 +301,8 @@ impl Watch {
                 std::mem::forget(payload);
             }
         }
+        // The next stall is not excused by the same delay.
+        self.sample_run_delay();
     }
 }
 
@@ -330,6 +346,24 @@ mod tests {
             self.watch.end_turn(Instant(self.now));
             std::mem::take(&mut *self.reported.lock().unwrap())
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn time_in_which_the_kernel_ran_others_is_no_fault_of_a_callback() {
+        let name = format!("throng-schedstat-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let delayed_by = |ms: u64| std::fs::write(&file, format!("7 {:>12} 3\n", ms * MS)).unwrap();
+        delayed_by(1000);
+        let mut bench = Bench::new(50);
+        bench.watch.run_delay = RunDelay::of_file(&file);
+        delayed_by(1060);
+        assert_eq!(bench.turn(&[(4, 100)]), [(Culprit::NoRoute, 100)], "it ran for 40 ms");
+        // The delay is part of the sample now.
+        assert_eq!(bench.turn(&[(4, 100)]), [(Culprit::Route(4), 100)]);
+        delayed_by(1080);
+        assert_eq!(bench.turn(&[(4, 100)]), [(Culprit::Route(4), 100)], "it held it for 80 ms");
+        std::fs::remove_file(file).unwrap();
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_io::{ConnId, Driver, Instant};
+use throng_io::{Clock, ConnId, Driver, Instant};
 
 use crate::conn::map::ConnMap;
 use crate::conn::record::Conn;
@@ -361,6 +361,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
             throng_io::memory::trim();
         }
         self.state.publish_stats();
+        // Simulated time has no kernel.
+        if matches!(self.state.core.clock, Clock::System) {
+            self.state.core.watch.sample_run_delay();
+        }
         if self.state.added.is_some() {
             self.state.shed_memory();
         }
