@@ -107,7 +107,7 @@ impl LogSettings {
 pub enum LogLevel {
     /// The process cannot do what it was asked to.
     Error,
-    /// Somebody should look at it.
+    /// An operator should look at it.
     Warn,
     /// Part of normal operation.
     #[default]

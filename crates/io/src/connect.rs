@@ -129,8 +129,8 @@ pub(crate) fn traffic(socket: std::os::fd::RawFd) -> Option<crate::Traffic> {
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     let to = (&raw mut info).cast();
-    // SAFETY: getsockopt writes at most `length` bytes at the address given, and `info` is that long
-    // and outlives the call.
+    // SAFETY: getsockopt writes at most `length` bytes at the address given, and `info` is that
+    // long and outlives the call.
     let failed =
         unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut length) };
     let has_sent = std::mem::offset_of!(libc::tcp_info, tcpi_bytes_retrans) + size_of::<u64>();

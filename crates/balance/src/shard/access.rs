@@ -1,4 +1,4 @@
-//! What is kept of a request or tunnel for its record in the log.
+//! Entries: the data that is kept of a request or tunnel for its record in the log.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

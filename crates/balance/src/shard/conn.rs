@@ -174,7 +174,7 @@ pub(super) struct Exchange {
     pub(super) permit: Option<HandshakePermit>,
     /// When the backend was first sent something.
     pub(super) began: Instant,
-    /// What is kept for the log.
+    /// Its entry for the log.
     pub(super) access: Option<Box<super::access::Entry>>,
 }
 
