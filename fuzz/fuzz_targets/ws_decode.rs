@@ -22,6 +22,7 @@ impl From<Event<'_>> for Got {
             Event::Binary(bytes) => Self::Binary(bytes.to_owned()),
             Event::Ping(bytes) => Self::Ping(bytes.to_owned()),
             Event::Pong(bytes) => Self::Pong(bytes.to_owned()),
+            Event::Compressed(_) | Event::Chunk(_) => panic!("it was not asked for: {event:?}"),
             Event::Close(reason) => {
                 Self::Close(reason.map(|reason| (reason.code, reason.reason.to_owned())))
             }

@@ -281,6 +281,9 @@ impl Reader {
                     replies.push(Reply::Pong(payload.to_vec()));
                 }
                 Ok(Some(Event::Pong(payload))) => self.pongs.push(payload.to_vec()),
+                Ok(Some(event @ (Event::Compressed(_) | Event::Chunk(_)))) => {
+                    self.violations.push(format!("not asked for: {event:?}"));
+                }
                 Ok(Some(Event::Close(reason))) => {
                     let (code, text) =
                         reason.map_or((1005, ""), |close| (close.code, close.reason));

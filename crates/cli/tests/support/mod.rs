@@ -208,6 +208,7 @@ impl Client {
                 Event::Close(None) => Some(Got::Close(1005, String::new())),
                 Event::Close(Some(close)) => Some(Got::Close(close.code, close.reason.to_owned())),
                 Event::Ping(_) | Event::Pong(_) => None,
+                Event::Compressed(_) | Event::Chunk(_) => panic!("not asked for: {event:?}"),
             });
             let left = input.len();
             let taken = self.received.len() - left;

@@ -4,7 +4,7 @@
 use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::ws::deflate::{Inflated, Inflater};
-use throng_proto::ws::{self, Chunk, Deflated, Event, Incoming, Streamed};
+use throng_proto::ws::{self, Chunk, Deflated, Event};
 
 use crate::conn::stage::Stage;
 use crate::connections::{Connections, Receiving};
@@ -232,32 +232,26 @@ fn next<'a, 'b: 'a>(
     core.connections.record_limits(id, &limits);
     core.connections.outbox.borrowed().set_joined(None);
     core.connections.outbox.compression().end_relay();
-    if options.streams {
-        return match decoder.next_chunk(input, &limits, spare) {
-            Ok(Some(Streamed::Chunk(chunk))) => Next::Chunk(chunk),
-            Ok(Some(Streamed::Event(event))) => take(core, id, close, Ok(Some(event))),
-            Ok(None) => Next::Over(Over::Taken),
-            Err(error) => Next::Over(Over::Failed(error)),
-        };
-    }
     if decoder.deflates() && core.connections.outbox.compression().is_phase_spent() {
         // The rest is held until the next turn.
         return Next::Over(Over::Taken);
     }
-    let event = match decoder.next_incoming(input, &limits, spare) {
-        Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
-        // After our Close no callback gets it.
-        Ok(Some(Incoming::Deflated(_))) if core.connections.table.stage(id) != Stage::Open => {
-            return Next::Control;
-        }
-        Ok(Some(Incoming::Deflated(message))) => {
-            inflate(inflater, message, core, id, limits.max_message_size).map(Some)
-        }
-        Ok(None) => Ok(None),
-        Err(error) => Err(error),
+    let event = match options.streams {
+        true => decoder.next_chunk(input, &limits, spare),
+        false => decoder.next_event_with(input, &limits, spare),
     };
     core.connections.outbox.borrowed().set_joined(spare.joined().map(|joined| joined as _));
-    take(core, id, close, event)
+    match event {
+        Ok(Some(Event::Compressed(message))) => {
+            // After our Close no callback gets it.
+            if core.connections.table.stage(id) != Stage::Open {
+                return Next::Control;
+            }
+            let inflated = inflate(inflater, message, core, id, limits.max_message_size);
+            take(core, id, close, inflated.map(Some))
+        }
+        event => take(core, id, close, event),
+    }
 }
 
 /// Converts an event; a ping is answered.
@@ -271,13 +265,13 @@ fn take<'a>(
         Ok(None) => Next::Over(Over::Taken),
         Ok(Some(Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
         Ok(Some(Event::Text(text))) => Next::Message(Message::Text(text)),
+        Ok(Some(Event::Chunk(chunk))) => Next::Chunk(chunk),
         Ok(Some(Event::Ping(payload))) => {
-            if core.connections.table.stage(id) == Stage::Open {
-                core.connections.pong(id, payload);
-            }
+            core.connections.pong(id, payload);
             Next::Control
         }
-        Ok(Some(Event::Pong(_))) => Next::Control,
+        // Whatever is compressed is inflated before.
+        Ok(Some(Event::Pong(_) | Event::Compressed(_))) => Next::Control,
         Ok(Some(Event::Close(reason))) => {
             // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
             let code = reason.map_or(1005, |reason| reason.code);

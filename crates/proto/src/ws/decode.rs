@@ -5,7 +5,7 @@ use throng_simd::{BrokenUtf8, mask, utf8};
 use super::close;
 use super::header::{Decoded, FrameContext, FrameHeader, MAX_HEADER, MessageHeader};
 use super::reassembly::{Reassembly, Spare};
-use super::{Chunk, Deflated, Event, Incoming, Limits, Opcode, ProtocolError, Role, Streamed};
+use super::{Chunk, Deflated, Event, Limits, Opcode, ProtocolError, Role};
 use crate::Input;
 
 /// Decodes the frames that one end of a connection receives after the handshake.
@@ -93,10 +93,6 @@ struct Frame {
 enum Next<'b> {
     /// An event within the lent bytes.
     Lent(Event<'b>),
-    /// A compressed message within the lent bytes.
-    LentDeflated(Deflated<'b>),
-    /// A chunk of a message, within the lent bytes.
-    Chunk(Chunk<'b>),
     /// A message, in the reassembly buffer.
     Message(Kind),
     /// A control frame, in the reassembly buffer.
@@ -113,8 +109,8 @@ impl Decoder {
         Self { reassembly: None, stage: Stage::Start, message: None, role, deflate: false }
     }
 
-    /// Creates a decoder for a connection that negotiated permessage-deflate; to be used with
-    /// [`Decoder::next_incoming`].
+    /// Creates a decoder for a connection that negotiated permessage-deflate; whose
+    /// compressed messages are [`Event::Compressed`].
     #[must_use]
     pub const fn with_deflate(role: Role) -> Self {
         Self { reassembly: None, stage: Stage::Start, message: None, role, deflate: true }
@@ -141,6 +137,10 @@ impl Decoder {
     /// Like [`Decoder::next_event`], with the reassembly buffer taken from `spare` and returned to
     /// it instead of freed: cheaper when large or split messages are common.
     ///
+    /// A compressed message may have as many bytes as `limits` allow a message, and a few more, and
+    /// its text is not yet validated; the [`Inflater`](super::deflate::Inflater) limits its inflated
+    /// size.
+    ///
     /// # Errors
     /// As for [`Decoder::next_event`].
     #[inline(always)]
@@ -152,35 +152,6 @@ impl Decoder {
     ) -> Result<Option<Event<'a>>, ProtocolError> {
         if let Some(event) = self.whole_message(input, limits.max_whole_message()) {
             return Ok(Some(event));
-        }
-        if self.is_at_rest(input) {
-            return Ok(None);
-        }
-        match self.resume(input, limits, spare)? {
-            Some(Incoming::Event(event)) => Ok(Some(event)),
-            // No inflater is available here: the caller's mistake, and for this connection the end.
-            Some(Incoming::Deflated(_)) => Err(ProtocolError::ReservedBits),
-            None => Ok(None),
-        }
-    }
-
-    /// Like [`Decoder::next_event_with`], including compressed messages where permessage-deflate
-    /// was negotiated ([`Decoder::with_deflate`]). Their text is not yet validated.
-    ///
-    /// A compressed message may have as many bytes as `limits` allow a message, and a few more; the
-    /// [`Inflater`](super::deflate::Inflater) limits its inflated size.
-    ///
-    /// # Errors
-    /// As for [`Decoder::next_event`].
-    #[inline]
-    pub fn next_incoming<'a, 'b: 'a>(
-        &'a mut self,
-        input: &mut Input<'b>,
-        limits: &Limits,
-        spare: &mut Spare,
-    ) -> Result<Option<Incoming<'a>>, ProtocolError> {
-        if let Some(event) = self.whole_message(input, limits.max_whole_message()) {
-            return Ok(Some(Incoming::Event(event)));
         }
         if self.is_at_rest(input) {
             return Ok(None);
@@ -202,19 +173,18 @@ impl Decoder {
         input: &mut Input<'b>,
         limits: &Limits,
         spare: &mut Spare,
-    ) -> Result<Option<Streamed<'a>>, ProtocolError> {
+    ) -> Result<Option<Event<'a>>, ProtocolError> {
         if let Some(event) = self.whole_message(input, limits.max_whole_message()) {
-            return Ok(Some(Streamed::Event(event)));
+            return Ok(Some(event));
         }
         Ok(match self.advance(input, limits, spare, false)? {
-            Next::Nothing => None,
-            Next::Chunk(chunk) => Some(Streamed::Chunk(chunk)),
-            Next::Lent(event) => Some(Streamed::Event(event)),
-            Next::Control(opcode) => Some(Streamed::Event(self.control_event(opcode))),
             // Compression is not negotiated, and nothing is reassembled here.
-            Next::LentDeflated(_) | Next::Message(_) => {
+            Next::Lent(Event::Compressed(_)) | Next::Message(_) => {
                 return Err(self.fail(ProtocolError::ReservedBits));
             }
+            Next::Nothing => None,
+            Next::Lent(event) => Some(event),
+            Next::Control(opcode) => Some(self.control_event(opcode)),
         })
     }
 
@@ -321,7 +291,7 @@ impl Decoder {
         let payload = input.take(head.len as usize);
         if head.deflated {
             let (text, payload) = (head.opcode == Opcode::Text, unmask(payload, head.key));
-            return Ok(Next::LentDeflated(Deflated { text, payload }));
+            return Ok(Next::Lent(Event::Compressed(Deflated { text, payload })));
         }
         let event = match head.opcode {
             Opcode::Text => match unmask_text(payload, head.key) {
@@ -356,18 +326,16 @@ impl Decoder {
         input: &mut Input<'b>,
         limits: &Limits,
         spare: &mut Spare,
-    ) -> Result<Option<Incoming<'a>>, ProtocolError> {
-        Ok(Some(Incoming::Event(match self.advance(input, limits, spare, true)? {
+    ) -> Result<Option<Event<'a>>, ProtocolError> {
+        Ok(Some(match self.advance(input, limits, spare, true)? {
+            Next::Nothing => return Ok(None),
             Next::Lent(event) => event,
-            Next::LentDeflated(message) => return Ok(Some(Incoming::Deflated(message))),
-            // Chunks are not returned where messages are reassembled.
-            Next::Nothing | Next::Chunk(_) => return Ok(None),
             Next::Message(kind) => {
                 let joined = self.reassembly.as_ref().map(|reassembly| &reassembly.message);
                 let payload = joined.map_or(&[][..], |joined| joined.as_bytes());
                 if kind.is_deflated() {
                     let text = kind == Kind::DeflatedText;
-                    return Ok(Some(Incoming::Deflated(Deflated { text, payload })));
+                    return Ok(Some(Event::Compressed(Deflated { text, payload })));
                 }
                 spare.set_joined(joined);
                 match kind {
@@ -379,7 +347,7 @@ impl Decoder {
                 }
             }
             Next::Control(opcode) => self.control_event(opcode),
-        })))
+        }))
     }
 
     fn control_event(&self, opcode: Opcode) -> Event<'_> {
@@ -429,7 +397,7 @@ impl Decoder {
                     frame.remaining -= chunk.len() as u64;
                     if !join && !frame.opcode.is_control() {
                         match self.message_chunk(frame, chunk, spare)? {
-                            Some(chunk) => return Ok(Next::Chunk(chunk)),
+                            Some(chunk) => return Ok(Next::Lent(Event::Chunk(chunk))),
                             None if frame.remaining > 0 => return Ok(Next::Nothing),
                             None => continue,
                         }

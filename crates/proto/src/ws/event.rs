@@ -2,7 +2,7 @@
 
 use super::CloseReason;
 
-/// A message or control frame of the peer.
+/// A message of the peer, or a part of one, or a control frame.
 ///
 /// Payloads are unmasked and borrowed: from the lent bytes if the frame arrived whole, else from
 /// the decoder. Copy what is to be kept.
@@ -12,6 +12,11 @@ pub enum Event<'a> {
     Text(&'a str),
     /// A whole binary message, reassembled if it was fragmented.
     Binary(&'a [u8]),
+    /// A whole compressed message, where permessage-deflate was negotiated: for an
+    /// [`Inflater`](super::deflate::Inflater).
+    Compressed(Deflated<'a>),
+    /// A chunk of a message, where messages are not reassembled.
+    Chunk(Chunk<'a>),
     /// A ping, to be answered with a pong of the same payload
     /// ([RFC 6455 section 5.5.3](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3)); at most
     /// 125 bytes.
@@ -39,24 +44,6 @@ pub struct Chunk<'a> {
     pub last: bool,
     /// The bytes; empty only if the message, or its last fragment, is.
     pub bytes: &'a [u8],
-}
-
-/// An event where messages are not reassembled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Streamed<'a> {
-    /// A control frame, or a message that arrived whole.
-    Event(Event<'a>),
-    /// A chunk of a message.
-    Chunk(Chunk<'a>),
-}
-
-/// An event before decompression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incoming<'a> {
-    /// An uncompressed message, or a control frame.
-    Event(Event<'a>),
-    /// A compressed message: for an [`Inflater`](super::deflate::Inflater).
-    Deflated(Deflated<'a>),
 }
 
 /// A whole compressed message, reassembled and unmasked, still compressed.

@@ -103,7 +103,7 @@ impl Fragment<'_> {
 mod tests {
     use super::*;
     use crate::Input;
-    use crate::ws::{Decoder, Deflated, Event, Incoming, Limits, Role, Spare};
+    use crate::ws::{Decoder, Deflated, Event, Limits, Role, Spare};
 
     fn size(size: usize) -> NonZeroUsize {
         NonZeroUsize::new(size).unwrap()
@@ -143,10 +143,10 @@ mod tests {
         assert_eq!(bytes, b"\x41\x03\xf2\x48\xcd\x80\x01\xc9");
         let mut decoder = Decoder::with_deflate(Role::Client);
         let mut input = Input::new(&mut bytes);
-        let incoming =
-            decoder.next_incoming(&mut input, &Limits::default(), &mut Spare::new()).unwrap();
+        let event =
+            decoder.next_event_with(&mut input, &Limits::default(), &mut Spare::new()).unwrap();
         let expected = Deflated { text: true, payload: b"\xf2\x48\xcd\xc9" };
-        assert_eq!(incoming, Some(Incoming::Deflated(expected)));
+        assert_eq!(event, Some(Event::Compressed(expected)));
     }
 
     #[test]

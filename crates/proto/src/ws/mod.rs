@@ -22,7 +22,7 @@ pub use close::{CloseCode, CloseReason, is_sendable_close_code};
 pub use decode::Decoder;
 pub use encode::{encode, encode_close, encode_deflated, encode_masked};
 pub use error::ProtocolError;
-pub use event::{Chunk, Deflated, Event, Incoming, Streamed};
+pub use event::{Chunk, Deflated, Event};
 pub use fragments::{Fragment, Fragments};
 pub use header::{Header, Opcode, encode_header};
 pub use limits::Limits;

@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use throng_proto::Input;
 use throng_proto::ws::{
-    Decoder, Deflated, Event, Incoming, Limits, Opcode, ProtocolError, Role, Spare,
-    encode_deflated, encode_header, encode_masked,
+    Decoder, Deflated, Event, Limits, Opcode, ProtocolError, Role, Spare, encode_deflated,
+    encode_header, encode_masked,
 };
 
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -19,14 +19,14 @@ enum Got {
     Other,
 }
 
-impl From<Incoming<'_>> for Got {
-    fn from(incoming: Incoming<'_>) -> Self {
-        let (text, deflated, payload) = match incoming {
-            Incoming::Deflated(Deflated { text, payload }) => (text, true, payload),
-            Incoming::Event(Event::Text(text)) => (true, false, text.as_bytes()),
-            Incoming::Event(Event::Binary(payload)) => (false, false, payload),
-            Incoming::Event(Event::Ping(payload)) => return Self::Ping(payload.to_vec()),
-            Incoming::Event(_) => return Self::Other,
+impl From<Event<'_>> for Got {
+    fn from(event: Event<'_>) -> Self {
+        let (text, deflated, payload) = match event {
+            Event::Compressed(Deflated { text, payload }) => (text, true, payload),
+            Event::Text(text) => (true, false, text.as_bytes()),
+            Event::Binary(payload) => (false, false, payload),
+            Event::Ping(payload) => return Self::Ping(payload.to_vec()),
+            _ => return Self::Other,
         };
         Self::Message { text, deflated, payload: payload.to_vec() }
     }
@@ -46,16 +46,16 @@ fn pull<'r>(
         let mut lent = read.to_vec();
         let mut input = Input::new(&mut lent);
         loop {
-            match decoder.next_incoming(&mut input, &LIMITS, &mut spare) {
-                Ok(Some(incoming)) => {
-                    if matches!(incoming, Incoming::Deflated(_)) {
+            match decoder.next_event_with(&mut input, &LIMITS, &mut spare) {
+                Ok(Some(event)) => {
+                    if matches!(event, Event::Compressed(_)) {
                         assert!(spare.joined().is_none(), "what is compressed is not sent on");
                     }
-                    got.push(incoming.into());
+                    got.push(event.into());
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    let again = decoder.next_incoming(&mut input, &LIMITS, &mut spare);
+                    let again = decoder.next_event_with(&mut input, &LIMITS, &mut spare);
                     assert_eq!(again, Err(error), "an error stays");
                     return (got, Some(error));
                 }

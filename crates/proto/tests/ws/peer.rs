@@ -1,7 +1,7 @@
 //! A peer that sends arbitrary bytes, however invalid, and records our decoder's events.
 
 use throng_proto::Input;
-use throng_proto::ws::{Decoder, Event, Limits, ProtocolError, Role, Spare, Streamed};
+use throng_proto::ws::{Decoder, Event, Limits, ProtocolError, Role, Spare};
 
 pub(crate) const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
@@ -25,6 +25,7 @@ impl From<Event<'_>> for Got {
             Event::Close(reason) => {
                 Self::Close(reason.map(|reason| (reason.code, reason.reason.to_owned())))
             }
+            Event::Compressed(_) | Event::Chunk(_) => panic!("it was not asked for: {event:?}"),
         }
     }
 }
@@ -91,8 +92,7 @@ pub(crate) fn converse_in_pieces<'r>(
         let mut input = Input::new(&mut lent);
         loop {
             match decoder.next_chunk(&mut input, limits, &mut spare) {
-                Ok(Some(Streamed::Event(event))) => got.push(event.into()),
-                Ok(Some(Streamed::Chunk(piece))) => {
+                Ok(Some(Event::Chunk(piece))) => {
                     assert_eq!(piece.first, message.is_none(), "{piece:?}");
                     assert!(!piece.bytes.is_empty() || piece.last, "{piece:?}");
                     message.get_or_insert_default().extend_from_slice(piece.bytes);
@@ -104,6 +104,7 @@ pub(crate) fn converse_in_pieces<'r>(
                         });
                     }
                 }
+                Ok(Some(event)) => got.push(event.into()),
                 Ok(None) => break,
                 Err(error) => return (got, Some(error)),
             }

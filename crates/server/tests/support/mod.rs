@@ -112,6 +112,7 @@ impl<S: Read + Write> Client<S> {
                     Event::Binary(bytes) => Got::Binary(bytes.to_vec()),
                     Event::Ping(bytes) => Got::Ping(bytes.to_vec()),
                     Event::Pong(bytes) => Got::Pong(bytes.to_vec()),
+                    Event::Compressed(_) | Event::Chunk(_) => panic!("not asked for: {event:?}"),
                     Event::Close(None) => Got::Close(1005, String::new()),
                     Event::Close(Some(close)) => Got::Close(close.code, close.reason.to_owned()),
                 });
