@@ -34,6 +34,7 @@ mod ws;
 pub use backpressure::{Backpressure, Classes, SlowPolicy};
 pub use build::{BuildOptions, Built, build};
 pub use conn::deadlines::{Deadlines, Tick};
+pub use conn::held::HeldInput;
 pub use conn::linger::{LINGER_SILENCE, Linger};
 pub use conn::map::{ConnMap, IdHasher};
 pub use conn::progress::Progress;

@@ -1,11 +1,11 @@
 //! Responses: bytes of backends to clients.
 
+use throng_engine::HeldInput;
 use throng_io::{ConnId, Driver};
 use throng_proto::Input;
 use throng_proto::http1::ResponseEvent;
 
 use super::conn::{Client, Conn, Phase, Upstream};
-use super::input::PendingInput;
 use super::{Action, State};
 use crate::Failure;
 use crate::forward::{self, Framing};
@@ -227,7 +227,7 @@ impl State {
             client.phase = Phase::Head;
         } else {
             client.phase = Phase::Leaving;
-            client.held = PendingInput::default();
+            client.held = HeldInput::default();
             self.conns.set_deadline(client_id, self.tick.after(timeouts.body));
             if client.http.paused {
                 client.http.paused = false;

@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
-use throng_engine::{LINGER_SILENCE, Linger, Progress};
+use throng_engine::{HeldInput, LINGER_SILENCE, Linger, Progress};
 use throng_io::{ConnId, Driver};
 use throng_proto::http1::{BodyLength, Event, Request};
 use throng_proto::{Input, proxy_protocol};
 
 use super::conn::{Client, Conn, Exchange, Phase, Tick};
-use super::input::PendingInput;
 use super::output::HIGH_WATER;
 use super::{Action, State};
 use crate::forward;
@@ -311,7 +310,7 @@ impl State {
         };
         self.record_refusal(client, status, reason);
         let is_answered = self.drop_exchange(client);
-        client.held = PendingInput::default();
+        client.held = HeldInput::default();
         client.phase = Phase::Leaving;
         let body = self.configuration.settings.timeouts.body;
         self.conns.set_deadline(id, self.tick.after(body));

@@ -4,13 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{Deadlines, Linger, Progress};
+use throng_engine::{Deadlines, HeldInput, Linger, Progress};
 use throng_io::{Batch, ConnId, Instant, ServerTls};
 use throng_proto::http1;
 use throng_proto::ws::Boundary;
 use throng_proto::ws::handshake::Key;
 
-use super::input::PendingInput;
 use crate::guards::{HandshakePermit, RequestGuard, TunnelGuard};
 use crate::{Backend, Timeouts};
 
@@ -119,7 +118,7 @@ pub(super) struct Client {
     /// It has sent the head of a request.
     pub(super) has_asked: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.
-    pub(super) held: PendingInput,
+    pub(super) held: HeldInput,
     /// Data dropped in [`Phase::Lingering`].
     pub(super) dropped: Option<Linger<Tick>>,
 }

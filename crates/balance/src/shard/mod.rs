@@ -5,7 +5,7 @@
 //! event are queued as an [`Action`] and run after it; only the bytes of a tunnel are forwarded at
 //! once, from where they lie.
 //!
-//! * `conn`: records of connections. * `client`: requests. * `input`: requests that came early.
+//! * `conn`: records of connections. * `client`: requests.
 //! * `dispatch`: a backend for each request, and another when it fails. * `waiting`: requests
 //!   without a permit.
 //! * `memory`: that of TLS. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames,
@@ -20,7 +20,6 @@ mod client;
 mod closing;
 mod conn;
 mod dispatch;
-mod input;
 mod memory;
 mod output;
 mod pool;
@@ -36,7 +35,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
-use throng_engine::{ConnMap, Peak, Spares, TokenBucket};
+use throng_engine::{ConnMap, HeldInput, Peak, Spares, TokenBucket};
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ListenerId, ServerTls, TlsInfo};
 use throng_proto::http1;
 
@@ -46,7 +45,6 @@ pub use self::audit::{Audit, Holdings};
 use self::burst::BurstDetector;
 use self::closing::{CloseJob, Orphans};
 use self::conn::{Client, Conn, Conns, HttpSide, Phase, Tick};
-use self::input::PendingInput;
 use self::pool::Pool;
 use self::waiting::Waiting;
 use crate::command::Command;
@@ -439,7 +437,7 @@ impl State {
             tls,
             certificate: None,
             has_asked: false,
-            held: PendingInput::default(),
+            held: HeldInput::default(),
             dropped: None,
         };
         self.conns.insert(id, Conn::Client(Box::new(client)));

@@ -4,6 +4,7 @@
 use throng_io::{ConnId, Driver};
 use throng_proto::ws::{self, CloseCode};
 
+use crate::conn::held::HeldInput;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::memory::Holder;
 use crate::context::Cx;
@@ -11,7 +12,7 @@ use crate::message::{Close, Refusal};
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::shard::state::State;
-use crate::ws::inbound::{Held, Inbound};
+use crate::ws::inbound::Inbound;
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Measures the memory of connections if enough may have changed, and ends the worst if all
@@ -82,7 +83,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.driver.output_memory(id)
             + connections.outbox.memory(conn)
             + input
-            + state.held.get(&id).map_or(0, Held::memory)
+            + state.held.get(&id).map_or(0, HeldInput::memory)
             + state.request_bodies.memory(id)
     }
 }

@@ -5,13 +5,14 @@ use throng_proto::Input;
 
 use throng_proto::ws::CloseCode;
 
+use crate::conn::held::HeldInput;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Receiving;
 use crate::message::Close;
 use crate::outbox::borrowed::LARGE;
 use crate::service::{Fault, Service};
 use crate::shard::state::State;
-use crate::ws::inbound::{Held, Inbound};
+use crate::ws::inbound::Inbound;
 use crate::ws::messages::{self, End, Messages, Over};
 
 impl<S: Service> State<S> {
@@ -38,13 +39,14 @@ impl<S: Service> State<S> {
 
     #[cold]
     fn hold_rest(&mut self, id: ConnId, bytes: &[u8], rest: usize) -> bool {
-        self.hold(id, Held::new(&bytes[bytes.len() - rest..]))
+        self.hold(id, HeldInput::new(&bytes[bytes.len() - rest..]))
     }
 
     /// Resumes with input that was held back. Returns true if part of it still is.
-    pub(crate) fn on_held(&mut self, id: ConnId, mut held: Held) -> bool {
-        let rest = self.decode(id, held.rest_mut());
-        rest > 0 && self.hold(id, held.shortened(rest))
+    pub(crate) fn on_held(&mut self, id: ConnId, mut held: HeldInput) -> bool {
+        let rest = self.decode(id, held.as_mut_slice());
+        held.consume(held.len() - rest);
+        rest > 0 && self.hold(id, held)
     }
 
     /// Decodes input, and returns how many bytes at its end were left.
@@ -87,7 +89,7 @@ impl<S: Service> State<S> {
     /// Keeps undecoded input until the connection's answers have left, or others had their turn.
     /// Input that is not needed any more is dropped. Returns true if input was kept.
     #[cold]
-    fn hold(&mut self, id: ConnId, rest: Held) -> bool {
+    fn hold(&mut self, id: ConnId, rest: HeldInput) -> bool {
         if self.core.connections.table.stage(id) == Stage::Lingering {
             self.core.connections.linger_on(id, rest.len());
             return false;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use throng_io::{Batch, Closed, ConnId, Event, Instant, TlsInfo};
 use throng_proto::ws::CloseCode;
 
+use crate::conn::held::HeldInput;
 use crate::conn::map::ConnMap;
 use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
@@ -20,7 +21,7 @@ use crate::service::{Fault, Service};
 use crate::shard::admission::{Admission, Arrivals, KeyBySlot};
 use crate::shard::shutdown::Phase;
 use crate::stats::{Added, Snapshot};
-use crate::ws::inbound::{Held, Inbound};
+use crate::ws::inbound::Inbound;
 use crate::ws::messages::Assembly;
 
 /// State of a shard without its sockets: usable while the driver has lent bytes.
@@ -29,7 +30,7 @@ pub(crate) struct State<S> {
     pub(crate) service: S,
     pub(crate) inbound: Vec<Inbound>,
     /// Input that was not decoded yet; its connections are paused.
-    pub(crate) held: ConnMap<Held>,
+    pub(crate) held: ConnMap<HeldInput>,
     pub(crate) assembly: Assembly,
     pub(crate) request_bodies: RequestBodies,
     pub(crate) admission: Arc<Admission>,

@@ -1,4 +1,4 @@
-//! The decoder of a connection, and input that it has not decoded yet.
+//! The decoder of a connection.
 
 use throng_proto::{http1, ws};
 
@@ -24,43 +24,6 @@ impl Inbound {
 
     pub(crate) fn response() -> Self {
         Self::Response(Box::new(http1::ResponseDecoder::new()))
-    }
-}
-
-/// Input of a connection that was not decoded yet.
-#[derive(Debug, Default)]
-pub(crate) struct Held {
-    bytes: Vec<u8>,
-    /// Bytes at the beginning that are decoded.
-    taken: usize,
-}
-
-impl Held {
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.to_vec(), taken: 0 }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len() - self.taken
-    }
-
-    /// Returns the memory that it takes.
-    pub(crate) fn memory(&self) -> usize {
-        self.bytes.capacity()
-    }
-
-    pub(crate) fn rest_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.taken..]
-    }
-
-    /// Keeps the last `rest` bytes. Moved only when they are half of the memory at most, so that
-    /// input that is decoded little by little is not copied each time.
-    pub(crate) fn shortened(mut self, rest: usize) -> Self {
-        self.taken = self.bytes.len() - rest;
-        match rest <= self.bytes.len() / 2 {
-            true => Self::new(&self.bytes[self.taken..]),
-            false => self,
-        }
     }
 }
 
