@@ -2,14 +2,14 @@
 //! its lines, signals and exit codes.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use throng_proto::Input;
-use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
+use throng_proto::ws::{self, Opcode};
+use throng_testkit::{Client, Got};
 
 /// Longer than anything here takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -155,79 +155,6 @@ fn a_server_on_loopback_refuses_pages_that_reach_it_by_a_name_of_their_own() {
     }
 }
 
-/// What the server sent over a WebSocket.
-#[derive(Debug, PartialEq, Eq)]
-enum Got {
-    Text(String),
-    Close(u16),
-    End,
-}
-
-struct Client {
-    stream: TcpStream,
-    decoder: Decoder,
-    received: Vec<u8>,
-}
-
-impl Client {
-    fn connect(address: SocketAddr, target: &str) -> Self {
-        let mut stream = dial(address);
-        let key = handshake::Key::new(*b"0123456789abcdef");
-        let mut request = Vec::new();
-        handshake::encode_request("localhost", target, &key, &[], &[], &mut request).unwrap();
-        stream.write_all(&request).unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
-        Self { stream, decoder: Decoder::new(Role::Client), received: Vec::new() }
-    }
-
-    fn send(&mut self, opcode: Opcode, payload: &[u8]) {
-        let mut frame = Vec::new();
-        ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
-        self.stream.write_all(&frame).unwrap();
-    }
-
-    fn next(&mut self) -> Got {
-        let limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
-        loop {
-            let mut input = Input::new(&mut self.received);
-            let event = self.decoder.next_event(&mut input, &limits).unwrap();
-            let is_nothing = event.is_none();
-            let got = match event {
-                Some(Event::Text(text)) => Some(Got::Text(text.to_owned())),
-                Some(Event::Close(reason)) => {
-                    Some(Got::Close(reason.map_or(1005, |reason| reason.code)))
-                }
-                // A heartbeat, on a machine so busy that the test takes half a minute.
-                Some(Event::Ping(_)) => None,
-                Some(other) => panic!("{other:?}"),
-                None => None,
-            };
-            let left = input.len();
-            let taken = self.received.len() - left;
-            self.received.drain(..taken);
-            if let Some(got) = got {
-                return got;
-            }
-            if !is_nothing {
-                continue;
-            }
-            let mut buffer = [0; 4096];
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Got::End,
-                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Got::End,
-                Err(error) => panic!("nothing came: {error}"),
-            }
-        }
-    }
-}
-
 #[test]
 fn it_says_its_address_and_answers_at_every_path() {
     let served = Served::start(&[]);
@@ -264,7 +191,7 @@ fn an_upload_may_be_larger_than_any_message_elsewhere_and_is_counted() {
     assert_eq!(client.next(), Got::Text("5".to_owned()));
     let head = ws::encode_header(Opcode::Binary, true, (12 << 20) + 1, Some([0; 4]));
     client.stream.write_all(&head).unwrap();
-    assert_eq!(client.next(), Got::Close(1009));
+    assert_eq!(client.next().close_code(), Some(1009));
 }
 
 fn events(address: SocketAddr, path: &str) -> TcpStream {
@@ -319,8 +246,8 @@ fn patterns_listen_and_cannot_be_published_to() {
     assert_eq!(all.next(), Got::Text("hello".to_owned()));
     expect(&mut stream, "data: hello\n\n");
     all.send(Opcode::Text, b"to whom?");
-    assert_eq!(all.next(), Got::Close(1008));
-    assert_eq!(Client::connect(served.address, "/ws/a..b").next(), Got::Close(1008));
+    assert_eq!(all.next().close_code(), Some(1008));
+    assert_eq!(Client::connect(served.address, "/ws/a..b").next().close_code(), Some(1008));
     assert!(get(served.address, "/sse/a..b").starts_with("HTTP/1.1 400 "));
 }
 
@@ -398,7 +325,7 @@ fn signals_that_ask_it_to_stop_close_sessions_with_1001_and_exit_0() {
             (0..5).map(|_| Client::connect(served.address, "/echo")).collect();
         served.process.signal(signal);
         for client in &mut clients {
-            assert_eq!(client.next(), Got::Close(1001));
+            assert_eq!(client.next().close_code(), Some(1001));
             client.send(Opcode::Close, &1001u16.to_be_bytes());
             assert_eq!(client.next(), Got::End);
         }
@@ -472,7 +399,7 @@ fn signals_that_do_not_end_it_lose_no_session() {
 
     served.process.signal("TERM");
     for client in &mut clients {
-        assert_eq!(client.next(), Got::Close(1001));
+        assert_eq!(client.next().close_code(), Some(1001));
         client.send(Opcode::Close, &1001u16.to_be_bytes());
     }
     drop(clients);
@@ -506,7 +433,7 @@ fn every_request_and_session_is_logged_where_it_is_asked_for() {
     assert_eq!((&event["status"], &event["path"]), (&404.into(), &"/nothing%0a".into()));
     let mut client = Client::connect(served.address, "/echo");
     client.send(Opcode::Close, &1000u16.to_be_bytes());
-    assert_eq!(client.next(), Got::Close(1000));
+    assert_eq!(client.next().close_code(), Some(1000));
     let event = next("session");
     assert_eq!((&event["path"], &event["code"]), (&"/echo".into(), &1000.into()));
     // A stream of events is logged when it begins.
@@ -533,7 +460,7 @@ fn a_client_that_never_answers_is_reset_and_the_exit_code_is_3() {
     let served = Served::start(&["--set", "drain.grace=1s", "--set", "close_timeout=1s"]);
     let mut client = Client::connect(served.address, "/echo");
     served.process.signal("TERM");
-    assert_eq!((client.next(), client.next()), (Got::Close(1001), Got::End));
+    assert_eq!((client.next().close_code(), client.next()), (Some(1001), Got::End));
     let (code, _, errors) = served.end();
     assert_eq!(code, Some(3), "{errors}");
     assert!(errors.contains("1 connection missed the deadline"), "{errors}");
@@ -563,7 +490,7 @@ fn a_second_signal_ends_at_once_with_130() {
     let mut client = Client::connect(served.address, "/echo");
     served.process.signal("TERM");
     // The first has been seen, and is not over: nobody answers.
-    assert_eq!(client.next(), Got::Close(1001));
+    assert_eq!(client.next().close_code(), Some(1001));
     served.process.signal("TERM");
     assert_eq!(served.end().0, Some(130));
 }
@@ -575,7 +502,7 @@ fn a_reader_that_left_changes_nothing() {
     drop(served.process.0.stderr.take());
     let mut client = Client::connect(served.address, "/echo");
     served.process.signal("TERM");
-    assert_eq!(client.next(), Got::Close(1001));
+    assert_eq!(client.next().close_code(), Some(1001));
     client.send(Opcode::Close, &1001u16.to_be_bytes());
     assert_eq!(client.next(), Got::End);
     assert_eq!(served.process.exit().code(), Some(0));

@@ -12,23 +12,10 @@ use support::wire::Heard;
 use support::{TIMEOUT, eventually};
 use throng::Running;
 use throng::prelude::*;
+use throng_testkit::noise;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-
-/// Bytes in which no part is like another.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(len);
-    out
-}
 
 fn limits() -> Limits {
     Limits::default().max_message_size(64 * MIB).max_backlog(256 * MIB)

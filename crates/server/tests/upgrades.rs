@@ -78,7 +78,7 @@ fn a_worker_accepts_or_refuses_with_headers_and_loses_no_message() {
         for (token, status) in [("none", "401"), ("token of a bug", "500")] {
             let authorization = format!("Bearer {token}");
             let headers = [("Authorization", &*authorization)];
-            let head = Client::request(address, "/lobby", &headers).err().expect("it is refused");
+            let head = Client::request(address, "/lobby", &headers).expect_err("it is refused");
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{io:?}: {head}");
         }
         // A refusal does not end the connection.

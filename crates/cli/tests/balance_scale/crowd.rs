@@ -12,6 +12,7 @@ use throng_proto::Input;
 use throng_proto::ws::{
     Decoder, Event, Limits, Opcode, Role, encode_close, encode_masked, handshake,
 };
+use throng_testkit::Random;
 
 use super::numbers::{Order, Tunnel};
 
@@ -141,7 +142,7 @@ struct Loop {
     clients: Vec<Client>,
     /// The client of each slot of the driver.
     owners: Vec<usize>,
-    random: u64,
+    random: Random,
     wish: Wish,
     tally: Tally,
     shared: Arc<Shared>,
@@ -168,7 +169,7 @@ impl Loop {
             handshake: request,
             clients: (0..most).map(client).collect(),
             owners: Vec::new(),
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: Random::new(0x9e37_79b9_7f4a_7c15),
             wish: Wish::default(),
             tally: Tally::default(),
             shared,
@@ -190,10 +191,7 @@ impl Loop {
 
     /// A length below `most`.
     fn random(&mut self, most: Duration) -> Duration {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        Duration::from_nanos(self.random % most.as_nanos().max(1) as u64)
+        Duration::from_nanos(self.random.bits() % most.as_nanos().max(1) as u64)
     }
 
     fn tick(&mut self, now: Instant) {

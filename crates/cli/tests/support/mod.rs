@@ -1,16 +1,12 @@
 //! The real binary on a free port, and a blocking client with nothing behind its back.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
 
-use throng_proto::Input;
-use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
-
-/// Longer than anything here takes on a busy machine.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub(crate) use throng_testkit::{Client, Got, TIMEOUT, dial, read_head};
 
 /// The binary under test; the tests of `lab`, which share this file, have it inside of theirs.
 pub(crate) fn throng() -> Command {
@@ -109,13 +105,6 @@ impl Drop for Served {
     }
 }
 
-pub(crate) fn dial(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
-    stream
-}
-
 /// An answer to a request: its head, and a body of as many bytes as it says.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -126,13 +115,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// The next on `stream`.
     pub(crate) fn read(stream: &mut TcpStream) -> Self {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        let mut answer = Self { head: String::from_utf8(head).unwrap(), body: Vec::new() };
+        let mut answer = Self { head: read_head(stream), body: Vec::new() };
         let length = answer.header("content-length").map_or(0, |value| value.parse().unwrap());
         answer.body.resize(length, 0);
         stream.read_exact(&mut answer.body).unwrap();
@@ -162,70 +145,4 @@ pub(crate) fn exchange(stream: &mut TcpStream, request: impl AsRef<[u8]>) -> Ans
 /// The other side has closed in good order.
 pub(crate) fn is_at_end(stream: &mut TcpStream) -> bool {
     stream.read(&mut [0]).unwrap() == 0
-}
-
-/// What the server sent over a WebSocket.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Got {
-    Text(String),
-    Binary(Vec<u8>),
-    Close(u16, String),
-    End,
-}
-
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
-    decoder: Decoder,
-    received: Vec<u8>,
-}
-
-impl Client {
-    pub(crate) fn connect(address: SocketAddr, target: &str) -> Self {
-        let mut stream = dial(address);
-        let key = handshake::Key::new(*b"0123456789abcdef");
-        let mut request = Vec::new();
-        handshake::encode_request("localhost", target, &key, &[], &[], &mut request).unwrap();
-        let answer = exchange(&mut stream, &request);
-        assert_eq!(answer.status(), 101, "{}", answer.head);
-        Self { stream, decoder: Decoder::new(Role::Client), received: Vec::new() }
-    }
-
-    pub(crate) fn send(&mut self, opcode: Opcode, payload: &[u8]) {
-        let mut frame = Vec::new();
-        ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
-        self.stream.write_all(&frame).unwrap();
-    }
-
-    pub(crate) fn next(&mut self) -> Got {
-        let limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
-        loop {
-            let mut input = Input::new(&mut self.received);
-            let event = self.decoder.next_event(&mut input, &limits).unwrap();
-            let is_nothing = event.is_none();
-            let got = event.and_then(|event| match event {
-                Event::Text(text) => Some(Got::Text(text.to_owned())),
-                Event::Binary(bytes) => Some(Got::Binary(bytes.to_vec())),
-                Event::Close(None) => Some(Got::Close(1005, String::new())),
-                Event::Close(Some(close)) => Some(Got::Close(close.code, close.reason.to_owned())),
-                Event::Ping(_) | Event::Pong(_) => None,
-                Event::Compressed(_) | Event::Chunk(_) => panic!("not asked for: {event:?}"),
-            });
-            let left = input.len();
-            let taken = self.received.len() - left;
-            self.received.drain(..taken);
-            if let Some(got) = got {
-                return got;
-            }
-            if !is_nothing {
-                continue;
-            }
-            let mut buffer = [0; 4096];
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Got::End,
-                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Got::End,
-                Err(error) => panic!("nothing came: {error}"),
-            }
-        }
-    }
 }

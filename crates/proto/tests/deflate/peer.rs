@@ -2,6 +2,7 @@
 
 use throng_proto::ws::deflate::{Deflater, History, Inflater, Policy, Settings};
 use throng_proto::ws::{Deflated, Event, ProtocolError};
+pub(crate) use throng_testkit::noise;
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
 pub(crate) fn policy(settings: Settings) -> Policy {
@@ -83,16 +84,4 @@ pub(crate) fn trade(n: u64) -> String {
         random % 1_000_003,
         80_000_000 + n
     )
-}
-
-/// Returns `len` bytes that do not compress.
-pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
 }

@@ -1,33 +1,19 @@
 //! Properties: the events do not depend on how the bytes are split.
 
+use throng_testkit::Random;
+
 use super::*;
 
-/// A small generator, so that a failing case repeats without a seed file. Marsaglia's xorshift.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+/// Splits `bytes` into chunks, most of them short.
+pub(super) fn cut<'b>(random: &mut Random, mut bytes: &'b [u8]) -> Vec<&'b [u8]> {
+    let mut pieces = Vec::new();
+    let most = 1 + random.below(40);
+    while !bytes.is_empty() {
+        let (piece, rest) = bytes.split_at((1 + random.below(most)).min(bytes.len()));
+        pieces.push(piece);
+        bytes = rest;
     }
-
-    pub(super) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// Splits `bytes` into chunks, most of them short.
-    pub(super) fn cut<'b>(&mut self, mut bytes: &'b [u8]) -> Vec<&'b [u8]> {
-        let mut pieces = Vec::new();
-        let most = 1 + self.below(40);
-        while !bytes.is_empty() {
-            let (piece, rest) = bytes.split_at((1 + self.below(most)).min(bytes.len()));
-            pieces.push(piece);
-            bytes = rest;
-        }
-        pieces
-    }
+    pieces
 }
 
 /// Conversations that reach every state, valid and invalid.
@@ -77,7 +63,7 @@ fn every_split_gives_the_same_requests() {
 
 #[test]
 fn random_bytes_and_cuts_give_the_same_requests() {
-    let mut random = Random(0x5eed_1234_9876_0001);
+    let mut random = Random::new(0x5eed_1234_9876_0001);
     for round in 0..4000 {
         let mut bytes = Vec::new();
         for _ in 0..1 + random.below(3) {
@@ -88,13 +74,13 @@ fn random_bytes_and_cuts_give_the_same_requests() {
             let at = random.below(bytes.len());
             let telling = b"\r\n :;,\t0aG/*?";
             bytes[at] = match random.below(telling.len() + 2) {
-                any if any >= telling.len() => random.next() as u8,
+                any if any >= telling.len() => random.bits() as u8,
                 index => telling[index],
             };
         }
         for limits in limits() {
             let expected = requests([&bytes[..]], &limits);
-            let pieces = random.cut(&bytes);
+            let pieces = cut(&mut random, &bytes);
             let seen = requests(pieces.iter().copied(), &limits);
             assert_eq!(seen, expected, "round {round}: {:?}", String::from_utf8_lossy(&bytes));
         }
@@ -111,7 +97,7 @@ fn random_bytes_and_cuts_give_the_same_responses() {
         "HTTP/1.0 200 OK\r\n\r\nuntil the end",
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n\x01\x02\x03",
     ];
-    let mut random = Random(0x5eed_1234_9876_0002);
+    let mut random = Random::new(0x5eed_1234_9876_0002);
     for round in 0..3000 {
         let mut bytes = Vec::new();
         for _ in 0..1 + random.below(4) {
@@ -119,13 +105,13 @@ fn random_bytes_and_cuts_give_the_same_responses() {
         }
         if random.below(3) == 0 {
             let at = random.below(bytes.len());
-            bytes[at] = random.next() as u8;
+            bytes[at] = random.bits() as u8;
         }
         let ends = random.below(2) == 0;
         let answers_head = random.below(4) == 0;
         for limits in limits() {
             let expected = responses([&bytes[..]], answers_head, ends, &limits);
-            let pieces = random.cut(&bytes);
+            let pieces = cut(&mut random, &bytes);
             let seen = responses(pieces.iter().copied(), answers_head, ends, &limits);
             assert_eq!(seen, expected, "round {round}: {:?}", String::from_utf8_lossy(&bytes));
         }

@@ -1,6 +1,8 @@
 //! Comparison with httparse: it accepts every head that we accept, and reads the same.
 
-use super::cutting::{CONVERSATIONS, Random};
+use throng_testkit::Random;
+
+use super::cutting::CONVERSATIONS;
 use super::*;
 
 /// The first accepted head of `bytes`: its length in bytes, method, target and headers.
@@ -32,16 +34,16 @@ fn theirs(bytes: &[u8]) -> Option<Head> {
 
 #[test]
 fn httparse_reads_equally_what_we_accept() {
-    let mut random = Random(0x5eed_1234_9876_0004);
+    let mut random = Random::new(0x5eed_1234_9876_0004);
     let mut accepted = 0;
     for round in 0..20_000 {
         let mut bytes = CONVERSATIONS[random.below(CONVERSATIONS.len())].as_bytes().to_vec();
         for _ in 0..random.below(3) {
             let at = random.below(bytes.len());
             match random.below(3) {
-                0 => bytes[at] = random.next() as u8,
+                0 => bytes[at] = random.bits() as u8,
                 1 => bytes[at] = b"\r\n :\t/"[random.below(6)],
-                _ => bytes.insert(at, random.next() as u8),
+                _ => bytes.insert(at, random.bits() as u8),
             }
         }
         let Some(ours) = ours(&bytes) else { continue };

@@ -1,0 +1,15 @@
+//! Parts that the tests of several crates share.
+//!
+//! * Duty: a blocking client on the wire, waiting for conditions, random numbers from a seed.
+//! * Not its duty: the servers under test; each crate's tests start their own.
+//! * Depends on: `throng-proto`, whose decoders have tests and oracles of their own.
+//! * Start reading at: [`Client`].
+#![forbid(unsafe_code)]
+
+mod client;
+mod random;
+mod wire;
+
+pub use client::{Client, Got};
+pub use random::{Random, noise};
+pub use wire::{TIMEOUT, dial, eventually, read_head};

@@ -1,0 +1,56 @@
+//! Connections with a time limit on everything.
+
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Time after which a test gives up, longer than anything takes on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Connects to `address`; every operation on the connection ends after [`TIMEOUT`].
+///
+/// # Panics
+/// The connection cannot be made.
+#[must_use]
+pub fn dial(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// Returns the head of a response, or as much of it as came before the end of the stream. Nothing
+/// that follows it is taken.
+///
+/// # Panics
+/// The stream failed otherwise, or the head is not UTF-8.
+pub fn read_head(stream: &mut impl Read) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            Ok(_) => break,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => {
+                panic!("no whole head came: {error}; so far {:?}", String::from_utf8_lossy(&head))
+            }
+        }
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// Waits until `condition` holds.
+///
+/// # Panics
+/// It does not hold for [`TIMEOUT`].
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < until, "never came true: {what}");
+        // One check a millisecond: the waiting thread is not to take the processor from what it
+        // waits for.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
