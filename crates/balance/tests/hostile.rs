@@ -197,7 +197,7 @@ fn a_failure_behind_an_interim_answer_is_reported() {
     balancer.assert_nothing_is_held();
 }
 
-/// However many a backend sends, a client of HTTP/1.0 sees none of them, and no timeout begins again.
+/// A client of HTTP/1.0 sees none of them, however many a backend sends.
 #[test]
 fn interim_answers_are_limited_in_number() {
     let backend = Scripted::bind();

@@ -243,8 +243,8 @@ impl<'a> Request<'a> {
         self.peer
     }
 
-    /// Returns the address of the client: that of [`Request::peer`], or if that is a trusted proxy's,
-    /// the rightmost address in X-Forwarded-For or Forwarded ([RFC 7239
+    /// Returns the address of the client: that of [`Request::peer`], or if that is a trusted
+    /// proxy's, the rightmost address in X-Forwarded-For or Forwarded ([RFC 7239
     /// section 4](https://www.rfc-editor.org/rfc/rfc7239#section-4)) that is not itself a trusted
     /// proxy's. Where both headers are present and disagree, neither is believed.
     #[must_use]

@@ -141,7 +141,7 @@ impl Response {
     /// Creates a 200 with a value as JSON.
     ///
     /// # Errors
-    /// The value cannot be written as JSON: a map whose keys are no text, for example. Returned from
+    /// The value cannot be written as JSON: a map whose keys are no text, for example. Returned by
     /// a handler it becomes a 500.
     #[cfg(feature = "serde")]
     pub fn json_of<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, crate::Reject> {

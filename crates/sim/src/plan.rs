@@ -205,7 +205,6 @@ impl Plan {
                 on_stall: Arc::new(|_| {}),
             }),
             mailbox_mark: self.mailbox_mark,
-            uncapped: None,
             seed: Some(self.seed),
         }
     }

@@ -58,7 +58,7 @@ impl HeldInput {
         self.bytes.extend_from_slice(more);
     }
 
-    /// Marks `count` more bytes as used. The rest is moved, and the memory of the others freed, only
+    /// Marks `count` more bytes as used. The rest is moved, and memory of the others freed, only
     /// when it is half of all at most, which makes the cost of a byte constant. Without any left no
     /// memory is held.
     pub fn consume(&mut self, count: usize) {

@@ -196,8 +196,8 @@ impl Connections {
         }
     }
 
-    /// Reads nothing further until the service has decided on an upgrade, which takes no longer than
-    /// any handshake.
+    /// Reads nothing further until the service has decided on an upgrade, which takes no longer
+    /// than any handshake.
     pub(crate) fn await_upgrade(&mut self, id: ConnId) {
         if let Some(conn) = self.table.conn_mut(id)
             && conn.is(Stage::Http)

@@ -120,8 +120,8 @@ impl<S: Service> State<S> {
         core.connections.finish(id, AfterFlush::Linger);
     }
 
-    /// Applies an answer to its connection; `close_mode` if it is the last one. Breaks if no request
-    /// follows.
+    /// Applies an answer to its connection; `close_mode` if it is the last one. Breaks if no
+    /// request follows.
     fn apply_answer(
         &mut self,
         id: ConnId,

@@ -4,7 +4,6 @@ use super::fields::FramingFields;
 use super::head::{HeadScan, Span};
 use super::target::RequestLine;
 use super::{BodyLength, Error, Header, HeaderLines};
-use crate::ws::handshake::Headers;
 
 /// The form of a request target.
 /// [RFC 9112 section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2).
@@ -270,15 +269,5 @@ impl SavedRequest {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.parts = None;
-    }
-}
-
-impl Headers for Request<'_> {
-    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        self.lines().all(name)
-    }
-
-    fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8])) {
-        self.lines().for_each(visit);
     }
 }

@@ -4,7 +4,6 @@ use super::fields::FramingFields;
 use super::head::{HeadScan, Span};
 use super::target::StatusLine;
 use super::{BodyLength, Error, Header, HeaderLines};
-use crate::ws::handshake::Headers;
 
 /// The head of a valid response. It borrows the received bytes.
 #[derive(Clone, Copy, Debug)]
@@ -103,15 +102,5 @@ impl<'a> Response<'a> {
     #[must_use]
     pub const fn body_length(&self) -> BodyLength {
         self.body
-    }
-}
-
-impl Headers for Response<'_> {
-    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        self.lines().all(name)
-    }
-
-    fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8])) {
-        self.lines().for_each(visit);
     }
 }

@@ -138,8 +138,8 @@ impl Decoder {
     /// it instead of freed: cheaper when large or split messages are common.
     ///
     /// A compressed message may have as many bytes as `limits` allow a message, and a few more, and
-    /// its text is not yet validated; the [`Inflater`](super::deflate::Inflater) limits its inflated
-    /// size.
+    /// its text is not yet validated; the [`Inflater`](super::deflate::Inflater) limits its
+    /// inflated size.
     ///
     /// # Errors
     /// As for [`Decoder::next_event`].

@@ -2,8 +2,8 @@
 //!
 //! A connection costs only its [`Agreed`], and a [`History`] per direction where a context is kept.
 //! Negotiation: [`Settings`], [`Policy`]. The path of a received message:
-//! [`Decoder::next_event_with`] returns a [`Deflated`], an [`Inflater`] converts it to an event. The
-//! path of a sent message: a [`Deflater`], then [`encode_deflated`](super::encode_deflated).
+//! [`Decoder::next_event_with`] returns a [`Deflated`], an [`Inflater`] converts it to an event.
+//! The path of a sent message: a [`Deflater`], then [`encode_deflated`](super::encode_deflated).
 //!
 //! [`Decoder::next_event_with`]: super::Decoder::next_event_with
 //! [`Deflated`]: super::Deflated

@@ -2,6 +2,8 @@
 
 use std::{error, fmt};
 
+use crate::http1::{Request, Response};
+
 /// A collection of header fields, as the handshake reads it.
 pub trait Headers {
     /// Returns the values of every field called `name` (case-insensitively), in order, without
@@ -11,6 +13,26 @@ pub trait Headers {
     /// Calls `visit` for every field, in order: its name as sent, and its value without surrounding
     /// white space.
     fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8]));
+}
+
+impl Headers for Request<'_> {
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.lines().all(name)
+    }
+
+    fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8])) {
+        self.lines().for_each(visit);
+    }
+}
+
+impl Headers for Response<'_> {
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.lines().all(name)
+    }
+
+    fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8])) {
+        self.lines().for_each(visit);
+    }
 }
 
 /// A list of names and values, as clients and tests use.
