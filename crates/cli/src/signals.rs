@@ -67,6 +67,19 @@ pub(crate) struct Signals {
     on_terminal: bool,
 }
 
+/// Returns the signals that would end the process and have no meaning for it.
+fn ignored() -> Vec<i32> {
+    let mut signals = vec![SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU];
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::Signal;
+        signals.extend([Signal::POWER, Signal::STKFLT, Signal::XFSZ].map(Signal::as_raw));
+        // Those for real-time use; the C library keeps the ones before them.
+        signals.extend(34..=64);
+    }
+    signals
+}
+
 impl Signals {
     /// Registers them. SIGQUIT, which would end the process without a drain, asks it to stop,
     /// however often it comes. Those of timers and the like are ignored.
@@ -76,7 +89,7 @@ impl Signals {
     pub(crate) fn of_a_server() -> io::Result<Self> {
         let stop = Stop::on_signals()?;
         signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
-        for signal in [SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU] {
+        for signal in ignored() {
             signal_hook::flag::register(signal, Arc::default())?;
         }
         let flag = |signal| {

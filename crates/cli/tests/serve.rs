@@ -363,7 +363,7 @@ fn signals_that_do_not_end_it_lose_no_session() {
             assert_eq!(client.next(), Got::Text(text.to_owned()));
         }
     };
-    for signal in ["ALRM", "VTALRM", "PROF", "IO", "XCPU"] {
+    for signal in ["ALRM", "VTALRM", "PROF", "IO", "XCPU", "PWR", "16", "XFSZ", "RTMIN", "RTMAX"] {
         served.process.signal(signal);
     }
     served.process.signal("USR2");
