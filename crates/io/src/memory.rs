@@ -46,12 +46,15 @@ const TRIM_FROM: i32 = 512 << 10;
 ///
 /// By default glibc maps large blocks one by one only until the first of them is freed: from then
 /// on blocks of up to that size, 32 MiB at most, come from heaps that shrink only from their end,
-/// and hundreds of megabytes stay resident. Setting both thresholds fixes them.
+/// and hundreds of megabytes stay resident. Setting both thresholds fixes them. Small blocks join
+/// their free neighbours at once: kept in lists of their own, the last ones keep the heap of a
+/// thread that has ended from being returned.
 pub fn return_large_blocks() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         set(libc::M_MMAP_THRESHOLD, MAP_FROM);
         set(libc::M_TRIM_THRESHOLD, TRIM_FROM);
+        set(libc::M_MXFAST, 0);
     }
 }
 

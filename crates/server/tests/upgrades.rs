@@ -4,6 +4,8 @@ mod support;
 
 use std::io::Write;
 use std::net::TcpStream;
+#[cfg(feature = "tokio")]
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;

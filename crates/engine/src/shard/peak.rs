@@ -5,21 +5,26 @@ const STORM: usize = 16 << 20;
 
 /// Most bytes that connections have held since memory was last returned, sampled each second.
 #[derive(Debug, Default)]
-pub struct Peak(usize);
+pub struct Peak {
+    most: usize,
+    /// Whether the last sample was less than a quarter of a large peak.
+    has_fallen: bool,
+}
 
 impl Peak {
-    /// Returns whether there was a large peak whose end has not come yet.
+    /// Returns whether there was a large peak whose end was not reported yet.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.0 >= STORM
+        self.has_fallen || self.most >= STORM
     }
 
-    /// Records the bytes that are held now. Returns true if they are less than a quarter of a large
-    /// peak; then they are the new peak.
-    pub fn is_over(&mut self, waits: usize) -> bool {
-        self.0 = self.0.max(waits);
-        let is_over = self.0 >= STORM && waits < self.0 / 4;
-        if is_over {
-            self.0 = waits;
+    /// Records the bytes that are held now. Returns true once, after they were less than a quarter
+    /// of a large peak: one sample later, since what has ended may still be freeing its memory.
+    pub fn is_over(&mut self, held: usize) -> bool {
+        let is_over = std::mem::take(&mut self.has_fallen);
+        self.most = self.most.max(held);
+        if self.most >= STORM && held < self.most / 4 {
+            self.most = held;
+            self.has_fallen = true;
         }
         is_over
     }
@@ -33,14 +38,15 @@ mod tests {
     fn a_storm_is_over_once_when_three_quarters_are_gone() {
         let mut peak = Peak::default();
         let mib = |count: usize| count << 20;
-        for (waits, over) in
+        for (held, over) in
             [(0, false), (mib(15), false), (0, false), (mib(100), false), (mib(25), false)]
         {
-            assert_eq!(peak.is_over(waits), over, "{waits}");
+            assert_eq!(peak.is_over(held), over, "{held}");
         }
-        assert!(peak.is_over(mib(24)));
         assert!(!peak.is_over(mib(24)));
+        assert!(peak.is_over(mib(24)), "a sample later");
+        assert!(!peak.is_over(0) && peak.is_awaited());
         assert!(peak.is_over(0));
-        assert!(!peak.is_over(0));
+        assert!(!peak.is_over(0) && !peak.is_awaited());
     }
 }
