@@ -199,6 +199,9 @@ impl<'a, D> Socket<'a, D> {
 
     /// Sends to every *other* session and every stream of events, on all shards. The counts are
     /// this shard's.
+    ///
+    /// It has no order with messages to channels: members of this shard may get it before what this
+    /// session published earlier, which waits for its turn in the channel's order.
     pub fn broadcast(&mut self, message: impl Into<Frame>) -> Delivery {
         let others = Filter::new().exclude([self.handle()]);
         self.broadcast_to(&others, message)
