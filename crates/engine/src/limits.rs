@@ -100,8 +100,9 @@ pub struct Limits {
     /// Bytes queued for one connection, and not taken by its peer, before the slow-consumer policy
     /// applies. Default 1 MiB. A message is accepted while the queue is shorter, so the queue is at
     /// most this and one message; what a single callback sends to one connection, before the kernel
-    /// can be asked whether its peer takes it, may be 16 times as much. Above half of it, the
-    /// connection is not read and its further messages wait. The rest of a message that leaves in
+    /// can be asked whether its peer takes it, may be 16 times as much, and has no limit where the
+    /// policy drops messages. Above half of it, the connection is not read and its further
+    /// messages wait. The rest of a message that leaves in
     /// fragments does not count: its peer is read meanwhile, and its pings are answered.
     pub max_backlog: usize,
     /// Messages that one connection may send in a second. Default `None`: no limit. More are closed

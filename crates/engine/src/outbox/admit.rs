@@ -13,6 +13,7 @@ use crate::stats::Stats;
 
 /// Factor by which the output of one callback may exceed the cap of its class, while the kernel was
 /// not asked yet whether the peer takes it. A message of any size is still accepted below that.
+/// Where the rules drop messages, none closes a session.
 const IN_CALLBACK: usize = 16;
 
 /// Reason why a frame has no form on a connection.
@@ -85,12 +86,15 @@ impl Outbox {
         class: Option<ClassIndex>,
     ) -> Result<Sent, TooSlow> {
         let class = self.class_or_own(conn, class);
-        let (max, backlog) = (self.rules.class(class).max_backlog, self.kept_backlog(conn));
+        let rules = self.rules.class(class);
+        let (max, drops, backlog) =
+            (rules.max_backlog, rules.is_per_message(), self.kept_backlog(conn));
         let in_flight = conn.has(flag::IN_FLIGHT);
         // Only a peer that does not take bytes is slow: without a batch in flight the kernel was
         // not asked yet. The backlog before this message counts, so that a message of any size
         // finds its way into a short queue.
-        if backlog > max && (in_flight || backlog > max.saturating_mul(IN_CALLBACK)) {
+        let is_beyond = !drops && backlog > max.saturating_mul(IN_CALLBACK);
+        if backlog > max && (in_flight || is_beyond) {
             return Err(TooSlow(class));
         }
         if backlog > max {
