@@ -9,7 +9,7 @@ pub enum Sent {
     /// Queued behind output that waits for the peer, or the queue has passed its high-water mark.
     /// Nothing is lost; `on_drained` is called when the backlog has fallen.
     Queued,
-    /// Not sent: the backlog has reached its cap. The [`SlowPolicy`] was to drop
+    /// Not sent: the backlog has reached its cap. The [`SlowPolicy`](crate::SlowPolicy) was to drop
     /// this message, or to close the connection.
     Dropped,
     /// Not sent: the connection is closed or closing.

@@ -16,7 +16,8 @@ pub trait Receive {
     /// Called with each whole message.
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>);
 
-    /// Called with each chunk of a message as it comes, on routes with [`RouteOptions::streams`].
+    /// Called with each chunk of a message as it comes, on routes with
+    /// [`RouteOptions::streams`](crate::RouteOptions::streams).
     fn on_chunk(&mut self, cx: &mut Cx<'_>, chunk: Chunk<'_>) {
         let _ = (cx, chunk);
     }
