@@ -74,7 +74,7 @@ fn ignored() -> Vec<i32> {
     {
         use rustix::process::Signal;
         signals.extend([Signal::POWER, Signal::STKFLT, Signal::XFSZ].map(Signal::as_raw));
-        // Those for real-time use; the C library keeps the ones before them.
+        // Those for real-time use.
         signals.extend(34..=64);
     }
     signals
@@ -90,7 +90,8 @@ impl Signals {
         let stop = Stop::on_signals()?;
         signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
         for signal in ignored() {
-            signal_hook::flag::register(signal, Arc::default())?;
+            // C libraries and valgrind keep some for themselves.
+            let _ = signal_hook::flag::register(signal, Arc::default());
         }
         let flag = |signal| {
             let flag = Arc::default();
