@@ -209,7 +209,7 @@ impl Line {
     }
 }
 
-/// What a status line shows.
+/// The figures of a status line.
 struct Seen {
     connections: u64,
     most: u64,

@@ -72,7 +72,7 @@ impl Service {
 }
 
 fn send(state: &[NotifyState<'_>]) {
-    // The manager is gone: there is nobody to tell.
+    // The manager is gone, so there is no one to report to.
     let _ = sd_notify::notify(state);
 }
 
@@ -88,7 +88,7 @@ const LATE: Duration = Duration::from_secs(3);
 
 impl Loops {
     /// Returns whether every loop that has connections has turned in the last seconds. One without
-    /// connections sleeps, and nobody would notice if it were stuck.
+    /// connections sleeps, so that it would not be noticed if it were stuck.
     fn turn(&mut self, turns: &[(u64, bool)], now: Instant) -> bool {
         self.seen.resize(turns.len(), (0, now));
         let mut all = true;

@@ -81,7 +81,7 @@ impl Log {
     }
 }
 
-/// What is kept of a request for its record.
+/// The data of a request that its record will have.
 pub(crate) struct Entry {
     /// Method, path, request id and traceparent.
     text: String,

@@ -448,7 +448,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !self.threads.is_empty() && self.shutdown.deadline().is_none() {
             self.begin_drain(AT_ONCE);
-            // Nobody is left who could be told.
+            // There is no caller left to return the error to.
             let _ = self.wait();
         }
     }

@@ -1,7 +1,7 @@
 //! The log of `throng serve` and `throng balance`: events with fields, written by a thread of its
 //! own.
 //!
-//! Whoever logs only copies values into a bounded queue. If the reader of the log is slow, or
+//! A caller only copies values into a bounded queue. If the reader of the log is slow, or
 //! clients cause more lines than `log.max_rate`, lines are dropped and counted: no event loop waits
 //! for a log.
 

@@ -12,7 +12,7 @@ use super::events::Event;
 pub(crate) struct Record {
     pub(super) event: &'static Event,
     pub(super) at: SystemTime,
-    /// What people read; may be empty.
+    /// The message for people; may be empty.
     pub(super) message: String,
     pub(super) fields: Vec<(&'static str, Value)>,
 }

@@ -93,7 +93,7 @@ fn clients_cause_no_more_lines_than_the_rate_and_the_rest_is_counted() {
     assert_eq!((stalls + lost, log.log.dropped()), (1000, lost));
 }
 
-/// A pipe that nobody reads: a supervisor that hangs.
+/// A pipe without a reader at work: a supervisor that hangs.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_reader_that_hangs_holds_nobody_up() {

@@ -18,7 +18,7 @@ pub(super) struct Reloader<'a> {
     current: Mutex<(Arc<Settings>, Values)>,
 }
 
-/// What a reload has changed.
+/// The settings that a reload has changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
     changed: Vec<&'static str>,
@@ -101,7 +101,8 @@ fn reload_certificates(_: &Running) -> Result<(), String> {
 }
 
 impl Changes {
-    /// What needs a restart is compared with the start, so that it is said until there was one.
+    /// Settings that need a restart are compared with those of the start, so that they are reported
+    /// until there was one.
     fn between(started: &Values, before: &Values, now: &Values) -> Self {
         let text = |values: &Values, key: &Key| values.entry(key.name).map(Entry::to_toml);
         let mut changes = Self::default();

@@ -48,7 +48,7 @@ pub(crate) struct ShardService {
     ending: ConnMap<()>,
     /// Requests whose answer comes later, or is still being sent.
     exchanges: ConnMap<Exchange>,
-    /// What is kept of requests and sessions for their records in the access log.
+    /// The data of requests and sessions that the access log will record.
     entries: ConnMap<Box<Entry>>,
     timers: Timers,
     date: DateCache,
