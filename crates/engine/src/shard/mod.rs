@@ -47,10 +47,10 @@ const ACCEPT_REST: Duration = Duration::from_millis(200);
 /// Time in which a turn continues connections whose input was held; at least one is.
 const MAX_RESUMING: Duration = Duration::from_micros(500);
 
-/// Time that a turn spends on commands of other threads, and commands between two readings of the
-/// clock.
+/// Time that a turn spends on commands of other threads, and commands and receivers between two
+/// readings of the clock.
 const MAX_COMMANDS_TIME: Duration = Duration::from_millis(1);
-const COMMANDS: u32 = 8;
+const COMMANDS: u64 = 8;
 
 /// Heap that a thread of a connection uses, of its own and in its part of the allocator.
 const THREAD_MEMORY: usize = 8 << 10;
@@ -264,19 +264,23 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
         }
         let until = self.state.core.clock.read().after(MAX_COMMANDS_TIME);
-        let mut number = 0u32;
+        let mut work = 0;
         while let Some(command) = self.state.core.commands.pop_front() {
-            number += 1;
+            work += 1;
             self.flush_published();
             let state = &mut self.state;
             match command {
                 Command::Publish { channel, frame, except, ack } => {
                     state.core.watch.deliver();
-                    ack.count(state.core.publish_here(&channel, &frame, except));
+                    let delivery = state.core.publish_here(&channel, &frame, except);
+                    work += delivery.receivers();
+                    ack.count(delivery);
                 }
                 Command::Broadcast { filter, frame, ack } => {
                     state.core.watch.deliver();
-                    ack.count(state.core.broadcast_here(&filter, &frame));
+                    let delivery = state.core.broadcast_here(&filter, &frame);
+                    work += delivery.receivers();
+                    ack.count(delivery);
                 }
                 Command::Send { to, frame } => {
                     let _ = state.core.send_frame(to, &frame);
@@ -298,8 +302,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Command::Drain(plan) => drain = Some(plan),
             }
             self.checkpoint();
-            if number.is_multiple_of(COMMANDS) && self.state.core.clock.read() >= until {
-                break;
+            if work >= COMMANDS {
+                work = 0;
+                if self.state.core.clock.read() >= until {
+                    break;
+                }
             }
         }
         if let Some(plan) = drain
