@@ -29,6 +29,7 @@ mod response;
 mod route;
 mod router;
 mod status;
+mod summary;
 
 pub use body::{Body, Pull, Source, Stream, may_trail};
 pub use client::client_address;
@@ -47,3 +48,4 @@ pub use response::{HeaderError, ReplyTo, Response};
 pub use route::{RouteError, param_names};
 pub use router::{Match, Router};
 pub use status::Status;
+pub use summary::RequestSummary;

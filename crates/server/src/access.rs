@@ -1,18 +1,13 @@
 //! Records of requests and sessions that have ended, for an access log.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::CloseCode;
-use throng_http::Status;
+use throng_http::{RequestSummary, Status};
 use throng_io::Instant;
 use throng_proto::http1::Request;
-
-/// The longest path and header that are kept.
-const PATH: usize = 512;
-const HEADER: usize = 128;
 
 /// Receives a record of each request and session, for [`Server::access_log`].
 ///
@@ -83,9 +78,7 @@ impl Log {
 
 /// The data of a request that its record will have.
 pub(crate) struct Entry {
-    /// Method, path, request id and traceparent.
-    text: String,
-    parts: [Range<u16>; 4],
+    request: RequestSummary,
     peer: Option<SocketAddr>,
     began: Instant,
     pub(crate) status: Option<Status>,
@@ -93,39 +86,21 @@ pub(crate) struct Entry {
 
 impl Entry {
     fn new(head: &Request<'_>, peer: Option<SocketAddr>, began: Instant) -> Self {
-        let header = |name| head.values(name).next().unwrap_or_default();
-        let mut text = String::new();
-        let mut part = |value: &str, most| {
-            let start = text.len() as u16;
-            text.push_str(&value[..value.floor_char_boundary(most)]);
-            start..text.len() as u16
-        };
-        let parts = [
-            part(head.method(), HEADER),
-            part(head.path(), PATH),
-            part(header("x-request-id"), HEADER),
-            part(header("traceparent"), HEADER),
-        ];
-        Self { text, parts, peer, began, status: None }
+        Self { request: RequestSummary::new(head), peer, began, status: None }
     }
 
     /// Returns the record of a request that ends now.
     pub(crate) fn access(&self, now: Instant) -> Access<'_> {
-        let part = |at: usize| {
-            let Range { start, end } = self.parts[at];
-            self.text.get(start.into()..end.into()).unwrap_or_default()
-        };
-        let some = |text: &'_ str| !text.is_empty();
         Access {
             peer: self.peer,
-            method: part(0),
-            path: part(1),
+            method: self.request.method(),
+            path: self.request.path(),
             status: self.status,
             code: None,
             is_complete: true,
             duration: now.since(self.began),
-            request_id: Some(part(2)).filter(|text| some(text)),
-            traceparent: Some(part(3)).filter(|text| some(text)),
+            request_id: self.request.request_id(),
+            traceparent: self.request.traceparent(),
         }
     }
 }

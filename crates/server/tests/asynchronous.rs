@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use support::served::{self, dial_narrow, start, stop};
-use support::{Client, Got, TIMEOUT, eventually};
+use support::{Alive, Client, Got, TIMEOUT, eventually};
 use throng::prelude::*;
 use throng::{Closed, IntoWsRoute, IoBackend, Running};
 use throng_proto::ws::{self, Opcode};
@@ -35,22 +35,6 @@ fn families() -> Vec<fn(App) -> Server> {
 
 fn serve(handler: impl IntoWsRoute) -> (SocketAddr, Running) {
     start(Server::new(served::app().ws("/", handler)).shards(1))
-}
-
-/// Counts those of its kind that live.
-struct Alive(Arc<AtomicUsize>);
-
-impl Alive {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 fn counter() -> Arc<AtomicUsize> {

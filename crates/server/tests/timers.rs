@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::served::{self, start, stop};
-use support::{Client, Got, eventually};
+use support::{Alive, Client, Got, eventually};
 use throng::prelude::*;
 use throng::{IoBackend, Timer};
 use throng_proto::ws::Opcode;
@@ -76,22 +76,6 @@ fn a_timer_that_is_cancelled_is_not_called() {
         assert_eq!(got, text("later"), "{io:?}");
         drop(client);
         stop(running);
-    }
-}
-
-/// Counts those of its kind that live.
-struct Alive(Arc<AtomicUsize>);
-
-impl Alive {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Entries: the data that is kept of a request or tunnel for its record in the log.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
 use std::time::Duration;
 
+use throng_http::RequestSummary;
 use throng_io::{ConnId, Driver, Instant};
 use throng_proto::http1::Request;
 
@@ -11,16 +11,10 @@ use super::State;
 use super::conn::{Client, Exchange, Tunnel, flag};
 use crate::access::{Access, AccessDetail};
 
-/// The longest path and header that are kept.
-const PATH: usize = 512;
-const HEADER: usize = 128;
-
 /// A request that is of interest.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Method, path, request id and traceparent.
-    text: String,
-    parts: [Range<u16>; 4],
+    request: RequestSummary,
     client: IpAddr,
     began: Instant,
     /// Also if it succeeds.
@@ -36,22 +30,8 @@ pub(super) struct Entry {
 
 impl Entry {
     fn new(request: &Request<'_>, client: IpAddr, began: Instant, always: bool) -> Self {
-        let header = |name| request.values(name).next().unwrap_or_default();
-        let mut text = String::new();
-        let mut part = |value: &str, most| {
-            let start = text.len() as u16;
-            text.push_str(&value[..value.floor_char_boundary(most)]);
-            start..text.len() as u16
-        };
-        let parts = [
-            part(request.method(), HEADER),
-            part(request.path(), PATH),
-            part(header("x-request-id"), HEADER),
-            part(header("traceparent"), HEADER),
-        ];
         Self {
-            text,
-            parts,
+            request: RequestSummary::new(request),
             client,
             began,
             always,
@@ -74,16 +54,11 @@ impl Entry {
         self.is_lost = true;
     }
 
-    fn part(&self, at: usize) -> Option<&str> {
-        let Range { start, end } = self.parts[at];
-        self.text.get(start.into()..end.into()).filter(|text| !text.is_empty())
-    }
-
     fn access(&self, now: Instant) -> Access<'_> {
         Access {
             client: self.client,
-            method: self.part(0),
-            path: self.part(1),
+            method: Some(self.request.method()),
+            path: Some(self.request.path()),
             is_tunnel: false,
             is_failure: self.status.is_some_and(|status| status >= 500),
             status: self.status,
@@ -94,8 +69,8 @@ impl Entry {
             bytes_out: Some(self.bytes_out),
             duration: now.since(self.began),
             reason: "",
-            request_id: self.part(2),
-            traceparent: self.part(3),
+            request_id: self.request.request_id(),
+            traceparent: self.request.traceparent(),
         }
     }
 }

@@ -8,11 +8,29 @@ pub(crate) mod wire;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use throng_proto::ws::Opcode;
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub(crate) use throng_testkit::{Client, Got, TIMEOUT, dial, eventually, read_head};
+
+/// Counts those of its kind that live.
+pub(crate) struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// A session that answers a drain's Close frame, on a thread of its own.
 pub(crate) fn polite(address: SocketAddr, path: &str) -> JoinHandle<()> {
