@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use support::served::{self, figure, start, stop};
+use support::served::{self, figure, start, stop, total};
 use support::{Client, Got, TIMEOUT, eventually};
 use throng::prelude::*;
 use throng::{IoBackend, Running};
@@ -288,6 +288,12 @@ fn members_on_all_shards_see_publications_in_one_order() {
                         let hub = ws.hub();
                         drop(hub.publish_timeout("room", next.to_string(), no_wait).unwrap());
                     }
+                    3 => drop(ws.broadcast_to(&Filter::new(), next.to_string())),
+                    4 => {
+                        let members = Filter::new().channel("room");
+                        drop(ws.broadcast_to(&members, next.to_string()));
+                    }
+                    5 => drop(ws.hub().broadcast(next.to_string()).unwrap()),
                     _ => drop(ws.publish("room", next.to_string())),
                 }
             });
@@ -307,6 +313,52 @@ fn members_on_all_shards_see_publications_in_one_order() {
                 assert_eq!(got, Got::Text(expected.to_string()), "{io:?}, {shards} shards");
             }
         }
+        drop(clients);
+        stop(running);
+    }
+}
+
+/// The hub's publication waits for the shard, and so do those of the callback that follow it.
+#[test]
+fn a_broadcast_comes_after_what_its_sender_published_before() {
+    let backends = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
+    for (io, shards) in backends.into_iter().flat_map(|io| [(io, 1), (io, 3)]) {
+        let receipts = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&receipts);
+        let room = Ws::new()
+            .on_open(|ws| {
+                ws.subscribe("room");
+            })
+            .on_message(move |ws, _| {
+                let members = Filter::new().channel("room");
+                let me = Filter::new().include([ws.handle()]);
+                *kept.lock().unwrap() = vec![
+                    ws.hub().publish("room", "0").unwrap(),
+                    ws.publish("room", "1"),
+                    ws.broadcast_to(&Filter::new(), "2"),
+                    ws.publish("room", "3"),
+                    ws.broadcast_to(&members, "4"),
+                    ws.broadcast("to others"),
+                    ws.broadcast_to(&me, "to me"),
+                    ws.publish("room", "5"),
+                ];
+            });
+        let server = Server::new(served::app().ws("/room", room)).io(io).shards(shards);
+        let (address, running) = start(server);
+        let mut clients: Vec<_> = (0..6).map(|_| Client::connect(address, "/room")).collect();
+        let hub = running.hub();
+        eventually("all are members", || hub.subscribers("room") == 6);
+        clients[0].send_text("go");
+        for (n, client) in clients.iter_mut().enumerate() {
+            let special = if n == 0 { "to me" } else { "to others" };
+            for expected in ["0", "1", "2", "3", "4", special, "5"] {
+                let got = client.next();
+                assert_eq!(got, Got::Text(expected.to_owned()), "{io:?}, {shards} shards, {n}");
+            }
+        }
+        let counts: Vec<u64> =
+            receipts.lock().unwrap().iter().map(|it| total(it).receivers()).collect();
+        assert_eq!(counts, [6, 6, 6, 6, 6, 5, 1, 6], "{io:?}, {shards} shards");
         drop(clients);
         stop(running);
     }

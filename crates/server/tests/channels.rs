@@ -533,7 +533,7 @@ fn nothing_is_said_to_reach_a_connection_that_was_aborted() {
     let aborting = Ws::on_upgrade(|_| Ok(())).on_message(move |ws, _| {
         ws.abort();
         let me = Filter::new().include([ws.handle()]);
-        let delivery = ws.broadcast_to(&me, "too late");
+        let delivery = ws.broadcast_to(&me, "too late").total().unwrap();
         *recorded.lock().unwrap() = Some((ws.send("too late"), delivery, ws.subscribe("room")));
     });
     let (address, running) = start(Server::new(served::app().ws("/", aborting)).shards(1));

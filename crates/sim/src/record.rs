@@ -130,6 +130,8 @@ pub struct PendingCommand {
     pub command: SentCommand,
     /// Which of the record's receipts its counts go to.
     pub receipt: Option<usize>,
+    /// Sent by a connection, which is held back where the queue is crowded.
+    pub held_back: bool,
 }
 
 /// A receipt, and what it must say.
@@ -433,7 +435,7 @@ impl Record {
             matches!(command, SentCommand::Publish { .. } | SentCommand::Broadcast { .. })
         };
         let waits = self.commands.iter().filter(|letter| letter.shard == shard);
-        waits.filter(|it| it.receipt.is_none() && publication(&it.command)).count()
+        waits.filter(|it| it.held_back && publication(&it.command)).count()
     }
 
     /// The server is asked to end a stream.
@@ -464,25 +466,48 @@ impl Record {
 
     /// Adds letters to every shard but one that has receivers.
     pub fn send_to_others(&mut self, from: usize, shards: usize, command: &SentCommand) {
-        self.note_ended_streams();
-        for shard in (0..shards).filter(|shard| *shard != from) {
-            if !self.concerns(shard, command) {
-                continue;
-            }
-            self.commands.push(PendingCommand { shard, command: command.clone(), receipt: None });
-        }
+        let others = (0..shards).filter(|shard| *shard != from);
+        self.send_to(others, command, None, true);
     }
 
     /// Adds letters to every shard that has receivers, whose counts come back in `receipt`.
     pub fn send_to_all(&mut self, shards: usize, command: &SentCommand, receipt: Receipt) {
         self.receipts.push(Expected { receipt, receivers: (0, 0) });
-        let at = Some(self.receipts.len() - 1);
+        self.send_to(0..shards, command, Some(self.receipts.len() - 1), false);
+    }
+
+    /// A connection broadcasts in the order of all channels: to the receivers of its own shard now,
+    /// unless letters wait for them.
+    pub fn broadcast_in_order(
+        &mut self,
+        (shard, shards): (usize, usize),
+        waits: bool,
+        (audience, what): (Audience, Heard),
+        receipt: Receipt,
+    ) {
+        let mut receivers = (0, 0);
+        if !waits {
+            receivers = self.broadcast(shard, &audience, &what);
+        }
+        self.receipts.push(Expected { receipt, receivers });
+        let meant = (0..shards).filter(|to| waits || *to != shard);
+        let command = SentCommand::Broadcast { audience, what };
+        self.send_to(meant, &command, Some(self.receipts.len() - 1), true);
+    }
+
+    fn send_to(
+        &mut self,
+        shards: impl Iterator<Item = usize>,
+        command: &SentCommand,
+        receipt: Option<usize>,
+        held_back: bool,
+    ) {
         self.note_ended_streams();
-        for shard in 0..shards {
-            if !self.concerns(shard, command) {
-                continue;
+        for shard in shards {
+            if self.concerns(shard, command) {
+                let command = command.clone();
+                self.commands.push(PendingCommand { shard, command, receipt, held_back });
             }
-            self.commands.push(PendingCommand { shard, command: command.clone(), receipt: at });
         }
     }
 

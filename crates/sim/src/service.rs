@@ -167,12 +167,11 @@ impl Probe {
         let mut audience = audience(words);
         let what = self.published("all", cx.data());
         let filter = filter_of(&self.record.borrow(), &mut audience);
-        let delivery = cx.broadcast(&filter, &frame_of(&what, "", fill));
+        let waits = cx.core_ref().has_commands();
+        let receipt = cx.broadcast(&filter, &frame_of(&what, "", fill));
+        let shard = (self.shard, self.shards);
         let mut record = self.record.borrow_mut();
-        let receivers = record.broadcast(self.shard, &audience, &what);
-        record.check_told(delivery, receivers);
-        let command = SentCommand::Broadcast { audience, what };
-        record.send_to_others(self.shard, self.shards, &command);
+        record.broadcast_in_order(shard, waits, (audience, what), receipt);
     }
 
     /// Through the mailboxes, as another thread would.
@@ -216,7 +215,12 @@ impl Probe {
             }
         } else if cx.core_ref().remote().send(id, &frame).is_ok() {
             let command = SentCommand::Send { to, what };
-            record.commands.push(PendingCommand { shard: id.shard(), command, receipt: None });
+            record.commands.push(PendingCommand {
+                shard: id.shard(),
+                command,
+                receipt: None,
+                held_back: false,
+            });
         }
     }
 
@@ -233,7 +237,12 @@ impl Probe {
             record.dismiss(peer);
         } else if cx.core_ref().remote().close(id, 1000, "").is_ok() {
             let command = SentCommand::Dismiss(peer);
-            record.commands.push(PendingCommand { shard: id.shard(), command, receipt: None });
+            record.commands.push(PendingCommand {
+                shard: id.shard(),
+                command,
+                receipt: None,
+                held_back: false,
+            });
         }
     }
 

@@ -407,14 +407,24 @@ impl World {
                 let what = Heard::Private { to, by, sequence };
                 let sent = self.remote.send(id, &frame_of(&what, "", &"o".repeat(fill)));
                 let command = SentCommand::Send { to, what };
-                record.commands.push(PendingCommand { shard: id.shard(), command, receipt: None });
+                record.commands.push(PendingCommand {
+                    shard: id.shard(),
+                    command,
+                    receipt: None,
+                    held_back: false,
+                });
                 sent.is_err()
             }
             Outside::Dismiss(peer) => {
                 let stream = record.sessions.get(&peer).filter(|session| session.stream);
                 let Some(id) = stream.map(|session| session.id) else { return };
                 let command = SentCommand::Dismiss(peer);
-                record.commands.push(PendingCommand { shard: id.shard(), command, receipt: None });
+                record.commands.push(PendingCommand {
+                    shard: id.shard(),
+                    command,
+                    receipt: None,
+                    held_back: false,
+                });
                 self.remote.close(id, 1000, "").is_err()
             }
         };

@@ -362,10 +362,10 @@ impl<'a> Cx<'a> {
 
     /// Sends to every connection that `filter` selects, this one included. Holds this connection
     /// back as [`Cx::publish`] does.
-    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
-        let delivery = self.core.broadcast(filter, frame);
+    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Receipt {
+        let receipt = self.core.broadcast(filter, frame);
         self.core.hold_publisher(self.id);
-        delivery
+        receipt
     }
 
     /// Returns whether this connection is held back because its publications found another shard's

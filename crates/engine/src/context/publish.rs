@@ -35,8 +35,9 @@ impl Core {
     }
 
     /// Returns whether commands of other threads wait for this shard.
+    #[must_use]
     #[inline]
-    fn has_commands(&self) -> bool {
+    pub fn has_commands(&self) -> bool {
         !self.commands.is_empty() || self.queue.has_commands()
     }
 
@@ -47,45 +48,63 @@ impl Core {
         frame: &Frame,
         except: Option<ConnId>,
     ) -> Receipt {
-        let Self { channels, homes, shard, crowded, remote, .. } = self;
-        let own = *shard as u16;
-        let name = channels.homes(channel, homes).map(Arc::clone);
-        let elsewhere = homes.iter().filter(|home| **home != own).count();
-        if elsewhere == 0 && self.commands.is_empty() && !self.queue.has_commands() {
+        let name = self.find_homes(channel);
+        if !self.has_commands() && self.has_receivers_here_only() {
             return Receipt::known(self.publish_here(channel, frame, except));
         }
         let name = name.unwrap_or_else(|| channel.into());
-        // Patterns of this shard alone are not looked for there.
-        if elsewhere == homes.len() {
-            homes.push(own);
+        let receivers = Receivers::Channel(Arc::clone(&name), except);
+        let (receipt, here) = self.post_in_order(Some(channel), &receivers, |ack| {
+            let (channel, frame) = (Arc::clone(&name), frame.clone());
+            Command::Publish { channel, frame, except, ack }
+        });
+        if let Some(ack) = here {
+            ack.count(self.publish_here(channel, frame, except));
         }
+        receipt
+    }
+
+    /// Lists the shards with members of `channel`, this one included: patterns of this shard alone
+    /// are not looked for there. Returns the channel's name if it has members of its own.
+    fn find_homes(&mut self, channel: &str) -> Option<Arc<str>> {
+        let own = self.shard as u16;
+        let name = self.channels.homes(channel, &mut self.homes).map(Arc::clone);
+        if !self.homes.contains(&own) {
+            self.homes.push(own);
+        }
+        name
+    }
+
+    fn has_receivers_here_only(&self) -> bool {
+        self.homes.iter().all(|home| usize::from(*home) == self.shard)
+    }
+
+    /// Posts a command to each shard that [`Core::homes`] lists, in the order of `channel` or of all
+    /// channels. If nothing waits for this shard, it gets none, and its slot is returned: the
+    /// receivers here are next.
+    fn post_in_order(
+        &mut self,
+        channel: Option<&str>,
+        receivers: &Receivers,
+        command: impl Fn(AckSlot) -> Command,
+    ) -> (Receipt, Option<AckSlot>) {
+        let Self { homes, shard, crowded, remote, commands, queue, .. } = self;
         let (receipt, mut acks) = Receipt::new(homes.len());
         if remote.registry().is_some() {
             acks = acks.into_iter().map(AckSlot::of_one).collect();
         }
         let acks = RefCell::new(acks);
-        let receivers = Receivers::Channel(Arc::clone(&name), except);
-        let command = || {
-            let (channel, frame) = (Arc::clone(&name), frame.clone());
-            let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::nobodys);
-            Command::Publish { channel, frame, except, ack }
-        };
-        let order = remote.order_of(channel);
-        // Whatever comes before this publication was put into this shard's queue under the same
-        // lock: if there is nothing, this is the next one here.
-        let here = self.commands.is_empty() && !self.queue.has_commands();
+        let command = || command(acks.borrow_mut().pop().unwrap_or_else(AckSlot::nobodys));
+        let one = channel.map(|channel| remote.order_of(channel));
+        let all = channel.is_none().then(|| remote.order_of_all());
+        // Whatever comes before this message was put into this shard's queue under the same lock.
+        let here = commands.is_empty() && !queue.has_commands();
         let but = here.then_some(*shard);
-        let posting = remote.post_to_others(but, Some(&homes[..]), &receivers, command, crowded);
-        drop(order);
-        let acks = acks.into_inner();
+        let posting = remote.post_to_others(but, Some(&homes[..]), receivers, command, crowded);
+        drop((one, all));
+        let is_home = homes.iter().any(|home| usize::from(*home) == *shard);
         self.count_commands(posting);
-        if here {
-            let delivery = self.publish_here(channel, frame, except);
-            if let Some(ack) = acks.into_iter().next() {
-                ack.count(delivery);
-            }
-        }
-        receipt
+        (receipt, acks.into_inner().pop().filter(|_| here && is_home))
     }
 
     /// Sends to every member of `channel` but `except`, on this shard now, and by one command each
@@ -105,15 +124,35 @@ impl Core {
         Delivery { unreached, ..self.publish_here(channel, frame, except) }
     }
 
-    /// Sends to every connection that `filter` selects, on this shard now and on the others by one
-    /// command each. The counts are this shard's.
-    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
+    /// Sends to every connection that `filter` selects, by one command to each shard that may have
+    /// some. It takes part in the order of all channels: see [`Core::publish`].
+    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Receipt {
         self.connections.stats.publishes += 1;
-        let unreached = match self.remote.is_alone() {
-            true => 0,
-            false => self.broadcast_elsewhere(filter, frame),
-        };
-        Delivery { unreached, ..self.broadcast_here(filter, frame) }
+        if self.remote.is_alone() && !self.has_commands() {
+            return Receipt::known(self.broadcast_here(filter, frame));
+        }
+        self.broadcast_in_order(filter, frame)
+    }
+
+    #[inline(never)]
+    fn broadcast_in_order(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Receipt {
+        match (&filter.include, &filter.channel) {
+            (Some(ids), _) => self.homes = shards_of(ids),
+            (None, Some(channel)) => drop(self.find_homes(channel)),
+            (None, None) => self.homes = self.remote.numbers(),
+        }
+        if !self.has_commands() && self.has_receivers_here_only() {
+            return Receipt::known(self.broadcast_here(filter, frame));
+        }
+        let receivers = Receivers::Filter(Arc::clone(filter));
+        let (receipt, here) = self.post_in_order(None, &receivers, |ack| {
+            let (filter, frame) = (Arc::clone(filter), frame.clone());
+            Command::Broadcast { filter, frame, ack }
+        });
+        if let Some(ack) = here {
+            ack.count(self.broadcast_here(filter, frame));
+        }
+        receipt
     }
 
     #[inline(never)]
@@ -131,30 +170,6 @@ impl Core {
         };
         let homes = Some(&homes[..]);
         let posting = self.remote.post_to_others(Some(*shard), homes, &receivers, command, crowded);
-        self.count_commands(posting)
-    }
-
-    #[inline(never)]
-    fn broadcast_elsewhere(&mut self, filter: &Arc<Filter>, frame: &Frame) -> u64 {
-        let Self { channels, homes, shard, crowded, .. } = self;
-        let numbers = match (&filter.include, &filter.channel) {
-            (Some(ids), _) => {
-                *homes = shards_of(ids);
-                Some(&homes[..])
-            }
-            (None, Some(channel)) => {
-                channels.homes(channel, homes);
-                Some(&homes[..])
-            }
-            (None, None) => None,
-        };
-        let receivers = Receivers::Filter(Arc::clone(filter));
-        let command = || {
-            let (filter, frame) = (Arc::clone(filter), frame.clone());
-            Command::Broadcast { filter, frame, ack: AckSlot::nobodys() }
-        };
-        let posting =
-            self.remote.post_to_others(Some(*shard), numbers, &receivers, command, crowded);
         self.count_commands(posting)
     }
 

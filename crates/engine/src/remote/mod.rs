@@ -350,15 +350,33 @@ impl Remote {
         self.order.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the guards under which messages to connections of any channel are put into several
+    /// queues.
+    pub(crate) fn order_of_all(&self) -> [MutexGuard<'_, ()>; ORDER_STRIPES] {
+        // Always in the order of the stripes, so that no two callers wait for each other.
+        let lock = |stripe: usize| self.order.stripes[stripe].lock();
+        std::array::from_fn(|stripe| lock(stripe).unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the numbers of all shards that may have sessions.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        match self.registry() {
+            Some(registry) => registry.numbers(),
+            None => (0..self.shards.len() as u16).collect(),
+        }
+    }
+
     /// Sends to every connection that `filter` selects: one command to each shard that may have
-    /// some of them.
+    /// some of them. It takes part in the order of all channels.
     ///
     /// # Errors
     /// As for [`Remote::publish`].
     pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
         self.counters.publishes.fetch_add(1, Ordering::Relaxed);
         let homes = self.homes_of(filter);
-        self.to_all(homes.as_deref(), None, None, |ack| {
+        let is_one = self.is_alone() || homes.as_ref().is_some_and(|homes| homes.len() <= 1);
+        let order = (!is_one).then(|| self.order_of_all());
+        self.to_all(homes.as_deref(), order, None, |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         })
@@ -376,7 +394,7 @@ impl Remote {
         reason: &str,
     ) -> Result<Receipt, MailboxFull> {
         let (homes, reason) = (self.homes_of(filter), Arc::<str>::from(reason));
-        self.to_all(homes.as_deref(), None, None, |ack| {
+        self.to_all(homes.as_deref(), (), None, |ack| {
             let (filter, reason) = (Arc::clone(filter), Arc::clone(&reason));
             Command::CloseAll { filter, code, reason, ack }
         })
@@ -410,7 +428,7 @@ impl Remote {
     fn to_all(
         &self,
         numbers: Option<&[u16]>,
-        order: Option<MutexGuard<'_, ()>>,
+        order: impl Sized,
         deadline: Option<Instant>,
         command: impl Fn(AckSlot) -> Command,
     ) -> Result<Receipt, MailboxFull> {

@@ -90,6 +90,11 @@ impl ThreadRegistry {
         self.acceptor.wake();
     }
 
+    /// Returns the numbers of the threads that have a connection.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.taken().iter().map(|id| id.shard() as u16).collect()
+    }
+
     /// Returns the connections of all threads.
     pub(crate) fn taken(&self) -> Vec<ConnId> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);

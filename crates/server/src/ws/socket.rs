@@ -100,7 +100,8 @@ impl<'a, D> Socket<'a, D> {
     /// a [`Frame`] as a reference to bytes that were encoded before.
     ///
     /// It is queued and leaves when the callback returns; the result says whether the receiver
-    /// keeps up.
+    /// keeps up. Messages that are sent keep their order, and may overtake what this callback
+    /// [published](Self::publish) before.
     #[inline]
     pub fn send(&mut self, message: impl Sendable) -> Sent {
         message.send_with(&mut self.cx)
@@ -192,24 +193,22 @@ impl<'a, D> Socket<'a, D> {
     /// different shards may get the messages of different publishers in different orders.
     ///
     /// With several shards it is the cheaper form: it takes no lock, and has no receipt. The counts
-    /// are those of this shard's members.
+    /// are those of this shard's members. What one session sends so keeps its order, and may
+    /// overtake what it published in the common order before.
     pub fn publish_unordered(&mut self, channel: &str, message: impl Into<Frame>) -> Delivery {
         self.cx.publish_unordered(channel, &message.into())
     }
 
-    /// Sends to every *other* session and every stream of events, on all shards. The counts are
-    /// this shard's.
-    ///
-    /// It has no order with messages to channels: members of this shard may get it before what this
-    /// session published earlier, which waits for its turn in the channel's order.
-    pub fn broadcast(&mut self, message: impl Into<Frame>) -> Delivery {
+    /// Sends to every *other* session and every stream of events, on all shards, in one order with
+    /// what is [published](Self::publish): it comes after what this session published before.
+    pub fn broadcast(&mut self, message: impl Into<Frame>) -> Receipt {
         let others = Filter::new().exclude([self.handle()]);
         self.broadcast_to(&others, message)
     }
 
     /// Sends to all receivers that `filter` selects, on all shards, this connection included if it
-    /// is selected. The counts are this shard's.
-    pub fn broadcast_to(&mut self, filter: &Filter, message: impl Into<Frame>) -> Delivery {
+    /// is selected; otherwise like [`broadcast`](Self::broadcast).
+    pub fn broadcast_to(&mut self, filter: &Filter, message: impl Into<Frame>) -> Receipt {
         self.cx.broadcast(filter.inner(), &message.into())
     }
 
