@@ -25,12 +25,20 @@ pub struct DrainPlan {
     pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
     pub code: CloseCode,
+    /// Whether another process accepts connections on the same port or socket. Then the listeners
+    /// are closed when the drain begins, and requests of connections that were accepted before are
+    /// answered. Otherwise, the default, new clients get 503 until all connections were closed.
+    ///
+    /// On Linux, set `net.ipv4.tcp_migrate_req` to 1 where processes share a port: without it the
+    /// kernel resets connections that arrive in the moment in which a listener is closed.
+    pub hand_over: bool,
 }
 
 setters! { DrainPlan:
     window: Duration,
     grace: Duration,
     delay: Duration,
+    hand_over: bool,
     ;
     code: CloseCode,
 }
@@ -42,6 +50,7 @@ impl DrainPlan {
         grace: Duration::from_secs(5),
         delay: Duration::ZERO,
         code: CloseCode::GOING_AWAY,
+        hand_over: false,
     };
 
     /// Returns the time over which so many connections of a shard are closed: the window, or less

@@ -556,7 +556,7 @@ impl BeginDrain {
         let shards = 0..self.remote.shards();
         let most = shards.map(|shard| self.admission.connections_of(shard)).max().unwrap_or(0);
         let deadline = self.shutdown.begin_drain(plan, most);
-        self.admission.begin_drain();
+        self.admission.begin_drain(plan.hand_over);
         while self.remote.drain(plan).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -2,13 +2,15 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use support::served::start;
-use support::{Client, Got};
+use support::{Client, Got, dial, eventually};
 use throng::IoBackend;
 use throng::prelude::*;
 
@@ -73,7 +75,7 @@ fn a_drain_can_be_awaited() {
     let (address, running) = start(Server::new(echo()));
     let client = support::polite(address, "/");
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let plan = DrainPlan::DEFAULT.window(std::time::Duration::ZERO);
+    let plan = DrainPlan::DEFAULT.window(Duration::ZERO);
     let mut draining = std::pin::pin!(running.drain_async(plan));
     let drained = loop {
         match draining.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -83,4 +85,52 @@ fn a_drain_can_be_awaited() {
     };
     assert_eq!(drained.forced, 0);
     client.join().unwrap();
+}
+
+/// A server whose `GET /` answers `name`.
+fn named(name: &'static str, io: IoBackend) -> Server {
+    Server::new(App::new().get("/", move |_| name)).io(io).shards(2).reuse_port(true)
+}
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// Returns who answered, or nothing for a connection that was reset when a listener was closed.
+fn ask(address: SocketAddr) -> Option<String> {
+    let mut stream = std::net::TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    Some(answer.rsplit("\r\n").next().unwrap_or_default().to_owned())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_that_hands_over_leaves_new_connections_to_its_successor() {
+    for io in [IoBackend::Auto, IoBackend::Portable] {
+        let (address, old) = start(named("old", io));
+        // Accepted before the drain, asked afterwards.
+        let mut early: Vec<_> = (0..4).map(|_| dial(address)).collect();
+        eventually("they are accepted", || old.stats().connections == 4);
+        let bound = named("new", io).bind(address).unwrap();
+        let new = bound.spawn().unwrap();
+        old.begin_drain(DrainPlan::DEFAULT.hand_over(true).grace(Duration::from_secs(60)));
+        let mut in_a_row = 0;
+        eventually("only the successor answers", || {
+            match ask(address).as_deref() {
+                Some("new") => in_a_row += 1,
+                _ => in_a_row = 0,
+            }
+            in_a_row == 40
+        });
+        for stream in &mut early {
+            stream.write_all(GET).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            assert!(answer.ends_with("old"), "{answer}");
+        }
+        assert_eq!(old.join().unwrap().forced, 0);
+        new.stop().unwrap();
+    }
 }

@@ -81,6 +81,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             conn.set(flag::PENDING, true);
         }
         connections.timers.due_in(id, connections.limits.handshake);
+        // Where another process takes over, connections come until the listeners are closed.
+        self.state.keep_working(id);
     }
 
     /// Ends the oldest connection that has not sent a whole request. Returns false if there is
@@ -163,6 +165,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         for (socket, peer) in sockets {
             match self.state.phase {
                 Phase::Running => self.adopt(socket, peer),
+                Phase::Draining(ref drain) if drain.hand_over => self.adopt(socket, peer),
                 // Accepted before the drain began, and not entered yet: it is refused like those
                 // that come later.
                 _ => {

@@ -28,6 +28,8 @@ pub struct Admission {
     live: AtomicUsize,
     pending: AtomicUsize,
     draining: AtomicBool,
+    /// Whether connections are refused since the drain began.
+    closed: AtomicBool,
     loads: Vec<AtomicUsize>,
     /// Connections by address. Only used for addresses that have a cap.
     by_address: Mutex<HashMap<AddressKey, u32>>,
@@ -68,6 +70,7 @@ impl Admission {
             live: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             by_address: Mutex::default(),
             hasher: RandomState::new(),
@@ -93,9 +96,11 @@ impl Admission {
         !self.draining.load(Ordering::Relaxed)
     }
 
-    /// Turns readiness off.
-    pub fn begin_drain(&self) {
+    /// Turns readiness off. Connections are refused from then on, unless another process takes over:
+    /// they are admitted until the listeners are closed.
+    pub fn begin_drain(&self, hand_over: bool) {
         self.draining.store(true, Ordering::Relaxed);
+        self.closed.fetch_or(!hand_over, Ordering::Relaxed);
     }
 
     /// Returns the key under which connections of `address` are counted; `None` if it has no cap.
@@ -122,7 +127,7 @@ impl Admission {
     /// Counts a connection in, as pending, or returns the reason to refuse it. The cap of its
     /// address is checked first: a connection that is refused for that must not make others close.
     pub(crate) fn enter(&self, address: IpAddr) -> Result<(), Refusal> {
-        if !self.is_ready() {
+        if self.closed.load(Ordering::Relaxed) {
             return Err(Refusal::Draining);
         }
         let key = self.key(address);
@@ -322,7 +327,7 @@ mod tests {
         admission.place(0);
         admission.leave(0, true, admission.key(IP));
         assert_eq!(admission.enter(IP), Ok(()));
-        admission.begin_drain();
+        admission.begin_drain(false);
         assert_eq!(admission.enter(IP), Err(Refusal::Draining));
     }
 

@@ -313,7 +313,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             && matches!(self.state.phase, Phase::Running)
         {
             let state = &mut self.state;
-            state.admission.begin_drain();
+            // Threads that start now are in no list of the drain.
+            state.admission.begin_drain(plan.hand_over && self.starter.is_none());
             let mut ids: Vec<ConnId> = state.core.connections.table.ids().collect();
             if self.starter.is_some() {
                 // Connections on their own threads are spread over the same window.

@@ -48,6 +48,11 @@ pub(crate) struct Drain {
     /// When sessions are closed in spite of their work, so that their peers can still answer.
     last_close: Instant,
     notified_all: bool,
+    /// Whether another process accepts the connections that come.
+    pub(crate) hand_over: bool,
+    /// Connections accepted until the last turn.
+    accepted: Option<u64>,
+    is_listening: bool,
     pub(crate) code: CloseCode,
     pub(crate) forced: usize,
 }
@@ -87,6 +92,9 @@ impl Drain {
             last_close: end.after(plan.grace.saturating_sub(to_answer)),
             deadline: now.after(plan.length_for(total)),
             notified_all: false,
+            hand_over: plan.hand_over,
+            accepted: None,
+            is_listening: true,
             code: plan.code,
             forced: 0,
         }
@@ -118,6 +126,16 @@ impl Drain {
         (std::mem::take(&mut self.working), now >= self.last_close)
     }
 
+    /// Returns true when the listeners are to be closed: the last of the closes was due, or another
+    /// process takes over, and nothing waited in a turn that began after the drain. `accepted`:
+    /// connections accepted so far.
+    pub(crate) fn ends_listening(&mut self, accepted: u64) -> bool {
+        let before = self.accepted.replace(accepted);
+        let ends = self.notified_all || self.hand_over && before == Some(accepted);
+        self.is_listening &= !ends;
+        ends
+    }
+
     /// Returns true when the last of the closes was due.
     pub(crate) fn has_notified_all(&self) -> bool {
         self.notified_all
@@ -136,13 +154,21 @@ impl Drain {
     /// Returns the rest of the plan at `now` for a connection whose time has come.
     pub(crate) fn rest(&self, now: Instant) -> DrainPlan {
         let grace = self.deadline.since(now);
-        DrainPlan { window: Duration::ZERO, grace, delay: Duration::ZERO, code: self.code }
+        let hand_over = self.hand_over;
+        DrainPlan {
+            window: Duration::ZERO,
+            grace,
+            delay: Duration::ZERO,
+            code: self.code,
+            hand_over,
+        }
     }
 
     /// Returns when to check again: after the deadline, too, but not at once, since a driver may
     /// take its time to close.
     pub(crate) fn next_step(&self, now: Instant) -> Instant {
         match self.deadline {
+            _ if self.hand_over && self.is_listening => now.after(STEP),
             _ if now < self.begun => self.begun,
             deadline if deadline <= now => now.after(STEP),
             deadline if self.waiting.is_empty() && self.working.is_empty() => deadline,

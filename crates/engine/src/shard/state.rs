@@ -284,7 +284,10 @@ impl<S: Service> State<S> {
             self.force();
         } else {
             for id in working {
-                self.close_unless_working(id, code, is_late);
+                match self.core.connections.table.stage(id) {
+                    Stage::Http => self.drain_connection(id, code, is_late),
+                    _ => self.close_unless_working(id, code, is_late),
+                }
             }
             for id in batch {
                 if id.shard() != self.core.shard {
@@ -293,13 +296,17 @@ impl<S: Service> State<S> {
                     self.core.remote.drain_one(id, rest);
                     continue;
                 }
-                self.drain_connection(id, code);
+                self.drain_connection(id, code, false);
             }
         }
-        matches!(&self.phase, Phase::Draining(drain) if drain.has_notified_all())
+        let accepted = self.core.connections.stats.accepted;
+        match &mut self.phase {
+            Phase::Draining(drain) => drain.ends_listening(accepted),
+            _ => false,
+        }
     }
 
-    fn drain_connection(&mut self, id: ConnId, code: CloseCode) {
+    fn drain_connection(&mut self, id: ConnId, code: CloseCode, is_late: bool) {
         match self.core.connections.table.stage(id) {
             Stage::Open => {
                 self.guarded(id, |state| {
@@ -308,6 +315,7 @@ impl<S: Service> State<S> {
                 self.close_unless_working(id, code, false);
             }
             Stage::Events => self.core.connections.close(id, code.get(), code.meaning()),
+            Stage::Http if !is_late && self.awaits_request(id) => self.keep_working(id),
             // Half a request: its client gets an answer with the reason.
             Stage::Http if self.request_bodies.is_dropped(id) => {
                 self.core.connections.finish(id, AfterFlush::Linger);
@@ -334,13 +342,26 @@ impl<S: Service> State<S> {
         if self.core.connections.table.stage(id) != Stage::Open {
             return;
         }
-        if !is_late
-            && self.service.has_work(&mut Cx::new(&mut self.core, id))
-            && let Phase::Draining(drain) = &mut self.phase
-        {
-            return drain.await_work(id);
+        if !is_late && self.service.has_work(&mut Cx::new(&mut self.core, id)) {
+            return self.keep_working(id);
         }
         self.core.connections.close(id, code.get(), code.meaning());
+    }
+
+    /// Keeps a connection open until its work is done, or it is late. Does nothing without a drain.
+    pub(crate) fn keep_working(&mut self, id: ConnId) {
+        if let Phase::Draining(drain) = &mut self.phase {
+            drain.await_work(id);
+        }
+    }
+
+    /// Returns whether a connection's first request, or what it has begun, is waited for: where
+    /// another process takes over, clients notice nothing of it.
+    fn awaits_request(&self, id: ConnId) -> bool {
+        let connections = &self.core.connections;
+        matches!(&self.phase, Phase::Draining(drain) if drain.hand_over)
+            && (connections.table.conn(id).is_some_and(|conn| conn.has(flag::PENDING))
+                || connections.is_in_request(id))
     }
 
     /// Resets all connections at the deadline of a drain. Lingering ones have had their answer.
