@@ -26,9 +26,18 @@ impl Clients {
         Ok(Self { configs, common })
     }
 
-    /// Returns the configuration for the backend at `address`, which was found by the name `found`
-    /// with its port, if it was.
-    pub(crate) fn of(&self, address: SocketAddr, found: Option<&str>) -> Arc<TlsClient> {
+    /// Returns the configuration for the backend at `address`, whose certificate has the name
+    /// `own`, if that is set, and which was found by the name `found` with its port, if it was.
+    pub(crate) fn of(
+        &self,
+        address: SocketAddr,
+        own: Option<&str>,
+        found: Option<&str>,
+    ) -> Arc<TlsClient> {
+        // The check of the configuration lets no other names through.
+        if let Some(own) = own.and_then(|name| TlsClient::new(&self.configs, name).ok()) {
+            return own;
+        }
         if let Some(common) = &self.common {
             return Arc::clone(common);
         }

@@ -19,6 +19,8 @@ pub(crate) struct Entry {
     pub(crate) send_proxy: bool,
     /// Whether connections are secured, if that was said.
     pub(crate) tls: Option<bool>,
+    /// The name in its certificate, if that was said.
+    pub(crate) tls_name: Option<Arc<str>>,
     pub(crate) desired: DesiredState,
     pub(crate) tracker: HealthTracker,
     /// The drain, if it is being removed or drained.
@@ -123,6 +125,7 @@ impl Entry {
             backend,
             send_proxy,
             tls: None,
+            tls_name: None,
             desired,
             tracker: HealthTracker::new(),
             drain: None,

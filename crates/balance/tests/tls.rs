@@ -179,6 +179,56 @@ fn clients_with_tls_are_https_and_a_plain_port_stays_plain() {
 }
 
 #[test]
+fn http_at_an_address_with_tls_is_refused_redirected_or_served() {
+    let (folder, own) = (Folder::new("plain"), Identity::new(&["balancer.example"]));
+    own.write(&folder.0, "own");
+    let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
+    let parse = |listen: &str, plain: &str| {
+        let text = format!(
+            "listen = \"{listen}\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+             [tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n{plain}\n"
+        );
+        Config::parse(&text, &folder.0.join("balance.toml").display().to_string()).unwrap()
+    };
+    let running = Running(Balancer::start(parse("127.0.0.1:0", "")).unwrap());
+    let address = running.0.addresses()[0];
+    let ask = |more: &str| {
+        let mut socket = dial(address);
+        let request = format!("GET /hello?a=1 HTTP/1.1\r\nHost: localhost:7\r\n{more}\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    // It may change while the balancer runs.
+    for (plain, status, upgraded) in [
+        ("", "400", "400"),
+        ("plain = \"redirect\"", "308", "426"),
+        ("plain = \"refuse\"", "400", "400"),
+        ("plain = \"serve\"", "200", ""),
+    ] {
+        running.0.apply(parse(&address.to_string(), plain)).unwrap();
+        // The event loop may take the setting after the client.
+        let mut answers = (0..1000).map(|_| ask("Connection: close\r\n"));
+        let answer = answers.find(|it| it.starts_with(&format!("HTTP/1.1 {status} "))).unwrap();
+        let is_redirected = answer.contains("Location: https://localhost:7/hello?a=1\r\n");
+        assert_eq!(is_redirected, status == "308", "{answer}");
+        if !upgraded.is_empty() {
+            let answer = ask(upgrade);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {upgraded} ")), "{plain}: {answer}");
+        }
+        let mut client = secured(address, &own, "balancer.example");
+        assert!(get(&mut client).starts_with("HTTP/1.1 200 "));
+    }
+    for is_https in [true, true, true, false, true] {
+        let head = heads.recv().unwrap();
+        assert_eq!(head.contains("X-Forwarded-Proto: https\r\n"), is_https, "{head}");
+    }
+}
+
+#[test]
 fn backends_with_tls_are_verified_and_the_client_learns_why_one_is_not_trusted() {
     let folder = Folder::new("back");
     let identity = Identity::new(&["backend.internal"]);
@@ -192,25 +242,33 @@ fn backends_with_tls_are_verified_and_the_client_learns_why_one_is_not_trusted()
             Err(error) => error.to_string(),
         }
     });
-    let answer_with = |table: &str| {
+    let answer_with = |backend: &str, table: &str| {
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+            "listen = \"127.0.0.1:0\"\nbackends = [{backend}]\nkeep_alive = 0\nshards = 1\n\
              [backend_tls]\n{table}\n"
         );
         let running = Running::start(&text, &folder);
         get(&mut dial(running.0.addresses()[0]))
     };
-    let answer = answer_with("ca = \"backend.pem\"\nname = \"backend.internal\"");
+    let plain = format!("\"{backend}\"");
+    let named = format!("{{ address = {plain}, tls_name = \"backend.internal\" }}");
+    let answer = answer_with(&plain, "ca = \"backend.pem\"\nname = \"backend.internal\"");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(heads.recv().unwrap().contains("X-Forwarded-Proto: http\r\n"));
-    let answer = answer_with("verify = false");
+    // The name of one backend is more specific than that of all.
+    for table in ["ca = \"backend.pem\"", "ca = \"backend.pem\"\nname = \"other.internal\""] {
+        let answer = answer_with(&named, table);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        heads.recv().unwrap();
+    }
+    let answer = answer_with(&plain, "verify = false");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     heads.recv().unwrap();
     for (table, why) in [
         ("ca = \"backend.pem\"", "its certificate is for another name"),
         ("ca = \"other.pem\"\nname = \"backend.internal\"", "leads to no trusted authority"),
     ] {
-        let answer = answer_with(table);
+        let answer = answer_with(&plain, table);
         assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(why), "{answer}");
         assert!(heads.recv().unwrap().contains("alert"), "the backend learns of it");
     }
@@ -381,6 +439,9 @@ fn mistakes_of_tls_are_reported_before_anything_runs() {
         let error = parse(text).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
+    let nameless = "backends = [{ address = \"127.0.0.1:1\", tls_name = \"a b\" }]";
+    let error = Config::parse(nameless, &file).unwrap_err().to_string();
+    assert!(error.contains("tls_name is \"a b\": it is no host name"), "{error}");
     for (text, words) in [
         (
             "[tls]\ncert = \"missing.pem\"\nkey = \"a.key\"",

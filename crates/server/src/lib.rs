@@ -239,6 +239,8 @@ pub use throng_engine::{
 };
 #[cfg(feature = "files")]
 pub use throng_http::Files;
+#[cfg(feature = "tls")]
+pub use throng_http::PlainHttp;
 pub use throng_http::openmetrics;
 pub use throng_http::{
     HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
@@ -246,7 +248,7 @@ pub use throng_http::{
 #[cfg(feature = "deflate")]
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
-pub use tls::{ClientCertificate, PlainHttp, RequestTls, Tls, TlsConnection, TlsVersion};
+pub use tls::{ClientCertificate, RequestTls, Tls, TlsConnection, TlsVersion};
 pub use topic::Topic;
 pub use ws::{
     Accept, Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket,

@@ -153,6 +153,13 @@ fn system_roots() -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
+fn server_name(name: &str) -> Result<ServerName<'static>, ConfigError> {
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    ServerName::try_from(name.to_owned()).map_err(|_| {
+        ConfigError::without_file(format!("{name:?} is no host name and no IP address"))
+    })
+}
+
 /// The configuration of connections to one server.
 pub struct TlsClient {
     configs: Arc<ClientConfigs>,
@@ -166,11 +173,16 @@ impl TlsClient {
     /// # Errors
     /// It is neither.
     pub fn new(configs: &Arc<ClientConfigs>, name: &str) -> Result<Arc<Self>, ConfigError> {
-        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-        let name = ServerName::try_from(name.to_owned()).map_err(|_| {
-            ConfigError::without_file(format!("{name:?} is no host name and no IP address"))
-        })?;
+        let name = server_name(name)?;
         Ok(Arc::new(Self { configs: Arc::clone(configs), name }))
+    }
+
+    /// Checks a name for [`TlsClient::new`].
+    ///
+    /// # Errors
+    /// It is neither a host name nor an address.
+    pub fn check_name(name: &str) -> Result<(), ConfigError> {
+        server_name(name).map(drop)
     }
 
     /// Returns the configuration for the server at that address, which its certificate has to have.

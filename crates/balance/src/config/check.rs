@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use throng_proto::ws::handshake::is_token;
 
+use throng_tls::TlsClient;
+
 use super::{Config, keys};
 use crate::backend::MAX_WEIGHT;
 use crate::settings::{Check, CheckKind, Settings, Sticky, Timeouts};
@@ -139,6 +141,7 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
         wrongs.must(is_first, "backends", value, "it is there twice: give it once");
         let has_port = named.name.rsplit_once(':').is_some_and(|(_, port)| port != "0");
         wrongs.must(has_port, "backends", value, "port 0 cannot be connected to: write its own");
+        server_name(wrongs, "backends".to_owned(), named.tls_name.as_deref());
         let is_weight = (1..=MAX_WEIGHT).contains(&named.weight);
         wrongs.must(is_weight, "backends", value, format!("its weight is 1 to {MAX_WEIGHT}"));
     }
@@ -165,6 +168,7 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
         } else if let Err(remedy) = check_backend(address, &config.listen) {
             wrongs.add(&key, quoted(address), remedy);
         }
+        server_name(wrongs, format!("{key}.tls_name"), backend.tls_name.as_deref());
         let weight = format!("{key}.weight");
         wrongs.must(
             (1..=MAX_WEIGHT).contains(&backend.weight),
@@ -173,6 +177,13 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
             format!("write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"),
         );
     }
+}
+
+/// Checks the name in the certificate of a backend.
+fn server_name(wrongs: &mut Wrongs, key: String, name: Option<&str>) {
+    let Some(name) = name else { return };
+    let remedy = "it is no host name and no IP address: write a name such as \"app.internal\"";
+    wrongs.must(TlsClient::check_name(name).is_ok(), key, format_args!("{name:?}"), remedy);
 }
 
 /// Checks that connections to `address` can lead to a backend, and not back to the balancer. The

@@ -22,12 +22,14 @@ static BACKENDS: Records = Records {
             "auto",
             "secure connections with TLS; auto = if [backend_tls] is set",
         ),
+        Key::new("tls_name", SERVER_NAME, "", "name in its certificate, before backend_tls.name"),
     ],
     parse: backend,
     example: "an address such as \"127.0.0.1:9001\", or { address = \"127.0.0.1:9001\", \
               weight = 2 }",
 };
 
+const SERVER_NAME: Kind = Kind::Text("a name such as \"app.internal\"");
 const ADDRESSES: Kind = Kind::List(&Kind::Address);
 const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
 const HEAD: Kind = Kind::size(1 << 10, 1 << 20);
@@ -53,7 +55,7 @@ static KEYS: &[Key] = &[
         "event loops; 0 = one per usable CPU").at_start(),
     Key::new("backends", Kind::Records(&BACKENDS), "",
         "the backends; a list of addresses, or [[backends]] tables with address, weight, \
-         send_proxy and tls"),
+         send_proxy, tls and tls_name"),
     Key::new("tls.listen", ADDRESSES, "",
         "addresses of clients with TLS, beside those in listen; if empty, all in listen")
         .at_start(),
@@ -66,14 +68,16 @@ static KEYS: &[Key] = &[
         "authorities that certify clients, in PEM; if set, clients are asked for a certificate"),
     Key::new("tls.client_auth", Kind::Word(&["required", "optional"]), "required",
         "whether a client without a certificate is refused"),
+    Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",
+        "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, serve = as without TLS"),
     Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
         "TLS handshakes of clients that may begin in a second; 0 = no limit").at_start(),
     Key::new("backend_tls.ca", Kind::Path, "",
         "authorities that certify backends, in PEM; if not set, those of the system"),
     Key::new("backend_tls.verify", Kind::Switch, "true",
         "whether certificates of backends are verified"),
-    Key::new("backend_tls.name", Kind::Text("a name such as \"app.internal\""), "",
-        "name in the certificates of backends; if not set, each one's address"),
+    Key::new("backend_tls.name", SERVER_NAME, "",
+        "name in the certificates of backends; if not set, each one's own name or address"),
     Key::new("backend_tls.cert", Kind::Path, "",
         "the balancer's own certificate for backends, in PEM"),
     Key::new("backend_tls.key", Kind::Path, "", "its private key"),
@@ -188,13 +192,14 @@ fn backend(text: &str) -> Result<Fields, String> {
         fields.push(match part.split_once('=') {
             None if part == "tls" => ("tls", "true".to_owned()),
             Some(("tls", value)) => ("tls", value.to_owned()),
+            Some(("tls_name", name)) => ("tls_name", name.to_owned()),
             None if part == "send_proxy" => ("send_proxy", "true".to_owned()),
             Some(("send_proxy", value)) => ("send_proxy", value.to_owned()),
             Some(("weight", weight)) => ("weight", weight.to_owned()),
             _ => {
-                return Err("after the address come weight=N, send_proxy and tls, for example \
-                            127.0.0.1:9001,weight=2; give --backend once for each backend, and in \
-                            the environment write ; between two"
+                return Err("after the address come weight=N, send_proxy, tls and tls_name=NAME, \
+                            for example 127.0.0.1:9001,weight=2; give --backend once for each \
+                            backend, and in the environment write ; between two"
                     .to_owned());
             }
         });

@@ -91,7 +91,7 @@ pub struct Config {
 }
 
 /// A configured backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
     /// Its address.
     pub address: SocketAddr,
@@ -101,13 +101,16 @@ pub struct BackendConfig {
     pub send_proxy: bool,
     /// Secure each connection with TLS. Default: if there is a table `[backend_tls]`.
     pub tls: Option<bool>,
+    /// The name that its certificate has, and that it is asked for (SNI). Default:
+    /// [`BackendSide::name`].
+    pub tls_name: Option<Arc<str>>,
 }
 
 impl BackendConfig {
     /// Creates a backend of weight 1, without a PROXY header.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, weight: 1, send_proxy: false, tls: None }
+        Self { address, weight: 1, send_proxy: false, tls: None, tls_name: None }
     }
 }
 
@@ -120,9 +123,11 @@ pub struct NamedBackend {
     pub weight: u32,
     /// Begin each connection with a PROXY v2 header.
     pub send_proxy: bool,
-    /// Secure connections with TLS, as [`BackendConfig::tls`] says; the name in certificates is
-    /// this one, unless `[backend_tls]` has another.
+    /// Secure connections with TLS, as [`BackendConfig::tls`] says.
     pub tls: Option<bool>,
+    /// The name that the certificates of its addresses have, and that they are asked for (SNI).
+    /// Default: [`BackendSide::name`], or else its own name.
+    pub tls_name: Option<Arc<str>>,
 }
 
 /// The registration of backends: `[register]`.

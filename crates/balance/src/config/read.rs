@@ -1,5 +1,7 @@
 //! Conversion of values to a [`Config`].
 
+use std::sync::Arc;
+
 use throng_config::{Draft, LogSettings, drain_delay};
 
 use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, tls};
@@ -11,13 +13,16 @@ pub(super) fn read(draft: &Draft) -> Config {
     for (at, record) in draft.records("backends").into_iter().enumerate() {
         let (weight, send_proxy) = (record.get("weight"), record.get("send_proxy"));
         let tls = record.get("tls");
+        let tls_name = record.get::<Option<String>>("tls_name").map(Arc::from);
         let host: String = record.get("address");
         match host.parse() {
             Ok(address) => {
-                backends.push(BackendConfig { address, weight, send_proxy, tls });
+                backends.push(BackendConfig { address, weight, send_proxy, tls, tls_name });
                 places.push(at);
             }
-            Err(_) => names.push(NamedBackend { name: host.into(), weight, send_proxy, tls }),
+            Err(_) => {
+                names.push(NamedBackend { name: host.into(), weight, send_proxy, tls, tls_name })
+            }
         }
     }
     Config {

@@ -398,6 +398,7 @@ fn every_key_sets_its_setting() {
         weight: 3,
         send_proxy: true,
         tls: None,
+        tls_name: None,
     };
     assert_eq!(config.backends, [first, BackendConfig::new("127.0.0.1:9002".parse().unwrap())]);
     let check = Check {

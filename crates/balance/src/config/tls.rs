@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use throng_config::Draft;
+use throng_http::PlainHttp;
 use throng_tls::{CertificateFiles, ClientAuth, ClientSettings, TlsConfig, Trust, Version};
 
 /// TLS of clients: `[tls]`.
@@ -16,6 +17,9 @@ pub struct ClientSide {
     /// `min_version`. Certificates of clients: `client_ca`, the authorities, and `client_auth`,
     /// `"required"` (the default with `client_ca`) or `"optional"`.
     pub server: TlsConfig,
+    /// The answer to HTTP without TLS at these addresses: `plain`, `"refuse"` (the default),
+    /// `"redirect"` or `"serve"`.
+    pub plain: PlainHttp,
     /// Handshakes that may begin in a second, in all shards together; 0, the default: no limit. A
     /// change needs a restart.
     pub handshakes_per_second: u32,
@@ -28,7 +32,8 @@ pub struct BackendSide {
     /// The authorities: `ca`, a file, or those of the system; none with `verify = false`. The
     /// balancer's own certificate: `cert` and `key`.
     pub settings: ClientSettings,
-    /// The name that the certificates of backends have: `name`. Default: each one's address.
+    /// The name that the certificates of backends have: `name`. Default: each one's own name, or
+    /// else its address.
     pub name: Option<String>,
 }
 
@@ -59,6 +64,7 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
     Some(ClientSide {
         listen: draft.get("tls.listen"),
         server,
+        plain: draft.parse("tls.plain").unwrap_or_default(),
         handshakes_per_second: draft.get("tls.handshakes_per_second"),
     })
 }

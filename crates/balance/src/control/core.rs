@@ -27,6 +27,7 @@ use crate::registry::{DesiredState, Drain, Entry};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Configuration, Settings, Target};
 use crate::status::{DrainProgress, Draining, LastFailure, Row, RowTotals, share_of};
+use throng_http::PlainHttp;
 
 /// The code of Close frames that make clients reconnect to another backend.
 const SERVICE_RESTART: u16 = 1012;
@@ -94,10 +95,10 @@ impl Core {
             started: config,
         };
         for file in core.started.backends.clone() {
-            let desired = DesiredState { file: Some(file), ..DesiredState::default() };
             let backend = Arc::new(Backend::new(file.address, file.weight));
-            let mut entry = Entry::new(backend, desired, file.send_proxy);
-            entry.tls = file.tls;
+            let mut entry = Entry::new(backend, DesiredState::default(), file.send_proxy);
+            (entry.tls, entry.tls_name) = (file.tls, file.tls_name.clone());
+            entry.desired.file = Some(file);
             core.entries.push(entry);
         }
         core
@@ -153,7 +154,8 @@ impl Core {
             return None;
         }
         let backends = self.entries.iter().map(|entry| self.target(entry)).collect();
-        Some(Arc::new(Configuration { settings: self.settings.clone(), backends }))
+        let plain = self.security.0.as_ref().map_or_else(PlainHttp::default, |tls| tls.plain);
+        Some(Arc::new(Configuration { settings: self.settings.clone(), backends, plain }))
     }
 
     fn target(&self, entry: &Entry) -> Target {
@@ -163,7 +165,9 @@ impl Core {
         Target {
             backend: Arc::clone(&entry.backend),
             send_proxy: entry.send_proxy,
-            tls: clients.map(|clients| clients.of(address, entry.desired.name.as_deref())),
+            tls: clients.map(|clients| {
+                clients.of(address, entry.tls_name.as_deref(), entry.desired.name.as_deref())
+            }),
         }
     }
 
@@ -277,7 +281,7 @@ impl Core {
     /// held.
     fn enlist(
         &mut self,
-        BackendConfig { address, weight, send_proxy, tls }: BackendConfig,
+        BackendConfig { address, weight, send_proxy, tls, tls_name }: BackendConfig,
         desired: DesiredState,
         now: Instant,
     ) {
@@ -293,7 +297,7 @@ impl Core {
         let entry = &mut self.entries[at];
         entry.revive();
         entry.desired = desired;
-        (entry.send_proxy, entry.tls) = (send_proxy, tls);
+        (entry.send_proxy, entry.tls, entry.tls_name) = (send_proxy, tls, tls_name);
         entry.rising = Some(now);
         self.weigh(at, weight, now);
         self.settle(at, now);

@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
+use throng_http::PlainHttp;
 use throng_io::Instant;
 use throng_tls::TlsServer;
 
@@ -21,7 +22,7 @@ use self::core::{ControlCommand, Core};
 use crate::access::AccessLog;
 use crate::checks::Checks;
 use crate::clients::Clients;
-use crate::config::{BackendConfig, Config};
+use crate::config::{BackendConfig, ClientSide, Config};
 use crate::lookups::{self, Answer, Lookups, Resolver};
 use crate::report::{Metrics, Report};
 use crate::shards::{Launch, Shards};
@@ -95,8 +96,7 @@ impl Balancer {
     ) -> Result<Self, Error> {
         config.check()?;
         let (listen, count) = (config.all_addresses(), config.shards);
-        let server = config.tls.as_ref().map(|tls| TlsServer::load(tls.server.clone()));
-        let server = server.transpose().map_err(|error| Error::Tls(format!("tls: {error}")))?;
+        let server = config.tls.as_ref().map(load_server).transpose()?;
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
         let clients = load_clients(&config)?;
         let uses_tls = server.is_some() || clients.is_some();
@@ -213,23 +213,30 @@ impl Balancer {
             return Err(Error::Tls(why.to_owned()));
         }
         let prepared = match (&inner.server, &config.tls) {
-            (Some(server), Some(tls)) => Some((server, server.prepare(&tls.server))),
+            (Some(server), Some(tls)) => {
+                let prepared = server.prepare(&tls.server);
+                Some((server, prepared, tls.plain != PlainHttp::Refuse))
+            }
             _ => None,
         };
         let of_all = config.backend_tls.is_some();
         inner.look_up(&config);
         let applied = inner.change(|core, now| {
             let prepared = match prepared {
-                Some((server, Ok(prepared))) => Some((server, prepared)),
-                Some((_, Err(error))) => return Err(Error::Tls(format!("tls: {error}"))),
+                Some((server, Ok(prepared), plain)) => Some((server, prepared, plain)),
+                Some((_, Err(error), _)) => return Err(Error::Tls(format!("tls: {error}"))),
                 None => None,
             };
             // New backends must not be connected to without TLS.
             let before = core.replace_clients(clients, of_all);
             let changes = core.apply(config, now, |core| inner.tell(core));
-            match &changes {
-                Ok(_) => prepared.into_iter().for_each(|(server, next)| server.install(next)),
-                Err(_) => drop(core.replace_clients(before.0, before.1)),
+            match (&changes, prepared) {
+                (Ok(_), Some((server, next, accepts_plain))) => {
+                    server.install(next);
+                    server.accept_plain(accepts_plain);
+                }
+                (Ok(_), None) => {}
+                (Err(_), _) => drop(core.replace_clients(before.0, before.1)),
             }
             changes
         });
@@ -404,6 +411,14 @@ impl Balancer {
         debug_assert_eq!(joined, 0, "a control thread panicked");
         ended
     }
+}
+
+/// Reads the files of TLS with clients.
+fn load_server(tls: &ClientSide) -> Result<Arc<TlsServer>, Error> {
+    let server = TlsServer::load(tls.server.clone());
+    let server = server.map_err(|error| Error::Tls(format!("tls: {error}")))?;
+    server.accept_plain(tls.plain != PlainHttp::Refuse);
+    Ok(server)
 }
 
 /// Reads the files of TLS to backends, if any has it.

@@ -9,7 +9,6 @@ use throng_proto::http1::{BodyLength, HeaderLines, Request, TargetForm};
 use throng_proto::ws::handshake::is_token;
 
 use super::names::{self, Kind};
-use super::validate::asks_for_websocket;
 use super::{CHUNKED, push_length, push_line};
 
 /// The properties of this hop that are added to a request.
@@ -169,7 +168,7 @@ fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
 
 /// Appends Connection and its fields: those of the hop to the backend.
 fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: SeenHeaders) {
-    let upgrade = asks_for_websocket(request);
+    let upgrade = request.wants_websocket();
     // RFC 9110 section 10.1.4: `trailers` is an option about the path of the answer, which is
     // forwarded in chunks.
     let trailers = seen.te && request.is_http11() && request.lines().lists("TE", "trailers");

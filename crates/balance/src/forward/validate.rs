@@ -121,7 +121,7 @@ pub fn validate(request: &Request<'_>) -> Result<RequestKind, Refusal> {
     if names::field_options(request.lines()).nth(MAX_CONNECTION_OPTIONS).is_some() {
         return Err(Refusal::ConnectionOptions);
     }
-    if !asks_for_websocket(request) {
+    if !request.wants_websocket() {
         return Ok(RequestKind::Http);
     }
     if request.method() != "GET" {
@@ -135,9 +135,4 @@ pub fn validate(request: &Request<'_>) -> Result<RequestKind, Refusal> {
         (Some(key), None) => Ok(RequestKind::WebSocket(key)),
         _ => Err(Refusal::UpgradeKey),
     }
-}
-
-/// Returns whether the request asks for the only upgrade that is forwarded.
-pub(super) fn asks_for_websocket(request: &Request<'_>) -> bool {
-    request.wants_upgrade() && request.lines().lists("Upgrade", "websocket")
 }

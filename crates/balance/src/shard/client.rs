@@ -1,8 +1,10 @@
 //! Requests: from clients' bytes to exchanges, and the end of clients.
 
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use throng_engine::{HeldInput, LINGER_SILENCE, Linger, Progress};
+use throng_http::{DateCache, ReplyTo, Response};
 use throng_io::{ConnId, Driver};
 use throng_proto::http1::{BodyLength, Event, Request};
 use throng_proto::{Input, proxy_protocol};
@@ -131,17 +133,30 @@ impl State {
             };
             match client.decoder.next_event(&mut input, &limits) {
                 Ok(None) => break,
-                Ok(Some(Event::Head(request))) => match self.begin_exchange(&request, &peer) {
-                    Ok(exchange) => {
-                        client.exchange = Some(Box::new(exchange));
-                        client.has_asked = true;
-                        client.phase = Phase::Exchange;
-                        let body = self.configuration.settings.timeouts.body;
-                        self.conns.set_deadline(id, self.tick.after(body));
-                        self.actions.push_back(Action::Dispatch(id));
+                Ok(Some(Event::Head(request))) => {
+                    if client.is_due_tls
+                        && !client.is_secure
+                        && let Some(response) = self.configuration.plain.response(&request)
+                    {
+                        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                        let mut date = DateCache::new();
+                        let date = date.at(now.map_or(0, |now| now.as_secs()));
+                        let to = ReplyTo::request(&request, date);
+                        self.answer_without_tls(id, client, &response, &to);
+                        break;
                     }
-                    Err((status, reason)) => self.refuse(id, client, status, reason),
-                },
+                    match self.begin_exchange(&request, &peer) {
+                        Ok(exchange) => {
+                            client.exchange = Some(Box::new(exchange));
+                            client.has_asked = true;
+                            client.phase = Phase::Exchange;
+                            let body = self.configuration.settings.timeouts.body;
+                            self.conns.set_deadline(id, self.tick.after(body));
+                            self.actions.push_back(Action::Dispatch(id));
+                        }
+                        Err((status, reason)) => self.refuse(id, client, status, reason),
+                    }
+                }
                 Ok(Some(Event::Body(piece))) => {
                     let Some(exchange) = client.exchange.as_mut() else { break };
                     has_progressed |= exchange.progress.add(piece.len(), enough);
@@ -298,16 +313,42 @@ impl State {
 
     /// Refuses a client whose record was taken out.
     pub(super) fn refuse(&mut self, id: ConnId, client: &mut Client, status: u16, reason: &str) {
-        if status < 500 {
-            self.metrics.client_errors += 1;
-        } else {
-            self.metrics.backend_errors += 1;
-        }
         let to = forward::Client {
             http11: true,
             keep_alive: false,
             is_head: client.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
         };
+        self.end_with(id, client, status, reason, |out| {
+            forward::write_error(out, status, reason, &to);
+        });
+    }
+
+    /// Answers a request that came without TLS at an address that has it.
+    fn answer_without_tls(
+        &mut self,
+        id: ConnId,
+        client: &mut Client,
+        response: &Response,
+        to: &ReplyTo<'_>,
+    ) {
+        let status = response.status().code();
+        self.end_with(id, client, status, "the client uses no TLS", |out| response.encode(to, out));
+    }
+
+    /// Answers a client instead of its backend, and ends its connection.
+    fn end_with(
+        &mut self,
+        id: ConnId,
+        client: &mut Client,
+        status: u16,
+        reason: &str,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        match status {
+            500.. => self.metrics.backend_errors += 1,
+            400.. => self.metrics.client_errors += 1,
+            _ => {}
+        }
         self.record_refusal(client, status, reason);
         let is_answered = self.drop_exchange(client);
         client.held = HeldInput::default();
@@ -320,7 +361,7 @@ impl State {
             self.actions.push_back(Action::Cut(id));
             return;
         }
-        self.write(&mut client.http, |out| forward::write_error(out, status, reason, &to));
+        self.write(&mut client.http, write);
         self.actions.push_back(Action::Flush(id));
     }
 

@@ -111,6 +111,8 @@ pub(super) struct Client {
     pub(super) exchange: Option<Box<Exchange>>,
     /// Its connection has TLS.
     pub(super) is_secure: bool,
+    /// It connected to an address with TLS.
+    pub(super) is_due_tls: bool,
     /// TLS that begins after its PROXY header.
     pub(super) tls: Option<ServerTls>,
     /// The certificate that it has shown, in DER.

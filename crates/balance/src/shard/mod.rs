@@ -419,6 +419,7 @@ impl State {
         };
         self.counted.insert(id.slot(), counted);
         let mut tls = self.tls.get(usize::from(listener.0)).cloned().flatten();
+        let is_due_tls = tls.is_some();
         if phase != Phase::Proxy
             && let Some(tls) = tls.take()
         {
@@ -434,6 +435,7 @@ impl State {
             phase,
             exchange: None,
             is_secure: false,
+            is_due_tls,
             tls,
             certificate: None,
             has_asked: false,

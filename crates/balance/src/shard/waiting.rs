@@ -133,7 +133,7 @@ impl State {
 
     /// Returns whether there is a backend that is up, and all of them are full.
     fn is_full(&self) -> bool {
-        let Configuration { settings, backends } = &*self.configuration;
+        let Configuration { settings, backends, .. } = &*self.configuration;
         let cap = settings.max_handshakes;
         let mut up = backends
             .iter()

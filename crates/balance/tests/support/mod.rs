@@ -46,7 +46,8 @@ impl Balancer {
             .iter()
             .map(|backend| Target { backend: Arc::clone(backend), send_proxy, tls: None })
             .collect();
-        let configuration = Configuration { settings, backends: targets };
+        let configuration =
+            Configuration { settings, backends: targets, ..Configuration::default() };
         let (sender, reports) = channel();
         let shards = Shards::start(Launch {
             listen: vec![("127.0.0.1:0".parse().unwrap(), false)],
@@ -349,7 +350,11 @@ impl ByHand {
             |backend| Target { backend: Arc::clone(backend), send_proxy: false, tls: None };
         let targets = backends.iter().map(target).collect();
         let start = Start {
-            configuration: Arc::new(Configuration { settings, backends: targets }),
+            configuration: Arc::new(Configuration {
+                settings,
+                backends: targets,
+                ..Configuration::default()
+            }),
             commands,
             reports: sender,
             published: Arc::default(),

@@ -8,7 +8,7 @@ use throng::{
     Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, IoBackend, Limit, Limits, Origins,
 };
 #[cfg(feature = "tls")]
-use throng::{PlainHttp, Tls, TlsVersion};
+use throng::{Tls, TlsVersion};
 use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, drain_delay};
 
 use crate::hosts::AllowedHosts;
@@ -231,14 +231,9 @@ fn tls(draft: &Draft) -> Option<Tls> {
     };
     let mut pairs = chains.into_iter().zip(keys);
     let (chain, key) = pairs.next()?;
-    let plain = match draft.get::<String>("tls.plain").as_str() {
-        "redirect" => PlainHttp::Redirect,
-        "serve" => PlainHttp::Serve,
-        _ => PlainHttp::Refuse,
-    };
     let tls = Tls::from_files(chain, key)
         .min_version(min_version)
-        .plain(plain)
+        .plain(draft.parse("tls.plain").unwrap_or_default())
         .max_handshakes_per_second(draft.get("tls.handshakes_per_second"));
     Some(pairs.fold(tls, |tls, (chain, key)| tls.certificate(chain, key)))
 }

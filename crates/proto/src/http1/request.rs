@@ -205,6 +205,14 @@ impl<'a> Request<'a> {
         self.parts.framing_fields.says_upgrade && self.is_http11()
     }
 
+    /// Returns whether the client asks for an upgrade to WebSocket, and not to `h2c`, say, which is
+    /// to be ignored where it is not spoken
+    /// ([RFC 9110 section 7.8](https://www.rfc-editor.org/rfc/rfc9110#section-7.8)).
+    #[must_use]
+    pub fn wants_websocket(&self) -> bool {
+        self.wants_upgrade() && self.lines().lists("Upgrade", "websocket")
+    }
+
     /// Returns whether the client waits for `100 Continue` before it sends the body.
     /// [RFC 9110 section 10.1.1](https://www.rfc-editor.org/rfc/rfc9110#section-10.1.1): not in
     /// HTTP/1.0, and not without a body.

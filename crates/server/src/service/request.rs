@@ -7,9 +7,8 @@ use throng_engine::{Admission, Answer, Cx};
 use throng_http::{
     Extensions, IntoResponse, Match, Params, Ranges, Reject, Request, Response, Status,
 };
-use throng_proto::http1::{self, TargetForm};
+use throng_proto::http1;
 
-use super::shared::wants_websocket;
 use super::upgrade::Upgraded;
 use super::{BoundRoute, RETRY_AFTER, ShardService, Shared};
 use crate::app::{Action, Pending};
@@ -50,28 +49,15 @@ fn ready(admission: &Admission) -> Response {
     }
 }
 
-/// Sends a client without TLS to the same address with it.
-fn redirect(head: &http1::Request<'_>) -> Response {
-    if wants_websocket(head) {
-        return Response::error(Status::UPGRADE_REQUIRED, "connect with TLS: wss://").closing();
-    }
-    let host = head.host().filter(|_| head.target_form() == TargetForm::Origin);
-    let redirected = host.and_then(|host| {
-        let location = format!("https://{host}{}", head.target());
-        let response = Response::text("connect with TLS\n").header("Location", location);
-        Some(response.ok()?.with_status(Status::PERMANENT_REDIRECT))
-    });
-    let refused = || Response::error(Status::BAD_REQUEST, "connect with TLS: https://");
-    redirected.unwrap_or_else(refused).closing()
-}
-
 impl ShardService {
     /// Finds the route of a request and runs its middleware; the handler follows at once, or when
     /// the body has come.
     pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
         let shared = Arc::clone(&self.shared);
-        if shared.security.redirects() && cx.tls().is_none() {
-            return self.reply(cx, head, false, redirect(head));
+        if cx.tls().is_none()
+            && let Some(response) = shared.security.answer_without_tls(head)
+        {
+            return self.reply(cx, head, false, response);
         }
         let found = shared.find(head);
         let Match::Found { value: route, params } = found else {

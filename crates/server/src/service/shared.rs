@@ -7,7 +7,7 @@ use throng_engine::Snapshot;
 use throng_engine::workers::{WorkerMetrics, Workers};
 use throng_http::{Match, Network, Origins, Router};
 use throng_proto::http1;
-use throng_proto::ws::{deflate, handshake};
+use throng_proto::ws::deflate;
 
 use crate::access;
 use crate::app::{Middleware, Route};
@@ -44,13 +44,6 @@ pub(crate) struct BoundRoute {
     pub(crate) compression: Option<deflate::Policy>,
 }
 
-/// True for requests that ask for an upgrade to WebSocket, and not to `h2c`, say, which is to be
-/// ignored where it is not spoken (RFC 9110 section 7.8).
-pub(super) fn wants_websocket(request: &http1::Request<'_>) -> bool {
-    let is_websocket = |name: &str| name.eq_ignore_ascii_case("websocket");
-    request.wants_upgrade() && handshake::list(request.values("Upgrade")).any(is_websocket)
-}
-
 impl Shared {
     pub(crate) fn route(&self, route: u16) -> &BoundRoute {
         &self.routes[usize::from(route)]
@@ -61,7 +54,7 @@ impl Shared {
     /// WebSocket route with 426.
     pub(crate) fn find(&self, head: &http1::Request<'_>) -> Match<'_, u16> {
         let (method, path) = (head.method(), head.path());
-        let wants_websocket = wants_websocket(head);
+        let wants_websocket = head.wants_websocket();
         let is_for_it = |route: u16| self.route(route).route.is_ws() == wants_websocket;
         match self.router.find_if(method, path, is_for_it) {
             found @ Match::Found { .. } => found,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::{Type, Writer};
+use throng_http::{PlainHttp, Response};
 use throng_io::{Driver, ListenerId};
+use throng_proto::http1;
 use throng_tls::{CertificateFiles, ClientAuth, HandshakeLimits, TlsConfig, TlsServer, Version};
 
 pub(crate) use self::request::attach;
@@ -37,19 +39,6 @@ pub struct Tls {
     config: TlsConfig,
     handshakes_per_second: u32,
     plain: PlainHttp,
-}
-
-/// The answer to a client that speaks HTTP without TLS: for [`Tls::plain`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PlainHttp {
-    /// 400, with the reason. The default.
-    #[default]
-    Refuse,
-    /// 308 to the same address with `https`, and 426 to requests for a WebSocket, which browsers do
-    /// not redirect.
-    Redirect,
-    /// That of a server without TLS.
-    Serve,
 }
 
 /// A version of TLS; older ones are never accepted.
@@ -127,8 +116,7 @@ impl Setting {
         server.accept_plain(*plain != PlainHttp::Refuse);
         let per_second = handshakes_per_second.div_ceil(shards.max(1) as u32);
         let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
-        let redirects = *plain == PlainHttp::Redirect;
-        Ok(Security { server: Some(server), limits, redirects })
+        Ok(Security { server: Some(server), limits, plain: *plain })
     }
 }
 
@@ -138,7 +126,7 @@ pub(crate) struct Security {
     server: Option<Arc<TlsServer>>,
     /// Of each event loop.
     limits: HandshakeLimits,
-    redirects: bool,
+    plain: PlainHttp,
 }
 
 impl Security {
@@ -146,9 +134,9 @@ impl Security {
         self.server.is_some()
     }
 
-    /// Returns whether requests on connections without TLS are redirected.
-    pub(crate) fn redirects(&self) -> bool {
-        self.redirects
+    /// Returns the answer to a request on a connection without TLS, unless it is served.
+    pub(crate) fn answer_without_tls(&self, request: &http1::Request<'_>) -> Option<Response> {
+        self.server.as_ref().and_then(|_| self.plain.response(request))
     }
 
     /// Writes the metrics of handshakes and certificates.

@@ -1,10 +1,11 @@
 //! Drivers of a server without the feature `tls`.
 
 use throng_engine::Cx;
-use throng_http::Request;
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::Writer;
+use throng_http::{Request, Response};
 use throng_io::ListenerId;
+use throng_proto::http1;
 
 use crate::error::Result;
 
@@ -28,8 +29,8 @@ impl Security {
         false
     }
 
-    pub(crate) fn redirects(&self) -> bool {
-        false
+    pub(crate) fn answer_without_tls(&self, _: &http1::Request<'_>) -> Option<Response> {
+        None
     }
 
     #[cfg(feature = "metrics")]

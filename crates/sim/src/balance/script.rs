@@ -276,5 +276,6 @@ impl Script {
 
 fn configuration(backends: &[Arc<Backend>], settings: Settings) -> Arc<Configuration> {
     let target = |backend| Target { backend: Arc::clone(backend), send_proxy: false, tls: None };
-    Arc::new(Configuration { settings, backends: backends.iter().map(target).collect() })
+    let backends = backends.iter().map(target).collect();
+    Arc::new(Configuration { settings, backends, ..Configuration::default() })
 }

@@ -196,7 +196,11 @@ impl World {
                 Some(Target { backend, send_proxy: backend_plan.send_proxy, tls: None })
             })
             .collect();
-        Arc::new(Configuration { settings: self.plan.settings.clone(), backends })
+        Arc::new(Configuration {
+            settings: self.plan.settings.clone(),
+            backends,
+            ..Configuration::default()
+        })
     }
 
     fn post(&self, letter: impl Fn() -> Command) {

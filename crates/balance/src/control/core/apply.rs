@@ -31,7 +31,10 @@ impl Core {
             true => (config.backends.clone(), config.names.clone()),
             false => {
                 let listed = self.entries.iter().filter(|entry| entry.desired.name.is_none());
-                (listed.filter_map(|entry| entry.desired.file).collect(), self.names.clone())
+                (
+                    listed.filter_map(|entry| entry.desired.file.clone()).collect(),
+                    self.names.clone(),
+                )
             }
         };
         let files = self.listed(&backends, &names);
@@ -96,21 +99,25 @@ impl Core {
         now: Instant,
         changes: &mut Changes,
     ) {
-        let BackendConfig { address, weight, .. } = *file;
+        let &BackendConfig { address, weight, .. } = file;
         let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_being_removed())
         else {
             changes.added.push(address);
-            let desired =
-                DesiredState { file: Some(*file), name: name.clone(), ..DesiredState::default() };
-            self.enlist(*file, desired, now);
+            let desired = DesiredState {
+                file: Some(file.clone()),
+                name: name.clone(),
+                ..DesiredState::default()
+            };
+            self.enlist(file.clone(), desired, now);
             return;
         };
         let entry = &mut self.entries[at];
         entry.desired.name.clone_from(name);
-        if entry.desired.file.replace(*file) == Some(*file) {
+        if entry.desired.file.replace(file.clone()).as_ref() == Some(file) {
             return;
         }
         (entry.send_proxy, entry.tls) = (file.send_proxy, file.tls);
+        entry.tls_name.clone_from(&file.tls_name);
         if entry.backend.weight() != weight {
             changes.reweighted.push(address);
             self.weigh(at, weight, now);

@@ -48,17 +48,17 @@ impl Core {
     pub(super) fn listed(&self, backends: &[BackendConfig], names: &[NamedBackend]) -> Vec<Listed> {
         let mut seen = HashSet::new();
         let mut all = Vec::new();
-        for &file in backends {
+        for file in backends {
             seen.insert(canonical(file.address));
-            all.push(Listed { file, name: None });
+            all.push(Listed { file: file.clone(), name: None });
         }
         for named in names {
             let addresses = self.found.get(&named.name).map(|found| found.addresses.as_slice());
             for &address in addresses.unwrap_or_default() {
-                let NamedBackend { ref name, weight, send_proxy, tls } = *named;
+                let NamedBackend { name, weight, send_proxy, tls, tls_name } = named.clone();
                 if all.len() < MAX_BACKENDS && seen.insert(canonical(address)) {
-                    let file = BackendConfig { address, weight, send_proxy, tls };
-                    all.push(Listed { file, name: Some(Arc::clone(name)) });
+                    let file = BackendConfig { address, weight, send_proxy, tls, tls_name };
+                    all.push(Listed { file, name: Some(name) });
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Core {
             return;
         }
         let explicit = self.entries.iter().filter(|entry| entry.desired.name.is_none());
-        let explicit: Vec<_> = explicit.filter_map(|entry| entry.desired.file).collect();
+        let explicit: Vec<_> = explicit.filter_map(|entry| entry.desired.file.clone()).collect();
         let files = self.listed(&explicit, &self.names);
         for listed in &files {
             let Listed { file: BackendConfig { address, .. }, name: of } = listed;
