@@ -14,6 +14,7 @@ fn configuration(pick: Pick) -> Configuration {
     Configuration {
         settings: Settings { pick, ..Settings::default() },
         backends: (1..=1000).map(target).collect(),
+        ..Configuration::default()
     }
 }
 

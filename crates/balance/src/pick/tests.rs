@@ -34,6 +34,7 @@ fn configuration(pick: Pick, weights: &[u32]) -> Configuration {
     Configuration {
         settings: Settings { pick, ..Settings::default() },
         backends: backends.collect(),
+        ..Configuration::default()
     }
 }
 
