@@ -12,6 +12,7 @@ pub mod http1;
 mod input;
 pub mod proxy_protocol;
 pub mod sse;
+pub mod url;
 pub mod ws;
 
 pub use input::Input;

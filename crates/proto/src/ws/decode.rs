@@ -242,6 +242,17 @@ impl Decoder {
         text.map(Event::Text)
     }
 
+    /// Returns whether [`Decoder::whole_message`] would take a message from these bytes, or find
+    /// that its text is not UTF-8. For a caller that cannot borrow the message yet.
+    #[inline]
+    #[must_use]
+    pub fn has_whole_message(&self, bytes: &[u8], max_len: usize) -> bool {
+        matches!(self.stage, Stage::Start)
+            && self.message.is_none()
+            && MessageHeader::decode(bytes, self.role)
+                .is_some_and(|head| head.len <= max_len && head.size + head.len <= bytes.len())
+    }
+
     /// Returns whether `input` is empty and nothing of it is buffered, so that another call would
     /// return `None` and change nothing.
     #[inline(always)]

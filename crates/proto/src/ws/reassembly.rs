@@ -132,6 +132,19 @@ impl Spare {
         self.joined.clone()
     }
 
+    /// Borrows the message that the last call returned, if it was reassembled: for a caller that
+    /// cannot keep the event. `None` also for text if the message is not text.
+    #[must_use]
+    pub fn joined_text(&self) -> Option<&str> {
+        self.joined.as_ref().and_then(|joined| joined.as_str())
+    }
+
+    /// Borrows the payload of the message that the last call returned, if it was reassembled.
+    #[must_use]
+    pub fn joined_bytes(&self) -> Option<&[u8]> {
+        self.joined.as_ref().map(|joined| joined.as_bytes())
+    }
+
     /// Returns the bytes of memory kept for the next message.
     #[must_use]
     pub fn capacity(&self) -> usize {

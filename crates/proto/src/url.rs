@@ -1,0 +1,252 @@
+//! The URLs of servers: `ws`, `wss`, `http` and `https`.
+
+use std::net::Ipv6Addr;
+use std::{error, fmt};
+
+/// The URL of a WebSocket or HTTP server, parsed; its host is not yet looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Url {
+    /// `ws`, `wss`, `http` or `https`.
+    scheme: &'static str,
+    host: String,
+    port: u16,
+    resource: Option<String>,
+}
+
+/// A text that is no URL of a server. `Display` says why, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidUrl {
+    url: String,
+    reason: String,
+}
+
+impl fmt::Display for InvalidUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot use the URL {:?}: {}", self.url, self.reason)
+    }
+}
+
+impl error::Error for InvalidUrl {}
+
+impl Url {
+    /// Parses `ws://host[:port][/path][?query]` or `wss://...`
+    /// ([RFC 6455 section 3](https://www.rfc-editor.org/rfc/rfc6455#section-3)). The port is 80,
+    /// or with TLS 443, when absent.
+    ///
+    /// # Errors
+    /// The text is none; the error says what to write instead.
+    pub fn parse_ws(text: &str) -> Result<Self, InvalidUrl> {
+        Self::parse_as(["ws", "wss"], text)
+    }
+
+    /// Parses `http://host[:port][/path][?query]` or `https://...`
+    /// ([RFC 9110 section 4.2](https://www.rfc-editor.org/rfc/rfc9110#section-4.2)). The port is
+    /// 80, or with TLS 443, when absent.
+    ///
+    /// # Errors
+    /// The text is none; the error says what to write instead.
+    pub fn parse_http(text: &str) -> Result<Self, InvalidUrl> {
+        Self::parse_as(["http", "https"], text)
+    }
+
+    fn parse_as([plain, secure]: [&'static str; 2], text: &str) -> Result<Self, InvalidUrl> {
+        let scheme = plain;
+        let bad = |what: &str| InvalidUrl { url: text.to_owned(), reason: what.to_owned() };
+        if let Some(at) = text.find(|c: char| c.is_whitespace() || c.is_control() || !c.is_ascii())
+        {
+            let character = text[at..].chars().next().unwrap_or(' ');
+            return Err(bad(&format!("it contains {character:?}; write it percent-encoded")));
+        }
+        let (typed, rest) = text.split_once("://").ok_or_else(|| {
+            let rest = text.trim_start_matches('/');
+            bad(&format!("it has no scheme; did you mean {scheme}://{rest}?"))
+        })?;
+        let scheme = match typed.to_ascii_lowercase().as_str() {
+            typed if typed == plain => plain,
+            typed if typed == secure => secure,
+            "ws" | "http" => return Err(bad(&format!("did you mean {plain}://{rest}?"))),
+            "wss" | "https" => return Err(bad(&format!("did you mean {secure}://{rest}?"))),
+            _ => return Err(bad(&format!("the scheme must be {plain}:// or {secure}://"))),
+        };
+        if rest.contains('#') {
+            return Err(bad(match scheme {
+                "ws" | "wss" => "a WebSocket URL has no #fragment (RFC 6455 section 3)",
+                _ => "a #fragment is never sent to a server (RFC 9110 section 4.2.5); leave it out",
+            }));
+        }
+        let (authority, resource) = match rest.find(['/', '?']) {
+            None => (rest, None),
+            Some(at) if rest[at..].starts_with('/') => (&rest[..at], Some(rest[at..].to_owned())),
+            Some(at) => (&rest[..at], Some(format!("/{}", &rest[at..]))),
+        };
+        if authority.contains('@') {
+            return Err(bad("a user name in the URL is not supported"));
+        }
+        let (host, port) = split_port(scheme, authority).map_err(|what| bad(&what))?;
+        let port = port.unwrap_or(default_port(scheme));
+        if host.is_empty() {
+            return Err(bad(&format!("it names no host; did you mean {scheme}://127.0.0.1:9001?")));
+        }
+        Ok(Self { scheme, host: host.to_owned(), port, resource })
+    }
+
+    /// Returns whether its connections have TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        matches!(self.scheme, "wss" | "https")
+    }
+
+    /// Returns the scheme, such as `wss`.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        self.scheme
+    }
+
+    /// Returns the host without brackets: a name or an address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns the TCP port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the request target, `fallback` if the URL stops at the port. An explicit `/` is kept.
+    #[must_use]
+    pub fn resource<'a>(&'a self, fallback: &'a str) -> &'a str {
+        self.resource.as_deref().unwrap_or(fallback)
+    }
+
+    /// Returns the value of the `Host` header
+    /// ([RFC 9110 section 7.2](https://www.rfc-editor.org/rfc/rfc9110#section-7.2)): without the
+    /// port when it is the default one.
+    #[must_use]
+    pub fn host_header(&self) -> String {
+        let host = if self.host.parse::<Ipv6Addr>().is_ok() {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        if self.port == default_port(self.scheme) { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+fn default_port(scheme: &str) -> u16 {
+    match scheme {
+        "wss" | "https" => 443,
+        _ => 80,
+    }
+}
+
+fn split_port<'a>(scheme: &str, authority: &'a str) -> Result<(&'a str, Option<u16>), String> {
+    let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
+        let (host, after) = inner.split_once(']').ok_or("the [ has no ]")?;
+        if host.parse::<Ipv6Addr>().is_err() {
+            return Err(format!("[{host}] is not an IPv6 address"));
+        }
+        match after.strip_prefix(':') {
+            None if after.is_empty() => (host, None),
+            None => return Err(format!("{after:?} after the ] is not a port")),
+            Some(port) => (host, Some(port)),
+        }
+    } else {
+        match authority.split_once(':') {
+            Some((_, rest)) if rest.contains(':') => {
+                return Err(format!(
+                    "write the IPv6 address in brackets: {scheme}://[{authority}]:9001"
+                ));
+            }
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        }
+    };
+    match port {
+        None => Ok((host, None)),
+        Some(port) => match port.parse::<u16>() {
+            Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => {
+                Ok((host, Some(number)))
+            }
+            _ => Err(format!("{port:?} is not a port (1 to 65535)")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts() {
+        for (text, host, port, resource, header) in [
+            ("ws://127.0.0.1:9001/echo", "127.0.0.1", 9001, "/echo", "127.0.0.1:9001"),
+            ("ws://localhost:9001", "localhost", 9001, "/fallback", "localhost:9001"),
+            ("ws://localhost:9001/", "localhost", 9001, "/", "localhost:9001"),
+            ("WS://example.org", "example.org", 80, "/fallback", "example.org"),
+            ("ws://h:1/ws/a?echo=1&x=/", "h", 1, "/ws/a?echo=1&x=/", "h:1"),
+            ("ws://h:1?x=1", "h", 1, "/?x=1", "h:1"),
+            ("ws://[::1]:9001/x", "::1", 9001, "/x", "[::1]:9001"),
+            ("ws://[::1]", "::1", 80, "/fallback", "[::1]"),
+            ("wss://h/x", "h", 443, "/x", "h"),
+            ("WSS://h:80/x", "h", 80, "/x", "h:80"),
+        ] {
+            let target = Url::parse_ws(text).unwrap();
+            assert_eq!(
+                (target.host(), target.port(), target.resource("/fallback")),
+                (host, port, resource),
+                "{text}"
+            );
+            assert_eq!(target.host_header(), header, "{text}");
+            assert_eq!(target.is_secure(), text.to_lowercase().starts_with("wss"), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_teach() {
+        for (text, hint) in [
+            ("127.0.0.1:9001/echo", "did you mean ws://127.0.0.1:9001/echo?"),
+            ("//h:1/", "did you mean ws://h:1/?"),
+            ("http://h:1/x", "did you mean ws://h:1/x?"),
+            ("ftp://h", "must be ws://"),
+            ("ws://", "names no host"),
+            ("ws://:9001", "names no host"),
+            ("ws:///path", "names no host"),
+            ("ws://h:0", "not a port"),
+            ("ws://h:65536", "not a port"),
+            ("ws://h:+1", "not a port"),
+            ("ws://h:", "not a port"),
+            ("ws://::1:9001", "in brackets"),
+            ("ws://[::1", "no ]"),
+            ("ws://[nope]:1", "not an IPv6 address"),
+            ("ws://[::1]9001", "not a port"),
+            ("ws://u:p@h/", "user name"),
+            ("ws://h/a b", "percent-encoded"),
+            ("ws://h/é", "percent-encoded"),
+            ("ws://h/\r\nX: y", "percent-encoded"),
+            ("ws://h/#x", "no #fragment"),
+        ] {
+            let error = Url::parse_ws(text).unwrap_err();
+            assert!(error.to_string().contains(hint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn http_addresses_are_read_alike() {
+        let target = Url::parse_http("HTTP://127.0.0.1:8080/a?b=c").unwrap();
+        assert_eq!((target.port(), target.resource("/")), (8080, "/a?b=c"));
+        for (text, hint) in [
+            ("127.0.0.1:9001", "did you mean http://127.0.0.1:9001?"),
+            ("ws://h:1/x", "did you mean http://h:1/x?"),
+            ("wss://h", "did you mean https://h?"),
+            ("ftp://h", "must be http://"),
+            ("http://", "did you mean http://127.0.0.1:9001?"),
+            ("http://::1:80", "http://[::1:80]:9001"),
+            ("http://h/#x", "never sent"),
+        ] {
+            let error = Url::parse_http(text).unwrap_err().to_string();
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+}
