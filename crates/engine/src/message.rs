@@ -27,6 +27,36 @@ impl<'a> Message<'a> {
     }
 }
 
+impl<'a> From<&'a str> for Message<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for Message<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Message<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Message<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Message<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -156,6 +156,7 @@
 //! | `deflate` | yes | compression of messages: `Server::compression` | zlib-rs |
 //! | `files` | yes | static files: `App::dir` | |
 //! | `metrics` | yes | `App::metrics` and `App::stats` | serde_json |
+//! | `client` | no | WebSocket clients: `client::Client` | base64, getrandom |
 //! | `tls` | no | `https` and `wss`: `Server::tls` | rustls, aws-lc-rs (a C compiler) |
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
 //! | `http` | no | conversions to and from the types of the `http` crate | http |
@@ -183,6 +184,8 @@ mod affinity;
 mod app;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "deflate")]
 mod compression;
 

@@ -40,6 +40,12 @@ impl From<Message<'_>> for OwnedMessage {
     }
 }
 
+impl<'a> From<&'a OwnedMessage> for Message<'a> {
+    fn from(message: &'a OwnedMessage) -> Self {
+        message.as_message()
+    }
+}
+
 impl From<String> for OwnedMessage {
     fn from(text: String) -> Self {
         Self::Text(text)

@@ -238,6 +238,26 @@ impl TlsClient {
     }
 }
 
+#[cfg(feature = "tokio")]
+impl TlsClient {
+    /// Secures a connected socket of tokio's.
+    ///
+    /// # Errors
+    /// As for [`TlsClient::handshake_on`].
+    pub async fn handshake_async<S>(
+        &self,
+        socket: S,
+    ) -> io::Result<tokio_rustls::client::TlsStream<S>>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    {
+        let current = self.configs.current.read().unwrap_or_else(PoisonError::into_inner);
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&current.blocking));
+        drop(current);
+        connector.connect(self.name.clone(), socket).await
+    }
+}
+
 /// A blocking socket that is secured by rustls alone: for few connections, such as checks.
 pub struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
 

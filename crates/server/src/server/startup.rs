@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fmt, io};
 
-use throng_engine::workers::{WorkerError, Workers};
+use throng_engine::workers::{WorkerError, WorkerSettings, Workers};
 use throng_engine::{
-    Admission, BuildOptions, Classes, Limits, RouteOptions, SettingError, Uncapped,
+    Admission, BuildOptions, Classes, Limits, Remote, RouteOptions, SettingError, Snapshot,
+    Uncapped,
 };
 use throng_http::{Network, param_names};
 #[cfg(target_os = "linux")]
@@ -83,6 +84,44 @@ impl Server {
         let security = self.tls.load(count)?;
         let (listeners, bound) = self.listen(address, count)?;
         let max_connections = self.max_connections(count)?;
+        let starts_workers = self.starts_workers || self.app.uses_workers();
+        let drivers = Drivers {
+            io: self.io,
+            thread_stack: self.thread_stack,
+            base: Options {
+                unsent_low_water: Some(self.unsent_low_water()),
+                socket_send_buffer: self.send_buffer,
+                ..driver_options(max_connections, &self.limits)
+            },
+            security: security.clone(),
+        };
+        let prepared = self.prepare(max_connections, security.clone())?;
+        let shards = drivers.build(listeners, &prepared.options, prepared.service())?;
+        let (stalls, pool) = prepared.finish(shards.remote(), shards.snapshots())?;
+        Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers, security))
+    }
+
+    /// Builds the only shard of a server on a driver of its caller's, who runs it.
+    #[cfg(feature = "test")]
+    pub(crate) fn build_local<D: Driver>(
+        self,
+        driver: D,
+    ) -> Result<(throng_engine::Shard<D, ShardService>, crate::Hub)> {
+        const CONNECTIONS: usize = 10_000;
+        self.check()?;
+        let security = self.tls.load(1)?;
+        let prepared = self.prepare(CONNECTIONS, security)?;
+        let service = prepared.service();
+        let make = |_, admission: &Arc<Admission>, _: &Remote| service(admission);
+        let built = throng_engine::build(vec![driver], &prepared.options, make)?;
+        prepared.finish(&built.remote, &built.snapshots)?;
+        let hub = crate::Hub::new(built.remote, built.totals);
+        let shard = built.shards.into_iter().next();
+        shard.map(|shard| (shard, hub)).ok_or(Error::ShardPanicked)
+    }
+
+    /// Prepares what the shards share.
+    fn prepare(self, max_connections: usize, security: Security) -> Result<Prepared> {
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
         let stalls = Arc::new(Stalls::new(self.stall_warning, self.events.clone(), paths));
         let options = BuildOptions {
@@ -95,29 +134,9 @@ impl Server {
             uncapped: uncapped(&self.trusted_proxies),
             seed: None,
         };
-        let starts_workers = self.starts_workers || self.app.uses_workers();
-        let drivers = Drivers {
-            io: self.io,
-            thread_stack: self.thread_stack,
-            base: Options {
-                unsent_low_water: Some(self.unsent_low_water()),
-                socket_send_buffer: self.send_buffer,
-                ..driver_options(max_connections, &self.limits)
-            },
-            security: security.clone(),
-        };
-        let (worker_settings, pool) = (self.workers, Pool::default());
-        let shared =
-            Arc::new(self.into_shared(Arc::clone(&stalls), pool.clone(), security.clone())?);
-        let common = Arc::clone(&shared);
-        let service =
-            move |admission: &Arc<_>| ShardService::new(Arc::clone(&common), Arc::clone(admission));
-        let shards = drivers.build(listeners, &options, service)?;
-        let _ = shared.snapshots.set(Arc::clone(shards.snapshots()));
-        let remote = shards.remote().clone();
-        let on_room = move |id| remote.post(id, Box::new(Delivered::RoomInQueue));
-        pool.set(Workers::new(worker_settings, on_room).map_err(workers)?);
-        Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers, security))
+        let (workers, pool) = (self.workers, Pool::default());
+        let shared = Arc::new(self.into_shared(Arc::clone(&stalls), pool.clone(), security)?);
+        Ok(Prepared { options, shared, stalls, pool, workers })
     }
 
     /// Returns how much unsent output the kernel may hold for a connection.
@@ -227,6 +246,36 @@ fn listen_everywhere(
         bound.push(got);
     }
     Ok((of_shards, bound))
+}
+
+/// Everything that the shards of a server share, before they are built.
+struct Prepared {
+    options: BuildOptions,
+    shared: Arc<Shared>,
+    stalls: Arc<Stalls>,
+    pool: Pool,
+    workers: WorkerSettings,
+}
+
+impl Prepared {
+    /// Returns the function that makes the service of each shard.
+    fn service(&self) -> impl Fn(&Arc<Admission>) -> ShardService + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move |admission| ShardService::new(Arc::clone(&shared), Arc::clone(admission))
+    }
+
+    /// Gives the services what exists only once the shards do.
+    fn finish(
+        self,
+        remote: &Remote,
+        snapshots: &Arc<[Arc<Snapshot>]>,
+    ) -> Result<(Arc<Stalls>, Pool)> {
+        let _ = self.shared.snapshots.set(Arc::clone(snapshots));
+        let remote = remote.clone();
+        let on_room = move |id| remote.post(id, Box::new(Delivered::RoomInQueue));
+        self.pool.set(Workers::new(self.workers, on_room).map_err(workers)?);
+        Ok((self.stalls, self.pool))
+    }
 }
 
 /// The configuration of the shards' drivers.

@@ -1,0 +1,499 @@
+//! The asynchronous client, on a tokio runtime of the program's.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use throng_engine::{Chunk, CloseCode, Message};
+use throng_proto::Input;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::builder::{Builder, Plan};
+use super::error::{Error, Step};
+use super::handshake::Answer;
+use super::proxy::{Proxy, Reaction};
+use super::session::{self, CloseFrame, Fault, Session};
+
+/// A connection that an [`AsyncClient`] can use: everything that tokio can read and write.
+pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + ?Sized> AsyncStream for S {}
+
+/// A WebSocket client whose methods are futures, on a tokio runtime with I/O and time enabled.
+///
+/// [`AsyncClient::recv`] is cancel-safe, so that `tokio::select!` can wait for messages and for
+/// something else, then send. Pings of the server are answered, and a silent server is noticed,
+/// while the client is receiving. Dropping it ends the TCP connection without a closing handshake,
+/// which the server sees as 1006.
+///
+/// ```no_run
+/// use throng::client::AsyncClient;
+///
+/// # async fn example() -> Result<(), throng::client::Error> {
+/// let mut client = AsyncClient::connect("ws://127.0.0.1:9001/").await?;
+/// client.send("hello").await?;
+/// println!("{:?}", client.recv().await?);
+/// client.close(1000, "").await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct AsyncClient {
+    stream: Box<dyn AsyncStream>,
+    session: Session,
+    subprotocol: Option<String>,
+    write_timeout: Duration,
+    close_timeout: Duration,
+    heartbeat: Option<Heartbeat>,
+}
+
+/// Notices that a server is silent.
+struct Heartbeat {
+    interval: Duration,
+    timer: Pin<Box<Sleep>>,
+    /// Whether a byte came since the timer was set.
+    heard: bool,
+    /// Whether the server was pinged, and has been silent since.
+    pinged: bool,
+}
+
+impl AsyncClient {
+    /// Connects to a `ws://` or `wss://` URL with the default settings of a [`Builder`].
+    ///
+    /// # Errors
+    /// As for [`Client::connect`](super::Client::connect).
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Builder::new(url).connect_async().await
+    }
+
+    /// Returns the subprotocol that the server chose of those that were offered.
+    #[must_use]
+    pub fn subprotocol(&self) -> Option<&str> {
+        self.subprotocol.as_deref()
+    }
+
+    /// Returns whether the server agreed to compress messages.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.session.deflates()
+    }
+
+    /// Returns the number of pongs received so far.
+    #[must_use]
+    pub fn pongs(&self) -> u64 {
+        self.session.pongs()
+    }
+
+    /// Returns the server's Close frame, once it has been received.
+    #[must_use]
+    pub fn close_frame(&self) -> Option<&CloseFrame> {
+        self.session.close_frame()
+    }
+
+    /// Sends a message, text or binary.
+    ///
+    /// A future that is dropped has queued the message or not begun: the rest leaves with the next
+    /// call that sends or receives.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the closing handshake began, [`Error::Timeout`] if the server does
+    /// not read, [`Error::Lost`]. After the last two the session is over.
+    pub async fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+        self.session.send(message.into())?;
+        self.flush().await
+    }
+
+    /// Queues a message, which leaves with the next call that sends or receives: several small
+    /// messages can then leave in one system call.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the closing handshake began.
+    pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+        self.session.send(message.into())
+    }
+
+    /// Sends what is queued.
+    ///
+    /// # Errors
+    /// As for [`AsyncClient::send`], but for [`Error::Closed`].
+    pub async fn flush(&mut self) -> Result<(), Error> {
+        let Self { stream, session, write_timeout, .. } = self;
+        let limit = *write_timeout;
+        // A timer only for a server that does not read at once.
+        let first = poll_fn(|cx| Poll::Ready(poll_flush(&mut **stream, session, cx))).await;
+        let flushed = match first {
+            Poll::Ready(flushed) => Ok(flushed),
+            Poll::Pending => {
+                timeout(limit, poll_fn(|cx| poll_flush(&mut **stream, session, cx))).await
+            }
+        };
+        let error = match flushed {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => Error::Lost(error),
+            Err(_) => Error::Timeout { during: Step::Sending, limit },
+        };
+        session.end();
+        Err(error)
+    }
+
+    /// Sends a ping with a payload of at most 125 bytes; the pong is counted by
+    /// [`AsyncClient::pongs`].
+    ///
+    /// # Errors
+    /// As for [`AsyncClient::send`]; [`Error::Setting`] if the payload is longer.
+    pub async fn ping(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.session.ping(payload)?;
+        self.flush().await
+    }
+
+    /// Receives the next message, and waits for it; `None` after the server's Close frame, which
+    /// [`AsyncClient::close_frame`] returns. The message is lent until the next call.
+    ///
+    /// Cancel-safe: if the future is dropped before it is ready, no message is lost.
+    ///
+    /// # Errors
+    /// The session is over: [`Error::Lost`] if there was no Close frame, [`Error::Protocol`] if the
+    /// server broke a rule, [`Error::Timeout`] if it was silent or did not read.
+    pub async fn recv(&mut self) -> Result<Option<Message<'_>>, Error> {
+        if self.session.is_by_chunks() {
+            return Err(Error::setting(
+                "receive_chunks",
+                "messages are received in chunks: call recv_chunk",
+            ));
+        }
+        if !self.wait().await? {
+            return Ok(None);
+        }
+        let Self { session, stream, close_timeout, .. } = self;
+        match session.message() {
+            Ok(message) => Ok(Some(message)),
+            Err(fault) => Err(fail(&mut **stream, fault, *close_timeout).await),
+        }
+    }
+
+    /// Receives the next part of a message, as it came; otherwise like [`AsyncClient::recv`]. For
+    /// clients with [`Builder::receive_chunks`].
+    ///
+    /// # Errors
+    /// As for [`AsyncClient::recv`]; [`Error::Setting`] without [`Builder::receive_chunks`].
+    pub async fn recv_chunk(&mut self) -> Result<Option<Chunk<'_>>, Error> {
+        if !self.session.is_by_chunks() {
+            return Err(Error::setting(
+                "receive_chunks",
+                "messages are received whole: call recv, or set receive_chunks",
+            ));
+        }
+        if !self.wait().await? {
+            return Ok(None);
+        }
+        Ok(Some(self.session.chunk()))
+    }
+
+    /// Sends a Close frame, waits for the server's, and returns it. Messages that come meanwhile
+    /// are dropped. The reason is cut at 123 bytes.
+    ///
+    /// # Errors
+    /// As for [`Client::close`](super::Client::close).
+    pub async fn close(
+        &mut self,
+        code: impl Into<CloseCode>,
+        reason: &str,
+    ) -> Result<CloseFrame, Error> {
+        self.session.close(code.into(), reason)?;
+        let limit = self.close_timeout;
+        let answered = timeout(limit, async {
+            self.flush().await?;
+            while self.wait().await? {
+                if self.session.is_by_chunks() {
+                    self.session.chunk();
+                } else if let Err(fault) = self.session.message() {
+                    return Err(fail(&mut *self.stream, fault, limit).await);
+                }
+            }
+            Ok(())
+        })
+        .await;
+        match answered {
+            Ok(answered) => answered?,
+            // The server answered, but left the TCP connection open.
+            Err(_) if self.session.close_frame().is_some() => {}
+            Err(_) => {
+                self.session.end();
+                return Err(Error::Timeout { during: Step::Closing, limit });
+            }
+        }
+        self.session.close_frame().cloned().ok_or(Error::Closed)
+    }
+
+    /// Waits until a message, or a chunk of one, can be taken. Returns false if none will come.
+    async fn wait(&mut self) -> Result<bool, Error> {
+        loop {
+            let had_ended = self.session.has_ended();
+            match self.session.advance() {
+                Ok(session::Step::Message) => return Ok(true),
+                Ok(session::Step::NeedInput) => {}
+                Ok(session::Step::Ended) => {
+                    if !had_ended {
+                        self.flush().await?;
+                        linger(&mut *self.stream, self.close_timeout).await;
+                    }
+                    return Ok(false);
+                }
+                Err(fault) => {
+                    return Err(fail(&mut *self.stream, fault, self.close_timeout).await);
+                }
+            }
+            if !self.session.output().is_empty() {
+                self.flush().await?;
+            }
+            let outcome = poll_fn(|cx| self.poll_input(cx)).await;
+            if outcome.is_err() {
+                self.session.end();
+            }
+            outcome?;
+        }
+    }
+
+    /// Reads, or queues a ping. Nothing is lost if it is not polled again.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let mut buffer = ReadBuf::new(self.session.input_space());
+        if let Poll::Ready(read) = Pin::new(&mut *self.stream).poll_read(cx, &mut buffer) {
+            read.map_err(Error::Lost)?;
+            let n = buffer.filled().len();
+            if n == 0 {
+                return Poll::Ready(Err(Error::Lost(ErrorKind::UnexpectedEof.into())));
+            }
+            self.session.received(n);
+            if let Some(heartbeat) = &mut self.heartbeat {
+                (heartbeat.heard, heartbeat.pinged) = (true, false);
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let Some(heartbeat) = &mut self.heartbeat else { return Poll::Pending };
+        loop {
+            ready!(heartbeat.timer.as_mut().poll(cx));
+            let interval = heartbeat.interval;
+            heartbeat.timer.as_mut().reset(Instant::now() + interval);
+            if heartbeat.heard {
+                heartbeat.heard = false;
+                continue;
+            }
+            if heartbeat.pinged {
+                let during = Step::Heartbeat;
+                return Poll::Ready(Err(Error::Timeout { during, limit: interval }));
+            }
+            heartbeat.pinged = true;
+            if !self.session.is_closing() {
+                return Poll::Ready(self.session.ping(b""));
+            }
+        }
+    }
+}
+
+impl Builder {
+    /// Connects, on the tokio runtime of the calling task.
+    ///
+    /// # Errors
+    /// As for [`Builder::connect`].
+    pub async fn connect_async(&self) -> Result<AsyncClient, Error> {
+        self.within(self.dial()).await
+    }
+
+    /// Upgrades a connection that exists; otherwise like [`Builder::connect_over`].
+    ///
+    /// # Errors
+    /// As for [`Builder::connect`].
+    pub async fn connect_async_over(
+        &self,
+        stream: impl AsyncStream + 'static,
+    ) -> Result<AsyncClient, Error> {
+        self.within(async { self.upgrade(self.plan()?, Box::new(stream)).await }).await
+    }
+
+    async fn within(
+        &self,
+        connecting: impl Future<Output = Result<AsyncClient, Error>>,
+    ) -> Result<AsyncClient, Error> {
+        let limit = self.connect_timeout;
+        match timeout(limit, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(Error::Timeout { during: Step::Connecting, limit }),
+        }
+    }
+
+    async fn dial(&self) -> Result<AsyncClient, Error> {
+        let plan = self.plan()?;
+        let (host, port) = (plan.url.host(), plan.url.port());
+        let tcp = match &plan.proxy {
+            None => connect_tcp(host, port).await?,
+            Some(proxy) => {
+                let mut tcp = connect_tcp(&proxy.host, proxy.port).await?;
+                pass_proxy(&mut tcp, proxy, host, port).await?;
+                tcp
+            }
+        };
+        let stream: Box<dyn AsyncStream> = match plan.url.is_secure() {
+            false => Box::new(tcp),
+            #[cfg(feature = "tls")]
+            true => {
+                let tls = self.tls.client_for(&plan.url)?;
+                Box::new(tls.handshake_async(tcp).await.map_err(Error::Tls)?)
+            }
+            #[cfg(not(feature = "tls"))]
+            true => return Err(Error::without_tls()),
+        };
+        self.upgrade(plan, stream).await
+    }
+
+    async fn upgrade(
+        &self,
+        plan: Plan,
+        mut stream: Box<dyn AsyncStream>,
+    ) -> Result<AsyncClient, Error> {
+        let Plan { request, asked, entropy, limits, .. } = plan;
+        write_all(&mut *stream, &request).await.map_err(Error::Lost)?;
+        let mut answer = Answer::new();
+        let mut buffer = vec![0; 8 << 10];
+        let (opened, rest) = loop {
+            let n = read(&mut *stream, &mut buffer).await.map_err(Error::Lost)?;
+            if n == 0 {
+                break (answer.finish()?, Vec::new());
+            }
+            let mut input = Input::new(&mut buffer[..n]);
+            if let Some(opened) = answer.receive(&mut input, &asked)? {
+                break (opened, input.as_slice().to_vec());
+            }
+        };
+        let mut session = Session::new(limits, self.by_chunks, opened.deflate, entropy);
+        session.receive_first(&rest);
+        Ok(AsyncClient {
+            stream,
+            session,
+            subprotocol: opened.subprotocol,
+            write_timeout: self.write_timeout,
+            close_timeout: self.close_timeout,
+            heartbeat: self.heartbeat.map(|interval| Heartbeat {
+                interval,
+                timer: Box::pin(sleep(interval)),
+                heard: false,
+                pinged: false,
+            }),
+        })
+    }
+}
+
+async fn connect_tcp(host: &str, port: u16) -> Result<TcpStream, Error> {
+    let unresolved = |source| Error::Resolve { host: host.to_owned(), source };
+    let addresses: Vec<SocketAddr> =
+        tokio::net::lookup_host((host, port)).await.map_err(unresolved)?.collect();
+    let mut failure = unresolved(io::Error::new(ErrorKind::NotFound, "it has no address"));
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(Error::Lost)?;
+                return Ok(stream);
+            }
+            Err(source) => failure = Error::Connect { address: address.to_string(), source },
+        }
+    }
+    Err(failure)
+}
+
+async fn pass_proxy(
+    tcp: &mut TcpStream,
+    proxy: &Proxy,
+    host: &str,
+    port: u16,
+) -> Result<(), Error> {
+    let (mut negotiation, mut outgoing) = proxy.begin(host, port)?;
+    let mut received = Vec::new();
+    loop {
+        write_all(tcp, &outgoing).await.map_err(Error::Lost)?;
+        received.clear();
+        outgoing = loop {
+            // One byte at a time: what follows belongs to the server.
+            let mut byte = [0];
+            if read(tcp, &mut byte).await.map_err(Error::Lost)? == 0 {
+                return Err(Error::Proxy("it ended the connection".to_owned()));
+            }
+            received.push(byte[0]);
+            match negotiation.receive(&received)? {
+                Reaction::Wait => {}
+                Reaction::Send(bytes) => break bytes,
+                Reaction::Done => return Ok(()),
+            }
+        };
+    }
+}
+
+async fn read(stream: &mut dyn AsyncStream, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut stream = stream;
+    poll_fn(|cx| {
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(Pin::new(&mut stream).poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    })
+    .await
+}
+
+async fn write_all(stream: &mut dyn AsyncStream, mut bytes: &[u8]) -> io::Result<()> {
+    let mut stream = stream;
+    poll_fn(|cx| {
+        while !bytes.is_empty() {
+            match ready!(Pin::new(&mut stream).poll_write(cx, bytes))? {
+                0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                n => bytes = &bytes[n..],
+            }
+        }
+        Pin::new(&mut stream).poll_flush(cx)
+    })
+    .await
+}
+
+fn poll_flush(
+    stream: &mut dyn AsyncStream,
+    session: &mut Session,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    let mut stream = Pin::new(stream);
+    while !session.output().is_empty() {
+        match ready!(stream.as_mut().poll_write(cx, session.output()))? {
+            0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+            n => session.sent(n),
+        }
+    }
+    stream.poll_flush(cx)
+}
+
+/// Sends the Close frame for a rule that the server broke, and waits until it has read it.
+async fn fail(stream: &mut dyn AsyncStream, fault: Fault, limit: Duration) -> Error {
+    let sent = timeout(limit, write_all(stream, &fault.close_frame)).await;
+    if matches!(sent, Ok(Ok(()))) {
+        linger(stream, limit).await;
+    }
+    Error::Protocol(fault.error)
+}
+
+/// Reads and drops until the server ends the connection, which is its duty.
+async fn linger(stream: &mut dyn AsyncStream, limit: Duration) {
+    let dropping = async {
+        let mut dropped = [0; 4096];
+        while matches!(read(stream, &mut dropped).await, Ok(1..)) {}
+    };
+    // Also if it does not end it: we do.
+    let _ = timeout(limit, dropping).await;
+}
+
+impl fmt::Debug for AsyncClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncClient")
+            .field("subprotocol", &self.subprotocol)
+            .field("is_compressed", &self.is_compressed())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,510 @@
+//! The blocking client.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use throng_engine::{Chunk, CloseCode, Message};
+use throng_proto::ws::{Fragment, Opcode};
+
+use super::builder::Builder;
+use super::dial::{self, is_timeout};
+use super::error::{Error, Step};
+use super::session::{self, CloseFrame, FRAGMENT, Fault, Session};
+
+/// A blocking connection that a [`Client`] can use: TCP, TLS, or one of the program's own.
+///
+/// A read or write that takes longer than its timeout must fail with
+/// [`WouldBlock`](ErrorKind::WouldBlock) or [`TimedOut`](ErrorKind::TimedOut).
+pub trait Stream: Read + Write + Send {
+    /// Sets the time limit of each read; `None` is no limit.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Sets the time limit of each write; `None` is no limit.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        TcpStream::set_read_timeout(self, timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        TcpStream::set_write_timeout(self, timeout)
+    }
+}
+
+#[cfg(unix)]
+impl Stream for std::os::unix::net::UnixStream {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Self::set_read_timeout(self, timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Self::set_write_timeout(self, timeout)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Stream for throng_tls::TlsStream {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket().set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket().set_write_timeout(timeout)
+    }
+}
+
+/// A blocking WebSocket client.
+///
+/// Pings of the server are answered, and a silent server is noticed ([`Builder::heartbeat`]), while
+/// the client is receiving. Dropping it ends the TCP connection without a closing handshake, which
+/// the server sees as 1006; [`Client::close`] ends it properly.
+///
+/// ```no_run
+/// use throng::client::Client;
+/// use throng::Message;
+///
+/// # fn main() -> Result<(), throng::client::Error> {
+/// let mut client = Client::connect("ws://127.0.0.1:9001/")?;
+/// client.send("hello")?;
+/// while let Some(message) = client.recv()? {
+///     if let Message::Text(text) = message {
+///         println!("{text}");
+///         break;
+///     }
+/// }
+/// client.close(1000, "")?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Client {
+    stream: Box<dyn Stream>,
+    session: Session,
+    subprotocol: Option<String>,
+    timing: Timing,
+}
+
+/// The timeouts of a session, and the read timeout that its socket has.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    heartbeat: Option<Duration>,
+    write: Duration,
+    close: Duration,
+    armed: Option<Duration>,
+    /// Whether the server was pinged, and has been silent since.
+    pinged: bool,
+}
+
+impl Client {
+    /// Connects to a `ws://` or `wss://` URL with the default settings of a [`Builder`].
+    ///
+    /// # Errors
+    /// All but [`Error::Protocol`] and [`Error::Closed`]; [`Error::blame`] says whose fault it is.
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder(url).connect()
+    }
+
+    /// Returns the settings of connections to a `ws://` or `wss://` URL, with their defaults.
+    pub fn builder(url: &str) -> Builder {
+        Builder::new(url)
+    }
+
+    pub(super) fn new(
+        builder: &Builder,
+        stream: Box<dyn Stream>,
+        session: Session,
+        subprotocol: Option<String>,
+    ) -> Self {
+        let timing = Timing {
+            heartbeat: builder.heartbeat,
+            write: builder.write_timeout,
+            close: builder.close_timeout,
+            armed: builder.heartbeat,
+            pinged: false,
+        };
+        Self { stream, session, subprotocol, timing }
+    }
+
+    /// Returns the subprotocol that the server chose of those that were offered.
+    #[must_use]
+    pub fn subprotocol(&self) -> Option<&str> {
+        self.subprotocol.as_deref()
+    }
+
+    /// Returns whether the server agreed to compress messages.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.session.deflates()
+    }
+
+    /// Returns the number of pongs received so far.
+    #[must_use]
+    pub fn pongs(&self) -> u64 {
+        self.session.pongs()
+    }
+
+    /// Returns the server's Close frame, once it has been received.
+    #[must_use]
+    pub fn close_frame(&self) -> Option<&CloseFrame> {
+        self.session.close_frame()
+    }
+
+    /// Sends a message, text or binary.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the closing handshake began, [`Error::Timeout`] if the server does
+    /// not read, [`Error::Lost`]. After the last two the session is over.
+    pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+        self.session.send(message.into())?;
+        self.flush()
+    }
+
+    /// Queues a message, which leaves with the next call of any other method that sends or
+    /// receives: several small messages can then leave in one system call.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the closing handshake began.
+    pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+        self.session.send(message.into())
+    }
+
+    /// Sends what is queued.
+    ///
+    /// # Errors
+    /// As for [`Client::send`], but for [`Error::Closed`].
+    pub fn flush(&mut self) -> Result<(), Error> {
+        flush(&mut *self.stream, &mut self.session, self.timing.write)
+    }
+
+    /// Sends one message as long as `source`, in fragments of 64 KiB, and returns its length. It is
+    /// not compressed.
+    ///
+    /// With `text`, the source must be UTF-8, or the server ends the session with 1007.
+    ///
+    /// # Errors
+    /// As for [`Client::send`]. An error of the source is [`Error::Lost`] and ends the session: the
+    /// server cannot be left with half of a message.
+    pub fn send_reader(&mut self, text: bool, mut source: impl Read) -> Result<u64, Error> {
+        let mut opcode = if text { Opcode::Text } else { Opcode::Binary };
+        let mut buffer = vec![0; FRAGMENT.get()];
+        let mut len = 0;
+        loop {
+            let filled = match fill(&mut source, &mut buffer) {
+                Ok(filled) => filled,
+                Err(error) => {
+                    self.session.end();
+                    return Err(Error::Lost(error));
+                }
+            };
+            let fin = filled < buffer.len();
+            let payload = &buffer[..filled];
+            self.session.send_fragment(Fragment { opcode, fin, deflated: false, payload })?;
+            self.flush()?;
+            len += filled as u64;
+            if fin {
+                return Ok(len);
+            }
+            opcode = Opcode::Continuation;
+        }
+    }
+
+    /// Sends a ping with a payload of at most 125 bytes; the pong is counted by
+    /// [`Client::pongs`].
+    ///
+    /// # Errors
+    /// As for [`Client::send`]; [`Error::Setting`] if the payload is longer.
+    pub fn ping(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.session.ping(payload)?;
+        self.flush()
+    }
+
+    /// Receives the next message, and waits for it; `None` after the server's Close frame, which
+    /// [`Client::close_frame`] returns.
+    ///
+    /// The message is lent until the next call: copy what is to be kept, for example into an
+    /// [`OwnedMessage`](crate::OwnedMessage).
+    ///
+    /// # Errors
+    /// The session is over: [`Error::Lost`] if there was no Close frame, [`Error::Protocol`] if the
+    /// server broke a rule, [`Error::Timeout`] if it was silent or did not read.
+    pub fn recv(&mut self) -> Result<Option<Message<'_>>, Error> {
+        self.recv_until(None)
+    }
+
+    /// Receives the next message if it comes within `timeout`; otherwise like [`Client::recv`].
+    ///
+    /// # Errors
+    /// As for [`Client::recv`]. [`Error::Timeout`] with [`Step::Receiving`] does not end the
+    /// session.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Message<'_>>, Error> {
+        self.recv_until(Some(Wait::new(timeout)))
+    }
+
+    fn recv_until(&mut self, until: Option<Wait>) -> Result<Option<Message<'_>>, Error> {
+        if self.session.is_by_chunks() {
+            return Err(Error::setting(
+                "receive_chunks",
+                "messages are received in chunks: call recv_chunk",
+            ));
+        }
+        if !self.wait(until)? {
+            return Ok(None);
+        }
+        let Self { session, stream, timing, .. } = self;
+        match session.message() {
+            Ok(message) => Ok(Some(message)),
+            Err(fault) => Err(fail(&mut **stream, fault, timing.close)),
+        }
+    }
+
+    /// Receives the next part of a message, as it came; `None` after the server's Close frame. For
+    /// clients with [`Builder::receive_chunks`].
+    ///
+    /// # Errors
+    /// As for [`Client::recv`]; [`Error::Setting`] without [`Builder::receive_chunks`].
+    pub fn recv_chunk(&mut self) -> Result<Option<Chunk<'_>>, Error> {
+        if !self.session.is_by_chunks() {
+            return Err(Error::setting(
+                "receive_chunks",
+                "messages are received whole: call recv, or set receive_chunks",
+            ));
+        }
+        if !self.wait(None)? {
+            return Ok(None);
+        }
+        Ok(Some(self.session.chunk()))
+    }
+
+    /// Sends a Close frame, waits for the server's, and returns it. Messages that come meanwhile
+    /// are dropped. The reason is cut at 123 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the code must not be sent, [`Error::Closed`] if the session is over.
+    /// [`Error::Timeout`] with [`Step::Closing`], or [`Error::Lost`]: the server did not answer.
+    pub fn close(&mut self, code: impl Into<CloseCode>, reason: &str) -> Result<CloseFrame, Error> {
+        self.session.close(code.into(), reason)?;
+        self.flush()?;
+        let until = Wait::new(self.timing.close);
+        loop {
+            match self.wait(Some(until)) {
+                Ok(false) => break,
+                Ok(true) => self.drop_message()?,
+                Err(Error::Timeout { limit, .. }) => {
+                    self.session.end();
+                    return Err(Error::Timeout { during: Step::Closing, limit });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.session.close_frame().cloned().ok_or(Error::Closed)
+    }
+
+    /// Waits as [`Client::recv`] does, which then returns at once. Returns false if the session has
+    /// ended.
+    pub(super) fn wait_for_message(&mut self) -> Result<bool, Error> {
+        self.wait(None)
+    }
+
+    fn drop_message(&mut self) -> Result<(), Error> {
+        if self.session.is_by_chunks() {
+            self.session.chunk();
+            return Ok(());
+        }
+        match self.session.message() {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(fail(&mut *self.stream, fault, self.timing.close)),
+        }
+    }
+
+    /// Waits until a message, or a chunk of one, can be taken. Returns false if none will come.
+    fn wait(&mut self, until: Option<Wait>) -> Result<bool, Error> {
+        loop {
+            let had_ended = self.session.has_ended();
+            match self.session.advance() {
+                Ok(session::Step::Message) => return Ok(true),
+                Ok(session::Step::NeedInput) => {}
+                Ok(session::Step::Ended) => {
+                    if !had_ended {
+                        self.finish()?;
+                    }
+                    return Ok(false);
+                }
+                Err(fault) => return Err(fail(&mut *self.stream, fault, self.timing.close)),
+            }
+            self.flush()?;
+            self.read(until)?;
+        }
+    }
+
+    fn read(&mut self, until: Option<Wait>) -> Result<(), Error> {
+        let pause = match until {
+            None => self.timing.heartbeat,
+            Some(until) => {
+                let left = until.left().ok_or_else(|| until.missed())?;
+                Some(self.timing.heartbeat.map_or(left, |heartbeat| heartbeat.min(left)))
+            }
+        };
+        if self.timing.armed != pause {
+            self.stream.set_read_timeout(pause).map_err(Error::Lost)?;
+            self.timing.armed = pause;
+        }
+        match self.stream.read(self.session.input_space()) {
+            Ok(0) => {
+                self.session.end();
+                Err(Error::Lost(ErrorKind::UnexpectedEof.into()))
+            }
+            Ok(n) => {
+                self.timing.pinged = false;
+                self.session.received(n);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) if is_timeout(&error) => self.silent(pause),
+            Err(error) => {
+                self.session.end();
+                Err(Error::Lost(error))
+            }
+        }
+    }
+
+    /// Nothing came for `pause`.
+    fn silent(&mut self, pause: Option<Duration>) -> Result<(), Error> {
+        let Some(interval) = self.timing.heartbeat.filter(|interval| pause == Some(*interval))
+        else {
+            return Ok(());
+        };
+        if self.timing.pinged {
+            self.session.end();
+            return Err(Error::Timeout { during: Step::Heartbeat, limit: interval });
+        }
+        self.timing.pinged = true;
+        if self.session.is_closing() { Ok(()) } else { self.ping(b"") }
+    }
+
+    /// Both Close frames are there or on their way: the server ends the TCP connection.
+    fn finish(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        linger(&mut *self.stream, self.timing.close);
+        Ok(())
+    }
+}
+
+impl Builder {
+    /// Connects, with the calling thread waiting.
+    ///
+    /// # Errors
+    /// All but [`Error::Protocol`] and [`Error::Closed`]; [`Error::blame`] says whose fault it is.
+    pub fn connect(&self) -> Result<Client, Error> {
+        dial::connect(self)
+    }
+
+    /// Upgrades a connection that exists, such as a Unix socket. Of the URL, only host and path are
+    /// used; proxy and TLS are the caller's.
+    ///
+    /// # Errors
+    /// As for [`Builder::connect`].
+    pub fn connect_over(&self, stream: impl Stream + 'static) -> Result<Client, Error> {
+        dial::connect_over(self, Box::new(stream))
+    }
+}
+
+/// A time until which to wait.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    limit: Duration,
+    since: Instant,
+}
+
+impl Wait {
+    fn new(limit: Duration) -> Self {
+        Self { limit, since: Instant::now() }
+    }
+
+    fn left(self) -> Option<Duration> {
+        self.limit.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())
+    }
+
+    fn missed(self) -> Error {
+        Error::Timeout { during: Step::Receiving, limit: self.limit }
+    }
+}
+
+fn flush(stream: &mut dyn Stream, session: &mut Session, limit: Duration) -> Result<(), Error> {
+    while !session.output().is_empty() {
+        match stream.write(session.output()) {
+            Ok(0) => {
+                session.end();
+                return Err(Error::Lost(ErrorKind::WriteZero.into()));
+            }
+            Ok(n) => session.sent(n),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                session.end();
+                return Err(match is_timeout(&error) {
+                    true => Error::Timeout { during: Step::Sending, limit },
+                    false => Error::Lost(error),
+                });
+            }
+        }
+    }
+    // TLS keeps what the socket did not take at once.
+    stream.flush().map_err(Error::Lost)
+}
+
+/// Sends the Close frame for a rule that the server broke, and waits until it has read it.
+fn fail(stream: &mut dyn Stream, fault: Fault, limit: Duration) -> Error {
+    if stream.write_all(&fault.close_frame).and_then(|()| stream.flush()).is_ok() {
+        linger(stream, limit);
+    }
+    Error::Protocol(fault.error)
+}
+
+/// Reads and drops until the server ends the connection, which is its duty (RFC 6455 section
+/// 7.1.1): closing with unread input would be a reset, which can overtake our Close frame.
+fn linger(stream: &mut dyn Stream, limit: Duration) {
+    let until = Wait::new(limit);
+    let mut dropped = [0; 4096];
+    while let Some(left) = until.left() {
+        if stream.set_read_timeout(Some(left)).is_err() {
+            return;
+        }
+        match stream.read(&mut dropped) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Reads until the buffer is full or the source ends.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("subprotocol", &self.subprotocol)
+            .field("is_compressed", &self.is_compressed())
+            .finish_non_exhaustive()
+    }
+}

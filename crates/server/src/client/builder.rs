@@ -1,0 +1,223 @@
+//! The settings of clients.
+
+use std::time::Duration;
+
+use throng_proto::url::Url;
+use throng_proto::ws::deflate::Policy;
+use throng_proto::ws::handshake::{Key, Unsendable, encode_request_with};
+use throng_proto::ws::{self, Limits};
+
+use super::error::Error;
+use super::handshake::Asked;
+use super::proxy::Proxy;
+use super::random::Entropy;
+#[cfg(feature = "tls")]
+use super::tls::ClientTls;
+
+/// The URL and the settings of connections to a server, from
+/// [`Client::builder`](super::Client::builder).
+///
+/// It can connect any number of times.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use throng::client::Client;
+///
+/// # fn main() -> Result<(), throng::client::Error> {
+/// let mut client = Client::builder("ws://127.0.0.1:9001/chat/lobby")
+///     .header("Authorization", "Bearer 1234")
+///     .subprotocol("chat.v2")
+///     .max_message_size(1 << 20)
+///     .heartbeat(Duration::from_secs(10))
+///     .connect()?;
+/// # client.send("hello")
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    pub(crate) url: String,
+    headers: Vec<(String, String)>,
+    subprotocols: Vec<String>,
+    deflate: ws::deflate::Settings,
+    max_message_size: usize,
+    pub(crate) by_chunks: bool,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) write_timeout: Duration,
+    pub(crate) close_timeout: Duration,
+    pub(crate) heartbeat: Option<Duration>,
+    pub(crate) proxy: Option<String>,
+    #[cfg(feature = "tls")]
+    pub(super) tls: ClientTls,
+}
+
+/// Everything that one attempt to connect needs.
+pub(crate) struct Plan {
+    pub(crate) url: Url,
+    pub(crate) proxy: Option<Proxy>,
+    pub(crate) request: Vec<u8>,
+    pub(crate) asked: Asked,
+    pub(crate) entropy: Entropy,
+    pub(crate) limits: Limits,
+}
+
+impl Builder {
+    pub(crate) fn new(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            headers: Vec::new(),
+            subprotocols: Vec::new(),
+            deflate: ws::deflate::Settings::default(),
+            max_message_size: 4 << 20,
+            by_chunks: false,
+            connect_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
+            close_timeout: Duration::from_secs(5),
+            heartbeat: Some(Duration::from_secs(25)),
+            proxy: None,
+            #[cfg(feature = "tls")]
+            tls: ClientTls::default(),
+        }
+    }
+
+    /// Adds a header to the upgrade request, such as `Authorization`, `Cookie` or `Origin`. Those
+    /// that the handshake writes itself are refused when connecting.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Offers a subprotocol; call it in order of preference. The server's choice is
+    /// [`Client::subprotocol`](super::Client::subprotocol).
+    pub fn subprotocol(mut self, name: impl Into<String>) -> Self {
+        self.subprotocols.push(name.into());
+        self
+    }
+
+    /// Offers compression of messages (permessage-deflate, RFC 7692), which the server may decline.
+    /// Default: none is offered.
+    #[cfg(feature = "deflate")]
+    pub fn compression(mut self, settings: impl Into<crate::Deflate>) -> Self {
+        self.deflate = settings.into();
+        self
+    }
+
+    /// Sets the maximum length in bytes of a received message, reassembled and inflated, and of
+    /// each of its frames. Default 4 MiB.
+    ///
+    /// The server's message that exceeds it ends the session with 1009. Memory follows the bytes
+    /// received, never a length that was announced.
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.max_message_size = bytes;
+        self
+    }
+
+    /// Receives messages in chunks as they arrive, with
+    /// [`Client::recv_chunk`](super::Client::recv_chunk), so that no message is held as a whole.
+    /// Default: messages are reassembled.
+    ///
+    /// [`Builder::max_message_size`] still applies; compression is not offered.
+    pub fn receive_chunks(mut self) -> Self {
+        self.by_chunks = true;
+        self
+    }
+
+    /// Sets the time for connecting, from the TCP connection to the server's 101: with proxy and
+    /// TLS. Looking up a host takes as long as the system's resolver does. Default 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time for which sending waits for a server that does not read. Default 30 s.
+    pub fn write_timeout(mut self, timeout: Duration) -> Self {
+        self.write_timeout = timeout;
+        self
+    }
+
+    /// Sets the time for which closing waits for the server's Close frame, and for the end of the
+    /// TCP connection, which is the server's to close first. Default 5 s.
+    pub fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.close_timeout = timeout;
+        self
+    }
+
+    /// Sets the time of silence after which the server is sent a ping; after as much again without
+    /// any byte from it, receiving fails with [`Error::Timeout`]. `None` is off. Default 25 s,
+    /// below the 60 s after which common proxies end idle connections.
+    ///
+    /// It works while the client is receiving.
+    pub fn heartbeat(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.heartbeat = interval.into();
+        self
+    }
+
+    /// Connects through a proxy: `http://[user:password@]host:port` (the method CONNECT) or
+    /// `socks5://[user:password@]host:port` (RFC 1928, RFC 1929), which looks up the server's host.
+    /// Default: none; environment variables are not read.
+    pub fn proxy(mut self, url: impl Into<String>) -> Self {
+        self.proxy = Some(url.into());
+        self
+    }
+
+    /// Reads the settings for one attempt.
+    pub(crate) fn plan(&self) -> Result<Plan, Error> {
+        let url = Url::parse_ws(&self.url)?;
+        for (name, duration) in [
+            ("connect_timeout", self.connect_timeout),
+            ("write_timeout", self.write_timeout),
+            ("close_timeout", self.close_timeout),
+            ("heartbeat", self.heartbeat.unwrap_or(Duration::MAX)),
+        ] {
+            if duration.is_zero() {
+                return Err(Error::setting(name, format!("{name} is 0 s; choose 1 ms or more")));
+            }
+        }
+        let deflate = self
+            .deflate
+            .check()
+            .map_err(|invalid| Error::setting("compression", format!("compression.{invalid}")))?;
+        let deflate = deflate.filter(|_| !self.by_chunks);
+        let mut entropy = Entropy::new().map_err(Error::Random)?;
+        let key = Key::new(entropy.take().map_err(Error::Random)?);
+        let request = self.request(&url, &key, deflate.as_ref())?;
+        let asked = Asked { key, subprotocols: self.subprotocols.clone(), deflate };
+        let size = self.max_message_size;
+        let limits = Limits { max_frame_size: size, max_message_size: size };
+        let proxy = self.proxy.as_deref().map(Proxy::parse).transpose()?;
+        Ok(Plan { url, proxy, request, asked, entropy, limits })
+    }
+
+    fn request(&self, url: &Url, key: &Key, deflate: Option<&Policy>) -> Result<Vec<u8>, Error> {
+        let subprotocols: Vec<&str> = self.subprotocols.iter().map(String::as_str).collect();
+        let headers: Vec<(&str, &str)> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let (host, target) = (url.host_header(), url.resource("/"));
+        let offer = deflate.map(Policy::offer);
+        let mut request = Vec::with_capacity(512);
+        encode_request_with(
+            &host,
+            target,
+            key,
+            &subprotocols,
+            offer.as_ref(),
+            &headers,
+            &mut request,
+        )
+        .map_err(|unsendable| self.unsendable(unsendable))?;
+        Ok(request)
+    }
+
+    /// Names the setting that cannot be in a request.
+    fn unsendable(&self, unsendable: Unsendable) -> Error {
+        let names = || self.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
+        let (setting, value) = match unsendable {
+            Unsendable::FieldName | Unsendable::FieldValue => ("header", names().join(", ")),
+            Unsendable::Subprotocol | Unsendable::RepeatedSubprotocol => {
+                ("subprotocol", self.subprotocols.join(", "))
+            }
+            _ => ("url", self.url.clone()),
+        };
+        Error::setting(setting, format!("{setting} ({value}): {unsendable}"))
+    }
+}

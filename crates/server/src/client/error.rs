@@ -1,0 +1,221 @@
+//! Errors of clients.
+
+use std::time::Duration;
+use std::{fmt, io};
+
+use throng_engine::SettingError;
+use throng_proto::http1;
+use throng_proto::url::InvalidUrl;
+use throng_proto::ws::ProtocolError;
+use throng_proto::ws::handshake::BadResponse;
+
+use crate::error::Blame;
+
+/// The reason why a client could not connect, or why its session ended without a closing handshake.
+///
+/// [`Error::blame`] returns who has to act on it, [`Error::is_temporary`] whether another attempt
+/// can succeed. Its `Debug` text is its `Display` text.
+#[non_exhaustive]
+pub enum Error {
+    /// The URL cannot be used; the text says what to write instead.
+    Url(InvalidUrl),
+    /// A setting cannot work; the text names it, its value and the remedy.
+    Setting(SettingError),
+    /// The host has no address.
+    Resolve {
+        /// The host.
+        host: String,
+        /// The error of the system's resolver.
+        source: io::Error,
+    },
+    /// No TCP connection could be made to the server, or to the proxy.
+    Connect {
+        /// The address tried last.
+        address: String,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The proxy refused, or does not follow its protocol.
+    Proxy(String),
+    /// The TLS handshake failed, for example because of a certificate that is not trusted.
+    Tls(io::Error),
+    /// The server answered the upgrade request with another status than 101.
+    Refused(Box<Refused>),
+    /// The server's answer to the upgrade request is not HTTP/1.1.
+    Http(http1::Error),
+    /// The server's 101 response is invalid.
+    Handshake(BadResponse),
+    /// The server broke a rule of RFC 6455 or RFC 7692, or exceeded a limit of this client. It was
+    /// sent a Close frame that says so.
+    Protocol(ProtocolError),
+    /// Something took longer than its setting allows.
+    Timeout {
+        /// What took so long.
+        during: Step,
+        /// The time it had.
+        limit: Duration,
+    },
+    /// The connection ended or failed without a closing handshake (code 1006).
+    Lost(io::Error),
+    /// The session has ended before, or is ending: nothing can be sent.
+    Closed,
+    /// The operating system has no random numbers for masking.
+    Random(io::Error),
+}
+
+/// What a [`Timeout`](Error::Timeout) interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// Connecting, the TLS handshake, or the upgrade: [`Builder::connect_timeout`].
+    ///
+    /// [`Builder::connect_timeout`]: super::Builder::connect_timeout
+    Connecting,
+    /// Waiting for a message; the client can be used further.
+    Receiving,
+    /// Sending: the server does not read. See [`Builder::write_timeout`].
+    ///
+    /// [`Builder::write_timeout`]: super::Builder::write_timeout
+    Sending,
+    /// Waiting for a sign of life: [`Builder::heartbeat`].
+    ///
+    /// [`Builder::heartbeat`]: super::Builder::heartbeat
+    Heartbeat,
+    /// Waiting for the server's Close frame: [`Builder::close_timeout`].
+    ///
+    /// [`Builder::close_timeout`]: super::Builder::close_timeout
+    Closing,
+}
+
+/// A server's answer that is not 101, such as a redirection, a 401 or a 503.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// The status code, 200 to 999.
+    pub status: u16,
+    /// Names and values of the headers, in the order received; those that are UTF-8.
+    pub headers: Vec<(String, String)>,
+    /// The beginning of the body, at most 16 KiB.
+    pub body: Vec<u8>,
+}
+
+impl Refused {
+    /// Returns the value of the first header called `name`, case-insensitively.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+impl Error {
+    /// Returns who has to act on it.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Url(_) | Self::Setting(_) | Self::Closed => Blame::Configuration,
+            Self::Resolve { .. } | Self::Connect { .. } | Self::Lost(_) => Blame::Network,
+            Self::Timeout { .. } => Blame::Network,
+            Self::Proxy(_) | Self::Tls(_) | Self::Http(_) | Self::Handshake(_) => Blame::Peer,
+            Self::Protocol(_) => Blame::Peer,
+            // 4xx: the request was wrong, or its sender has no right to it.
+            Self::Refused(refused) if (400..500).contains(&refused.status) => Blame::Configuration,
+            Self::Refused(_) => Blame::Peer,
+            Self::Random(_) => Blame::System,
+        }
+    }
+
+    /// Returns whether a later attempt with the same settings may succeed: the network failed, or
+    /// the server was busy (408, 425, 429, 5xx).
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Resolve { .. } | Self::Connect { .. } | Self::Lost(_) => true,
+            Self::Timeout { .. } | Self::Http(_) => true,
+            Self::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
+            // A handshake that was cut off, not one that failed for a reason.
+            Self::Tls(error) => error.kind() != io::ErrorKind::InvalidData,
+            _ => false,
+        }
+    }
+
+    /// The error of a `wss://` URL in a build without TLS.
+    #[cfg(not(feature = "tls"))]
+    pub(super) fn without_tls() -> Self {
+        Self::setting("url", "a URL with wss:// needs the feature `tls` of the crate throng")
+    }
+
+    pub(super) fn setting(name: &'static str, message: impl Into<String>) -> Self {
+        Self::Setting(SettingError::new(name, message))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(error) => error.fmt(f),
+            Self::Setting(error) => error.fmt(f),
+            Self::Resolve { host, source } => write!(f, "cannot find the host {host}: {source}"),
+            Self::Connect { address, source } => write!(f, "cannot connect to {address}: {source}"),
+            Self::Proxy(what) => write!(f, "the proxy made no connection: {what}"),
+            Self::Tls(source) => write!(f, "the TLS handshake failed: {source}"),
+            Self::Refused(refused) => {
+                write!(f, "the server answered {} instead of 101", refused.status)?;
+                let body = String::from_utf8_lossy(&refused.body);
+                match body.lines().next().map(str::trim).filter(|line| !line.is_empty()) {
+                    Some(line) => write!(f, ": {}", &line[..line.floor_char_boundary(200)]),
+                    None => Ok(()),
+                }
+            }
+            Self::Http(error) => write!(f, "the server's answer is not HTTP/1.1: {error}"),
+            Self::Handshake(error) => error.fmt(f),
+            Self::Protocol(error) => write!(f, "the server broke the protocol: {error}"),
+            Self::Timeout { during, limit } => {
+                let what = match during {
+                    Step::Connecting => "the connection was not open",
+                    Step::Receiving => "no message came",
+                    Step::Sending => "the server did not read",
+                    Step::Heartbeat => "no sign of life came from the server",
+                    Step::Closing => "the server did not answer the Close frame",
+                };
+                write!(f, "{what} within {limit:?}")
+            }
+            Self::Lost(source) => write!(f, "the connection ended without a Close frame: {source}"),
+            Self::Closed => f.write_str("the session has ended; connect again"),
+            Self::Random(source) => write!(f, "the system has no random numbers: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Url(error) => Some(error),
+            Self::Setting(error) => Some(error),
+            Self::Http(error) => Some(error),
+            Self::Handshake(error) => Some(error),
+            Self::Protocol(error) => Some(error),
+            Self::Resolve { source, .. } | Self::Connect { source, .. } => Some(source),
+            Self::Tls(source) | Self::Lost(source) | Self::Random(source) => Some(source),
+            Self::Proxy(_) | Self::Refused(_) | Self::Timeout { .. } | Self::Closed => None,
+        }
+    }
+}
+
+impl From<InvalidUrl> for Error {
+    fn from(error: InvalidUrl) -> Self {
+        Self::Url(error)
+    }
+}
+
+impl From<SettingError> for Error {
+    fn from(error: SettingError) -> Self {
+        Self::Setting(error)
+    }
+}

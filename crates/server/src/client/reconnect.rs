@@ -1,0 +1,238 @@
+//! A client that connects again.
+
+use std::fmt;
+use std::thread;
+use std::time::Duration;
+
+use throng_engine::{CloseCode, Message};
+
+use super::blocking::Client;
+use super::builder::Builder;
+use super::error::Error;
+use super::random::Entropy;
+
+/// The pauses between attempts to connect: exponential, with full jitter.
+///
+/// The pause before attempt `n` is random between 0 and the smaller of `longest` and `first`
+/// doubled `n` times, so that many clients of a server that restarts do not come back at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    attempts: u32,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(500),
+            longest: Duration::from_secs(30),
+            attempts: u32::MAX,
+        }
+    }
+}
+
+impl Backoff {
+    /// Sets the upper bound of the first pause. Default 500 ms.
+    pub fn first(mut self, first: Duration) -> Self {
+        self.first = first;
+        self
+    }
+
+    /// Sets the upper bound of every pause. Default 30 s.
+    pub fn longest(mut self, longest: Duration) -> Self {
+        self.longest = longest;
+        self
+    }
+
+    /// Sets the number of failed attempts in a row after which the last error is returned. Default:
+    /// no limit.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// Returns the pause after `failures` failed attempts in a row, for 64 random bits.
+    fn pause(self, failures: u32, random: u64) -> Duration {
+        let factor = 1u32.checked_shl(failures).unwrap_or(u32::MAX);
+        let bound = self.first.saturating_mul(factor).min(self.longest);
+        let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(((u128::from(nanos) * u128::from(random)) >> 64) as u64)
+    }
+}
+
+/// A blocking client that connects again when its connection is lost or the server asks for it
+/// (1001, 1006, 1011 to 1014), from [`Builder::reconnecting`].
+///
+/// Each new connection first goes to the resume hook, which can log in, subscribe, and ask for what
+/// was missed. Messages that were sent and not answered are not repeated: only the program knows
+/// whether that is safe.
+///
+/// ```no_run
+/// use throng::client::{Backoff, Client};
+///
+/// # fn main() -> Result<(), throng::client::Error> {
+/// let mut feed = Client::builder("ws://127.0.0.1:9001/feed")
+///     .reconnecting(Backoff::default())
+///     .on_connect(|client| client.send("subscribe prices"));
+/// while let Some(message) = feed.recv()? {
+///     println!("{message:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct Reconnecting {
+    builder: Builder,
+    backoff: Backoff,
+    resume: Box<dyn FnMut(&mut Client) -> Result<(), Error> + Send>,
+    client: Option<Client>,
+    connections: u64,
+}
+
+impl Builder {
+    /// Makes a client that connects when it is first used, and again whenever that is necessary.
+    pub fn reconnecting(self, backoff: Backoff) -> Reconnecting {
+        let resume = Box::new(|_: &mut Client| Ok(()));
+        Reconnecting { builder: self, backoff, resume, client: None, connections: 0 }
+    }
+}
+
+impl Reconnecting {
+    /// Calls `resume` with each new connection, before anything else uses it. If it fails, that
+    /// counts as a failed attempt.
+    pub fn on_connect(
+        mut self,
+        resume: impl FnMut(&mut Client) -> Result<(), Error> + Send + 'static,
+    ) -> Self {
+        self.resume = Box::new(resume);
+        self
+    }
+
+    /// Returns the number of connections made so far.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.connections
+    }
+
+    /// Returns the connection, and makes it if there is none.
+    ///
+    /// # Errors
+    /// An error that is not [temporary](Error::is_temporary), or the last of as many attempts as
+    /// [`Backoff::attempts`] allows.
+    pub fn client(&mut self) -> Result<&mut Client, Error> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => self.connect()?,
+        };
+        Ok(self.client.insert(client))
+    }
+
+    fn connect(&mut self) -> Result<Client, Error> {
+        let mut failures = 0;
+        loop {
+            let resumed = self.builder.connect().and_then(|mut client| {
+                (self.resume)(&mut client)?;
+                Ok(client)
+            });
+            match resumed {
+                Ok(client) => {
+                    self.connections += 1;
+                    return Ok(client);
+                }
+                Err(error) if !error.is_temporary() => return Err(error),
+                Err(error) if failures + 1 >= self.backoff.attempts => return Err(error),
+                Err(_) => self.sleep(failures)?,
+            }
+            failures += 1;
+        }
+    }
+
+    fn sleep(&self, failures: u32) -> Result<(), Error> {
+        let random = Entropy::new().and_then(|mut source| source.take()).map_err(Error::Random)?;
+        thread::sleep(self.backoff.pause(failures, u64::from_ne_bytes(random)));
+        Ok(())
+    }
+
+    /// Sends a message over the connection, which is made if there is none.
+    ///
+    /// # Errors
+    /// As for [`Reconnecting::client`] and [`Client::send`]: after the latter the message may have
+    /// arrived or not, and the next call connects again.
+    pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
+        let sent = self.client()?.send(message);
+        if sent.is_err() {
+            self.client = None;
+        }
+        sent
+    }
+
+    /// Receives the next message, and connects again as often as necessary; `None` if the server
+    /// closed the session with a code that does not ask for that, such as 1000.
+    ///
+    /// # Errors
+    /// As for [`Reconnecting::client`], and errors of [`Client::recv`] that are not temporary.
+    pub fn recv(&mut self) -> Result<Option<Message<'_>>, Error> {
+        while !self.wait()? {
+            let close = self.client.as_ref().and_then(Client::close_frame);
+            if !close.is_none_or(|close| asks_to_reconnect(close.code)) {
+                return Ok(None);
+            }
+            self.client = None;
+            self.sleep(0)?;
+        }
+        match &mut self.client {
+            Some(client) => client.recv(),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits until a message can be taken. Returns false if the connection has ended.
+    fn wait(&mut self) -> Result<bool, Error> {
+        match self.client()?.wait_for_message() {
+            Err(error) if error.is_temporary() => {
+                self.client = None;
+                Ok(false)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+/// Returns whether a server that closes with this code expects its clients back.
+fn asks_to_reconnect(code: CloseCode) -> bool {
+    matches!(code.get(), 1001 | 1006 | 1011..=1014)
+}
+
+impl fmt::Debug for Reconnecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reconnecting")
+            .field("backoff", &self.backoff)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_random_up_to_a_bound_that_doubles() {
+        let backoff = Backoff::default().first(Duration::from_secs(1));
+        let bounds =
+            [0, 1, 4, 5, 40].map(|failures| backoff.pause(failures, u64::MAX).as_secs_f64());
+        for (bound, expected) in bounds.into_iter().zip([1.0, 2.0, 16.0, 30.0, 30.0]) {
+            assert!((bound - expected).abs() < 1e-6, "{bound} for {expected}");
+        }
+        assert_eq!(backoff.pause(3, 0), Duration::ZERO);
+        assert_eq!(backoff.pause(3, u64::MAX / 2 + 1), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn a_normal_closure_is_an_end_and_a_restart_is_none() {
+        let asks = [1000, 1001, 1008, 1011, 1012, 1013, 4001].map(CloseCode::new);
+        assert_eq!(asks.map(asks_to_reconnect), [false, true, false, true, true, true, false]);
+    }
+}
