@@ -13,7 +13,7 @@ fn user_of(token: &str) -> Option<&'static str> {
     }
 }
 
-fn main() -> throng::Result<()> {
+fn app() -> App {
     let greeter = Ws::on_upgrade(|request| {
         let token = request.bearer().or_else(|| request.query("token"));
         let user = token.and_then(user_of).ok_or(Reject::unauthorized())?;
@@ -24,6 +24,30 @@ fn main() -> throng::Result<()> {
         let text = String::from_utf8_lossy(message.as_bytes());
         session.send(format!("{user}: {text}"))
     });
-    let app = App::new().ws("/", WsRoute::new(greeter).max_message_size(16 << 10));
-    Server::new(app).bind("127.0.0.1:9001")?.run()
+    App::new().ws("/", WsRoute::new(greeter).max_message_size(16 << 10))
+}
+
+fn main() -> throng::Result<()> {
+    Server::new(app()).bind("127.0.0.1:9001")?.run()
+}
+
+#[cfg(all(test, feature = "test"))]
+mod tests {
+    use throng::client::Error;
+    use throng::test::TestServer;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_taken_from_the_header_and_from_the_query() {
+        let server = TestServer::start(Server::new(app()));
+        let bearer = server.client("/").header("Authorization", "Bearer letmein");
+        for builder in [bearer, server.client("/?token=letmein")] {
+            let mut client = builder.connect().unwrap();
+            client.send("hello").unwrap();
+            assert_eq!(client.recv().unwrap(), Some(Message::Text("ada: hello")));
+        }
+        let error = server.client("/?token=guess").connect().unwrap_err();
+        assert!(matches!(error, Error::Refused(refused) if refused.status == 401));
+    }
 }

@@ -30,3 +30,25 @@ fn main() -> throng::Result<()> {
     let chat = WsRoute::new(chat()).max_message_size(16 << 10);
     Server::new(App::new().ws("/chat/{room}", chat)).bind("127.0.0.1:9001")?.run()
 }
+
+#[cfg(all(test, feature = "test"))]
+mod tests {
+    use throng::test::LocalServer;
+
+    use super::*;
+
+    #[test]
+    fn a_line_reaches_everyone_in_its_room_and_no_one_else() {
+        let server = LocalServer::start(Server::new(App::new().ws("/chat/{room}", chat())));
+        let mut ada = server.ws("/chat/lobby?name=ada");
+        let mut bob = server.ws("/chat/lobby?name=bob");
+        let mut eve = server.ws("/chat/attic?name=eve");
+        ada.send("hello");
+        assert_eq!(ada.recv(), OwnedMessage::from("ada: hello"));
+        assert_eq!(bob.recv(), OwnedMessage::from("ada: hello"));
+        assert_eq!(eve.try_recv(), None);
+        bob.send(b"\x00");
+        assert_eq!(bob.try_recv(), None);
+        assert_eq!(bob.close_frame().unwrap().code, 1003);
+    }
+}

@@ -54,3 +54,22 @@ fn main() -> throng::Result<()> {
     let app = App::new().nest("/notes", routes(&Notes::default())).max_body(64 << 10);
     Server::new(app).bind("127.0.0.1:9001")?.run()
 }
+
+#[cfg(all(test, feature = "test"))]
+mod tests {
+    use throng::test::LocalServer;
+
+    use super::*;
+
+    #[test]
+    fn a_note_is_kept_until_it_is_deleted() {
+        let app = App::new().nest("/notes", routes(&Notes::default()));
+        let server = LocalServer::start(Server::new(app));
+        assert_eq!(server.get("/notes/1").status, 404);
+        assert_eq!(server.request("PUT", "/notes/1", &[], br#""hello""#).status, 201);
+        assert_eq!(server.get("/notes/1").text(), r#""hello""#);
+        assert_eq!(server.get("/notes").text(), r#"{"1":"hello"}"#);
+        assert_eq!(server.request("DELETE", "/notes/1", &[], b"").status, 204);
+        assert_eq!(server.get("/notes").text(), "{}");
+    }
+}

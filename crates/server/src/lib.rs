@@ -157,6 +157,7 @@
 //! | `files` | yes | static files: `App::dir` | |
 //! | `metrics` | yes | `App::metrics` and `App::stats` | serde_json |
 //! | `client` | no | WebSocket clients: `client::Client` | base64, getrandom |
+//! | `test` | no | tests of servers, also without a network: `test::TestServer` | as `client` |
 //! | `tls` | no | `https` and `wss`: `Server::tls` | rustls, aws-lc-rs (a C compiler) |
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
 //! | `http` | no | conversions to and from the types of the `http` crate | http |
@@ -204,6 +205,8 @@ mod server;
 mod service;
 mod shutdown;
 mod stalls;
+#[cfg(feature = "test")]
+pub mod test;
 #[cfg(unix)]
 mod threads;
 #[cfg(feature = "tls")]

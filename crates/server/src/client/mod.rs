@@ -40,3 +40,11 @@ pub use builder::Builder;
 pub use error::{Error, Refused, Step};
 pub use reconnect::{Backoff, Reconnecting};
 pub use session::CloseFrame;
+
+/// The protocol without I/O, for clients of servers without a network.
+#[cfg(feature = "test")]
+pub(crate) mod local {
+    pub(crate) use super::builder::Plan;
+    pub(crate) use super::handshake::Answer;
+    pub(crate) use super::session::{Session, Step};
+}
