@@ -76,8 +76,13 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "autobahn-client",
-        about: "Autobahn's 517 cases against our client",
+        about: "Autobahn's 517 cases against the load generator's client",
         run: autobahn::run_client,
+    },
+    Layer {
+        name: "autobahn-library",
+        about: "Autobahn's 517 cases against the library's client",
+        run: autobahn::run_library_client,
     },
     Layer { name: "client-node", about: "Node's ws against our server", run: clients::run_node },
     Layer {

@@ -26,10 +26,22 @@ const DEFLATE: &str = "window:15";
 /// Group 9 sends messages of 16 MiB.
 const LARGE: [&str; 2] = ["--max-message-size", "32MiB"];
 
-/// The package of our client, for the other role. Its development build suffices: the time is the
-/// suite's.
-const PACKAGE: &str = "throng-load";
-const CLIENT: &str = "autobahn_client";
+/// A client for the other role: an example of a package. Its development build suffices: the time
+/// is the suite's.
+#[derive(Clone, Copy)]
+struct ClientProgram {
+    package: &'static str,
+    example: &'static str,
+    /// The name of its reports.
+    reports: &'static str,
+}
+
+/// The engine's client connections, which the load generator uses.
+const ENGINE: ClientProgram =
+    ClientProgram { package: "throng-load", example: "autobahn_client", reports: "client" };
+/// The client of the library's users.
+const LIBRARY: ClientProgram =
+    ClientProgram { package: "throng", example: "client_autobahn", reports: "library" };
 
 /// Runs `wstest --mode fuzzingclient` against `throng serve`.
 pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
@@ -80,24 +92,39 @@ fn in_parts(run: impl Fn(usize) -> Result<PathBuf, Stop> + Sync) -> Result<Vec<P
     })
 }
 
-/// Runs `wstest --mode fuzzingserver`, with our client (an example of the load generator) going
-/// through its cases.
+/// Runs `wstest --mode fuzzingserver`, with the engine's client going through its cases.
 pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
+    run_client_program(site, ENGINE)
+}
+
+/// Runs `wstest --mode fuzzingserver`, with the library's client going through its cases.
+pub(super) fn run_library_client(site: &Site) -> Result<Tally, Stop> {
+    run_client_program(site, LIBRARY)
+}
+
+fn run_client_program(site: &Site, program: ClientProgram) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
-    let package = site.package(PACKAGE).ok_or_else(|| format!("unknown package {PACKAGE}"))?;
-    if !Site::targets(package, "example").contains(&CLIENT) {
-        return Err(Stop::Failed(format!("{PACKAGE} has no example {CLIENT}")));
+    let ClientProgram { package: name, example, .. } = program;
+    let package = site.package(name).ok_or_else(|| format!("unknown package {name}"))?;
+    if !Site::targets(package, "example").contains(&example) {
+        return Err(Stop::Failed(format!("{name} has no example {example}")));
     }
     println!("building the client");
     let mut build = cargo(site);
-    build.args(["build", "--quiet"]).args(EVERYTHING).args(["--example", CLIENT]);
+    build.args(["build", "--quiet"]).args(EVERYTHING).args(["--example", example]);
     run_step(&mut build, Duration::from_secs(900))?;
-    let client = site.target.join("debug/examples").join(CLIENT);
-    verdict::evaluate(&in_parts(|part| run_client_part(&suite, &client, part))?, verdict::ALL)
+    let client = site.target.join("debug/examples").join(example);
+    let reports = in_parts(|part| run_client_part(&suite, &client, program.reports, part))?;
+    verdict::evaluate(&reports, verdict::ALL)
 }
 
-fn run_client_part(suite: &Suite, client: &Path, part: usize) -> Result<PathBuf, Stop> {
-    let reports = suite.reports("client", part)?;
+fn run_client_part(
+    suite: &Suite,
+    client: &Path,
+    reports: &str,
+    part: usize,
+) -> Result<PathBuf, Stop> {
+    let reports = suite.reports(reports, part)?;
     let address = suite::free_address()?;
     let spec = suite.spec_for_client(&reports, part, address);
     let mut fuzzer = suite.command("fuzzingserver", &reports, &spec)?;
