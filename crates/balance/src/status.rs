@@ -12,7 +12,7 @@ use crate::backend::{Backend, SHARES_PER_WEIGHT};
 use crate::report::Metrics;
 
 /// The status of a balancer at a moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
     /// Time since its start.
     pub uptime_seconds: f64,

@@ -1,4 +1,4 @@
-//! `throng generate`: completions for shells, and manual pages, for packages.
+//! `throng generate`: completions for shells, manual pages, and what shows and watches metrics.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Subcommand};
 use clap_complete::Shell;
 
-use crate::{Cli, Failure, say};
+use crate::{Cli, Failure, monitoring, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -27,6 +27,10 @@ enum What {
         /// The folder, which is created
         folder: PathBuf,
     },
+    /// Print a Grafana dashboard of all metrics.
+    Dashboard,
+    /// Print alert rules for Prometheus.
+    Alerts,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -35,10 +39,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         What::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut command, "throng", &mut text);
-            if !say::text_as_is(String::from_utf8_lossy(&text)) {
-                return Err(Failure::runtime("the completions could not be written"));
-            }
+            return printed(&String::from_utf8_lossy(&text));
         }
+        What::Dashboard => return printed(&format!("{:#}\n", monitoring::dashboard())),
+        What::Alerts => return printed(&monitoring::alerts()),
         What::Man { folder } => {
             let written = std::fs::create_dir_all(folder)
                 .and_then(|()| clap_mangen::generate_to(command, folder));
@@ -48,4 +52,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints `text`, which is lost if it is not whole.
+fn printed(text: &str) -> Result<ExitCode, Failure> {
+    match say::text_as_is(text) {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Failure::runtime("standard output cannot be written")),
+    }
 }

@@ -47,7 +47,8 @@ impl AllowedHosts {
     }
 }
 
-fn is_loopback(address: &str) -> bool {
+/// Returns whether `address`, HOST:PORT, has loopback addresses alone.
+pub(crate) fn is_loopback(address: &str) -> bool {
     let resolved = address.to_socket_addrs();
     resolved.is_ok_and(|mut all| all.all(|one| one.ip().to_canonical().is_loopback()))
 }

@@ -6,6 +6,7 @@
 //! * Start reading at: `Command`.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod ask;
 #[cfg(feature = "balance")]
 mod balance;
@@ -18,6 +19,7 @@ mod generate;
 mod health;
 mod hosts;
 mod log;
+mod monitoring;
 mod register;
 pub mod say;
 pub mod serve;
@@ -54,6 +56,10 @@ const LONG_VERSION: &str = concat!(
     env!("BUILD_FEATURES")
 );
 
+/// Labels of the metrics `build_info` besides the version.
+pub(crate) const BUILD_LABELS: &[(&str, &str)] =
+    &[("commit", env!("BUILD_COMMIT")), ("target", env!("BUILD_TARGET"))];
+
 const EXAMPLES: &str = "Examples:
   throng demo                                   watch a server with 1,000 clients; Ctrl-C ends it
   throng serve --listen 0.0.0.0:9001            serve /echo and /ws/{channel} to the network
@@ -83,7 +89,7 @@ enum Command {
     Bench(bench::Args),
     /// Ask a running server or balancer whether it is healthy, as a container's health check.
     Health(health::Args),
-    /// Make completions for shells and manual pages, for packages.
+    /// Make completions, manual pages, a Grafana dashboard and alert rules.
     #[command(hide = true)]
     Generate(generate::Args),
     /// Print and check the settings of `serve` and `balance`.

@@ -6,6 +6,10 @@ use throng::{Bound, Status, Topic};
 use crate::hosts::AllowedHosts;
 use crate::serve::{Rule, Settings};
 
+/// The answer in place of metrics.
+const NO_METRICS: &str = "metrics are not for every client: start the server with \
+                          --admin 127.0.0.1:9101 and ask there, or with --set public_metrics=true";
+
 const PAGE: &str = include_str!("page.html");
 
 /// A member of `/ws/{channel}`. Sixteen bytes: the channel's name is kept with the subscription
@@ -53,6 +57,7 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         .cpu_affinity(settings.pin)
         .stall_warning(Some(settings.stall_warning).filter(|warning| !warning.is_zero()))
         .backlog(settings.backlog)
+        .build_info(crate::BUILD_LABELS)
         .reuse_port(settings.share_port);
     #[cfg(feature = "tls")]
     let server = match &settings.tls {
@@ -126,9 +131,13 @@ pub(crate) fn app(settings: &Settings) -> App {
             Ok(if wildcards { Topic::Pattern(channel) } else { Topic::Channel(channel) })
         })
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
-        .health()
-        .metrics("/metrics")
-        .stats("/stats.json");
+        .health();
+    let app = match settings.public_metrics {
+        true => app.metrics("/metrics").stats("/stats.json"),
+        false => ["/metrics", "/stats.json"].into_iter().fold(app, |app, path| {
+            app.get(path, |_| Response::error(Status::NOT_FOUND, NO_METRICS))
+        }),
+    };
     let app = match &settings.dir {
         Some(dir) => app.dir("/", Files::new(dir)),
         None => app.get("/", |_| Response::html(PAGE)),

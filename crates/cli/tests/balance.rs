@@ -434,7 +434,7 @@ fn the_page_the_metrics_and_the_health_are_there() {
         format!("throng_balance_backend_tunnels_opened_total{{backend=\"{backend}\"}} 0"),
         "throng_balance_tunnels 0".to_owned(),
         "throng_balance_own_failures_total 0".to_owned(),
-        "# EOF".to_owned(),
+        "# TYPE process_open_fds gauge".to_owned(),
     ] {
         let found = metrics.text().lines().any(|found| {
             // Fractions are printed as such.

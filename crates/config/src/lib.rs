@@ -43,6 +43,7 @@ pub mod log;
 mod raw;
 mod read;
 mod sources;
+mod token;
 pub mod units;
 mod values;
 
@@ -52,6 +53,7 @@ pub use file::{read_file, read_file_in_use};
 pub use key::{Fields, Key, Kind, Records, Table};
 pub use log::{AccessDetail, LogFormat, LogLevel, LogSettings};
 pub use sources::Sources;
+pub use token::Token;
 pub use values::{Entry, FromValue, Value, Values};
 
 /// Returns the time between the end of readiness and the first close of a shutdown, where it is not

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use throng_io::Driver;
+use throng_io::{Clock, Driver};
 
 use crate::backpressure::{Classes, Rules};
 use crate::conn::input_time::InputTime;
@@ -16,6 +16,7 @@ use crate::limits::{Checked, Limits};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
+use crate::samples::Samples;
 use crate::service::Service;
 use crate::setting::SettingError;
 use crate::shard::admission::{Admission, Uncapped};
@@ -108,7 +109,8 @@ pub fn build<D: Driver, S: Service>(
         handover.push(sender);
         handovers.push(receiver);
     }
-    let remote = Remote::new(queues.clone(), Arc::clone(&totals));
+    let clock = drivers.first().map_or(Clock::System, Driver::clock);
+    let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock);
     // Address space only; a page is touched when its first connection comes.
     let capacity = max_connections.clamp(1024, 1 << 20) + 1024;
     let snapshots: Arc<[Arc<Snapshot>]> =
@@ -141,6 +143,7 @@ pub fn build<D: Driver, S: Service>(
                     remote: remote.clone(),
                     shard,
                     watch: Watch::new(shard, options.watching.clone(), progress, load),
+                    samples: Samples::new(Arc::clone(&snapshot.measured)),
                     homes: Vec::new(),
                     crowded: Vec::new(),
                     commands: VecDeque::new(),

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
+use crate::histogram::{Histogram, SharedHistogram};
 use crate::run_delay::RunDelay;
 
 /// Time for which a shard uses fine-grained timing after a stall.
@@ -89,8 +90,8 @@ impl SharedProgress {
 /// Duration of turns, of one shard or of many together.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    /// In nanoseconds, as the other fields.
-    busy: AtomicU64,
+    turns: SharedHistogram,
+    /// In nanoseconds.
     longest: AtomicU64,
     /// The longest turn of the window before, and when that was read.
     before: Mutex<Option<(std::time::Instant, u64)>>,
@@ -98,7 +99,11 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn busy(&self) -> Duration {
-        Duration::from_nanos(self.busy.load(Ordering::Relaxed))
+        self.turns.sum()
+    }
+
+    pub(crate) fn turns(&self) -> Histogram {
+        self.turns.read()
     }
 
     /// Returns the longest turn. Reading begins a new window if the last is a second old: nothing
@@ -141,7 +146,6 @@ pub(crate) struct Watch {
     /// and no branch.
     every: u32,
     any: u32,
-    busy: u64,
     turns: u64,
     turn_began: Instant,
     checkpoint_at: Instant,
@@ -171,7 +175,6 @@ impl Watch {
             threshold,
             every: u32::MAX,
             any: 0,
-            busy: 0,
             turns: 0,
             turn_began: Instant(0),
             checkpoint_at: Instant(0),
@@ -251,11 +254,10 @@ impl Watch {
     #[inline]
     pub(crate) fn end_turn(&mut self, now: Instant) {
         let length = now.0.saturating_sub(self.turn_began.0);
-        self.busy += length;
         self.turns += 1;
         match self.is_common {
-            false => self.load.busy.store(self.busy, Ordering::Relaxed),
-            true => drop(self.load.busy.fetch_add(length, Ordering::Relaxed)),
+            false => self.load.turns.record_alone(length),
+            true => self.load.turns.record(length),
         }
         if length > self.load.longest.load(Ordering::Relaxed) {
             self.load.longest.fetch_max(length, Ordering::Relaxed);

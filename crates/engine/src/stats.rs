@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backpressure::{Rules, SlowPolicy};
+use crate::samples::{Durations, Measured};
 use crate::stalls::{Load, ShardProgress, SharedProgress};
 
 macro_rules! counters {
@@ -209,6 +210,7 @@ pub struct Snapshot {
     stats: PublishedStats,
     classes: Box<[(Arc<str>, SlowPolicy, PublishedClass)]>,
     pub(crate) load: Arc<Load>,
+    pub(crate) measured: Arc<Measured>,
     pub(crate) progress: Arc<SharedProgress>,
 }
 
@@ -220,6 +222,7 @@ impl Snapshot {
             stats: PublishedStats::default(),
             classes: classes.collect(),
             load: Arc::default(),
+            measured: Arc::default(),
             progress: Arc::default(),
         }
     }
@@ -236,6 +239,25 @@ impl Snapshot {
     #[must_use]
     pub fn longest_turn(&self) -> Duration {
         self.load.longest()
+    }
+
+    /// Returns the durations of its turns, and of a sample of its handshakes, requests and
+    /// publications. Turns and publications are missing where nothing is
+    /// [watched](crate::Watching).
+    #[must_use]
+    pub fn durations(&self) -> Durations {
+        Durations {
+            turns: self.load.turns(),
+            handshakes: self.measured.handshakes.read(),
+            requests: self.measured.requests.read(),
+            publications: self.measured.publications.read(),
+        }
+    }
+
+    /// Returns the sessions that were closed, by the code of their Close frame or a range of codes;
+    /// 1006 without one.
+    pub fn closes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.measured.closes()
     }
 
     /// Returns the progress of the shard at this moment; with a thread for each connection, that of

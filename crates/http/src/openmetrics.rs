@@ -1,10 +1,42 @@
-//! The OpenMetrics text format, which Prometheus reads
+//! The text formats that Prometheus reads: its own, and OpenMetrics
 //! ([version 1.0](https://prometheus.io/docs/specs/om/open_metrics_spec/)).
 
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
-/// The media type of the text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use crate::{Request, Response, Status};
+
+/// A text format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// That of Prometheus, version 0.0.4, which other programs read, too.
+    Prometheus,
+    /// OpenMetrics 1.0.
+    #[default]
+    OpenMetrics,
+}
+
+impl Format {
+    /// Returns the format for the answer to `request`: OpenMetrics if its Accept header has it.
+    #[must_use]
+    pub fn accepted(request: &Request<'_>) -> Self {
+        let mut accepted = request.header_values("accept");
+        match accepted.any(|value| value.contains("application/openmetrics-text")) {
+            true => Self::OpenMetrics,
+            false => Self::Prometheus,
+        }
+    }
+
+    /// Returns the media type.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
 
 /// Writes metrics as text.
 ///
@@ -19,6 +51,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 #[derive(Debug)]
 pub struct Writer {
     prefix: &'static str,
+    format: Format,
     text: String,
 }
 
@@ -30,6 +63,20 @@ pub enum Type {
     Gauge,
     /// Only grows. Its samples have the suffix `_total`.
     Counter,
+    /// Durations by buckets, for [`Samples::histogram`].
+    Histogram,
+}
+
+impl Type {
+    /// Returns the name of the type.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Counter => "counter",
+            Self::Histogram => "histogram",
+        }
+    }
 }
 
 /// Value of a sample.
@@ -75,40 +122,110 @@ impl Writer {
     /// Creates a writer of metrics whose names begin with `prefix` and an underscore.
     #[must_use]
     pub const fn new(prefix: &'static str) -> Self {
-        Self { prefix, text: String::new() }
+        Self { prefix, format: Format::OpenMetrics, text: String::new() }
+    }
+
+    /// Sets the format. Default: OpenMetrics.
+    #[must_use]
+    pub const fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Sets the prefix of the metrics that follow.
+    pub fn set_prefix(&mut self, prefix: &'static str) {
+        self.prefix = prefix;
     }
 
     /// Begins a metric; `help` is a phrase without a period. Write each metric once.
     pub fn metric(&mut self, name: &str, help: &str, kind: Type) -> Samples<'_> {
-        let (word, suffix) = match kind {
-            Type::Gauge => ("gauge", ""),
-            Type::Counter => ("counter", "_total"),
-        };
-        let name = format!("{}_{name}", self.prefix);
+        let (word, suffix) = (kind.name(), if kind == Type::Counter { "_total" } else { "" });
+        let family = format!("{}_{name}", self.prefix);
+        let sample = format!("{family}{suffix}");
+        // In OpenMetrics, the suffix is not part of a counter's name.
+        let name = if self.format == Format::OpenMetrics { &family } else { &sample };
         // A `String` takes everything.
         let _ = writeln!(self.text, "# HELP {name} {}.\n# TYPE {name} {word}", Escaped(help));
-        Samples { name: name + suffix, text: &mut self.text }
+        Samples { name: sample, text: &mut self.text }
     }
 
     /// Returns the text.
     #[must_use]
     pub fn finish(mut self) -> String {
-        self.text.push_str("# EOF\n");
+        if self.format == Format::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
         self.text
+    }
+
+    /// Returns the text as a response.
+    pub fn into_response(self) -> Response {
+        let content_type = self.format.content_type();
+        Response::new(Status::OK).with_body(content_type, self.finish())
     }
 }
 
 impl Samples<'_> {
     /// Writes a sample. The labels of each are different.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<Value>) {
+        self.write("", labels, value.into());
+    }
+
+    /// Writes a histogram: for each bound the number of durations up to it, then the number of all,
+    /// and their sum.
+    pub fn histogram(
+        &mut self,
+        buckets: impl IntoIterator<Item = (Duration, u64)>,
+        count: u64,
+        sum: Duration,
+    ) {
+        for (bound, count) in buckets {
+            self.write("_bucket", &[("le", &bound.as_secs_f64().to_string())], count.into());
+        }
+        self.write("_bucket", &[("le", "+Inf")], count.into());
+        self.write("_sum", &[], sum.as_secs_f64().into());
+        self.write("_count", &[], count.into());
+    }
+
+    fn write(&mut self, suffix: &str, labels: &[(&str, &str)], value: Value) {
         self.text.push_str(&self.name);
+        self.text.push_str(suffix);
         for (index, (name, value)) in labels.iter().enumerate() {
             let before = if index == 0 { '{' } else { ',' };
             let _ = write!(self.text, "{before}{name}=\"{}\"", Escaped(value));
         }
         let after = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{after} {}", value.into());
+        let _ = writeln!(self.text, "{after} {value}");
     }
+}
+
+/// A metric, as [`families`] finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// The name, in the format of Prometheus with the suffix of a counter.
+    pub name: String,
+    /// The meaning, as a sentence.
+    pub help: String,
+    /// The type.
+    pub kind: Type,
+}
+
+/// Returns the metrics of a text that a [`Writer`] has written.
+#[must_use]
+pub fn families(text: &str) -> Vec<Family> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("# "));
+    let mut families = Vec::new();
+    while let (Some(help), Some(kind)) = (lines.next(), lines.next()) {
+        let help = help.strip_prefix("HELP ").and_then(|help| help.split_once(' '));
+        let word = kind.rsplit(' ').next().unwrap_or_default();
+        let kinds = [Type::Gauge, Type::Counter, Type::Histogram];
+        if let (Some((name, help)), Some(kind)) =
+            (help, kinds.into_iter().find(|kind| kind.name() == word))
+        {
+            families.push(Family { name: name.to_owned(), help: help.to_owned(), kind });
+        }
+    }
+    families
 }
 
 /// A text in which a quote, a backslash and the end of a line are escaped.
@@ -144,6 +261,46 @@ mod tests {
                     p_a_total{x=\"say \\\"hi\\\" \\\\ now\\nplease\",y=\"1\"} 3\n\
                     p_a_total 1.5\n\
                     # HELP p_b Zero.\n# TYPE p_b gauge\np_b 0.0\n# EOF\n";
+        assert_eq!(writer.finish(), text);
+    }
+
+    #[test]
+    fn a_histogram_has_buckets_a_sum_and_a_count() {
+        let mut writer = Writer::new("p");
+        writer.set_prefix("q");
+        let buckets = [(Duration::from_millis(1), 2), (Duration::from_secs(2), 3)];
+        let mut metric = writer.metric("wait_seconds", "Waits", Type::Histogram);
+        metric.histogram(buckets, 4, Duration::from_millis(7500));
+        let text = "# HELP q_wait_seconds Waits.\n# TYPE q_wait_seconds histogram\n\
+                    q_wait_seconds_bucket{le=\"0.001\"} 2\n\
+                    q_wait_seconds_bucket{le=\"2\"} 3\n\
+                    q_wait_seconds_bucket{le=\"+Inf\"} 4\n\
+                    q_wait_seconds_sum 7.5\nq_wait_seconds_count 4\n# EOF\n";
+        assert_eq!(writer.finish(), text);
+    }
+
+    #[test]
+    fn families_are_found_in_a_text() {
+        let mut writer = Writer::new("p").format(Format::Prometheus);
+        writer.metric("a", "Things", Type::Counter).sample(&[], 3);
+        let _ = writer.metric("b", "Waits", Type::Histogram);
+        let family = |name: &str, help: &str, kind| Family {
+            name: name.to_owned(),
+            help: help.to_owned(),
+            kind,
+        };
+        let expected = [
+            family("p_a_total", "Things.", Type::Counter),
+            family("p_b", "Waits.", Type::Histogram),
+        ];
+        assert_eq!(families(&writer.finish()), expected);
+    }
+
+    #[test]
+    fn in_the_format_of_prometheus_a_counter_has_its_suffix_in_its_name() {
+        let mut writer = Writer::new("p").format(Format::Prometheus);
+        writer.metric("a", "Help", Type::Counter).sample(&[], 3);
+        let text = "# HELP p_a_total Help.\n# TYPE p_a_total counter\np_a_total 3\n";
         assert_eq!(writer.finish(), text);
     }
 }

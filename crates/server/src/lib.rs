@@ -234,7 +234,8 @@ pub use filter::Filter;
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
 pub use message::OwnedMessage;
-
+#[cfg(feature = "metrics")]
+pub use observe::Observer;
 pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};
 pub use server::{IoBackend, Server};
 pub use stalls::Stall;

@@ -1,76 +1,156 @@
 //! Metrics of a running server: the text format of Prometheus, and JSON.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use throng_engine::workers::WorkerMetrics;
-use throng_engine::{Admission, ClassCounters, Kind, RemoteCounts, SlowPolicy, Snapshot, Stats};
-use throng_http::openmetrics::{CONTENT_TYPE, Type, Writer};
-use throng_http::{Response, Status};
+use throng_engine::workers::{WorkerMetrics, Workers};
+use throng_engine::{
+    Admission, ClassCounters, Kind, Remote, RemoteCounts, SlowPolicy, Snapshot, Stats,
+};
+use throng_http::openmetrics::{Format, Type, Writer};
+use throng_http::{Request, Response};
 
 use crate::process;
-use crate::service::Shared;
+use crate::service::ready;
 use crate::stalls::Stalls;
+use crate::tls::Security;
+use crate::workers::Pool;
 
+mod durations;
 mod load;
 mod workers;
 
-/// Returns the metrics of every shard, in the OpenMetrics text format.
-pub(crate) fn metrics(
-    snapshots: &[Arc<Snapshot>],
-    admission: &Admission,
-    workers: WorkerMetrics,
-    hub: RemoteCounts,
-    shared: &Shared,
-) -> Response {
-    let figures = Figures {
-        shards: snapshots.iter().map(|snapshot| snapshot.read()).collect(),
-        classes: snapshots.iter().map(|snapshot| classes(snapshot)).collect(),
-        max_connections: admission.max_connections(),
-        ready: admission.is_ready(),
-        workers,
-        hub,
-        load: load::Figures::of(snapshots, &shared.stalls),
-    };
-    let mut writer = Writer::new("throng");
-    figures.write(&mut writer);
-    shared.security.write(&mut writer);
-    Response::new(Status::OK).with_body(CONTENT_TYPE, writer.finish())
+/// The metrics of a server, for routes of its own or of another server, such as one for operators
+/// alone; from [`Bound::observer`](crate::Bound::observer).
+#[derive(Clone)]
+pub struct Observer {
+    pub(crate) snapshots: Arc<[Arc<Snapshot>]>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) remote: Remote,
+    pub(crate) pool: Pool,
+    pub(crate) stalls: Arc<Stalls>,
+    pub(crate) security: Security,
+    pub(crate) build: &'static [(&'static str, &'static str)],
 }
 
-/// Returns the metrics summed over all shards as JSON, for pages and scripts.
-pub(crate) fn stats(
-    snapshots: &[Arc<Snapshot>],
-    admission: &Admission,
-    workers: &WorkerMetrics,
-    hub: RemoteCounts,
-    stalls: &Stalls,
-) -> Response {
-    let mut sum = Stats::default();
-    for snapshot in snapshots {
-        sum.add(&snapshot.read());
+impl Observer {
+    /// Returns the metrics of every shard and of the process, in the format that `request` accepts:
+    /// that of Prometheus, or OpenMetrics.
+    pub fn metrics(&self, request: &Request<'_>) -> Response {
+        let mut writer = Writer::new("throng").format(Format::accepted(request));
+        self.write(&mut writer);
+        writer.into_response()
     }
-    let mut figures = Map::new();
-    sum.each(|name, _, _, value| {
-        figures.insert(name.to_owned(), value.into());
-    });
-    let limit = Some(admission.max_connections()).filter(|&limit| limit != usize::MAX);
-    figures.insert("max_connections".to_owned(), limit.into());
-    figures.insert("hub_publishes".to_owned(), hub.publishes.into());
-    figures.insert("hub_commands_dropped".to_owned(), hub.commands_dropped.into());
-    figures.insert("shards".to_owned(), snapshots.len().into());
-    figures.insert("ready".to_owned(), admission.is_ready().into());
-    figures.insert("resident_bytes".to_owned(), process::resident_bytes().into());
-    let mut sums: Vec<Class> = Vec::new();
-    for class in snapshots.iter().flat_map(|snapshot| classes(snapshot)) {
-        merge(&mut sums, class);
+
+    /// Writes the metrics of a server that has just started, for lists of them.
+    pub fn write_idle(writer: &mut Writer) {
+        Figures::default().write(writer);
+        Security::write_idle(writer);
+        write_build(writer, &[]);
     }
-    figures.insert("classes".to_owned(), sums.iter().map(Class::to_json).collect());
-    let of_workers =
-        workers::each(workers).map(|figure| (figure.name.to_owned(), figure.to_json()));
-    figures.insert("workers".to_owned(), Value::Object(of_workers.collect()));
-    load::Figures::of(snapshots, stalls).add_to(&mut figures);
-    Response::json(Value::Object(figures).to_string())
+
+    /// Writes the metrics of every shard and of the process.
+    pub fn write(&self, writer: &mut Writer) {
+        writer.set_prefix("throng");
+        let workers = self.workers();
+        let snapshots = &self.snapshots;
+        let figures = Figures {
+            shards: snapshots.iter().map(|snapshot| snapshot.read()).collect(),
+            classes: snapshots.iter().map(|snapshot| classes(snapshot)).collect(),
+            max_connections: self.admission.max_connections(),
+            ready: self.admission.is_ready(),
+            durations: durations::Figures::of(snapshots, workers.waits.clone()),
+            workers,
+            hub: self.remote.counts(),
+            load: load::Figures::of(snapshots, &self.stalls),
+        };
+        figures.write(writer);
+        self.security.write(writer);
+        write_build(writer, self.build);
+        process::write_metrics(writer);
+    }
+
+    /// Returns the metrics summed over all shards as JSON, for pages and scripts.
+    pub fn stats(&self) -> Response {
+        let mut sum = Stats::default();
+        for snapshot in &*self.snapshots {
+            sum.add(&snapshot.read());
+        }
+        let mut figures = Map::new();
+        sum.each(|name, _, _, value| {
+            figures.insert(name.to_owned(), value.into());
+        });
+        let (admission, hub) = (&self.admission, self.remote.counts());
+        let limit = Some(admission.max_connections()).filter(|&limit| limit != usize::MAX);
+        figures.insert("max_connections".to_owned(), limit.into());
+        figures.insert("hub_publishes".to_owned(), hub.publishes.into());
+        figures.insert("hub_commands_dropped".to_owned(), hub.commands_dropped.into());
+        figures.insert("shards".to_owned(), self.snapshots.len().into());
+        figures.insert("ready".to_owned(), admission.is_ready().into());
+        figures.insert("resident_bytes".to_owned(), process::resident_bytes().into());
+        let mut sums: Vec<Class> = Vec::new();
+        for class in self.snapshots.iter().flat_map(|snapshot| classes(snapshot)) {
+            merge(&mut sums, class);
+        }
+        figures.insert("classes".to_owned(), sums.iter().map(Class::to_json).collect());
+        let workers = self.workers();
+        let of_workers =
+            workers::each(&workers).map(|figure| (figure.name.to_owned(), figure.to_json()));
+        figures.insert("workers".to_owned(), Value::Object(of_workers.collect()));
+        load::Figures::of(&self.snapshots, &self.stalls).add_to(&mut figures);
+        Response::json(Value::Object(figures).to_string())
+    }
+
+    /// Returns 200 while the server accepts connections, and 503 while it drains, as its `/readyz`
+    /// does.
+    pub fn readiness(&self) -> Response {
+        ready(&self.admission)
+    }
+
+    fn workers(&self) -> WorkerMetrics {
+        self.pool.get().map(Workers::metrics).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("shards", &self.snapshots.len()).finish_non_exhaustive()
+    }
+}
+
+fn write_build(writer: &mut Writer, labels: &[(&str, &str)]) {
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    let labels: Vec<_> = version.into_iter().chain(labels.iter().copied()).collect();
+    let help = "The version of the server, as labels; the value is 1";
+    writer.metric("build_info", help, Type::Gauge).sample(&labels, 1);
+}
+
+/// Returns the name of the metric of a counter of [`Stats`], which has the subject that a field of
+/// that type needs not repeat.
+fn name_of(field: &'static str) -> &'static str {
+    match field {
+        "accepted" => "connections_accepted",
+        "refused" => "connections_refused",
+        "handed_over" => "connections_handed_over",
+        "thread_failures" => "connection_thread_failures",
+        "requests" => "http_requests",
+        "bad_requests" => "http_requests_refused",
+        "opened" => "sessions_opened",
+        "closed_clean" => "sessions_closed_cleanly",
+        "closed_abnormally" => "sessions_closed_abnormally",
+        "memory_ended" => "connections_ended_for_memory",
+        "timeouts" => "connection_timeouts",
+        "messages_in" => "messages_received",
+        "messages_out" => "messages_sent",
+        "bytes_in" => "received_bytes",
+        "bytes_out" => "sent_bytes",
+        "pings" => "pings_sent",
+        "publishes" => "publications",
+        "turns" => "loop_turns",
+        "commands_dropped" => "shard_commands_dropped",
+        other => other,
+    }
 }
 
 /// A back-pressure class and its metrics.
@@ -132,7 +212,7 @@ impl Family {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Figures {
     shards: Vec<Stats>,
     /// By shard.
@@ -142,6 +222,7 @@ struct Figures {
     workers: WorkerMetrics,
     hub: RemoteCounts,
     load: load::Figures,
+    durations: durations::Figures,
 }
 
 impl Figures {
@@ -173,6 +254,7 @@ impl Figures {
             writer.metric(name, help, Type::Counter).sample(&[], value);
         }
         self.load.write(writer);
+        self.durations.write(writer);
         let help = "1 while new connections are accepted, 0 while draining";
         writer.metric("ready", help, Type::Gauge).sample(&[], u64::from(self.ready));
     }
@@ -205,12 +287,12 @@ impl Figures {
         }
     }
 
-    fn write_figure(&self, writer: &mut Writer, name: &str, help: &str, kind: Kind) {
+    fn write_figure(&self, writer: &mut Writer, name: &'static str, help: &str, kind: Kind) {
         let kind = match kind {
             Kind::Gauge => Type::Gauge,
             Kind::Counter => Type::Counter,
         };
-        let mut metric = writer.metric(name, help.trim_end_matches('.'), kind);
+        let mut metric = writer.metric(name_of(name), help.trim_end_matches('.'), kind);
         for (shard, stats) in self.shards.iter().enumerate() {
             let shard = shard.to_string();
             stats.each(|other, _, _, value| {
@@ -237,8 +319,17 @@ mod tests {
         let workers = WorkerMetrics::default();
         let load = load::Figures::default();
         let hub = RemoteCounts::default();
-        let figures =
-            Figures { shards, classes, max_connections: 10, ready: true, workers, hub, load };
+        let durations = durations::Figures::default();
+        let figures = Figures {
+            shards,
+            classes,
+            max_connections: 10,
+            ready: true,
+            workers,
+            hub,
+            load,
+            durations,
+        };
         let mut writer = Writer::new("throng");
         figures.write(&mut writer);
         writer.finish()

@@ -17,6 +17,8 @@ use throng_io::Driver;
 use crate::affinity::Placement;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
+#[cfg(feature = "metrics")]
+use crate::observe::Observer;
 use crate::shutdown::Shutdown;
 use crate::stalls::Stalls;
 use crate::tls::Security;
@@ -29,26 +31,23 @@ use crate::workers::Pool;
 #[must_use = "a bound server answers nothing until `run` or `spawn`"]
 pub struct Bound {
     /// At least one address.
-    addresses: Vec<SocketAddr>,
-    shards: Shards,
-    placement: Option<Placement>,
-    stalls: Arc<Stalls>,
-    pool: Pool,
-    starts_workers: bool,
-    security: Security,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) shards: Shards,
+    pub(crate) placement: Option<Placement>,
+    pub(crate) stalls: Arc<Stalls>,
+    pub(crate) pool: Pool,
+    pub(crate) starts_workers: bool,
+    pub(crate) security: Security,
+    #[cfg(feature = "metrics")]
+    pub(crate) observer: Observer,
 }
 
 impl Bound {
-    pub(crate) fn new(
-        addresses: Vec<SocketAddr>,
-        shards: Shards,
-        placement: Option<Placement>,
-        stalls: Arc<Stalls>,
-        pool: Pool,
-        starts_workers: bool,
-        security: Security,
-    ) -> Self {
-        Self { addresses, shards, placement, stalls, pool, starts_workers, security }
+    /// Returns the metrics of this server, for a server of their own that only operators reach.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        self.observer.clone()
     }
 
     /// Returns the CPU that each event loop will be pinned to; `None` without
@@ -661,6 +660,12 @@ impl Shards {
         self.hub.remote()
     }
 
+    #[cfg(feature = "metrics")]
+    pub(crate) fn admission(&self) -> &Arc<Admission> {
+        &self.admission
+    }
+
+    #[cfg(feature = "metrics")]
     pub(crate) fn snapshots(&self) -> &Arc<[Arc<Snapshot>]> {
         &self.snapshots
     }

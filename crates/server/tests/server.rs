@@ -514,7 +514,7 @@ fn http_answers_teach() {
     assert!(get("/hello/w%C3%B6rld").ends_with("\r\n\r\nhello wörld"));
     assert!(get("/nothing").starts_with("HTTP/1.1 404 "));
     assert!(get("/livez").starts_with("HTTP/1.1 200 "));
-    assert!(get("/metrics").contains("throng_accepted_total{shard=\"0\"}"));
+    assert!(get("/metrics").contains("throng_connections_accepted_total{shard=\"0\"}"));
     assert!(get("/stats.json").contains("\"connections\":"));
     let upgrade = get("/echo");
     assert!(

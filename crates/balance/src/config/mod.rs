@@ -5,7 +5,6 @@ mod check;
 mod keys;
 mod read;
 mod tls;
-mod token;
 mod words;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,8 +20,8 @@ use crate::settings::Settings;
 use check::Wrong;
 
 pub(crate) use check::{MAX_BACKENDS, check_backend};
+pub use throng_config::Token;
 pub use tls::{BackendSide, ClientSide};
-pub use token::Token;
 
 /// The configuration of a balancer. Read a file with [`Config::parse`], several sources with
 /// [`Sources`] and [`Config::from_draft`], or begin with the default and set fields.

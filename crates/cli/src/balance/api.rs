@@ -7,31 +7,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use throng::{App, Bound, Limits, Request, Response, Server, Status};
+use throng::openmetrics::{Format, Writer};
+use throng::{App, Bound, Request, Response, Status, process};
 use throng_balance::{Balancer, Error};
 use throng_config::units::parse_duration;
 
-use super::guard::{self, check_read, refuse, unauthorized};
 use super::metrics;
 use super::reload::{self, Reloader};
+use crate::admin;
+use crate::admin::guard::{self, check_read, refuse, unauthorized};
 use crate::log::{Log, events};
-use crate::serve::observe;
 
 const PAGE: &str = include_str!("page.html");
-
-/// The largest body is a backend and its weight.
-const MAX_BODY: u64 = 16 << 10;
-
-/// Operators are few; clients need the descriptors.
-const MAX_CONNECTIONS: usize = 128;
-/// Connections that have not sent a request: the other places are kept for those that have.
-const MAX_PENDING: usize = 64;
-/// From one address.
-const MAX_PER_ADDRESS: usize = 32;
-/// From accept to a whole head, which a heartbeat sends at once.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longer than a browser's page or Prometheus asks again.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// The state that all handlers share.
 pub(super) struct Api {
@@ -94,13 +81,6 @@ const fn one() -> u32 {
 
 /// Binds the API to `address`.
 pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> {
-    let limits = Limits::default()
-        .max_connections(MAX_CONNECTIONS)
-        .max_pending_handshakes(MAX_PENDING)
-        .max_connections_per_address(MAX_PER_ADDRESS)
-        .handshake_timeout(HEAD_TIMEOUT)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .max_body(MAX_BODY);
     let route = |handler: fn(&Api, &Request<'_>) -> Outcome| {
         let api = Arc::clone(&api);
         move |request: &Request<'_>| {
@@ -112,37 +92,32 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
         }
     };
     let log = api.log.clone();
-    Server::new(
-        App::new()
-            // Without a token, whose place is in the page: there is nothing in it to know.
-            .get(
-                "/",
-                route(|api, request| match api.reloader.admin_token() {
-                    Some(_) => Ok(page()),
-                    None => check_read(request, None).map(|()| page()),
-                }),
-            )
-            .livez()
-            .get("/readyz", route(Api::readyz))
-            .get("/status.json", route(Api::status))
-            .get("/metrics", route(Api::metrics))
-            .get("/backends", route(Api::list))
-            .post("/backends", route(Api::add))
-            .put("/backends/{address}", route(Api::set_weight))
-            .patch("/backends/{address}", route(Api::set_weight))
-            .delete("/backends/{address}", route(Api::remove))
-            .post("/backends/{address}/drain", route(Api::drain))
-            .post("/backends/{address}/undrain", route(Api::undrain))
-            .post("/rebalance", route(Api::rebalance))
-            .post("/reload", route(Api::reload))
-            .post("/register", route(Api::register))
-            .post("/register/{address}/heartbeat", route(Api::heartbeat))
-            .delete("/register/{address}", route(Api::deregister)),
-    )
-    .limits(limits)
-    .shards(1)
-    .on_event(move |event| observe::log_event(&log, event))
-    .bind(address)
+    let app = App::new()
+        // Without a token, whose place is in the page: there is nothing in it to know.
+        .get(
+            "/",
+            route(|api, request| match api.reloader.admin_token() {
+                Some(_) => Ok(page()),
+                None => check_read(request, None).map(|()| page()),
+            }),
+        )
+        .livez()
+        .get("/readyz", route(Api::readyz))
+        .get("/status.json", route(Api::status))
+        .get("/metrics", route(Api::metrics))
+        .get("/backends", route(Api::list))
+        .post("/backends", route(Api::add))
+        .put("/backends/{address}", route(Api::set_weight))
+        .patch("/backends/{address}", route(Api::set_weight))
+        .delete("/backends/{address}", route(Api::remove))
+        .post("/backends/{address}/drain", route(Api::drain))
+        .post("/backends/{address}/undrain", route(Api::undrain))
+        .post("/rebalance", route(Api::rebalance))
+        .post("/reload", route(Api::reload))
+        .post("/register", route(Api::register))
+        .post("/register/{address}/heartbeat", route(Api::heartbeat))
+        .delete("/register/{address}", route(Api::deregister));
+    admin::bind(app, address, log)
 }
 
 /// Returns the status page, which may load and request only this server's resources, and which no
@@ -178,15 +153,17 @@ impl Api {
     fn status(&self, request: &Request<'_>) -> Outcome {
         self.check_read(request)?;
         let mut status = to_json(&self.balancer.status())?;
-        status["resident_bytes"] = throng::process::resident_bytes().into();
+        status["resident_bytes"] = process::resident_bytes().into();
         status["is_ending"] = self.is_ending.load(Relaxed).into();
         Ok(answer(&status))
     }
 
     fn metrics(&self, request: &Request<'_>) -> Outcome {
         self.check_read(request)?;
-        let text = metrics::text(&self.balancer.status());
-        Ok(Response::new(Status::OK).with_body(metrics::CONTENT_TYPE, text))
+        let mut writer = Writer::new("throng_balance").format(Format::accepted(request));
+        metrics::write(&self.balancer.status(), &mut writer);
+        process::write_metrics(&mut writer);
+        Ok(writer.into_response())
     }
 
     fn list(&self, request: &Request<'_>) -> Outcome {

@@ -3,14 +3,14 @@
 use throng::openmetrics::{self, Type, Writer};
 use throng_balance::{Metrics, NameRow, Row, Status, TlsStatus};
 
-pub(super) use throng::openmetrics::CONTENT_TYPE;
+use crate::BUILD_LABELS;
 
-/// Returns all metrics as text.
-pub(super) fn text(status: &Status) -> String {
+/// Writes all metrics.
+pub(super) fn write(status: &Status, writer: &mut Writer) {
     let Status { backends, names, metrics, tls, .. } = status;
-    let mut writer = Writer::new("throng_balance");
+    writer.set_prefix("throng_balance");
     if let Some(tls) = tls {
-        write_tls(tls, &mut writer);
+        write_tls(tls, writer);
     }
     let help = "1 for the state that the backend is in";
     let mut metric = writer.metric("backend_state", help, Type::Gauge);
@@ -36,7 +36,16 @@ pub(super) fn text(status: &Status) -> String {
     for &(name, help, kind, value) in OF_ALL {
         writer.metric(name, help, kind).sample(&[], rounded(value(metrics), kind));
     }
-    writer.finish()
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    let labels: Vec<_> = version.into_iter().chain(BUILD_LABELS.iter().copied()).collect();
+    let help = "The version of the balancer, as labels; the value is 1";
+    writer.metric("build_info", help, Type::Gauge).sample(&labels, 1);
+}
+
+/// Writes the metrics of a balancer that has just started, with TLS.
+pub(crate) fn write_idle(writer: &mut Writer) {
+    let tls = TlsStatus { full: 0, resumed: 0, failed: Vec::new(), certificates: Vec::new() };
+    write(&Status { tls: Some(tls), ..Status::default() }, writer);
 }
 
 /// Counters are whole numbers.
@@ -108,14 +117,19 @@ const OF_ALL: &[Figure<Metrics>] = &[
         Type::Gauge,
         |all| all.idle_backends as f64,
     ),
-    ("queued", "Clients waiting for a permit for their handshake", Type::Gauge, |all| {
+    ("clients_queued", "Clients waiting for a permit for their handshake", Type::Gauge, |all| {
         all.queued as f64
     }),
-    ("accepted", "Client connections accepted", Type::Counter, |all| all.accepted as f64),
-    ("refused", "Client connections refused", Type::Counter, |all| all.refused as f64),
-    ("memory_ended", "Connections ended to free memory of TLS", Type::Counter, |all| {
-        all.memory_ended as f64
+    ("connections_accepted", "Client connections accepted", Type::Counter, |all| {
+        all.accepted as f64
     }),
+    ("connections_refused", "Client connections refused", Type::Counter, |all| all.refused as f64),
+    (
+        "connections_ended_for_memory",
+        "Connections ended to free memory of TLS",
+        Type::Counter,
+        |all| all.memory_ended as f64,
+    ),
     ("requests", "Requests begun, upgrades included", Type::Counter, |all| all.requests as f64),
     ("tunnels_opened", "Tunnels opened", Type::Counter, |all| all.tunnels_opened as f64),
     ("retries", "Requests retried with another backend", Type::Counter, |all| all.retries as f64),

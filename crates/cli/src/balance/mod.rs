@@ -3,7 +3,6 @@
 mod api;
 mod args;
 mod ctl;
-mod guard;
 mod metrics;
 mod reload;
 mod watch;
@@ -79,6 +78,8 @@ const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 /// The time that the admin API has for its last answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+pub(crate) use self::metrics::write_idle as write_idle_metrics;
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(Command::Ctl(args)) = args.command {

@@ -15,10 +15,12 @@ fn the_document_has_all_keys() {
 }
 
 #[test]
-fn the_document_has_all_keys_and_events() {
+fn the_document_has_all_keys_events_and_metrics() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let text = include_str!("../log/operations.in.md");
-    let text = text.replace("{{events}}", document::events().trim_end());
+    let text = text
+        .replace("{{events}}", document::events().trim_end())
+        .replace("{{metrics}}", crate::monitoring::table().trim_end());
     is_current(&docs.join("operations.md"), &text);
 }
 

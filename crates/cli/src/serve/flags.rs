@@ -45,6 +45,9 @@ pub struct SettingFlags {
     /// The private key of each certificate, in PEM and not encrypted
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
+    /// Serve metrics and statistics at this address, for operators, and not at --listen
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<String>,
     #[command(flatten)]
     log: crate::log::LogFlags,
     /// Read settings from a TOML file
@@ -105,6 +108,7 @@ impl SettingFlags {
             ("dir", "--dir", &self.dir),
             ("tls.cert", "--tls-cert", &self.tls_cert),
             ("tls.key", "--tls-key", &self.tls_key),
+            ("admin.listen", "--admin", &self.admin),
             ("max_message_size", "--max-message-size", &self.max_message_size),
             ("max_frame_size", "--max-frame-size", &self.max_frame_size),
         ] {

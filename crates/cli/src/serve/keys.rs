@@ -168,6 +168,17 @@ static KEYS: &[Key] = &[
         "spreads the closes of a shutdown; 0s = at once"),
     Key::new("drain.grace", Kind::DURATION, "5s",
         "from the end of drain.window to a reset; 0s = at once"),
+    Key::new("admin.listen", Kind::Address, "",
+        "address for operators: /metrics, /stats.json, /livez and /readyz; if not set, there is none")
+        .at_start(),
+    Key::new("admin.token", Kind::Secret, "",
+        "token for /metrics and /stats.json there; required unless it is a loopback address")
+        .at_start(),
+    Key::new("admin.token_file", Kind::Path, "", "file whose first line is admin.token")
+        .at_start(),
+    Key::new("public_metrics", Kind::Or("auto", &Kind::Switch), "auto",
+        "/metrics and /stats.json are at `listen`, for every client; auto = without admin.listen, \
+         and on loopback alone").at_start(),
     log::LEVEL,
     log::FORMAT,
     log::FILE,

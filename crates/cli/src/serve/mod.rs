@@ -1,5 +1,6 @@
 //! `throng serve`.
 
+pub(crate) mod admin;
 mod certificates;
 mod flags;
 mod keys;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use throng::{Bound, DrainPlan, Drained, Running, Server, ShardLoad, Stats, StuckShard};
 use throng_config::LogSettings;
 
+use self::admin::Admin;
 use self::certificates::Certificates;
 use self::reload::Reloader;
 use crate::log::{Event, Log, Value, events};
@@ -42,8 +44,9 @@ const EXAMPLES: &str = "Paths:
   /sse/{channel}   the channel's messages as server-sent events
   /upload          a WebSocket that streams messages without buffering them, and
                    answers each with its length (up to max_upload_size)
-  /                a test page, or with --dir its index.html; /stats.json has its metrics
-  /metrics         for Prometheus; /livez and /readyz for supervisors
+  /                a test page, or with --dir its index.html; /stats.json has its statistics
+  /metrics         for Prometheus, on loopback or with --admin; /livez and /readyz for
+                   supervisors
 
 Examples:
   throng serve --listen 127.0.0.1:0                       a free port, printed
@@ -86,6 +89,9 @@ again. SIGUSR2 has no effect.";
 /// The interval at which signals are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
+/// The time that the server for operators has for its last answers.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
 /// The interval at which the files of certificates are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
@@ -100,12 +106,38 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         log.event(&events::WARNING, warning, []);
     }
     let server = watched(site::server(&settings), &log);
-    let running = listen(site::listen(server, &settings)?, &log)?;
+    let bound = site::listen(server, &settings)?;
+    let admin = start_admin(&bound, settings.admin.as_ref(), &log)?;
+    let running = listen(bound, &log)?;
+    announce(admin.as_ref(), &log);
     let registrations = args.registration.begin(balancers, running.local_addr(), &log)?;
     let ended = wait(&running, &signals, &log, Some(&reloader));
     // Before the first close, so that clients which reconnect get another backend.
     registrations.end();
-    end(ended, running, reloader.settings().drain, &log)
+    let ended = end(ended, running, reloader.settings().drain, &log);
+    if let Some(admin) = admin {
+        // It shows the drain to its end.
+        let _ = admin.drain(DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS));
+    }
+    ended
+}
+
+/// Starts the server for operators, if there is one.
+fn start_admin(
+    bound: &Bound,
+    admin: Option<&Admin>,
+    log: &Log,
+) -> Result<Option<Running>, Failure> {
+    let Some(settings) = admin else { return Ok(None) };
+    Ok(Some(admin::bind(settings, bound.observer(), log.clone())?.spawn()?))
+}
+
+/// Prints where the server for operators is.
+fn announce(admin: Option<&Running>, log: &Log) {
+    let Some(admin) = admin else { return };
+    let address = format!("http://{}/metrics", admin.local_addr());
+    say::line(format_args!("metrics: {address}"));
+    log.started(&events::ADMIN, [("address", address.into())]);
 }
 
 /// Serves until a signal comes, then drains. For servers with routes of their own.

@@ -9,9 +9,10 @@ use throng::{
 };
 #[cfg(feature = "tls")]
 use throng::{Tls, TlsVersion};
-use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, drain_delay};
+use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, Token, drain_delay};
 
-use crate::hosts::AllowedHosts;
+use super::admin::Admin;
+use crate::hosts::{AllowedHosts, is_loopback};
 
 /// The settings of a server.
 #[derive(Debug)]
@@ -40,6 +41,9 @@ pub struct Settings {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
     pub(crate) max_upload_size: usize,
+    pub(crate) admin: Option<Admin>,
+    /// Metrics and statistics are at `listen`.
+    pub(crate) public_metrics: bool,
     pub(crate) log: LogSettings,
 }
 
@@ -75,8 +79,14 @@ impl Settings {
             draft.wrong("tls.cert", crate::NO_TLS);
         }
         let hosts: Option<Vec<String>> = draft.get("allowed_hosts");
+        let admin = admin(&draft, &listen);
+        let is_local = listen.iter().all(|address| is_loopback(address));
         let settings = Self {
             hosts: AllowedHosts::new(hosts.as_deref(), &listen),
+            public_metrics: draft
+                .get::<Option<bool>>("public_metrics")
+                .unwrap_or(admin.is_none() && is_local),
+            admin,
             listen,
             shards: draft.get("shards"),
             io: draft.parse("io").unwrap_or_default(),
@@ -109,6 +119,21 @@ impl Settings {
         }
         draft.finish().map(|_| settings)
     }
+}
+
+/// Reads the settings `admin.*`.
+fn admin(draft: &Draft, listen: &[String]) -> Option<Admin> {
+    let token = draft.secret("admin.token", "admin.token_file", Token::new);
+    let address: SocketAddr = draft.get::<Option<SocketAddr>>("admin.listen")?;
+    if !address.ip().to_canonical().is_loopback() && token.is_none() {
+        let remedy = "every client that reaches it can read the metrics: write a loopback address \
+                      such as \"127.0.0.1:9101\", or set admin.token_file";
+        draft.wrong("admin.listen", remedy);
+    }
+    if address.port() != 0 && listen.iter().any(|other| other.parse() == Ok(address)) {
+        draft.wrong("admin.listen", "clients connect there (listen): take another port");
+    }
+    Some(Admin { address, token })
 }
 
 fn limits(draft: &Draft) -> Limits {

@@ -21,6 +21,7 @@ use crate::pubsub::channels::{Channels, PatternError, Totals};
 use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::{Command, Remote, ShardQueue};
+use crate::samples::Samples;
 use crate::stalls::Watch;
 use crate::stats::Stats;
 
@@ -34,6 +35,7 @@ pub struct Core {
     pub(crate) remote: Remote,
     pub(crate) shard: usize,
     pub(crate) watch: Watch,
+    pub(crate) samples: Samples,
     /// Shards that a publication goes to; kept for its memory.
     pub(crate) homes: Vec<u16>,
     /// Shards whose queues the last publication found crowded.
@@ -111,6 +113,7 @@ impl Core {
     /// is read if both sides keep the connection alive and the request's body has come to its end.
     pub fn finish_answer(&mut self, conn: ConnId, keep_alive: bool) {
         self.connections.finish_answer(conn, keep_alive);
+        self.samples.end_request(conn, || self.clock.read());
     }
 
     /// Accepts an upgrade announced with [`Answer::Upgrading`](crate::Answer::Upgrading), in

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use throng_io::ConnId;
+use throng_io::{ConnId, Instant};
 
 use crate::conn::record::Conn;
 use crate::conn::stage::Stage;
@@ -18,6 +18,7 @@ use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Lost, Receivers};
 use crate::remote::{Command, Posting, shards_of};
+use crate::samples::is_sampled;
 
 impl Core {
     /// Sends to every member of `channel` but `except`, by one command to each shard with members.
@@ -28,10 +29,11 @@ impl Core {
     #[inline]
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Receipt {
         self.connections.stats.publishes += 1;
+        let began = is_sampled(self.connections.stats.publishes).then(|| self.clock.read());
         if self.remote.is_alone() && !self.has_commands() {
-            return Receipt::known(self.publish_here(channel, frame, except));
+            return Receipt::known(self.publish_now(channel, frame, except, began));
         }
-        self.publish_in_order(channel, frame, except)
+        self.publish_in_order(channel, frame, except, began)
     }
 
     /// Returns whether commands of other threads wait for this shard.
@@ -47,19 +49,20 @@ impl Core {
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
+        began: Option<Instant>,
     ) -> Receipt {
         let name = self.find_homes(channel);
         if !self.has_commands() && self.has_receivers_here_only() {
-            return Receipt::known(self.publish_here(channel, frame, except));
+            return Receipt::known(self.publish_now(channel, frame, except, began));
         }
         let name = name.unwrap_or_else(|| channel.into());
         let receivers = Receivers::Channel(Arc::clone(&name), except);
-        let (receipt, here) = self.post_in_order(Some(channel), &receivers, |ack| {
+        let (receipt, here) = self.post_in_order(Some(channel), &receivers, began, |ack| {
             let (channel, frame) = (Arc::clone(&name), frame.clone());
             Command::Publish { channel, frame, except, ack }
         });
         if let Some(ack) = here {
-            ack.count(self.publish_here(channel, frame, except));
+            ack.count(self.publish_now(channel, frame, except, began));
         }
         receipt
     }
@@ -86,10 +89,11 @@ impl Core {
         &mut self,
         channel: Option<&str>,
         receivers: &Receivers,
+        began: Option<Instant>,
         command: impl Fn(AckSlot) -> Command,
     ) -> (Receipt, Option<AckSlot>) {
         let Self { homes, shard, crowded, remote, commands, queue, .. } = self;
-        let (receipt, mut acks) = Receipt::new(homes.len());
+        let (receipt, mut acks) = Receipt::new(homes.len(), began);
         if remote.registry().is_some() {
             acks = acks.into_iter().map(AckSlot::of_one).collect();
         }
@@ -145,7 +149,7 @@ impl Core {
             return Receipt::known(self.broadcast_here(filter, frame));
         }
         let receivers = Receivers::Filter(Arc::clone(filter));
-        let (receipt, here) = self.post_in_order(None, &receivers, |ack| {
+        let (receipt, here) = self.post_in_order(None, &receivers, None, |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         });
@@ -180,12 +184,23 @@ impl Core {
         posting.lost
     }
 
-    pub(crate) fn publish_here(
+    /// Sends to the members of this shard, and measures that if the publication `began` at a known
+    /// time.
+    #[inline]
+    pub(crate) fn publish_now(
         &mut self,
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
+        began: Option<Instant>,
     ) -> Delivery {
+        if let Some(began) = began {
+            self.samples.publish(began);
+        }
+        self.publish_here(channel, frame, except)
+    }
+
+    fn publish_here(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
         let mut delivery = Delivery::default();
         let of = Published { channel, class: self.connections.outbox.rules().of_channel(channel) };
         let connections = &mut self.connections;

@@ -65,6 +65,8 @@ enum Counts {
 
 #[derive(Debug)]
 struct Tally {
+    /// When the publication began, if it is measured.
+    began: Option<throng_io::Instant>,
     sum: Mutex<Sum>,
     complete: Condvar,
 }
@@ -87,9 +89,9 @@ pub struct AckSlot {
 }
 
 impl Receipt {
-    pub(crate) fn new(shards: usize) -> (Self, Vec<AckSlot>) {
+    pub(crate) fn new(shards: usize, began: Option<throng_io::Instant>) -> (Self, Vec<AckSlot>) {
         let sum = Sum { so_far: Delivery::default(), missing: shards, is_awaited: false };
-        let tally = Arc::new(Tally { sum: Mutex::new(sum), complete: Condvar::new() });
+        let tally = Arc::new(Tally { began, sum: Mutex::new(sum), complete: Condvar::new() });
         let ack = || AckSlot { tally: Some(Arc::clone(&tally)), lost: 1 };
         let acks = (0..shards).map(|_| ack()).collect();
         (Self { counts: Counts::Awaited(tally) }, acks)
@@ -145,6 +147,11 @@ impl AckSlot {
         ack
     }
 
+    /// Returns when its publication began, if that is measured.
+    pub(crate) fn began(&self) -> Option<throng_io::Instant> {
+        self.tally.as_ref().and_then(|tally| tally.began)
+    }
+
     pub(crate) fn count(mut self, delivery: Delivery) {
         self.record(delivery);
     }
@@ -172,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_receipt_is_complete_when_every_shard_has_counted_or_gone() {
-        let (receipt, mut acks) = Receipt::new(2);
+        let (receipt, mut acks) = Receipt::new(2, None);
         assert_eq!(receipt.total(), None);
         assert_eq!(receipt.wait(Duration::ZERO), None);
         let delivery = Delivery { delivered: 3, dropped: 1, ..Delivery::default() };
@@ -185,7 +192,7 @@ mod tests {
         assert_eq!(waiter.join().unwrap(), Some(whole));
         assert_eq!(receipt.total(), Some(whole));
         assert_eq!(whole.receivers(), 4);
-        let (receipt, mut acks) = Receipt::new(1);
+        let (receipt, mut acks) = Receipt::new(1, None);
         drop(acks.pop().unwrap().of_one());
         assert_eq!(
             receipt.total(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use throng_io::{ConnId, Waker};
+use throng_io::{Clock, ConnId, Waker};
 
 use crate::drain::DrainPlan;
 use crate::message::UserEvent;
@@ -21,6 +21,7 @@ use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
 use crate::remote::registry::ThreadRegistry;
+use crate::samples::is_sampled;
 
 /// Capacity of a shard's mailbox in commands, after which senders get [`MailboxFull`].
 pub const MAILBOX_CAPACITY: usize = 65_536;
@@ -244,6 +245,8 @@ pub struct Remote {
     /// then.
     registry: Option<Arc<ThreadRegistry>>,
     totals: Arc<Totals>,
+    /// The shards' clock.
+    clock: Clock,
 }
 
 /// Error of a full mailbox: it holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages, the shard
@@ -265,13 +268,14 @@ impl std::fmt::Display for MailboxFull {
 impl std::error::Error for MailboxFull {}
 
 impl Remote {
-    pub(crate) fn new(shards: Vec<ShardQueue>, totals: Arc<Totals>) -> Self {
+    pub(crate) fn new(shards: Vec<ShardQueue>, totals: Arc<Totals>, clock: Clock) -> Self {
         Self {
             shards: shards.into(),
             counters: Arc::default(),
             order: Arc::default(),
             registry: None,
             totals,
+            clock,
         }
     }
 
@@ -279,6 +283,7 @@ impl Remote {
         acceptor: ShardQueue,
         registry: Arc<ThreadRegistry>,
         totals: Arc<Totals>,
+        clock: Clock,
     ) -> Self {
         Self {
             shards: Arc::new([acceptor]),
@@ -286,6 +291,7 @@ impl Remote {
             order: Arc::default(),
             registry: Some(registry),
             totals,
+            clock,
         }
     }
 
@@ -334,14 +340,20 @@ impl Remote {
         except: Option<ConnId>,
         deadline: Option<Instant>,
     ) -> Result<Receipt, MailboxFull> {
-        self.counters.publishes.fetch_add(1, Ordering::Relaxed);
+        let sampled = self.sample();
         let homes = self.totals.homes_of(channel, None);
         let order = (homes.len() > 1).then(|| self.order_of(channel));
         let channel: Arc<str> = channel.into();
-        self.to_all(Some(&homes), order, deadline, |ack| {
+        self.to_all(Some(&homes), order, deadline, sampled, |ack| {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
             Command::Publish { channel, frame, except, ack }
         })
+    }
+
+    /// Counts a publication or broadcast, and returns the time if it is measured.
+    fn sample(&self) -> Option<throng_io::Instant> {
+        let before = self.counters.publishes.fetch_add(1, Ordering::Relaxed);
+        is_sampled(before + 1).then(|| self.clock.read())
     }
 
     /// Returns the guard under which publications to a channel are put into several queues.
@@ -372,11 +384,11 @@ impl Remote {
     /// # Errors
     /// As for [`Remote::publish`].
     pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
-        self.counters.publishes.fetch_add(1, Ordering::Relaxed);
+        let sampled = self.sample();
         let homes = self.homes_of(filter);
         let is_one = self.is_alone() || homes.as_ref().is_some_and(|homes| homes.len() <= 1);
         let order = (!is_one).then(|| self.order_of_all());
-        self.to_all(homes.as_deref(), order, None, |ack| {
+        self.to_all(homes.as_deref(), order, None, sampled, |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         })
@@ -394,7 +406,7 @@ impl Remote {
         reason: &str,
     ) -> Result<Receipt, MailboxFull> {
         let (homes, reason) = (self.homes_of(filter), Arc::<str>::from(reason));
-        self.to_all(homes.as_deref(), (), None, |ack| {
+        self.to_all(homes.as_deref(), (), None, None, |ack| {
             let (filter, reason) = (Arc::clone(filter), Arc::clone(&reason));
             Command::CloseAll { filter, code, reason, ack }
         })
@@ -430,13 +442,14 @@ impl Remote {
         numbers: Option<&[u16]>,
         order: impl Sized,
         deadline: Option<Instant>,
+        sampled: Option<throng_io::Instant>,
         command: impl Fn(AckSlot) -> Command,
     ) -> Result<Receipt, MailboxFull> {
         let mut returned = Vec::new();
         if let Some(registry) = self.registry() {
             let queues = registry.queues(numbers, None);
             // One slot more reports an acceptor that has stopped.
-            let (receipt, mut acks) = Receipt::new(queues.len() + 1);
+            let (receipt, mut acks) = Receipt::new(queues.len() + 1, sampled);
             if let Some(ack) = acks.pop()
                 && !self.shards.iter().any(|queue| queue.mailbox.is_closed())
             {
@@ -449,7 +462,7 @@ impl Remote {
             drop(order);
             return self.outcome(receipt, returned, deadline);
         }
-        let (receipt, acks) = Receipt::new(self.shards.len());
+        let (receipt, acks) = Receipt::new(self.shards.len(), sampled);
         for ((shard, queue), ack) in self.shards.iter().enumerate().zip(acks) {
             let is_meant =
                 numbers.is_none_or(|numbers| numbers.contains(&u16::try_from(shard).unwrap_or(0)));

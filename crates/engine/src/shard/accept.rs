@@ -81,6 +81,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             conn.set(flag::PENDING, true);
         }
         connections.timers.due_in(id, connections.limits.handshake);
+        let now = connections.now;
+        self.state.core.samples.accept(id, now);
         // Where another process takes over, connections come until the listeners are closed.
         self.state.keep_working(id);
     }

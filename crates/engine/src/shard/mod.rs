@@ -185,6 +185,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.state.core.watch.is_on() {
             let now = self.state.core.clock.read();
             self.state.core.watch.end_turn(now);
+            self.state.core.samples.end_turn(now);
         }
         Ok(self.stopped())
     }
@@ -272,11 +273,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
             match command {
                 Command::Publish { channel, frame, except, ack } => {
                     state.core.watch.deliver();
-                    let delivery = state.core.publish_here(&channel, &frame, except);
+                    let delivery = state.core.publish_now(&channel, &frame, except, ack.began());
                     work += delivery.receivers();
                     ack.count(delivery);
                 }
                 Command::Broadcast { filter, frame, ack } => {
+                    if let Some(began) = ack.began() {
+                        state.core.samples.publish(began);
+                    }
                     state.core.watch.deliver();
                     let delivery = state.core.broadcast_here(&filter, &frame);
                     work += delivery.receivers();

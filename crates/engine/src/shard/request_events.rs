@@ -6,6 +6,7 @@ use throng_proto::http1::{self, BodyLength, HeaderLines, Request};
 use crate::conn::stage::AfterFlush;
 use crate::context::{Core, Cx};
 use crate::http1::body::{BodyMode, RequestBodies};
+use crate::samples::is_sampled;
 use crate::service::{Answer, Flow, Service};
 
 /// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime).
@@ -74,6 +75,9 @@ impl<S: Service> Requests<'_, S> {
         let Self { core, service, id, .. } = self;
         let connections = &mut core.connections;
         connections.stats.requests += 1;
+        if is_sampled(connections.stats.requests) {
+            core.samples.begin_request(*id, core.clock.read());
+        }
         if request.has_body() {
             // A slow head is not charged to its body.
             connections.timers.due_in(*id, connections.limits.handshake);

@@ -8,7 +8,7 @@ use throng_proto::Input;
 use throng_proto::{http1, ws};
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::context::Cx;
+use crate::context::{Core, Cx};
 use crate::message::Refusal;
 use crate::service::{Answer, Service};
 use crate::shard::request_events::{Requests, Then, event_limits};
@@ -129,12 +129,17 @@ impl<S: Service> State<S> {
         input: &mut Input<'_>,
         close_mode: AfterFlush,
     ) -> ControlFlow<()> {
+        if let Answer::Done { .. } = answer {
+            let Core { samples, clock, .. } = &mut self.core;
+            samples.end_request(id, || clock.read());
+        }
         match answer {
             Answer::Upgraded => {
                 self.open_session(id, ws::Role::Server);
                 return ControlFlow::Break(());
             }
             Answer::Events => {
+                self.core.samples.forget(id);
                 input.take(usize::MAX);
                 self.open_events(id);
                 return ControlFlow::Break(());
@@ -231,6 +236,9 @@ impl<S: Service> State<S> {
         }
         connections.table.shed_cold(id);
         connections.timers.start_session(id.slot());
+        let Core { samples, clock, .. } = &mut self.core;
+        samples.open(id, || clock.read());
+        samples.forget(id);
         self.service.on_open(&mut Cx::new(&mut self.core, id));
     }
 

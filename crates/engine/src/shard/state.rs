@@ -225,6 +225,7 @@ impl<S: Service> State<S> {
     pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {
         self.held.remove(&id);
         self.request_bodies.end(id);
+        self.core.samples.forget(id);
         let Some(conn) = self.core.connections.table.conn(id) else { return };
         let client = conn.has(flag::CLIENT);
         if self.core.connections.table.cold(id).is_some_and(|cold| cold.is_slow) {
@@ -268,6 +269,7 @@ impl<S: Service> State<S> {
             true => stats.closed_clean += 1,
             false => stats.closed_abnormally += 1,
         }
+        self.core.samples.measured.count_close(close.code);
         self.core.channels.unsubscribe_all(id.slot() as u32);
         self.guarded(id, |state| state.service.on_close(&mut Cx::new(&mut state.core, id), close));
     }

@@ -27,6 +27,7 @@ use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
 use crate::remote::registry::ThreadRegistry;
 use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, ShardQueue, shard_queue, thread_queue};
+use crate::samples::Samples;
 use crate::service::Service;
 use crate::setting::SettingError;
 use crate::shard::admission::Admission;
@@ -112,7 +113,12 @@ where
     let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
-    let remote = Remote::with_registry(queue.clone(), Arc::clone(&registry), Arc::clone(&totals));
+    let remote = Remote::with_registry(
+        queue.clone(),
+        Arc::clone(&registry),
+        Arc::clone(&totals),
+        acceptor.clock(),
+    );
     let snapshot = Arc::new(Snapshot::new(&rules));
     let shared = Arc::new(ThreadPerConnection {
         threads,
@@ -171,6 +177,7 @@ where
                 remote: self.remote.clone(),
                 shard: thread.into(),
                 watch: watch.of_one_connection(),
+                samples: Samples::new(Arc::clone(&self.snapshot.measured)),
                 homes: Vec::new(),
                 crowded: Vec::new(),
                 commands: VecDeque::new(),

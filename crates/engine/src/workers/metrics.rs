@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::histogram::Histogram;
+
 /// Metrics of a pool: totals since it began, and its present state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerMetrics {
@@ -22,8 +24,8 @@ pub struct WorkerMetrics {
     pub cancelled: u64,
     /// Jobs that ended with a panic.
     pub panics: u64,
-    /// Time that jobs waited before they ran: the sum over all that began.
-    pub wait: Duration,
+    /// Time that jobs waited before they ran.
+    pub waits: Histogram,
     /// The longest of these waits within the last second, or two.
     pub longest_wait: Duration,
     /// Time that each worker has been busy, including the job it runs now.
@@ -46,7 +48,7 @@ pub(super) struct Recorder {
     pub(super) refused: u64,
     pub(super) cancelled: u64,
     pub(super) panics: u64,
-    wait: Duration,
+    waits: Histogram,
     longest: Longest,
 }
 
@@ -64,7 +66,7 @@ impl Recorder {
             refused: 0,
             cancelled: 0,
             panics: 0,
-            wait: Duration::ZERO,
+            waits: Histogram::default(),
             longest: Longest::new(now),
         }
     }
@@ -78,7 +80,7 @@ impl Recorder {
         now: Instant,
     ) {
         let wait = now.saturating_duration_since(submitted);
-        self.wait += wait;
+        self.waits.record(wait);
         self.longest.note(wait, now);
         self.workers[worker].runs = Some((route, now));
     }
@@ -115,7 +117,7 @@ impl Recorder {
             refused: self.refused,
             cancelled: self.cancelled,
             panics: self.panics,
-            wait: self.wait,
+            waits: self.waits.clone(),
             longest_wait: self.longest.at(now),
             busy: self.workers.iter().map(busy).collect(),
             ..WorkerMetrics::default()
@@ -169,7 +171,7 @@ mod tests {
         recorder.start(0, "/b".into(), at(20), at(40));
         let metrics = recorder.metrics(at(50));
         let ms = Duration::from_millis;
-        assert_eq!((metrics.wait, metrics.longest_wait), (ms(50), ms(30)));
+        assert_eq!((metrics.waits.sum(), metrics.longest_wait), (ms(50), ms(30)));
         assert_eq!(metrics.busy, [ms(10), ms(20)]);
         assert_eq!(
             metrics.running,

@@ -21,7 +21,7 @@ enum MetricValue {
 /// Returns all metrics; each is 0 while there is no pool.
 pub(super) fn each(figures: &WorkerMetrics) -> impl Iterator<Item = Metric> {
     let busy = figures.busy.iter().map(|busy| busy.as_secs_f64()).sum();
-    let (wait, longest) = (figures.wait.as_secs_f64(), figures.longest_wait.as_secs_f64());
+    let (wait, longest) = (figures.waits.sum().as_secs_f64(), figures.longest_wait.as_secs_f64());
     [
         ("threads", "Worker threads", MetricValue::Gauge(figures.workers)),
         ("running", "Jobs that are running", MetricValue::Gauge(figures.running.len())),

@@ -58,6 +58,8 @@ pub struct Server {
     /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
     tls: Setting,
+    #[cfg(feature = "metrics")]
+    build: &'static [(&'static str, &'static str)],
     mistake: Option<SettingError>,
 }
 
@@ -86,6 +88,8 @@ impl Server {
             cpu_affinity: CpuAffinity::None,
             more_addresses: Vec::new(),
             tls: Setting::default(),
+            #[cfg(feature = "metrics")]
+            build: &[],
             mistake: None,
         }
     }

@@ -215,6 +215,13 @@ impl Server {
         self
     }
 
+    /// Sets the labels of the metric `throng_build_info` besides `version`, for example the commit.
+    #[cfg(feature = "metrics")]
+    pub fn build_info(mut self, labels: &'static [(&'static str, &'static str)]) -> Self {
+        self.build = labels;
+        self
+    }
+
     /// Sets the receiver of a record of each request and session that has ended. Default: none,
     /// which costs nothing.
     ///

@@ -1,7 +1,9 @@
 //! Starts a server: checks routes and settings, listens, and builds the shards.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+#[cfg(feature = "metrics")]
+use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -22,6 +24,8 @@ use super::{IoBackend, Server};
 use crate::app::{Action, Route};
 use crate::error::{Error, Result};
 use crate::http::Delivered;
+#[cfg(feature = "metrics")]
+use crate::observe::Observer;
 use crate::running::{Bound, Shards};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
@@ -95,10 +99,21 @@ impl Server {
             },
             security: security.clone(),
         };
-        let prepared = self.prepare(max_connections, security.clone())?;
+        let prepared = self.prepare(max_connections, security)?;
         let shards = drivers.build(listeners, &prepared.options, prepared.service())?;
-        let (stalls, pool) = prepared.finish(shards.remote(), shards.snapshots())?;
-        Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers, security))
+        let parts = (shards.remote(), shards.snapshots(), shards.admission());
+        let finished = prepared.finish(parts)?;
+        Ok(Bound {
+            addresses: bound,
+            shards,
+            placement,
+            stalls: finished.stalls,
+            pool: finished.pool,
+            starts_workers,
+            security: finished.security,
+            #[cfg(feature = "metrics")]
+            observer: finished.observer,
+        })
     }
 
     /// Builds the only shard of a server on a driver of its caller's, who runs it.
@@ -114,7 +129,7 @@ impl Server {
         let service = prepared.service();
         let make = |_, admission: &Arc<Admission>, _: &Remote| service(admission);
         let built = throng_engine::build(vec![driver], &prepared.options, make)?;
-        prepared.finish(&built.remote, &built.snapshots)?;
+        prepared.finish((&built.remote, &built.snapshots, &built.admission))?;
         let hub = crate::Hub::new(built.remote, built.totals);
         let shard = built.shards.into_iter().next();
         shard.map(|shard| (shard, hub)).ok_or(Error::ShardPanicked)
@@ -134,9 +149,20 @@ impl Server {
             uncapped: uncapped(&self.trusted_proxies),
             seed: None,
         };
+        #[cfg(feature = "metrics")]
+        let build = self.build;
         let (workers, pool) = (self.workers, Pool::default());
-        let shared = Arc::new(self.into_shared(Arc::clone(&stalls), pool.clone(), security)?);
-        Ok(Prepared { options, shared, stalls, pool, workers })
+        let shared = self.into_shared(Arc::clone(&stalls), pool.clone(), security.clone())?;
+        Ok(Prepared {
+            options,
+            shared: Arc::new(shared),
+            stalls,
+            pool,
+            workers,
+            security,
+            #[cfg(feature = "metrics")]
+            build,
+        })
     }
 
     /// Returns how much unsent output the kernel may hold for a connection.
@@ -202,7 +228,8 @@ impl Server {
             access: self.access,
             stalls,
             security,
-            snapshots: OnceLock::new(),
+            #[cfg(feature = "metrics")]
+            observer: OnceLock::new(),
         })
     }
 
@@ -255,6 +282,18 @@ struct Prepared {
     stalls: Arc<Stalls>,
     pool: Pool,
     workers: WorkerSettings,
+    security: Security,
+    #[cfg(feature = "metrics")]
+    build: &'static [(&'static str, &'static str)],
+}
+
+/// The parts of a server that outlive its start.
+struct Finished {
+    stalls: Arc<Stalls>,
+    pool: Pool,
+    security: Security,
+    #[cfg(feature = "metrics")]
+    observer: Observer,
 }
 
 impl Prepared {
@@ -267,14 +306,32 @@ impl Prepared {
     /// Gives the services what exists only once the shards do.
     fn finish(
         self,
-        remote: &Remote,
-        snapshots: &Arc<[Arc<Snapshot>]>,
-    ) -> Result<(Arc<Stalls>, Pool)> {
-        let _ = self.shared.snapshots.set(Arc::clone(snapshots));
+        (remote, snapshots, admission): (&Remote, &Arc<[Arc<Snapshot>]>, &Arc<Admission>),
+    ) -> Result<Finished> {
+        #[cfg(not(feature = "metrics"))]
+        let _ = (snapshots, admission);
+        #[cfg(feature = "metrics")]
+        let observer = Observer {
+            snapshots: Arc::clone(snapshots),
+            admission: Arc::clone(admission),
+            remote: remote.clone(),
+            pool: self.pool.clone(),
+            stalls: Arc::clone(&self.stalls),
+            security: self.security.clone(),
+            build: self.build,
+        };
+        #[cfg(feature = "metrics")]
+        let _ = self.shared.observer.set(observer.clone());
         let remote = remote.clone();
         let on_room = move |id| remote.post(id, Box::new(Delivered::RoomInQueue));
         self.pool.set(Workers::new(self.workers, on_room).map_err(workers)?);
-        Ok((self.stalls, self.pool))
+        Ok(Finished {
+            stalls: self.stalls,
+            pool: self.pool,
+            security: self.security,
+            #[cfg(feature = "metrics")]
+            observer,
+        })
     }
 }
 

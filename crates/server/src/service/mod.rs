@@ -21,6 +21,8 @@ use throng_http::{DateCache, Response, Status};
 use throng_io::{ConnId, Instant};
 use throng_proto::http1::{self, HeaderLines};
 
+#[cfg(feature = "metrics")]
+pub(crate) use request::ready;
 pub(crate) use shared::{BoundRoute, Shared};
 
 use self::request::AwaitedBody;

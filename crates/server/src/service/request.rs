@@ -16,7 +16,7 @@ use crate::events::Event;
 use crate::http::exchange::Exchange;
 use crate::http::{Responder, reader};
 #[cfg(feature = "metrics")]
-use crate::observe;
+use crate::observe::Observer;
 use crate::tls;
 use crate::workers::BlockingJob;
 
@@ -42,7 +42,7 @@ fn live() -> Response {
     Response::text("alive\n")
 }
 
-fn ready(admission: &Admission) -> Response {
+pub(crate) fn ready(admission: &Admission) -> Response {
     match admission.is_ready() {
         true => Response::text("ready\n"),
         false => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
@@ -131,16 +131,10 @@ impl ShardService {
             Action::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
             #[cfg(feature = "metrics")]
             Action::Metrics => {
-                let (workers, snapshots) = (shared.workers(), shared.snapshots());
-                let hub = cx.core_ref().remote().counts();
-                observe::metrics(&snapshots, &self.admission, workers, hub, shared)
+                shared.observer.get().map_or_else(live, |observer| observer.metrics(request))
             }
             #[cfg(feature = "metrics")]
-            Action::Stats => {
-                let (workers, snapshots) = (shared.workers(), shared.snapshots());
-                let hub = cx.core_ref().remote().counts();
-                observe::stats(&snapshots, &self.admission, &workers, hub, &shared.stalls)
-            }
+            Action::Stats => shared.observer.get().map_or_else(live, Observer::stats),
             Action::Live => live(),
             Action::Ready => ready(&self.admission),
         };

@@ -1,10 +1,9 @@
 //! What all shards of a server share.
 
-use std::sync::{Arc, OnceLock};
-
-use throng_engine::Snapshot;
+use std::sync::Arc;
 #[cfg(feature = "metrics")]
-use throng_engine::workers::{WorkerMetrics, Workers};
+use std::sync::OnceLock;
+
 use throng_http::{Match, Network, Origins, Router};
 use throng_proto::http1;
 use throng_proto::ws::deflate;
@@ -12,6 +11,8 @@ use throng_proto::ws::deflate;
 use crate::access;
 use crate::app::{Middleware, Route};
 use crate::events::Events;
+#[cfg(feature = "metrics")]
+use crate::observe::Observer;
 use crate::stalls::Stalls;
 use crate::tls::Security;
 use crate::workers::{Pool, RouteContext};
@@ -30,8 +31,9 @@ pub(crate) struct Shared {
     pub(crate) access: access::Log,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) security: Security,
-    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "for metrics"))]
-    pub(crate) snapshots: OnceLock<Arc<[Arc<Snapshot>]>>,
+    /// Set before the first request.
+    #[cfg(feature = "metrics")]
+    pub(crate) observer: OnceLock<Observer>,
 }
 
 /// A route of a bound server.
@@ -60,15 +62,5 @@ impl Shared {
             found @ Match::Found { .. } => found,
             _ => self.router.find(method, path),
         }
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn workers(&self) -> WorkerMetrics {
-        self.pool.get().map(Workers::metrics).unwrap_or_default()
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn snapshots(&self) -> Arc<[Arc<Snapshot>]> {
-        self.snapshots.get().map(Arc::clone).unwrap_or_default()
     }
 }

@@ -142,28 +142,15 @@ impl Security {
     /// Writes the metrics of handshakes and certificates.
     #[cfg(feature = "metrics")]
     pub(crate) fn write(&self, writer: &mut Writer) {
-        let Some(server) = &self.server else { return };
-        let stats = server.stats();
-        let help = "TLS handshakes of clients that were completed";
-        let mut metric = writer.metric("tls_handshakes", help, Type::Counter);
-        for (kind, count) in [("full", stats.full), ("resumed", stats.resumed)] {
-            metric.sample(&[("kind", kind)], count);
+        if let Some(server) = &self.server {
+            write(writer, &server.stats(), &self.certificates());
         }
-        let help = "TLS handshakes of clients that failed, by cause";
-        let mut metric = writer.metric("tls_handshake_failures", help, Type::Counter);
-        for (cause, count) in throng_io::TlsFailure::LABELS.into_iter().zip(stats.failed) {
-            metric.sample(&[("cause", cause)], count);
-        }
-        let help = "When a certificate expires, in seconds since 1970";
-        let mut metric = writer.metric("tls_certificate_expiry_seconds", help, Type::Gauge);
-        let mut shown = Vec::new();
-        for (name, expires) in self.certificates() {
-            // An EC and an RSA certificate may have one name.
-            if !shown.contains(&name) {
-                metric.sample(&[("name", &name)], u64::try_from(expires).unwrap_or(0));
-                shown.push(name);
-            }
-        }
+    }
+
+    /// Writes them for a server without handshakes and certificates.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn write_idle(writer: &mut Writer) {
+        write(writer, &throng_tls::HandshakeStats::default(), &[]);
     }
 
     /// Returns the certificates: the name of each, and when it expires, in seconds since 1970.
@@ -178,6 +165,28 @@ impl Security {
 
     pub(crate) fn reload_if_changed(&self) -> Result<bool> {
         self.server.as_ref().map_or(Ok(false), |server| server.reload_if_changed().map_err(error))
+    }
+}
+
+#[cfg(feature = "metrics")]
+fn write(writer: &mut Writer, stats: &throng_tls::HandshakeStats, certificates: &[(String, i64)]) {
+    let help = "TLS handshakes of clients that were completed";
+    let mut metric = writer.metric("tls_handshakes", help, Type::Counter);
+    for (kind, count) in [("full", stats.full), ("resumed", stats.resumed)] {
+        metric.sample(&[("kind", kind)], count);
+    }
+    let help = "TLS handshakes of clients that failed, by cause";
+    let mut metric = writer.metric("tls_handshake_failures", help, Type::Counter);
+    for (cause, count) in throng_io::TlsFailure::LABELS.into_iter().zip(stats.failed) {
+        metric.sample(&[("cause", cause)], count);
+    }
+    let help = "When a certificate expires, in seconds since 1970";
+    let mut metric = writer.metric("tls_certificate_expiry_seconds", help, Type::Gauge);
+    for (at, (name, expires)) in certificates.iter().enumerate() {
+        // An EC and an RSA certificate may have one name.
+        if certificates[..at].iter().all(|(earlier, _)| earlier != name) {
+            metric.sample(&[("name", name)], u64::try_from(*expires).unwrap_or(0));
+        }
     }
 }
 

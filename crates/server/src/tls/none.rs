@@ -35,6 +35,9 @@ impl Security {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn write(&self, _: &mut Writer) {}
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn write_idle(_: &mut Writer) {}
 }
 
 pub(crate) fn attach(_: &mut Request<'_>, _: &Cx<'_>) {}

@@ -1,9 +1,9 @@
-//! Secrets that clients of the API send, such as a backend that registers itself.
+//! Secrets that clients of an API send, such as operators and backends.
 
 use std::fmt;
 
 /// The shortest token: fewer characters are guessed too easily.
-pub(super) const SHORTEST_TOKEN: usize = 16;
+const SHORTEST_TOKEN: usize = 16;
 
 /// A secret. `Debug` does not show it, and the time of a comparison does not reveal how much of a
 /// guess was right.
@@ -27,7 +27,9 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// Returns the secret.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 

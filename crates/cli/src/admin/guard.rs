@@ -12,18 +12,20 @@
 //! * and must be declared as JSON, which a page can send to another origin only with permission
 //!   (CORS), which is never given.
 
-use throng::{Origins, Request, Response, Status};
-use throng_balance::Token;
+#[cfg(feature = "balance")]
+use throng::Origins;
+use throng::{Request, Response, Status};
+use throng_config::Token;
 
 use crate::hosts::is_address;
 
 /// For what only reads; `token` is the operators'.
-pub(super) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
+pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
     if let Some(token) = token {
         return match request.bearer() {
             Some(given) if token.matches(given.as_bytes()) => Ok(()),
             _ => Err(unauthorized(
-                "the token is missing or wrong: send that of [admin] in the balancer's configuration",
+                "the token is missing or wrong: send that of [admin] in the configuration",
             )),
         };
     }
@@ -42,24 +44,26 @@ pub(super) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result
 }
 
 /// For what changes something.
-pub(super) fn check_change(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
+#[cfg(feature = "balance")]
+pub(crate) fn check_change(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
     check_read(request, token)?;
     check_same_origin(request)?;
     check_is_json(request)
 }
 
 /// RFC 9110 section 15.5.2: a 401 says what would be taken.
-pub(super) fn unauthorized(why: &str) -> Response {
+pub(crate) fn unauthorized(why: &str) -> Response {
     let with = refuse(Status::UNAUTHORIZED, why).header("WWW-Authenticate", "Bearer");
     with.unwrap_or_else(|_| refuse(Status::UNAUTHORIZED, why))
 }
 
 /// An answer that says why not, as JSON.
-pub(super) fn refuse(status: Status, why: &str) -> Response {
+pub(crate) fn refuse(status: Status, why: &str) -> Response {
     let body = serde_json::json!({ "error": why });
     Response::json(format!("{body}\n")).with_status(status)
 }
 
+#[cfg(feature = "balance")]
 fn check_same_origin(request: &Request<'_>) -> Result<(), Response> {
     let site = request.header("sec-fetch-site");
     let origins = request.header_values("origin").map(str::as_bytes);
@@ -72,6 +76,7 @@ fn check_same_origin(request: &Request<'_>) -> Result<(), Response> {
     Err(refuse(Status::FORBIDDEN, why))
 }
 
+#[cfg(feature = "balance")]
 fn check_is_json(request: &Request<'_>) -> Result<(), Response> {
     let declared = request.header("content-type").unwrap_or_default();
     let kind = declared.split(';').next().unwrap_or_default().trim();

@@ -1,0 +1,41 @@
+//! What the servers for operators have in common: who may ask, and how many at a time.
+
+pub(crate) mod guard;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use throng::{App, Bound, Limits, Server};
+
+use crate::log::Log;
+use crate::serve::observe;
+
+/// The largest body is a backend and its weight.
+const MAX_BODY: u64 = 16 << 10;
+
+/// Operators are few; clients need the descriptors.
+const MAX_CONNECTIONS: usize = 128;
+/// Connections that have not sent a request: the other places are kept for those that have.
+const MAX_PENDING: usize = 64;
+/// From one address.
+const MAX_PER_ADDRESS: usize = 32;
+/// From accept to a whole head, which a heartbeat sends at once.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longer than a browser's page or Prometheus asks again.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// Binds a server for operators to `address`.
+pub(crate) fn bind(app: App, address: SocketAddr, log: Log) -> throng::Result<Bound> {
+    let limits = Limits::default()
+        .max_connections(MAX_CONNECTIONS)
+        .max_pending_handshakes(MAX_PENDING)
+        .max_connections_per_address(MAX_PER_ADDRESS)
+        .handshake_timeout(HEAD_TIMEOUT)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .max_body(MAX_BODY);
+    Server::new(app)
+        .limits(limits)
+        .shards(1)
+        .on_event(move |event| observe::log_event(&log, event))
+        .bind(address)
+}

@@ -1,0 +1,182 @@
+//! The metrics of `throng serve`: what they measure, and who may read them.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange, throng};
+use throng_proto::ws::Opcode;
+
+fn get(address: SocketAddr, path: &str, fields: &str) -> Answer {
+    let fields = match fields.contains("Host: ") {
+        true => fields.to_owned(),
+        false => format!("Host: {address}\r\n{fields}"),
+    };
+    exchange(
+        &mut dial(address),
+        format!("GET {path} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n"),
+    )
+}
+
+/// Waits until the metrics have these lines.
+fn until_metrics(address: SocketAddr, lines: &[&str]) -> String {
+    let until = Instant::now() + TIMEOUT;
+    loop {
+        let metrics = get(address, "/metrics", "");
+        let missing =
+            lines.iter().find(|line| !metrics.text().lines().any(|found| found == **line));
+        match missing {
+            None => return metrics.text().to_owned(),
+            Some(line) => assert!(Instant::now() < until, "no {line} in {}", metrics.text()),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn handshakes_requests_publications_and_closes_are_measured() {
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let address = served.addresses[0];
+    let mut client = Client::connect(address, "/ws/a?echo=1");
+    client.send(Opcode::Text, b"hello");
+    assert_eq!(client.next(), Got::Text("hello".to_owned()));
+    client.send(Opcode::Close, &1000u16.to_be_bytes());
+    assert_eq!(client.next().close_code(), Some(1000));
+    let text = until_metrics(
+        address,
+        &[
+            "throng_handshake_duration_seconds_count 1",
+            "throng_publish_write_duration_seconds_count 1",
+            "throng_sessions_closed_total{code=\"1000\"} 1",
+            "throng_sessions_closed_total{code=\"1006\"} 0",
+        ],
+    );
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| {
+            panic!("no {name} in {text}");
+        });
+        line.trim().parse().unwrap()
+    };
+    assert!(value("throng_loop_lag_seconds_count ") >= 1.0);
+    assert!(value("throng_loop_lag_seconds_sum ") > 0.0);
+    assert_eq!(value("throng_worker_wait_duration_seconds_count "), 0.0);
+    assert!(value("process_cpu_seconds_total ") >= 0.0);
+    assert!(text.contains("\nthrong_build_info{version=\""), "{text}");
+    // The upgrade was the first request of the sample, and is a handshake instead.
+    (0..20).for_each(|_| drop(get(address, "/livez", "")));
+    let text = until_metrics(address, &[]);
+    assert!(!text.contains("\nthrong_http_request_duration_seconds_count 0\n"), "{text}");
+}
+
+#[test]
+fn each_reader_gets_the_format_that_it_accepts() {
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let plain = get(served.addresses[0], "/metrics", "");
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(plain.text().contains("# TYPE throng_publications_total counter"), "{}", plain.text());
+    assert!(!plain.text().contains("# EOF"));
+    let accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n";
+    let open = get(served.addresses[0], "/metrics", accept);
+    assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text"));
+    assert!(open.text().contains("# TYPE throng_publications counter"), "{}", open.text());
+    assert!(open.text().ends_with("# EOF\n"));
+}
+
+/// A server with an address for operators.
+struct Operated {
+    process: Child,
+    address: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Operated {
+    fn start(words: &[&str]) -> Self {
+        let mut command = throng();
+        command.args(["serve", "--shards", "1", "--listen", "127.0.0.1:0"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn().unwrap();
+        let out = std::io::BufReader::new(process.stdout.take().unwrap());
+        let mut lines = std::io::BufRead::lines(out).map(Result::unwrap);
+        let mut address = |before: &str| -> SocketAddr {
+            let line = lines.find(|line| line.contains(before)).unwrap();
+            let rest = line.split(before).nth(1).unwrap();
+            rest.split([' ', '/']).next().unwrap().parse().unwrap()
+        };
+        let (address, admin) = (address("listens on http://"), address("metrics: http://"));
+        Self { process, address, admin }
+    }
+}
+
+impl Drop for Operated {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn with_an_address_for_operators_clients_do_not_see_metrics() {
+    let served = Operated::start(&["--admin", "127.0.0.1:0"]);
+    for path in ["/metrics", "/stats.json"] {
+        let refused = get(served.address, path, "");
+        assert_eq!(refused.status(), 404, "{path}");
+        assert!(refused.text().contains("--admin"), "{}", refused.text());
+        assert_eq!(get(served.admin, path, "").status(), 200, "{path}");
+        let rebound = get(served.admin, path, "Host: evil.example\r\n");
+        assert_eq!(rebound.status(), 403, "{path}");
+    }
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(get(served.admin, path, "").status(), 200, "{path}");
+        assert_eq!(get(served.address, path, "").status(), 200, "{path}");
+    }
+    let both = ["--admin", "127.0.0.1:0", "--set", "public_metrics=true"];
+    let both = Operated::start(&both);
+    assert_eq!(get(both.address, "/metrics", "").status(), 200);
+}
+
+#[test]
+fn with_a_token_only_its_holders_read_metrics() {
+    let token = "0123456789abcdef";
+    let served =
+        Operated::start(&["--admin", "127.0.0.1:0", "--set", &format!("admin.token={token}")]);
+    let refused = get(served.admin, "/metrics", "");
+    assert_eq!((refused.status(), refused.header("www-authenticate")), (401, Some("Bearer")));
+    let wrong = "Authorization: Bearer 0123456789abcdeF\r\n";
+    assert_eq!(get(served.admin, "/stats.json", wrong).status(), 401);
+    let right = format!("Authorization: Bearer {token}\r\n");
+    assert_eq!(get(served.admin, "/metrics", &right).status(), 200);
+}
+
+#[test]
+fn metrics_for_everybody_have_to_be_asked_for() {
+    let served = Served::start(&["--listen", "0.0.0.0:0"]);
+    let address = SocketAddr::from(([127, 0, 0, 1], served.addresses[0].port()));
+    assert_eq!(get(address, "/metrics", "").status(), 404);
+    let check = |words: &[&str]| -> (Option<i32>, String) {
+        let output = throng().args(["config", "check"]).args(words).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, errors) = check(&["--admin", "0.0.0.0:9101"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("admin.listen") && errors.contains("admin.token_file"), "{errors}");
+    let (code, errors) = check(&["--admin", "127.0.0.1:9001"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("take another port"), "{errors}");
+}
+
+#[test]
+fn the_dashboard_and_the_alert_rules_are_printed() {
+    let print = |what: &str| {
+        let output =
+            Command::new(throng().get_program()).args(["generate", what]).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let dashboard: serde_json::Value = serde_json::from_str(&print("dashboard")).unwrap();
+    assert_eq!(dashboard["uid"], "throng");
+    assert!(dashboard["panels"].as_array().unwrap().len() > 50);
+    assert!(print("alerts").starts_with("groups:\n"));
+}

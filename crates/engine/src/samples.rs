@@ -1,0 +1,191 @@
+//! Durations that are measured of a sample alone, because each costs two readings of the clock; and
+//! the codes that sessions were closed with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use throng_io::{ConnId, Instant};
+use throng_proto::ws::CloseCode;
+
+use crate::histogram::{Histogram, SharedHistogram};
+
+/// One of so many requests is measured, and one of so many publications.
+const ONE_OF: u64 = 16;
+
+/// Returns whether the thing with this number, from 1, is in the sample.
+#[inline]
+pub(crate) fn is_sampled(number: u64) -> bool {
+    number % ONE_OF == 1
+}
+
+/// The ranges of close codes that are counted together, after the codes of RFC 6455 and its
+/// registry, each counted alone.
+const RANGES: [&str; 3] = ["3000-3999", "4000-4999", "other"];
+const CODES: [&str; 16] = [
+    "1000", "1001", "1002", "1003", "1004", "1005", "1006", "1007", "1008", "1009", "1010", "1011",
+    "1012", "1013", "1014", "1015",
+];
+
+/// Measurements of one shard, or of several, that other threads can read.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    pub(crate) handshakes: SharedHistogram,
+    pub(crate) requests: SharedHistogram,
+    pub(crate) publications: SharedHistogram,
+    closes: [AtomicU64; CODES.len() + RANGES.len()],
+}
+
+impl Measured {
+    /// Counts the end of a session.
+    pub(crate) fn count_close(&self, code: CloseCode) {
+        let place = match code.get() {
+            code @ 1000..=1015 => usize::from(code - 1000),
+            3000..=3999 => CODES.len(),
+            4000..=4999 => CODES.len() + 1,
+            _ => CODES.len() + 2,
+        };
+        self.closes[place].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the sessions that were closed with each code, or with one of a range.
+    pub(crate) fn closes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let labels = CODES.into_iter().chain(RANGES);
+        labels.zip(&self.closes).map(|(label, count)| (label, count.load(Ordering::Relaxed)))
+    }
+}
+
+/// Durations of a server that are [measured](crate::Snapshot::durations).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Durations {
+    /// Turns of event loops: all of them.
+    pub turns: Histogram,
+    /// Handshakes of sessions, from the accept to the response.
+    pub handshakes: Histogram,
+    /// Requests, from the head to the complete response.
+    pub requests: Histogram,
+    /// Publications, from the call to the end of the turn that wrote them to their receivers.
+    pub publications: Histogram,
+}
+
+impl Durations {
+    /// Adds those of another shard.
+    pub fn add(&mut self, other: &Self) {
+        self.turns.add(&other.turns);
+        self.handshakes.add(&other.handshakes);
+        self.requests.add(&other.requests);
+        self.publications.add(&other.publications);
+    }
+}
+
+/// A shard's sample: of each kind, the one that is being measured. The next is chosen when that has
+/// ended, so long ones are neither left out nor preferred.
+#[derive(Debug)]
+pub(crate) struct Samples {
+    pub(crate) measured: Arc<Measured>,
+    handshake: Option<(ConnId, Instant)>,
+    request: Option<(ConnId, Instant)>,
+    publication: Option<Instant>,
+}
+
+impl Samples {
+    pub(crate) fn new(measured: Arc<Measured>) -> Self {
+        Self { measured, handshake: None, request: None, publication: None }
+    }
+
+    /// Records that a connection was accepted.
+    pub(crate) fn accept(&mut self, id: ConnId, now: Instant) {
+        self.handshake.get_or_insert((id, now));
+    }
+
+    /// Records that a session was opened; `now` is read only of a sample.
+    pub(crate) fn open(&mut self, id: ConnId, now: impl FnOnce() -> Instant) {
+        if let Some((_, began)) = self.handshake.take_if(|(sampled, _)| *sampled == id) {
+            self.measured.handshakes.record(now().0.saturating_sub(began.0));
+        }
+    }
+
+    /// Records that a request of the sample began.
+    #[cold]
+    pub(crate) fn begin_request(&mut self, id: ConnId, now: Instant) {
+        self.request.get_or_insert((id, now));
+    }
+
+    /// Records that a request was answered; `now` is read only of a sample.
+    #[inline]
+    pub(crate) fn end_request(&mut self, id: ConnId, now: impl FnOnce() -> Instant) {
+        if let Some((_, began)) = self.request.take_if(|(sampled, _)| *sampled == id) {
+            self.measured.requests.record(now().0.saturating_sub(began.0));
+        }
+    }
+
+    /// Forgets what is measured of a connection that has ended, or that sends events from now on.
+    pub(crate) fn forget(&mut self, id: ConnId) {
+        self.handshake.take_if(|(sampled, _)| *sampled == id);
+        self.request.take_if(|(sampled, _)| *sampled == id);
+    }
+
+    /// Records that a publication of the sample is being delivered.
+    pub(crate) fn publish(&mut self, began: Instant) {
+        self.publication.get_or_insert(began);
+    }
+
+    /// Records the end of a turn, with all its output written.
+    #[inline]
+    pub(crate) fn end_turn(&mut self, now: Instant) {
+        if let Some(began) = self.publication.take() {
+            self.measured.publications.record(now.0.saturating_sub(began.0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_handshake_and_one_request_are_measured_at_a_time() {
+        let mut samples = Samples::new(Arc::default());
+        let [first, second] = [1, 2].map(|slot| ConnId::new(0, slot, 0));
+        samples.accept(first, Instant(100));
+        samples.accept(second, Instant(200));
+        samples.open(second, || unreachable!("it is not in the sample"));
+        samples.open(first, || Instant(150));
+        assert_eq!(samples.measured.handshakes.read().sum().as_nanos(), 50);
+        samples.begin_request(second, Instant(1000));
+        samples.begin_request(first, Instant(1001));
+        samples.forget(second);
+        samples.end_request(second, || unreachable!("it has ended without an answer"));
+        samples.begin_request(first, Instant(2000));
+        samples.end_request(first, || Instant(2007));
+        assert_eq!(samples.measured.requests.read().sum().as_nanos(), 7);
+    }
+
+    #[test]
+    fn publications_last_until_the_end_of_their_turn() {
+        let mut samples = Samples::new(Arc::default());
+        samples.publish(Instant(5));
+        samples.publish(Instant(9));
+        samples.end_turn(Instant(25));
+        samples.end_turn(Instant(50));
+        let publications = samples.measured.publications.read();
+        assert_eq!((publications.count(), publications.sum().as_nanos()), (1, 20));
+    }
+
+    #[test]
+    fn codes_are_counted_alone_or_by_range() {
+        let measured = Measured::default();
+        for code in [1000, 1000, 1015, 2000, 3000, 4999, 65535] {
+            measured.count_close(code.into());
+        }
+        let counted: Vec<_> = measured.closes().filter(|(_, count)| *count > 0).collect();
+        let expected = [("1000", 2), ("1015", 1), ("3000-3999", 1), ("4000-4999", 1), ("other", 2)];
+        assert_eq!(counted, expected);
+    }
+
+    #[test]
+    fn the_first_and_then_each_sixteenth_is_sampled() {
+        let sampled: Vec<u64> = (1..40).filter(|number| is_sampled(*number)).collect();
+        assert_eq!(sampled, [1, 17, 33]);
+    }
+}
