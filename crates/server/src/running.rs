@@ -660,12 +660,10 @@ impl Shards {
         self.hub.remote()
     }
 
-    #[cfg(feature = "metrics")]
     pub(crate) fn admission(&self) -> &Arc<Admission> {
         &self.admission
     }
 
-    #[cfg(feature = "metrics")]
     pub(crate) fn snapshots(&self) -> &Arc<[Arc<Snapshot>]> {
         &self.snapshots
     }

@@ -49,11 +49,18 @@ pub(super) fn serve_attacked() -> Result<ExitCode, Failure> {
     serve::until_stopped(bound, settings.drain)
 }
 
+/// Returns the shards of the attacked server. One CPU is left for its clients, which have machines
+/// of their own elsewhere: what they wait for is then the server, not the scheduler.
+fn shards() -> usize {
+    thread::available_parallelism().map_or(1, |cpus| cpus.get() - 1).max(1)
+}
+
 fn settings() -> Result<Settings, Failure> {
     let mut sources = Sources::new(&TABLE);
     for (key, value) in SETTINGS {
         sources.default_to(key, value, "--attack");
     }
+    sources.default_to("shards", &shards().to_string(), "--attack");
     Ok(Settings::from_draft(sources.finish())?)
 }
 
@@ -61,7 +68,10 @@ fn settings() -> Result<Settings, Failure> {
 pub(super) fn run(duration: Duration, json: bool) -> Result<ExitCode, Failure> {
     if !json {
         let settings = SETTINGS.map(|(key, value)| format!("{key}={value}")).join(" ");
-        say::line(format_args!("the attacked server: {settings}; all else by default"));
+        let shards = shards();
+        say::line(format_args!(
+            "the attacked server: {settings} shards={shards}; all else by default"
+        ));
         say::line(
             "others: 8 sessions that send every 10 ms, and three new connections every 50 ms",
         );
