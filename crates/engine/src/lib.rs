@@ -35,6 +35,8 @@ mod ws;
 
 pub use backpressure::{Backpressure, Classes, SlowPolicy};
 pub use build::{BuildOptions, Built, build};
+pub use conn::arrivals::Arrivals;
+pub use conn::by_address::{AddressCounts, AddressKey, KeyBySlot};
 pub use conn::deadlines::{Deadlines, Tick};
 pub use conn::held::HeldInput;
 pub use conn::linger::{LINGER_SILENCE, Linger};

@@ -1,5 +1,7 @@
 //! The connections of a shard: their records and side tables, their stages, and their timers.
 
+pub(crate) mod arrivals;
+pub(crate) mod by_address;
 pub(crate) mod deadlines;
 pub(crate) mod held;
 pub(crate) mod input_time;

@@ -1,15 +1,12 @@
 //! Admission of connections, and their distribution to shards. Shared by all shards, used once a
 //! connection.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_io::ConnId;
-
+use crate::conn::by_address::{AddressCounts, AddressKey};
 use crate::limits::{Limit, Limits};
 use crate::message::Refusal;
 
@@ -32,8 +29,7 @@ pub struct Admission {
     closed: AtomicBool,
     loads: Vec<AtomicUsize>,
     /// Connections by address. Only used for addresses that have a cap.
-    by_address: Mutex<HashMap<AddressKey, u32>>,
-    hasher: RandomState,
+    by_address: AddressCounts,
     uncapped: Option<Uncapped>,
 }
 
@@ -46,11 +42,6 @@ impl fmt::Debug for Uncapped {
         f.write_str("Uncapped")
     }
 }
-
-/// The key under which connections of an IPv4 address or of an IPv6 /64 network are counted:
-/// the address itself, or a hash of the network under a secret key. Two networks in 2^32 have the
-/// same hash, and share a cap. `None` in its place: they have no cap.
-pub(crate) type AddressKey = std::num::NonZeroU32;
 
 impl Admission {
     /// Creates it for a process of `shards`; `max_connections` is the limit in force, determined by
@@ -72,8 +63,7 @@ impl Admission {
             draining: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
-            by_address: Mutex::default(),
-            hasher: RandomState::new(),
+            by_address: AddressCounts::default(),
             uncapped: None,
         }
     }
@@ -115,13 +105,7 @@ impl Admission {
         {
             return None;
         }
-        match address {
-            IpAddr::V4(address) => AddressKey::new(address.to_bits()),
-            IpAddr::V6(address) => {
-                let network = (address.to_bits() >> 64) as u64;
-                AddressKey::new((self.hasher.hash_one(network) as u32).max(1))
-            }
-        }
+        self.by_address.key(address)
     }
 
     /// Counts a connection in, as pending, or returns the reason to refuse it. The cap of its
@@ -131,25 +115,20 @@ impl Admission {
             return Err(Refusal::Draining);
         }
         let key = self.key(address);
-        if let Some(key) = key {
-            let mut by_address = self.by_address();
-            let held = by_address.entry(key).or_default();
-            if *held as usize >= self.max_per_address {
-                return Err(Refusal::FullForAddress);
-            }
-            *held += 1;
+        if !self.by_address.enter(key, self.max_per_address) {
+            return Err(Refusal::FullForAddress);
         }
         let room_in = |count: &AtomicUsize, most: usize| {
             let room = |now: usize| (now < most).then_some(now + 1);
             count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
         };
         if !room_in(&self.live, self.max_connections) {
-            self.uncount(key);
+            self.by_address.leave(key);
             return Err(Refusal::Full);
         }
         if !room_in(&self.pending, self.max_pending) {
             self.live.fetch_sub(1, Ordering::Relaxed);
-            self.uncount(key);
+            self.by_address.leave(key);
             return Err(Refusal::Full);
         }
         Ok(())
@@ -168,27 +147,12 @@ impl Admission {
             self.complete_handshake();
         }
         self.live.fetch_sub(1, Ordering::Relaxed);
-        self.uncount(key);
-    }
-
-    fn uncount(&self, key: Option<AddressKey>) {
-        let Some(key) = key else { return };
-        let mut by_address = self.by_address();
-        if let Some(held) = by_address.get_mut(&key) {
-            *held -= 1;
-            if *held == 0 {
-                by_address.remove(&key);
-            }
-        }
-    }
-
-    fn by_address(&self) -> MutexGuard<'_, HashMap<AddressKey, u32>> {
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_address.leave(key);
     }
 
     /// Returns the number of addresses that are counted, for audits.
     pub(crate) fn addresses(&self) -> usize {
-        self.by_address().len()
+        self.by_address.len()
     }
 
     /// Returns the connections of `shard` at this moment; with a thread for each connection, all.
@@ -224,52 +188,6 @@ impl Admission {
     pub(crate) fn keep(&self, me: usize, other: usize) {
         self.loads[other].fetch_sub(1, Ordering::Relaxed);
         self.loads[me].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// The keys of a shard's connections whose address has a cap, by slot: 4 bytes each, and none as
-/// long as there is no such connection.
-#[derive(Debug, Default)]
-pub(crate) struct KeyBySlot(Vec<Option<AddressKey>>);
-
-impl KeyBySlot {
-    pub(crate) fn insert(&mut self, slot: usize, key: Option<AddressKey>) {
-        if self.0.len() <= slot {
-            if key.is_none() {
-                return;
-            }
-            self.0.resize(slot + 1, None);
-        }
-        self.0[slot] = key;
-    }
-
-    pub(crate) fn take(&mut self, slot: usize) -> Option<AddressKey> {
-        self.0.get_mut(slot).and_then(Option::take)
-    }
-}
-
-/// Connections in the order in which they came: those that may have to make room, and some that no
-/// longer have to.
-#[derive(Debug, Default)]
-pub(crate) struct Arrivals(VecDeque<ConnId>);
-
-impl Arrivals {
-    pub(crate) fn push(&mut self, id: ConnId) {
-        self.0.push_back(id);
-    }
-
-    /// Removes and returns the oldest that `may_go`.
-    pub(crate) fn pop_oldest(&mut self, may_go: impl Fn(ConnId) -> bool) -> Option<ConnId> {
-        std::iter::from_fn(|| self.0.pop_front()).find(|&id| may_go(id))
-    }
-
-    /// Removes those that no longer have to make room. Called once a second.
-    pub(crate) fn retain(&mut self, may_go: impl Fn(ConnId) -> bool) {
-        if self.0.is_empty() {
-            return;
-        }
-        self.0.retain(|&id| may_go(id));
-        self.0.shrink_to(2 * self.0.len());
     }
 }
 
@@ -382,27 +300,5 @@ mod tests {
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
         assert_eq!((0..100).try_for_each(|_| admission.enter(address)), Ok(()));
         assert_eq!((admission.enter(IP), admission.addresses()), (Err(Refusal::Full), 0));
-    }
-
-    #[test]
-    fn keys_take_four_bytes_and_only_where_an_address_has_a_cap() {
-        let mut keys = KeyBySlot::default();
-        keys.insert(1000, None);
-        assert_eq!(keys.0.capacity(), 0);
-        keys.insert(2, AddressKey::new(7));
-        assert_eq!((keys.take(2), keys.take(2), keys.take(5)), (AddressKey::new(7), None, None));
-        assert_eq!(size_of::<Option<AddressKey>>(), 4);
-    }
-
-    #[test]
-    fn the_oldest_arrival_that_may_go_makes_room() {
-        let id = |slot| ConnId::new(0, slot, 0);
-        let mut arrivals = Arrivals::default();
-        (0..5).for_each(|slot| arrivals.push(id(slot)));
-        let odd = |id: ConnId| id.slot() % 2 == 1;
-        assert_eq!(arrivals.pop_oldest(odd), Some(id(1)));
-        arrivals.retain(|id| id.slot() < 4);
-        assert_eq!(arrivals.0, [id(2), id(3)]);
-        assert_eq!((arrivals.pop_oldest(odd), arrivals.pop_oldest(odd)), (Some(id(3)), None));
     }
 }

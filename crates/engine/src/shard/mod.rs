@@ -22,6 +22,8 @@ use std::time::Duration;
 
 use throng_io::{Clock, ConnId, Driver, Instant};
 
+use crate::conn::arrivals::Arrivals;
+use crate::conn::by_address::KeyBySlot;
 use crate::conn::map::ConnMap;
 use crate::conn::record::Conn;
 use crate::conn::stage::{AfterFlush, Stage, flag};
@@ -33,7 +35,7 @@ use crate::remote::registry::ThreadRegistry;
 use crate::remote::{Command, ShardInbox};
 use crate::service::Service;
 use crate::shard::accept::Starter;
-use crate::shard::admission::{Admission, Arrivals, KeyBySlot};
+use crate::shard::admission::Admission;
 use crate::shard::peak::Peak;
 use crate::shard::shutdown::{Drain, Phase};
 use crate::shard::state::{State, Then, drop_guarded};

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use throng_io::{Batch, Closed, ConnId, Event, Instant, TlsInfo};
 use throng_proto::ws::CloseCode;
 
+use crate::conn::arrivals::Arrivals;
+use crate::conn::by_address::KeyBySlot;
 use crate::conn::held::HeldInput;
 use crate::conn::map::ConnMap;
 use crate::conn::record::Admitted;
@@ -18,7 +20,7 @@ use crate::http1::body::RequestBodies;
 use crate::message::{Close, Refusal};
 use crate::remote::ShardInbox;
 use crate::service::{Fault, Service};
-use crate::shard::admission::{Admission, Arrivals, KeyBySlot};
+use crate::shard::admission::Admission;
 use crate::shard::shutdown::Phase;
 use crate::stats::{Added, Snapshot};
 use crate::ws::inbound::Inbound;
