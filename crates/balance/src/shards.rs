@@ -13,17 +13,13 @@ use throng_io::{Driver, ListenOptions, Options, ServerTls, listen_many};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::command::Command;
-use crate::shard::{Shard, Start};
+use crate::shard::{RECEIVE_BUFFER, Shard, Start};
 use crate::{AccessLog, Backend, Closing, Configuration, Metrics, Report};
 
 #[cfg(target_os = "linux")]
 type Sockets = throng_io::Epoll;
 #[cfg(not(target_os = "linux"))]
 type Sockets = throng_io::Portable;
-
-/// The number of bytes read at a time, from any connection: a tunnel forwards at most this much in
-/// a turn, and holds at most this much while its receiver is behind.
-pub(crate) const RECEIVE_BUFFER: usize = 64 << 10;
 
 /// The bytes that the kernel keeps for a slow receiver before it reports a full buffer: enough for
 /// a fast one, and less than the megabytes of its default.

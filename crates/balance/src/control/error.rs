@@ -106,18 +106,7 @@ impl fmt::Display for Error {
             Self::Config(error) => error.fmt(f),
             Self::Start(error) => error.fmt(f),
             Self::Tls(why) => f.write_str(why),
-            Self::Unknown { address, known } => {
-                write!(f, "there is no backend {address}: ")?;
-                match known.len() {
-                    0 => f.write_str("there is none at all; add it first"),
-                    more => {
-                        let shown: Vec<_> =
-                            known.iter().take(8).map(SocketAddr::to_string).collect();
-                        let rest = if more > shown.len() { ", ..." } else { "" };
-                        write!(f, "there are {}{rest}", shown.join(", "))
-                    }
-                }
-            }
+            Self::Unknown { address, known } => fmt_unknown(f, address, known),
             Self::Exists { address, source } => write!(
                 f,
                 "there is a backend {address} already (source: {source}): change its weight, or \
@@ -155,13 +144,24 @@ impl fmt::Display for Error {
             Self::NotDraining { address, state } => {
                 write!(f, "{address} is not draining, but {state}: there is nothing to end")
             }
-            Self::BeingRemoved { address } => {
-                write!(
-                    f,
-                    "{address} was removed, and goes with its last tunnel: to keep it, \
-                     add it again"
-                )
-            }
+            Self::BeingRemoved { address } => write!(
+                f,
+                "{address} was removed, and goes with its last tunnel: to keep it, add it again"
+            ),
+            Self::RegistersItself { .. }
+            | Self::NotRegistered { .. }
+            | Self::RegistrationIsOff
+            | Self::Token
+            | Self::TimeToLive { .. } => self.fmt_registration(f),
+            Self::ShuttingDown => f.write_str("the balancer is shutting down: ask the next one"),
+        }
+    }
+}
+
+impl Error {
+    /// Writes a mistake of a backend that registers itself, or of one that does so.
+    fn fmt_registration(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::RegistersItself { address } => write!(
                 f,
                 "{address} registers itself, and would be back with its next try: stop it there, \
@@ -181,9 +181,24 @@ impl fmt::Display for Error {
             Self::TimeToLive { time } => {
                 write!(f, "time_to_live is {time:?}: write 1 second to 1 hour")
             }
-            Self::ShuttingDown => f.write_str("the balancer is shutting down: ask the next one"),
+            _ => Ok(()),
         }
     }
+}
+
+/// Writes that there is no backend `address`, and which there are.
+fn fmt_unknown(
+    f: &mut fmt::Formatter<'_>,
+    address: &SocketAddr,
+    known: &[SocketAddr],
+) -> fmt::Result {
+    write!(f, "there is no backend {address}: ")?;
+    if known.is_empty() {
+        return f.write_str("there is none at all; add it first");
+    }
+    let shown: Vec<_> = known.iter().take(8).map(SocketAddr::to_string).collect();
+    let rest = if known.len() > shown.len() { ", ..." } else { "" };
+    write!(f, "there are {}{rest}", shown.join(", "))
 }
 
 impl std::error::Error for Error {}

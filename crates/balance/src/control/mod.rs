@@ -127,6 +127,29 @@ impl Balancer {
             Error::Start(error)
         })?;
         core.set_addresses(shards.addresses());
+        let balancer = Self::of(core, shards, lookups, server, uses_tls);
+        match balancer.start_threads(received, answered) {
+            Ok(()) => {
+                let core = balancer.inner.lock();
+                balancer.inner.set_checks(&core);
+                drop(core);
+                Ok(balancer)
+            }
+            Err(error) => {
+                let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
+                Err(Error::Start(error))
+            }
+        }
+    }
+
+    /// Puts the parts together. Its threads are started after it.
+    fn of(
+        core: Core,
+        shards: Shards,
+        lookups: Lookups,
+        server: Option<Arc<TlsServer>>,
+        uses_tls: bool,
+    ) -> Self {
         // Checks report to the balancer, which does not exist yet.
         let listener: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let tell = Arc::clone(&listener);
@@ -149,19 +172,7 @@ impl Balancer {
             threads: Mutex::default(),
         });
         let _ = listener.set(Arc::downgrade(&inner));
-        let balancer = Self { inner };
-        match balancer.start_threads(received, answered) {
-            Ok(()) => {
-                let core = balancer.inner.lock();
-                balancer.inner.set_checks(&core);
-                drop(core);
-                Ok(balancer)
-            }
-            Err(error) => {
-                let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
-                Err(Error::Start(error))
-            }
-        }
+        Self { inner }
     }
 
     fn start_threads(

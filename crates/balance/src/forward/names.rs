@@ -64,21 +64,44 @@ pub(super) fn is_one_of(name: &str, list: &[String]) -> bool {
 
 type Known = (&'static str, Kind);
 
+/// Names with the first letters that several have.
+const C: &[Known] = &[
+    ("client-cert", Kind::Origin),       // RFC 9440 section 4.2
+    ("client-cert-chain", Kind::Origin), // RFC 9440 section 4.2
+    ("cookie", Kind::EndToEnd),
+    ("connection", Kind::Hop), // RFC 9110 section 7.6.1
+    ("content-length", Kind::ContentLength),
+    ("cache-control", Kind::EndToEnd),
+];
+const P: &[Known] = &[
+    ("proxy-connection", Kind::Hop),
+    // RFC 9110 section 11.7: between a client and the next proxy; the balancer asks for
+    // no credentials.
+    ("proxy-authenticate", Kind::Hop),
+    ("proxy-authorization", Kind::Hop),
+    ("proxy-authentication-info", Kind::Hop),
+    // No standard has it, and a CGI program takes its HTTP_PROXY for the proxy to use
+    // (CVE-2016-5385).
+    ("proxy", Kind::Hop),
+];
+const T: &[Known] = &[
+    ("te", Kind::Te),
+    ("trailer", Kind::Trailer),
+    ("transfer-encoding", Kind::Hop), // RFC 9112 section 6.1
+];
+const X: &[Known] = &[
+    ("x-forwarded-for", Kind::For),
+    ("x-forwarded-host", Kind::ForwardedHost),
+    ("x-forwarded-proto", Kind::Proto),
+    ("x-frame-options", Kind::EndToEnd),
+    ("x-real-ip", Kind::Origin),
+];
+
 /// Returns the known names with this first letter, and the common prefix of a group of names.
 const fn beginning_with(letter: u8) -> (&'static [Known], Option<Known>) {
     match letter {
         b'a' => (&[("authorization", Kind::EndToEnd)], Some(("access-control-", Kind::EndToEnd))),
-        b'c' => (
-            &[
-                ("client-cert", Kind::Origin),       // RFC 9440 section 4.2
-                ("client-cert-chain", Kind::Origin), // RFC 9440 section 4.2
-                ("cookie", Kind::EndToEnd),
-                ("connection", Kind::Hop), // RFC 9110 section 7.6.1
-                ("content-length", Kind::ContentLength),
-                ("cache-control", Kind::EndToEnd),
-            ],
-            Some(("content-", Kind::EndToEnd)),
-        ),
+        b'c' => (C, Some(("content-", Kind::EndToEnd))),
         b'd' => (&[("date", Kind::EndToEnd)], None),
         b'e' => (&[("etag", Kind::EndToEnd), ("expect", Kind::Expect)], None),
         b'f' => (&[("forwarded", Kind::Forwarded)], None),
@@ -86,46 +109,17 @@ const fn beginning_with(letter: u8) -> (&'static [Known], Option<Known>) {
         b'k' => (&[("keep-alive", Kind::Hop)], None),
         b'l' => (&[("location", Kind::EndToEnd)], None),
         b'o' => (&[("origin", Kind::EndToEnd)], None),
-        b'p' => (
-            &[
-                ("proxy-connection", Kind::Hop),
-                // RFC 9110 section 11.7: between a client and the next proxy; the balancer asks for
-                // no credentials.
-                ("proxy-authenticate", Kind::Hop),
-                ("proxy-authorization", Kind::Hop),
-                ("proxy-authentication-info", Kind::Hop),
-                // No standard has it, and a CGI program takes its HTTP_PROXY for the proxy to use
-                // (CVE-2016-5385).
-                ("proxy", Kind::Hop),
-            ],
-            None,
-        ),
+        b'p' => (P, None),
         b'r' => (&[("range", Kind::EndToEnd), ("referer", Kind::EndToEnd)], None),
         b's' => (
             &[("set-cookie", Kind::EndToEnd), ("strict-transport-security", Kind::EndToEnd)],
             Some(("sec-", Kind::EndToEnd)),
         ),
-        b't' => (
-            &[
-                ("te", Kind::Te),
-                ("trailer", Kind::Trailer),
-                ("transfer-encoding", Kind::Hop), // RFC 9112 section 6.1
-            ],
-            None,
-        ),
+        b't' => (T, None),
         b'u' => (&[("upgrade", Kind::Upgrade)], None),
         b'v' => (&[("vary", Kind::EndToEnd), ("via", Kind::EndToEnd)], None),
         b'w' => (&[("www-authenticate", Kind::EndToEnd)], None),
-        b'x' => (
-            &[
-                ("x-forwarded-for", Kind::For),
-                ("x-forwarded-host", Kind::ForwardedHost),
-                ("x-forwarded-proto", Kind::Proto),
-                ("x-frame-options", Kind::EndToEnd),
-                ("x-real-ip", Kind::Origin),
-            ],
-            Some(("x-forwarded-", Kind::Origin)),
-        ),
+        b'x' => (X, Some(("x-forwarded-", Kind::Origin))),
         _ => (&[], None),
     }
 }

@@ -8,7 +8,8 @@ use throng_io::{ConnId, Driver, Instant};
 use throng_proto::http1::Request;
 
 use super::State;
-use super::conn::{Client, Exchange, Tunnel, flag};
+use super::conn::{Client, Tunnel, flag};
+use super::exchange::Exchange;
 use crate::access::{Access, AccessDetail};
 
 /// A request that is of interest.

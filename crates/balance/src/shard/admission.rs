@@ -1,11 +1,9 @@
 //! The number of clients of all shards, in total and by address.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::client_key;
+use throng_engine::{AddressCounts, AddressKey};
 
 /// Client connections of all shards: the kernel does not distribute them evenly, so a limit for
 /// each shard would refuse clients below the total.
@@ -13,7 +11,7 @@ use crate::client_key;
 pub struct Admission {
     all: AtomicUsize,
     /// Counts by IPv4 address or IPv6 /64 network, where they are counted. Used once a connection.
-    by_address: Mutex<HashMap<u64, usize>>,
+    by_address: AddressCounts,
 }
 
 /// The reason why a client was refused.
@@ -33,67 +31,26 @@ impl Admission {
         most: usize,
         address: IpAddr,
         most_of_address: Option<usize>,
-    ) -> Result<Counted, Full> {
+    ) -> Result<Option<AddressKey>, Full> {
         let room = |now: usize| (now < most).then_some(now + 1);
         self.all.fetch_update(Relaxed, Relaxed, room).map_err(|_| Full::All)?;
-        let Some(most) = most_of_address else { return Ok(Counted(None)) };
-        let key = client_key(address);
-        let mut by_address = self.lock();
-        let now = by_address.entry(key).or_default();
-        if *now >= most {
-            drop(by_address);
+        let key = most_of_address.and_then(|_| self.by_address.key(address));
+        if !self.by_address.enter(key, most_of_address.unwrap_or(usize::MAX)) {
             self.all.fetch_sub(1, Relaxed);
             return Err(Full::Address);
         }
-        *now += 1;
-        Ok(Counted(Some(key)))
+        Ok(key)
     }
 
-    /// Uncounts a client.
-    pub(super) fn leave(&self, Counted(key): Counted) {
+    /// Uncounts a client, whose key is the one that [`enter`](Self::enter) returned.
+    pub(super) fn leave(&self, key: Option<AddressKey>) {
         self.all.fetch_sub(1, Relaxed);
-        let Some(key) = key else { return };
-        let mut by_address = self.lock();
-        if let Some(now) = by_address.get_mut(&key) {
-            *now -= 1;
-            if *now == 0 {
-                by_address.remove(&key);
-            }
-        }
+        self.by_address.leave(key);
     }
 
     /// Returns the number of counted addresses.
     pub(super) fn addresses(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The key under which a client was counted, to uncount it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub(super) struct Counted(Option<u64>);
-
-/// The keys of all clients, by the driver's slot. Empty where no address is counted.
-#[derive(Debug, Default)]
-pub(super) struct CountedBySlot(Vec<Counted>);
-
-impl CountedBySlot {
-    pub(super) fn insert(&mut self, slot: usize, counted: Counted) {
-        if counted.0.is_none() && self.0.len() <= slot {
-            return;
-        }
-        if self.0.len() <= slot {
-            self.0.resize(slot + 1, Counted(None));
-        }
-        self.0[slot] = counted;
-    }
-
-    pub(super) fn take(&mut self, slot: usize) -> Counted {
-        self.0.get_mut(slot).map_or(Counted(None), std::mem::take)
+        self.by_address.len()
     }
 }
 
@@ -130,15 +87,5 @@ mod tests {
             let _ = admission.enter(9, ip("2001:db8::4"), None).unwrap();
         }
         assert_eq!(admission.addresses(), 2);
-    }
-
-    #[test]
-    fn keys_are_kept_by_slot_only_where_there_are_any() {
-        let mut counted = CountedBySlot::default();
-        counted.insert(1000, Counted(None));
-        assert!(counted.0.is_empty());
-        counted.insert(2, Counted(Some(7)));
-        assert_eq!((counted.take(2), counted.take(2)), (Counted(Some(7)), Counted(None)));
-        assert_eq!(counted.take(5), Counted(None));
     }
 }

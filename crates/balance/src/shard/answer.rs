@@ -1,15 +1,17 @@
-//! Responses: bytes of backends to clients.
+//! Responses: bytes of backends to clients, event by event.
 
-use throng_engine::HeldInput;
-use throng_io::{ConnId, Driver};
+use std::time::Duration;
+
+use throng_engine::Progress;
+use throng_io::ConnId;
 use throng_proto::Input;
-use throng_proto::http1::ResponseEvent;
+use throng_proto::http1::{HeaderLines, Response, ResponseEvent};
 
-use super::conn::{Client, Conn, Phase, Upstream};
-use super::{Action, State};
+use super::conn::{Client, Conn, HttpSide, Upstream};
+use super::exchange::Exchange;
+use super::{Action, RECEIVE_BUFFER, State};
 use crate::Failure;
 use crate::forward::{self, Framing};
-use crate::shards::RECEIVE_BUFFER;
 
 /// The reason why reading a response stopped.
 enum Stop {
@@ -70,114 +72,54 @@ impl State {
         client: &mut Client,
         input: &mut Input<'_>,
     ) -> Stop {
-        let Some(exchange) = client.exchange.as_mut() else { return Stop::Starved };
+        let Some(exchange) = client.exchange.as_deref_mut() else { return Stop::Starved };
         let limits = self.response_limits;
         let timeouts = &self.configuration.settings.timeouts;
         let (of_answer, of_body) = (upstream.answer_timeout(timeouts), timeouts.body);
+        let decoder = &mut upstream.decoder;
+        let mut answer = Answer {
+            of_answer,
+            of_body,
+            upstream: id,
+            client: upstream.client,
+            is_sent: upstream.http.is_clear(),
+            is_last: &mut upstream.is_last,
+            progress: &mut upstream.progress,
+            to: &mut client.http,
+            exchange,
+            state: self,
+        };
         let mut is_switch = false;
         loop {
-            match upstream.decoder.next_event(input, &limits) {
+            let event = match decoder.next_event(input, &limits) {
                 Err(error) => return Stop::Failed(Failure::BadResponse(error.reason())),
                 Ok(None) => return Stop::Starved,
-                Ok(Some(ResponseEvent::Head(response))) if response.status() == 101 => {
-                    if let Err(bad) = forward::check_upgrade(&response, exchange.key.as_ref()) {
-                        return Stop::Failed(Failure::BadUpgrade(bad));
-                    }
-                    let cookie = self.cookie_for(exchange);
-                    let to = forward::Client { http11: true, keep_alive: true, is_head: false };
-                    exchange.is_answered = true;
+                Ok(Some(event)) => event,
+            };
+            let outcome = match event {
+                ResponseEvent::Head(response) if response.status() == 101 => {
                     is_switch = true;
-                    if let Some(entry) = &mut exchange.access {
-                        entry.answered(101);
-                    }
-                    self.write(&mut client.http, |out| {
-                        forward::write_response(out, &response, &to, cookie.as_deref())
-                    });
+                    answer.on_switch(&response)
                 }
-                Ok(Some(ResponseEvent::Head(response))) => {
-                    let is_interim = response.is_interim();
-                    exchange.interim += u8::from(is_interim);
-                    if exchange.interim > MAX_INTERIM {
-                        return Stop::Failed(Failure::BadResponse("too many interim responses"));
-                    }
-                    // A part of a head is no answer, however it trickles.
-                    let timeout = if is_interim { of_answer } else { of_body };
-                    self.conns.set_deadline(id, self.tick.after(timeout));
-                    if is_interim && !exchange.is_http11 {
-                        continue;
-                    }
-                    if is_interim {
-                        // A second backend's interim answer would be one too many.
-                        exchange.replay = None;
-                        if response.status() == 100
-                            && !exchange.is_complete
-                            && let Some(client) = upstream.client
-                        {
-                            // It has waited for this with its body.
-                            self.conns.set_deadline(client, self.tick.after(of_body));
-                        }
-                    } else {
-                        exchange.is_answered = true;
-                        if let Some(entry) = &mut exchange.access {
-                            entry.answered(response.status());
-                        }
-                        // The handshake is over, and the client may read slowly.
-                        exchange.permit = None;
-                    }
-                    // The rest of an incomplete request would be taken for the next one.
-                    let keep_alive = exchange.keep_alive
-                        && exchange.is_complete
-                        && self.shutdown.is_none()
-                        && !client.http.finished;
-                    let to = forward::Client {
-                        http11: exchange.is_http11,
-                        keep_alive,
-                        is_head: exchange.is_head,
-                    };
-                    let cookie = if is_interim { None } else { self.cookie_for(exchange) };
-                    let framing = self.write(&mut client.http, |out| {
-                        forward::write_response(out, &response, &to, cookie.as_deref())
-                    });
-                    if !is_interim {
-                        // A backend that answers before it has the whole request may not read the
-                        // rest; one that announces a body that is not due may send it.
-                        upstream.is_last |= !exchange.is_complete
-                            || !upstream.http.is_clear()
-                            || forward::names_a_body_that_is_not_due(&response);
-                        exchange.framing = framing;
-                        exchange.keep_alive = keep_alive && framing != Framing::UntilClose;
-                    }
+                ResponseEvent::Head(response) if response.is_interim() => {
+                    answer.on_interim(&response)
                 }
-                Ok(Some(ResponseEvent::Body(piece))) => {
-                    let enough = self.enough_of_answer(exchange.framing);
-                    if upstream.progress.add(piece.len(), enough) {
-                        self.conns.set_deadline(id, self.tick.after(of_body));
-                    }
-                    if let Some(entry) = &mut exchange.access {
-                        entry.bytes_out += piece.len() as u64;
-                    }
-                    match exchange.framing {
-                        Framing::Empty => {}
-                        Framing::Chunked => {
-                            self.write(&mut client.http, |out| forward::write_chunk(out, piece))
-                        }
-                        Framing::Length(_) | Framing::UntilClose => {
-                            self.write(&mut client.http, |out| out.extend_from_slice(piece));
-                        }
-                    }
+                ResponseEvent::Head(response) => {
+                    answer.on_head(&response);
+                    Ok(())
                 }
-                Ok(Some(ResponseEvent::End)) => {
-                    if is_switch {
-                        return Stop::Switched;
-                    }
-                    if exchange.framing == Framing::Chunked {
-                        let trailers = upstream.decoder.trailers();
-                        self.write(&mut client.http, |out| {
-                            forward::write_last_chunk(out, trailers)
-                        });
-                    }
+                ResponseEvent::Body(piece) => {
+                    answer.on_body(piece);
+                    Ok(())
+                }
+                ResponseEvent::End if is_switch => return Stop::Switched,
+                ResponseEvent::End => {
+                    answer.on_end(decoder.trailers());
                     return Stop::Whole;
                 }
+            };
+            if let Err(failure) = outcome {
+                return Stop::Failed(failure);
             }
         }
     }
@@ -190,78 +132,138 @@ impl State {
             Framing::Empty | Framing::Chunked | Framing::UntilClose => 0,
         }
     }
+}
 
-    /// Ends an answer whose body ends with its connection.
-    pub(super) fn end_answer(&mut self, client_id: ConnId) {
-        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
-        if client.exchange.as_ref().is_some_and(|exchange| exchange.framing == Framing::Chunked) {
-            self.write(&mut client.http, |out| {
-                forward::write_last_chunk(out, throng_proto::http1::HeaderLines::default());
-            });
+/// The parts of an answer's two connections, while its decoder lends the events.
+struct Answer<'a> {
+    state: &'a mut State,
+    /// The backend's connection, and the client that it answers.
+    upstream: ConnId,
+    client: Option<ConnId>,
+    /// The timeouts of the answer's head and of a body.
+    of_answer: Duration,
+    of_body: Duration,
+    /// All that there was of the request has been sent.
+    is_sent: bool,
+    is_last: &'a mut bool,
+    progress: &'a mut Progress,
+    /// The client's side.
+    to: &'a mut HttpSide,
+    exchange: &'a mut Exchange,
+}
+
+impl Answer<'_> {
+    /// Forwards a 101, if it agrees to what the client asked for.
+    fn on_switch(&mut self, response: &Response<'_>) -> Result<(), Failure> {
+        let exchange = &mut *self.exchange;
+        forward::check_upgrade(response, exchange.key.as_ref()).map_err(Failure::BadUpgrade)?;
+        exchange.is_answered = true;
+        if let Some(entry) = &mut exchange.access {
+            entry.answered(101);
         }
-        self.conns.insert(client_id, Conn::Client(client));
-        self.actions.push_back(Action::Complete(client_id));
+        let cookie = self.state.cookie_for(exchange);
+        self.write_head(response, true, true, cookie);
+        Ok(())
     }
 
-    /// Completes an exchange: the backend's connection is free, and the client's continues or ends.
-    pub(super) fn complete<D: Driver>(&mut self, driver: &mut D, client_id: ConnId) {
-        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
-        let Some(exchange) = client.exchange.take() else {
-            return self.conns.insert(client_id, Conn::Client(client));
-        };
-        if let Some(count) = &exchange.count {
-            let requests = &count.backend().totals().requests;
-            requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    /// Forwards an interim response to a client that knows of them.
+    fn on_interim(&mut self, response: &Response<'_>) -> Result<(), Failure> {
+        self.exchange.interim += 1;
+        if self.exchange.interim > MAX_INTERIM {
+            return Err(Failure::BadResponse("too many interim responses"));
         }
-        self.record_answer(&exchange);
-        let upstream_id = exchange.upstream;
-        let keeps = exchange.keep_alive && exchange.is_complete && !client.http.finished;
-        let is_complete = exchange.is_complete;
-        drop(exchange);
-        if let Some(upstream_id) = upstream_id {
-            self.release(driver, upstream_id, is_complete);
+        self.extend(self.of_answer);
+        if !self.exchange.is_http11 {
+            return Ok(());
         }
-        let timeouts = &self.configuration.settings.timeouts;
-        if keeps && self.shutdown.is_none() {
-            // The flush continues with it.
-            client.phase = Phase::Head;
-        } else {
-            client.phase = Phase::Leaving;
-            client.held = HeldInput::default();
-            self.conns.set_deadline(client_id, self.tick.after(timeouts.body));
-            if client.http.paused {
-                client.http.paused = false;
-                driver.resume(client_id);
+        // A second backend's interim answer would be one too many.
+        self.exchange.replay = None;
+        if response.status() == 100
+            && !self.exchange.is_complete
+            && let Some(client) = self.client
+        {
+            // It has waited for this with its body.
+            let due = self.state.tick.after(self.of_body);
+            self.state.conns.set_deadline(client, due);
+        }
+        self.write_head(response, true, self.keeps_alive(), None);
+        Ok(())
+    }
+
+    /// Forwards the head of the final response.
+    fn on_head(&mut self, response: &Response<'_>) {
+        // A part of a head is no answer, however it trickles.
+        self.extend(self.of_body);
+        let keep_alive = self.keeps_alive();
+        let exchange = &mut *self.exchange;
+        exchange.is_answered = true;
+        if let Some(entry) = &mut exchange.access {
+            entry.answered(response.status());
+        }
+        // The handshake is over, and the client may read slowly.
+        exchange.permit = None;
+        let cookie = self.state.cookie_for(exchange);
+        let framing = self.write_head(response, self.exchange.is_http11, keep_alive, cookie);
+        // A backend that answers before it has the whole request may not read the rest; one that
+        // announces a body that is not due may send it.
+        *self.is_last |= !self.exchange.is_complete
+            || !self.is_sent
+            || forward::names_a_body_that_is_not_due(response);
+        self.exchange.framing = framing;
+        self.exchange.keep_alive = keep_alive && framing != Framing::UntilClose;
+    }
+
+    /// Forwards a part of the body.
+    fn on_body(&mut self, piece: &[u8]) {
+        let Self { state, exchange, to, .. } = self;
+        let enough = state.enough_of_answer(exchange.framing);
+        if self.progress.add(piece.len(), enough) {
+            let due = state.tick.after(self.of_body);
+            state.conns.set_deadline(self.upstream, due);
+        }
+        if let Some(entry) = &mut exchange.access {
+            entry.bytes_out += piece.len() as u64;
+        }
+        match exchange.framing {
+            Framing::Empty => {}
+            Framing::Chunked => state.write(to, |out| forward::write_chunk(out, piece)),
+            Framing::Length(_) | Framing::UntilClose => {
+                state.write(to, |out| out.extend_from_slice(piece));
             }
         }
-        self.conns.insert(client_id, Conn::Client(client));
-        self.flush(driver, client_id);
     }
 
-    /// Keeps a backend's connection for the next request, if it can carry one.
-    fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool) {
-        let settings = &self.configuration.settings;
-        let deadline = self.tick.after(settings.timeouts.keep_alive);
-        let Some(upstream) = self.conns.upstream(id) else { return };
-        let is_clean = is_complete
-            && upstream.decoder.is_between_responses()
-            && upstream.http.is_clear()
-            && !upstream.http.finished
-            && !upstream.is_last;
-        upstream.client = None;
-        if upstream.http.paused {
-            upstream.http.paused = false;
-            driver.resume(id);
+    /// Forwards the end of the body.
+    fn on_end(&mut self, trailers: HeaderLines<'_>) {
+        if self.exchange.framing == Framing::Chunked {
+            self.state.write(self.to, |out| forward::write_last_chunk(out, trailers));
         }
-        let address = upstream.backend.address();
-        let is_up = upstream.backend.state() == crate::State::Up;
-        self.conns.set_deadline(id, deadline);
-        if !is_clean
-            || !is_up
-            || self.shutdown.is_some()
-            || !self.pool.put(address, id, settings.keep_alive)
-        {
-            self.close(driver, id);
-        }
+    }
+
+    /// Returns whether the client's connection can continue after this answer. The rest of an
+    /// incomplete request would be taken for the next one.
+    fn keeps_alive(&self) -> bool {
+        self.exchange.keep_alive
+            && self.exchange.is_complete
+            && self.state.shutdown.is_none()
+            && !self.to.finished
+    }
+
+    /// Gives the backend `timeout` more.
+    fn extend(&mut self, timeout: Duration) {
+        let due = self.state.tick.after(timeout);
+        self.state.conns.set_deadline(self.upstream, due);
+    }
+
+    fn write_head(
+        &mut self,
+        response: &Response<'_>,
+        http11: bool,
+        keep_alive: bool,
+        cookie: Option<String>,
+    ) -> Framing {
+        let to = forward::Client { http11, keep_alive, is_head: self.exchange.is_head };
+        self.state
+            .write(self.to, |out| forward::write_response(out, response, &to, cookie.as_deref()))
     }
 }

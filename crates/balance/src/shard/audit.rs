@@ -3,7 +3,7 @@
 
 use throng_io::{ConnId, Driver};
 
-use super::conn::{Conn, Phase, Tick, flag};
+use super::conn::{Client, Conn, Phase, Tick, Tunnel, Upstream, flag};
 use super::{Shard, State};
 
 /// Bytes held for a connection, by kind: all buffers that a peer's data could fill.
@@ -78,6 +78,9 @@ pub struct Audit {
     pub broken: Option<(ConnId, &'static str)>,
 }
 
+/// The bytes that a record holds, and the rule that it breaks.
+type Audited = (Holdings, Option<&'static str>);
+
 impl<D: Driver> Shard<D> {
     /// Counts everything. Never called on the path of a byte.
     #[must_use]
@@ -106,104 +109,110 @@ impl State {
             orphans: self.orphans.len(),
             ..Audit::default()
         };
-        let mut tunnels = 0;
         for (id, conn) in self.conns.iter() {
-            let mut broken = None;
-            let held = match conn {
-                Conn::Vacant => Holdings::default(),
+            let (held, broken) = match conn {
+                Conn::Vacant => continue,
                 Conn::Client(client) => {
                     audit.clients += 1;
-                    if client.phase != Phase::Exchange && !self.has_deadline(id) {
-                        broken = Some("a client without a request that may stay for ever");
-                    }
-                    let replay = client.exchange.as_ref().and_then(|it| it.replay.as_ref());
-                    Holdings {
-                        client_input: client.held.footprint(),
-                        client_head: client.decoder.buffered(),
-                        client_output: client.http.backlog(),
-                        replay: replay.map_or(0, Vec::len),
-                        ..Holdings::default()
-                    }
+                    self.audit_client(id, client)
                 }
                 Conn::Upstream(upstream) => {
                     audit.upstreams += 1;
-                    let is_wanted = upstream.client.is_none_or(|client_id| {
-                        let Some((other, Conn::Client(client))) = self.conns.at(client_id.slot())
-                        else {
-                            return false;
-                        };
-                        let exchange = client.exchange.as_ref();
-                        other == client_id && exchange.is_some_and(|it| it.upstream == Some(id))
-                    });
-                    if upstream.client.is_none() && upstream.http.finished {
-                        broken = Some("an idle connection whose backend has ended it");
-                    }
-                    if upstream.client.is_none() && !self.has_deadline(id) {
-                        broken = Some("an idle connection that may stay for ever");
-                    }
-                    if !is_wanted {
-                        broken = Some("a backend's connection whose client does not know of it");
-                    }
-                    Holdings { backend_output: upstream.http.backlog(), ..Holdings::default() }
+                    self.audit_upstream(id, upstream)
                 }
                 Conn::Tunnel(tunnel) => {
                     audit.sides += 1;
-                    let is_client = tunnel.count.is_none();
-                    tunnels += usize::from(is_client);
-                    audit.closing += usize::from(!is_client && tunnel.flags & flag::CLOSE_DUE != 0);
-                    let other = match self.conns.at(tunnel.peer.slot()) {
-                        Some((other, Conn::Tunnel(side))) if other == tunnel.peer => Some(side),
-                        _ => None,
-                    };
-                    let is_alone = tunnel.peer == id;
-                    broken = match other {
-                        None => Some("a tunnel without its other side"),
-                        Some(side) if !is_alone && side.peer != id => {
-                            Some("a tunnel's other side is another's")
-                        }
-                        Some(side)
-                            if tunnel.flags & flag::PAUSED != 0
-                                && side.flags & flag::SENDING == 0 =>
-                        {
-                            Some("paused, and nothing is in flight that would end that")
-                        }
-                        Some(side)
-                            if side.flags & flag::FINISH_DUE != 0
-                                && side.flags & flag::SENDING == 0 =>
-                        {
-                            Some("an end of stream is due, and nothing is in flight before it")
-                        }
-                        Some(_) if is_client && !self.has_deadline(id) => {
-                            Some("a tunnel that may be silent for ever")
-                        }
-                        Some(_) => None,
-                    };
-                    let queue = self.queued.get(&id);
-                    if queue.is_some() && tunnel.flags & flag::SENDING == 0 {
-                        broken = Some("bytes are queued, and nothing is in flight before them");
-                    }
-                    let tunnel = queue.map_or(0, |batch| batch.len());
-                    Holdings { tunnel, ..Holdings::default() }
+                    let is_closing = tunnel.count.is_some() && tunnel.flags & flag::CLOSE_DUE != 0;
+                    audit.closing += usize::from(is_closing);
+                    self.audit_side(id, tunnel)
                 }
             };
             audit.most = audit.most.max(held);
             audit.broken = audit.broken.or(broken.map(|what| (id, what)));
         }
-        let own = ConnId::new(0, 0, 0);
-        if tunnels as u64 != self.metrics.tunnels {
-            audit.broken.get_or_insert((own, "the metric of tunnels is not their number"));
+        let broken = self.broken_count(&audit).map(|what| (ConnId::new(0, 0, 0), what));
+        audit.broken = audit.broken.or(broken);
+        audit
+    }
+
+    fn audit_client(&self, id: ConnId, client: &Client) -> Audited {
+        let is_endless = client.phase != Phase::Exchange && !self.has_deadline(id);
+        let replay = client.exchange.as_ref().and_then(|it| it.replay.as_ref());
+        let held = Holdings {
+            client_input: client.held.footprint(),
+            client_head: client.decoder.buffered(),
+            client_output: client.http.backlog(),
+            replay: replay.map_or(0, Vec::len),
+            ..Holdings::default()
+        };
+        (held, is_endless.then_some("a client without a request that may stay for ever"))
+    }
+
+    fn audit_upstream(&self, id: ConnId, upstream: &Upstream) -> Audited {
+        let is_wanted = upstream.client.is_none_or(|client_id| {
+            let Some((other, Conn::Client(client))) = self.conns.at(client_id.slot()) else {
+                return false;
+            };
+            let exchange = client.exchange.as_ref();
+            other == client_id && exchange.is_some_and(|it| it.upstream == Some(id))
+        });
+        let is_idle = upstream.client.is_none();
+        let broken = if !is_wanted {
+            Some("a backend's connection whose client does not know of it")
+        } else if is_idle && !self.has_deadline(id) {
+            Some("an idle connection that may stay for ever")
+        } else if is_idle && upstream.http.finished {
+            Some("an idle connection whose backend has ended it")
+        } else {
+            None
+        };
+        (Holdings { backend_output: upstream.http.backlog(), ..Holdings::default() }, broken)
+    }
+
+    fn audit_side(&self, id: ConnId, tunnel: &Tunnel) -> Audited {
+        let queue = self.queued.get(&id);
+        let held = Holdings { tunnel: queue.map_or(0, |batch| batch.len()), ..Holdings::default() };
+        if queue.is_some() && tunnel.flags & flag::SENDING == 0 {
+            return (held, Some("bytes are queued, and nothing is in flight before them"));
         }
-        if (tunnels + audit.clients) as u64 != self.metrics.connections {
-            audit.broken.get_or_insert((own, "the metric of connections is not their number"));
-        }
-        let mut queues = self.queued.keys();
+        let is_alone = tunnel.peer == id;
+        let broken = match self.conns.at(tunnel.peer.slot()) {
+            Some((other, Conn::Tunnel(side))) if other == tunnel.peer => {
+                let is_in_flight = side.flags & flag::SENDING != 0;
+                if !is_alone && side.peer != id {
+                    Some("a tunnel's other side is another's")
+                } else if tunnel.flags & flag::PAUSED != 0 && !is_in_flight {
+                    Some("paused, and nothing is in flight that would end that")
+                } else if side.flags & flag::FINISH_DUE != 0 && !is_in_flight {
+                    Some("an end of stream is due, and nothing is in flight before it")
+                } else if tunnel.count.is_none() && !self.has_deadline(id) {
+                    Some("a tunnel that may be silent for ever")
+                } else {
+                    None
+                }
+            }
+            _ => Some("a tunnel without its other side"),
+        };
+        (held, broken)
+    }
+
+    /// Returns a metric, or a queue, that does not follow from the records.
+    fn broken_count(&self, audit: &Audit) -> Option<&'static str> {
+        let is_client =
+            |conn: &Conn| matches!(conn, Conn::Tunnel(tunnel) if tunnel.count.is_none());
+        let tunnels = self.conns.iter().filter(|(_, conn)| is_client(conn)).count();
         let is_tunnel = |id: &ConnId| match self.conns.at(id.slot()) {
             Some((other, Conn::Tunnel(_))) => other == *id,
             _ => false,
         };
-        if queues.any(|id| !is_tunnel(id)) {
-            audit.broken.get_or_insert((own, "bytes are queued without a receiver"));
+        if tunnels as u64 != self.metrics.tunnels {
+            Some("the metric of tunnels is not their number")
+        } else if (tunnels + audit.clients) as u64 != self.metrics.connections {
+            Some("the metric of connections is not their number")
+        } else if !self.queued.keys().all(is_tunnel) {
+            Some("bytes are queued without a receiver")
+        } else {
+            None
         }
-        audit
     }
 }

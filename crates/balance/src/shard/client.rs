@@ -1,29 +1,13 @@
-//! Requests: from clients' bytes to exchanges, and the end of clients.
+//! Clients that speak HTTP: what their bytes mean in each phase, refusals, and their end.
 
-use std::net::IpAddr;
-use std::time::SystemTime;
-
-use throng_engine::{HeldInput, LINGER_SILENCE, Linger, Progress};
-use throng_http::{DateCache, ReplyTo, Response};
+use throng_engine::{HeldInput, LINGER_SILENCE, Linger};
 use throng_io::{ConnId, Driver};
-use throng_proto::http1::{BodyLength, Event, Request};
-use throng_proto::{Input, proxy_protocol};
+use throng_proto::proxy_protocol;
 
-use super::conn::{Client, Conn, Exchange, Phase, Tick};
+use super::conn::{Client, Conn, Phase};
 use super::output::HIGH_WATER;
 use super::{Action, State};
 use crate::forward;
-
-/// The bytes of a request that are kept for a retry; a longer request has only its first try.
-pub(super) const REPLAY_LIMIT: usize = 64 << 10;
-
-/// The peer of a client's connection.
-struct Peer<'a> {
-    address: std::net::SocketAddr,
-    has_tls: bool,
-    /// The certificate that it has shown, in DER.
-    certificate: Option<&'a [u8]>,
-}
 
 impl State {
     /// Handles lent bytes of a client that speaks HTTP.
@@ -35,7 +19,7 @@ impl State {
                 self.read_proxy_header(id, &mut client);
             }
             Phase::Head | Phase::Queued | Phase::Exchange => {
-                let left = self.read(id, &mut client, bytes);
+                let left = self.read_request(id, &mut client, bytes);
                 if left > 0 && client.exchange.is_some() {
                     client.held.push(&bytes[bytes.len() - left..]);
                     self.pause_if_far_ahead(id, &client);
@@ -57,7 +41,7 @@ impl State {
         let Conn::Client(mut client) = self.conns.take(id) else { return };
         let mut held = std::mem::take(&mut client.held);
         let before = held.len();
-        let left = self.read(id, &mut client, held.as_mut_slice());
+        let left = self.read_request(id, &mut client, held.as_mut_slice());
         if !matches!(client.phase, Phase::Leaving | Phase::Lingering) {
             held.consume(before - left);
             client.held = held;
@@ -112,198 +96,6 @@ impl State {
         }
     }
 
-    /// Decodes the usable bytes. Returns the number of bytes at the end of `bytes` that cannot be
-    /// used yet.
-    fn read(&mut self, id: ConnId, client: &mut Client, bytes: &mut [u8]) -> usize {
-        let limits = self.limits;
-        let enough = self.enough(self.configuration.settings.min_body_rate);
-        let mut has_progressed = false;
-        let mut input = Input::new(bytes);
-        let was_between = client.decoder.is_between_requests();
-        loop {
-            if client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete)
-                || matches!(client.phase, Phase::Leaving | Phase::Lingering)
-            {
-                break;
-            }
-            let peer = Peer {
-                address: client.address,
-                has_tls: client.is_secure,
-                certificate: client.certificate.as_deref(),
-            };
-            match client.decoder.next_event(&mut input, &limits) {
-                Ok(None) => break,
-                Ok(Some(Event::Head(request))) => {
-                    if client.is_due_tls
-                        && !client.is_secure
-                        && let Some(response) = self.configuration.plain.response(&request)
-                    {
-                        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                        let mut date = DateCache::new();
-                        let date = date.at(now.map_or(0, |now| now.as_secs()));
-                        let to = ReplyTo::request(&request, date);
-                        self.answer_without_tls(id, client, &response, &to);
-                        break;
-                    }
-                    match self.begin_exchange(&request, &peer) {
-                        Ok(exchange) => {
-                            client.exchange = Some(Box::new(exchange));
-                            client.has_asked = true;
-                            client.phase = Phase::Exchange;
-                            let body = self.configuration.settings.timeouts.body;
-                            self.conns.set_deadline(id, self.tick.after(body));
-                            self.actions.push_back(Action::Dispatch(id));
-                        }
-                        Err((status, reason)) => self.refuse(id, client, status, reason),
-                    }
-                }
-                Ok(Some(Event::Body(piece))) => {
-                    let Some(exchange) = client.exchange.as_mut() else { break };
-                    has_progressed |= exchange.progress.add(piece.len(), enough);
-                    if let Some(entry) = &mut exchange.access {
-                        entry.bytes_in += piece.len() as u64;
-                    }
-                    self.forward_body(exchange, |out, chunked| {
-                        if chunked {
-                            forward::write_chunk(out, piece);
-                        } else {
-                            out.extend_from_slice(piece);
-                        }
-                    });
-                }
-                Ok(Some(Event::End)) => {
-                    let trailers = client.decoder.trailers();
-                    let Some(exchange) = client.exchange.as_mut() else { break };
-                    exchange.is_complete = true;
-                    if exchange.chunked {
-                        self.forward_body(exchange, |out, _| {
-                            forward::write_last_chunk(out, trailers)
-                        });
-                    }
-                    if client.phase == Phase::Exchange && !client.http.sending {
-                        self.conns.set_deadline(id, Tick::NEVER);
-                    }
-                }
-                Err(error) => self.refuse(id, client, error.status(), error.reason()),
-            }
-        }
-        let left = input.len();
-        if client.phase == Phase::Head && was_between && client.decoder.is_in_head() {
-            let head = self.configuration.settings.timeouts.head;
-            self.conns.set_deadline(id, self.tick.after(head));
-        }
-        if let Some(exchange) = &client.exchange {
-            let backlog = match exchange.upstream {
-                Some(upstream) => {
-                    let (backlog, is_connected) =
-                        self.conns.upstream(upstream).map_or((0, true), |upstream| {
-                            (upstream.http.backlog(), upstream.is_connected)
-                        });
-                    if backlog > 0 {
-                        self.actions.push_back(Action::Flush(upstream));
-                    }
-                    // The flush itself pauses the client of a connected backend that is behind.
-                    if is_connected { 0 } else { backlog }
-                }
-                None => exchange.replay.as_ref().map_or(0, Vec::len),
-            };
-            if backlog > HIGH_WATER && !exchange.is_complete {
-                self.actions.push_back(Action::Pause(id));
-            } else if has_progressed
-                && client.phase == Phase::Exchange
-                && !exchange.is_complete
-                && self.conns.deadline(id) != Tick::NEVER
-            {
-                let body = self.configuration.settings.timeouts.body;
-                self.conns.set_deadline(id, self.tick.after(body));
-            }
-        }
-        left
-    }
-
-    /// Builds the exchange of a request: its relevant properties and the text for its backend.
-    fn begin_exchange(
-        &mut self,
-        request: &Request<'_>,
-        &Peer { address: peer, has_tls, certificate }: &Peer<'_>,
-    ) -> Result<Exchange, (u16, &'static str)> {
-        self.metrics.requests += 1;
-        let settings = &self.configuration.settings;
-        let asked =
-            forward::validate(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
-        let is_trusted = settings.trusted_proxies.iter().any(|network| network.contains(peer.ip()));
-        let client: IpAddr = forward::client_address(request, peer, &settings.trusted_proxies);
-        let binding = forward::sticky_key(&settings.sticky, request, client);
-        let mut head = Vec::with_capacity(request.raw().len() + 256);
-        // Backends may leave the body of any other method unread, and of one they do not know.
-        let has_odd_body =
-            request.has_body() && !matches!(request.method(), "POST" | "PUT" | "PATCH");
-        let hop = forward::Hop {
-            peer: peer.ip(),
-            trusted: is_trusted,
-            certificate,
-            scheme: if has_tls { forward::Scheme::Https } else { forward::Scheme::Http },
-            close: has_odd_body,
-            dropped: &settings.drop_headers,
-        };
-        forward::write_request(&mut head, request, &hop);
-        Ok(Exchange {
-            replay: Some(head),
-            key: asked.key().cloned(),
-            is_head: request.method() == "HEAD",
-            is_idempotent: matches!(
-                request.method(),
-                "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE" | "TRACE"
-            ),
-            is_http11: request.is_http11(),
-            keep_alive: request.keep_alive(),
-            has_odd_body,
-            chunked: request.body_length() == BodyLength::Chunked,
-            client,
-            sticky_key: match binding {
-                Some(forward::Bound::Hash(hash)) => Some(hash),
-                _ => None,
-            },
-            bound: match binding {
-                Some(forward::Bound::Backend(key)) => Some(key),
-                _ => None,
-            },
-            is_secure: match is_trusted {
-                true => forward::came_by_https(request),
-                false => has_tls,
-            },
-            tried: Vec::new(),
-            failure: None,
-            is_complete: false,
-            progress: Progress::default(),
-            interim: 0,
-            is_answered: false,
-            framing: forward::Framing::Empty,
-            upstream: None,
-            count: None,
-            permit: None,
-            began: self.now,
-            access: self.new_entry(request, client),
-        })
-    }
-
-    /// Forwards more of a request's body to its backend if it has one, and to the copy for a retry
-    /// while there is one.
-    fn forward_body(&mut self, exchange: &mut Exchange, write: impl Fn(&mut Vec<u8>, bool)) {
-        let chunked = exchange.chunked;
-        let upstream = exchange.upstream.and_then(|id| self.conns.upstream(id));
-        if let Some(upstream) = upstream {
-            let out = upstream.http.out.get_or_insert_with(|| self.spares.take());
-            out.append(|out| write(out, chunked));
-            if exchange.replay.as_ref().is_some_and(|replay| replay.len() > REPLAY_LIMIT) {
-                exchange.replay = None;
-            }
-        }
-        if let Some(replay) = &mut exchange.replay {
-            write(replay, chunked);
-        }
-    }
-
     /// Sends a client the balancer's own answer and ends its connection.
     pub(super) fn answer_error(&mut self, id: ConnId, status: u16, reason: &str) {
         let Conn::Client(mut client) = self.conns.take(id) else { return };
@@ -323,20 +115,8 @@ impl State {
         });
     }
 
-    /// Answers a request that came without TLS at an address that has it.
-    fn answer_without_tls(
-        &mut self,
-        id: ConnId,
-        client: &mut Client,
-        response: &Response,
-        to: &ReplyTo<'_>,
-    ) {
-        let status = response.status().code();
-        self.end_with(id, client, status, "the client uses no TLS", |out| response.encode(to, out));
-    }
-
     /// Answers a client instead of its backend, and ends its connection.
-    fn end_with(
+    pub(super) fn end_with(
         &mut self,
         id: ConnId,
         client: &mut Client,

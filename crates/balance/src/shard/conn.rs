@@ -1,6 +1,6 @@
 //! A shard's records of its connections, by the driver's slot.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use throng_engine::{Deadlines, HeldInput, Linger, Progress};
 use throng_io::{Batch, ConnId, Instant, ServerTls};
 use throng_proto::http1;
 use throng_proto::ws::Boundary;
-use throng_proto::ws::handshake::Key;
 
-use crate::guards::{HandshakePermit, RequestGuard, TunnelGuard};
+use super::exchange::Exchange;
+use crate::guards::TunnelGuard;
 use crate::{Backend, Timeouts};
 
 /// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the
@@ -130,53 +130,13 @@ impl Client {
     pub(super) fn is_new(&self) -> bool {
         !self.has_asked && matches!(self.phase, Phase::Proxy | Phase::Head)
     }
-}
 
-/// A request and the answer to it.
-#[derive(Debug)]
-pub(super) struct Exchange {
-    /// The bytes for the backend, from the first, for as long as they may be sent again.
-    pub(super) replay: Option<Vec<u8>>,
-    /// The key of a WebSocket handshake.
-    pub(super) key: Option<Key>,
-    pub(super) is_head: bool,
-    /// RFC 9110 section 9.2.2: sending it twice does no harm.
-    pub(super) is_idempotent: bool,
-    pub(super) is_http11: bool,
-    pub(super) keep_alive: bool,
-    /// Its body means nothing to its method, so a backend may take it for the next request.
-    pub(super) has_odd_body: bool,
-    /// Its body is forwarded in chunks.
-    pub(super) chunked: bool,
-    /// The client's address, past trusted proxies.
-    pub(super) client: IpAddr,
-    /// The key for picks by a key.
-    pub(super) sticky_key: Option<u64>,
-    /// The backend named by its cookie, by its tag.
-    pub(super) bound: Option<u64>,
-    /// The client uses https: its connection has TLS, or a trusted proxy reports it.
-    pub(super) is_secure: bool,
-    /// Backends that were tried, by their keys.
-    pub(super) tried: Vec<u64>,
-    /// The last failure.
-    pub(super) failure: Option<crate::Failure>,
-    /// Its last byte has been received.
-    pub(super) is_complete: bool,
-    /// The progress of its body.
-    pub(super) progress: Progress,
-    /// Interim responses to it (RFC 9110 section 15.2).
-    pub(super) interim: u8,
-    /// The head of the answer was forwarded.
-    pub(super) is_answered: bool,
-    /// How the answer's body is framed for the client.
-    pub(super) framing: crate::forward::Framing,
-    pub(super) upstream: Option<ConnId>,
-    pub(super) count: Option<RequestGuard>,
-    pub(super) permit: Option<HandshakePermit>,
-    /// When the backend was first sent something.
-    pub(super) began: Instant,
-    /// Its entry for the log.
-    pub(super) access: Option<Box<super::access::Entry>>,
+    /// Returns whether its input is decoded: not while the answer to a whole request is due, and
+    /// not after its last one.
+    pub(super) fn takes_requests(&self) -> bool {
+        !self.exchange.as_ref().is_some_and(|exchange| exchange.is_complete)
+            && !matches!(self.phase, Phase::Leaving | Phase::Lingering)
+    }
 }
 
 /// A connection to a backend that speaks HTTP.
@@ -360,6 +320,14 @@ impl Conns {
     /// Returns the connection in that slot.
     pub(super) fn at(&self, slot: usize) -> Option<(ConnId, &Conn)> {
         self.slots.get(slot).map(|slot| (slot.id, &slot.conn))
+    }
+
+    /// Returns whether `id` is a client that has not sent a request yet.
+    pub(super) fn is_new_client(&self, id: ConnId) -> bool {
+        match self.at(id.slot()) {
+            Some((at, Conn::Client(client))) => at == id && client.is_new(),
+            _ => false,
+        }
     }
 
     pub(super) fn len(&self) -> usize {

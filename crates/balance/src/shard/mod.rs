@@ -5,78 +5,61 @@
 //! event are queued as an [`Action`] and run after it; only the bytes of a tunnel are forwarded at
 //! once, from where they lie.
 //!
-//! * `conn`: records of connections. * `client`: requests.
-//! * `dispatch`: a backend for each request, and another when it fails. * `waiting`: requests
-//!   without a permit.
-//! * `memory`: that of TLS. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames,
-//!   paced and on time. * `sweep`: timeouts.
+//! * Records: `conn`, `exchange`.
+//! * A request: `accept` a client, decode its `client` bytes event by event in `request`,
+//!   `dispatch` by `choice`, or keep it `waiting` for a permit; its response in `answer`, the end of
+//!   that in `complete`, or another try after a `failure`.
+//! * A tunnel: `open`, then `pump`, then `closing` with a Close frame, paced and on time.
+//! * For all: `actions`, `commands`, `output`, `sweep` for timeouts, `memory` for that of TLS.
 
+mod accept;
 mod access;
+mod actions;
 mod admission;
 mod answer;
 mod audit;
 mod burst;
+mod choice;
 mod client;
 mod closing;
+mod commands;
+mod complete;
 mod conn;
 mod dispatch;
+mod exchange;
+mod failure;
 mod memory;
+mod open;
 mod output;
 mod pool;
 mod pump;
+mod request;
 mod sweep;
 mod waiting;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
-use throng_engine::{ConnMap, HeldInput, Peak, Spares, TokenBucket};
-use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ListenerId, ServerTls, TlsInfo};
+use throng_engine::{Arrivals, ConnMap, KeyBySlot, Peak, Spares, TokenBucket};
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsInfo};
 use throng_proto::http1;
 
+use self::actions::Action;
 pub use self::admission::Admission;
-use self::admission::{Counted, CountedBySlot, Full};
 pub use self::audit::{Audit, Holdings};
 use self::burst::BurstDetector;
 use self::closing::{CloseJob, Orphans};
-use self::conn::{Client, Conn, Conns, HttpSide, Phase, Tick};
+use self::commands::{limits_of, most_connections, response_limits_of};
+use self::conn::{Conn, Conns, Phase, Tick};
 use self::pool::Pool;
 use self::waiting::Waiting;
 use crate::command::Command;
 use crate::pick::Picker;
 use crate::{AccessLog, Configuration, Failure, Metrics, Report};
-
-/// A consequence of an event, to be run when its bytes are no longer lent.
-#[derive(Debug)]
-enum Action {
-    /// Find a backend for this client's request.
-    Dispatch(ConnId),
-    /// Send its outbox.
-    Flush(ConnId),
-    /// Begin TLS, the PROXY header has come.
-    Secure(ConnId),
-    /// Continue with the bytes that were held back.
-    Proceed(ConnId),
-    /// Stop reading it until it is resumed.
-    Pause(ConnId),
-    /// The backend's side failed.
-    Fail(ConnId, Failure),
-    /// The answer to this client is whole.
-    Complete(ConnId),
-    /// Client and backend have agreed on WebSocket.
-    Open { client: ConnId, upstream: ConnId },
-    /// A tunnel's client has answered our Close frame.
-    Answered(ConnId),
-    /// Close it.
-    Close(ConnId),
-    /// Close it with a reset: its data is incomplete, and must not look complete.
-    Cut(ConnId),
-}
 
 /// One shard. Its thread only calls `turn`.
 pub struct Shard<D: Driver> {
@@ -116,10 +99,10 @@ struct State {
     /// ...and by the number of descriptors.
     descriptors_for: usize,
     admission: Arc<Admission>,
-    counted: CountedBySlot,
+    counted: KeyBySlot,
     /// Clients that have not sent a whole request yet, the oldest first; and some that have, or
     /// have closed.
-    new_clients: VecDeque<ConnId>,
+    new_clients: Arrivals,
     /// The index of the next of `settings.sources`.
     source: usize,
     now: Instant,
@@ -177,6 +160,10 @@ pub struct Start {
 /// ones have 1 to 2 KB, and common servers take 8 KB of headers.
 const MAX_CERTIFICATE: usize = 4 << 10;
 
+/// The number of bytes read at a time, from any connection: a tunnel forwards at most this much in
+/// a turn, and holds at most this much while its receiver is behind.
+pub(crate) const RECEIVE_BUFFER: usize = 64 << 10;
+
 /// The interval of sweeps while there are requests under way; tunnels alone need one a second.
 const SWEEP: Duration = Duration::from_millis(250);
 
@@ -222,8 +209,8 @@ impl<D: Driver> Shard<D> {
             most_connections: most_connections(&configuration, descriptors_for),
             descriptors_for,
             admission,
-            counted: CountedBySlot::default(),
-            new_clients: VecDeque::new(),
+            counted: KeyBySlot::default(),
+            new_clients: Arrivals::default(),
             configuration,
             source: 0,
             now,
@@ -391,163 +378,6 @@ impl State {
         self.flush(driver, id);
     }
 
-    fn accept<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        socket: D::Socket,
-        address: SocketAddr,
-        listener: ListenerId,
-    ) {
-        let configuration = Arc::clone(&self.configuration);
-        let settings = &configuration.settings;
-        let is_proxy =
-            settings.trusted_proxies.iter().any(|network| network.contains(address.ip()));
-        let counted = match settings.accept_proxy && !is_proxy {
-            true => Err(Full::Address),
-            false => self.admit(driver, address, is_proxy),
-        };
-        let Ok(counted) = counted else {
-            self.metrics.refused += 1;
-            return;
-        };
-        let phase = if settings.accept_proxy { Phase::Proxy } else { Phase::Head };
-        let deadline = self.tick.after(settings.timeouts.head);
-        let Ok(id) = driver.adopt(socket) else {
-            self.admission.leave(counted);
-            self.metrics.refused += 1;
-            return;
-        };
-        self.counted.insert(id.slot(), counted);
-        let mut tls = self.tls.get(usize::from(listener.0)).cloned().flatten();
-        let is_due_tls = tls.is_some();
-        if phase != Phase::Proxy
-            && let Some(tls) = tls.take()
-        {
-            driver.secure_accepted(id, &tls, address, &[]);
-        }
-        self.new_clients.push_back(id);
-        self.metrics.accepted += 1;
-        self.metrics.connections += 1;
-        let client = Client {
-            http: HttpSide::default(),
-            decoder: http1::Decoder::new(),
-            address,
-            phase,
-            exchange: None,
-            is_secure: false,
-            is_due_tls,
-            tls,
-            certificate: None,
-            has_asked: false,
-            held: HeldInput::default(),
-            dropped: None,
-        };
-        self.conns.insert(id, Conn::Client(Box::new(client)));
-        self.conns.set_deadline(id, deadline);
-    }
-
-    /// Counts one more client. At the limit, the oldest client that has not sent a whole request is
-    /// closed.
-    fn admit<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        address: SocketAddr,
-        is_proxy: bool,
-    ) -> Result<Counted, Full> {
-        let most = self.most_connections;
-        let of_address = match self.configuration.settings.max_connections_per_address {
-            _ if is_proxy => None,
-            Some(0) => None,
-            Some(most) => Some(most),
-            // Clients of this machine, such as a proxy in front, are trusted.
-            None if address.ip().to_canonical().is_loopback() => None,
-            None => Some((most / 4).max(1)),
-        };
-        let admission = Arc::clone(&self.admission);
-        match admission.enter(most, address.ip(), of_address) {
-            Err(Full::All) if self.make_room(driver) => {
-                admission.enter(most, address.ip(), of_address)
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// Closes the oldest client that has not sent a whole request. Returns false if there is none.
-    fn make_room<D: Driver>(&mut self, driver: &mut D) -> bool {
-        while let Some(id) = self.new_clients.pop_front() {
-            if self.conns.client(id).is_some_and(|client| client.is_new()) {
-                self.metrics.refused += 1;
-                self.close(driver, id);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Uncounts the client connection `id`, which has ended.
-    fn give_room_back(&mut self, id: ConnId) {
-        self.metrics.connections -= 1;
-        let counted = self.counted.take(id.slot());
-        self.admission.leave(counted);
-    }
-
-    fn perform<D: Driver>(&mut self, driver: &mut D) {
-        while let Some(action) = self.actions.pop_front() {
-            match action {
-                Action::Dispatch(id) => self.dispatch(driver, id),
-                Action::Flush(id) => self.flush(driver, id),
-                Action::Secure(id) => self.begin_tls(driver, id),
-                Action::Proceed(id) => self.proceed(driver, id),
-                Action::Pause(id) => self.pause(driver, id),
-                Action::Fail(id, failure) => {
-                    if let Conn::Upstream(upstream) = self.conns.take(id) {
-                        driver.abort(id);
-                        self.upstream_closed(id, *upstream, failure);
-                    }
-                }
-                Action::Complete(id) => self.complete(driver, id),
-                Action::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
-                Action::Answered(id) => self.close_answered(driver, id),
-                Action::Close(id) => self.close(driver, id),
-                Action::Cut(id) => {
-                    driver.abort(id);
-                    self.close(driver, id);
-                }
-            }
-        }
-    }
-
-    fn run_commands<D: Driver>(&mut self, driver: &mut D) {
-        let commands: Vec<Command> = self.commands.drain().collect();
-        for command in commands {
-            match command {
-                Command::Configure(configuration) => {
-                    self.limits = limits_of(&configuration);
-                    self.response_limits = response_limits_of(&configuration);
-                    self.most_connections = most_connections(&configuration, self.descriptors_for);
-                    let rate = configuration.settings.close_rate;
-                    let bucket = self.bucket(rate);
-                    self.orphans.set_rate(rate, bucket);
-                    let before = self.configuration.settings.timeouts.tunnel;
-                    if before != configuration.settings.timeouts.tunnel {
-                        self.look_at_all_tunnels();
-                    }
-                    self.configuration = configuration;
-                    self.waiting.unbind();
-                }
-                Command::CloseTunnels { backend, closing, most } => {
-                    self.begin_close_job(backend, &closing, most);
-                }
-                Command::KeepTunnels(backend) => {
-                    self.close_jobs.retain(|job| !job.is_of(&backend));
-                }
-                Command::ShutDown { window, deadline } => {
-                    self.begin_shutdown(driver, window, deadline)
-                }
-            }
-        }
-    }
-
     /// Returns the bytes of a body that must come within `timeouts.body`, at `rate` a second.
     fn enough(&self, rate: u64) -> u64 {
         let millis = self.configuration.settings.timeouts.body.as_millis();
@@ -559,20 +389,6 @@ impl State {
         TokenBucket::share(rate, self.shard, self.shards)
     }
 
-    /// Closes a connection that no other record refers to. Bytes that the kernel took are still
-    /// sent.
-    fn close<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        match self.conns.take(id) {
-            Conn::Client(client) => self.client_closed(id, *client),
-            Conn::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
-            Conn::Upstream(upstream) if upstream.client.is_none() => {
-                self.pool.remove(upstream.backend.address(), id);
-            }
-            Conn::Upstream(_) | Conn::Vacant => {}
-        }
-        driver.close(id);
-    }
-
     fn publish(&mut self) {
         let conns = &self.conns;
         self.waiting.retain(|id| match conns.at(id.slot()) {
@@ -580,42 +396,11 @@ impl State {
             _ => false,
         });
         self.metrics.queued = self.waiting.len() as u64;
-        self.new_clients.retain(|id| match conns.at(id.slot()) {
-            Some((at, Conn::Client(client))) => at == *id && client.is_new(),
-            _ => false,
-        });
+        self.new_clients.retain(|id| conns.is_new_client(id));
         self.metrics.idle_backends = self.pool.len() as u64;
         self.metrics.sweeps += 1;
         if let Ok(mut published) = self.published.lock() {
             *published = self.metrics;
         }
-    }
-}
-
-/// Returns `max_connections`, limited by the descriptors.
-fn most_connections(configuration: &Configuration, descriptors_for: usize) -> usize {
-    match configuration.settings.max_connections {
-        0 => descriptors_for,
-        asked => asked.min(descriptors_for),
-    }
-}
-
-fn limits_of(configuration: &Configuration) -> http1::Limits {
-    let settings = &configuration.settings;
-    http1::Limits {
-        max_header_bytes: settings.max_header_bytes,
-        max_headers: settings.max_headers,
-        max_body: settings.max_body,
-    }
-}
-
-/// Returns the limits of responses. Bodies are limited for clients only, not for backends: a body
-/// is forwarded as it is received, however long.
-fn response_limits_of(configuration: &Configuration) -> http1::Limits {
-    let settings = &configuration.settings;
-    http1::Limits {
-        max_header_bytes: settings.max_response_header_bytes,
-        max_headers: settings.max_response_headers,
-        max_body: u64::MAX,
     }
 }

@@ -91,87 +91,105 @@ impl State {
 
     fn expire_one<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         match self.conns.entry(id) {
-            Some(Conn::Client(client)) => match client.phase {
-                Phase::Head if client.decoder.is_between_requests() => self.close(driver, id),
-                Phase::Head => {
-                    self.answer_error(id, 408, "the request did not come in time");
-                }
-                Phase::Queued => {
-                    self.answer_error(
-                        id,
-                        503,
-                        "the backends are busy with other handshakes: try again",
-                    );
-                }
-                Phase::Exchange => {
-                    let (is_answered, is_paused, is_stuck) =
-                        client.exchange.as_ref().map_or((true, false, true), |exchange| {
-                            (exchange.is_answered, client.http.paused, client.http.sending)
-                        });
-                    if is_paused && !is_stuck {
-                        // Its backend is behind, and that one's deadline applies.
-                    } else if is_answered || is_stuck {
-                        driver.abort(id);
-                        self.close(driver, id);
-                    } else {
-                        self.answer_error(id, 408, "the request's body did not come in time");
-                    }
-                }
-                Phase::Proxy | Phase::Leaving | Phase::Lingering => self.close(driver, id),
-            },
-            Some(Conn::Upstream(upstream)) => {
-                let Some(client) = upstream.client else { return self.close_idle(driver, id) };
-                let (failure, has_all) = if upstream.is_connected {
-                    (Failure::ResponseTimeout, upstream.http.is_clear())
-                } else {
-                    (Failure::ConnectTimeout, false)
-                };
-                let is_paused = upstream.http.paused;
-                let exchange =
-                    self.conns.client(client).and_then(|client| client.exchange.as_ref());
-                let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete);
-                // Not the backend's fault if its answer waits for the client, or the client's body
-                // has not come: then the client's own deadline applies.
-                let waits_for_client = is_paused || has_all && is_fed;
-                if !waits_for_client {
-                    self.actions.push_back(Action::Fail(id, failure));
-                }
-            }
+            Some(Conn::Client(_)) => self.expire_client(driver, id),
+            Some(Conn::Upstream(_)) => self.expire_upstream(driver, id),
             Some(Conn::Tunnel(tunnel)) if tunnel.flags & flag::TIMED == 0 => {
-                let (seen, peer) = (tunnel.seen, tunnel.peer);
-                let is_behind = tunnel.flags & flag::SENDING != 0;
-                let end = self.end_of_silence(seen, peer);
-                if end > self.tick {
-                    return self.conns.set_deadline(id, end);
-                }
-                if peer == id {
-                    // Its backend is lost, and its paced Close frame is not due yet.
-                    return self.close_orphan(driver, id);
-                }
-                if !self.close_tunnel(driver, id, GOING_AWAY) {
-                    // Its backend has sent a Close frame; whether the client has it decides how its
-                    // connection may end.
-                    if is_behind {
-                        driver.abort(id);
-                    }
-                    self.close(driver, id);
-                }
+                self.expire_silent(driver, id);
             }
-            Some(Conn::Tunnel(tunnel)) => {
-                let peer = tunnel.peer;
-                let client = if tunnel.count.is_some() { peer } else { id };
-                let flags = |state: &mut Self, id| state.conns.tunnel(id).map_or(0, |it| it.flags);
-                let (own, both) = (flags(self, client), flags(self, id) | flags(self, peer));
-                // A client that does not answer its Close frame, or could not be sent one, or has
-                // not received everything: a reset frees its port at once, and does not look like
-                // an orderly end. A half-closed one has had its time.
-                if own & (flag::CLOSED | flag::SENDING) != 0 || both & flag::FINISHED == 0 {
-                    driver.abort(client);
-                }
-                self.close(driver, id);
-            }
+            Some(Conn::Tunnel(_)) => self.end_in_time(driver, id),
             Some(Conn::Vacant) | None => {}
         }
+    }
+
+    /// Handles the deadline of a client that speaks HTTP.
+    fn expire_client<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Some(client) = self.conns.client(id) else { return };
+        match client.phase {
+            Phase::Head if client.decoder.is_between_requests() => self.close(driver, id),
+            Phase::Head => self.answer_error(id, 408, "the request did not come in time"),
+            Phase::Queued => {
+                let reason = "the backends are busy with other handshakes: try again";
+                self.answer_error(id, 503, reason);
+            }
+            Phase::Exchange => self.expire_exchange(driver, id),
+            Phase::Proxy | Phase::Leaving | Phase::Lingering => self.close(driver, id),
+        }
+    }
+
+    /// Handles a client whose request or answer is under way, and whose bytes do not move.
+    fn expire_exchange<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Some(client) = self.conns.client(id) else { return };
+        let (is_answered, is_paused, is_stuck) = match &client.exchange {
+            Some(exchange) => (exchange.is_answered, client.http.paused, client.http.sending),
+            None => (true, false, true),
+        };
+        if is_paused && !is_stuck {
+            // Its backend is behind, and that one's deadline applies.
+        } else if is_answered || is_stuck {
+            driver.abort(id);
+            self.close(driver, id);
+        } else {
+            self.answer_error(id, 408, "the request's body did not come in time");
+        }
+    }
+
+    /// Handles the deadline of a connection to a backend that speaks HTTP.
+    fn expire_upstream<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Some(upstream) = self.conns.upstream(id) else { return };
+        let Some(client) = upstream.client else { return self.close_idle(driver, id) };
+        let (failure, has_all) = if upstream.is_connected {
+            (Failure::ResponseTimeout, upstream.http.is_clear())
+        } else {
+            (Failure::ConnectTimeout, false)
+        };
+        let is_paused = upstream.http.paused;
+        let exchange = self.conns.client(client).and_then(|client| client.exchange.as_ref());
+        let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete);
+        // Not the backend's fault if its answer waits for the client, or the client's body has not
+        // come: then the client's own deadline applies.
+        let waits_for_client = is_paused || has_all && is_fed;
+        if !waits_for_client {
+            self.actions.push_back(Action::Fail(id, failure));
+        }
+    }
+
+    /// Closes a tunnel that has been silent for too long, or looks at it again later.
+    fn expire_silent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let (seen, peer) = (tunnel.seen, tunnel.peer);
+        let is_behind = tunnel.flags & flag::SENDING != 0;
+        let end = self.end_of_silence(seen, peer);
+        if end > self.tick {
+            return self.conns.set_deadline(id, end);
+        }
+        if peer == id {
+            // Its backend is lost, and its paced Close frame is not due yet.
+            return self.close_orphan(driver, id);
+        }
+        if !self.close_tunnel(driver, id, GOING_AWAY) {
+            // Its backend has sent a Close frame; whether the client has it decides how its
+            // connection may end.
+            if is_behind {
+                driver.abort(id);
+            }
+            self.close(driver, id);
+        }
+    }
+
+    /// Ends a tunnel that had a time to end in.
+    fn end_in_time<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let peer = tunnel.peer;
+        let client = if tunnel.count.is_some() { peer } else { id };
+        let flags = |state: &mut Self, id| state.conns.tunnel(id).map_or(0, |it| it.flags);
+        let (own, both) = (flags(self, client), flags(self, id) | flags(self, peer));
+        // A client that does not answer its Close frame, or could not be sent one, or has not
+        // received everything: a reset frees its port at once, and does not look like an orderly
+        // end. A half-closed one has had its time.
+        if own & (flag::CLOSED | flag::SENDING) != 0 || both & flag::FINISHED == 0 {
+            driver.abort(client);
+        }
+        self.close(driver, id);
     }
 
     /// Resets all connections at the deadline of the shutdown.

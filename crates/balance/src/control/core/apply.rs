@@ -41,6 +41,30 @@ impl Core {
         for Listed { file, .. } in &files {
             self.check_address(file.address)?;
         }
+        self.check_result(&files)?;
+        let mut changes = self.take_settings(config);
+        self.names = names;
+        self.forget_lookups();
+        self.is_changed = true;
+        for listed in &files {
+            self.apply_backend(listed, now, &mut changes);
+        }
+        tell(self);
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            let address = entry.backend.address();
+            let listed = files.iter().any(|of| of.file.address == address);
+            if !listed && entry.desired.file.take().is_some() && entry.is_being_removed() {
+                changes.removed.push(address);
+                self.start_drain(at, None);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Checks that the backends of `files`, with those that stay beside them, are not too many, and
+    /// that one of them is up if one is now.
+    fn check_result(&self, files: &[Listed]) -> Result<(), Error> {
         let is_listed =
             |entry: &Entry| files.iter().any(|of| of.file.address == entry.backend.address());
         let (mut staying, mut is_up) = (files.len(), false);
@@ -62,7 +86,12 @@ impl Core {
         if !is_up && self.entries.iter().any(|entry| entry.state() == State::Up) {
             return Err(Error::NoneUp);
         }
-        let mut changes = Changes {
+        Ok(())
+    }
+
+    /// Takes the settings of `config`. Returns whether they differ from those in force.
+    fn take_settings(&mut self, config: Config) -> Changes {
+        let changes = Changes {
             needs_restart: self.needs_restart(&config),
             settings: self.settings != config.settings
                 || self.register != config.register
@@ -74,23 +103,7 @@ impl Core {
         self.register = config.register;
         self.lookup_interval = config.lookup_interval;
         self.security = (config.tls, config.backend_tls);
-        self.names = names;
-        self.forget_lookups();
-        self.is_changed = true;
-        for listed in &files {
-            self.apply_backend(listed, now, &mut changes);
-        }
-        tell(self);
-        for at in 0..self.entries.len() {
-            let entry = &mut self.entries[at];
-            let address = entry.backend.address();
-            let listed = files.iter().any(|of| of.file.address == address);
-            if !listed && entry.desired.file.take().is_some() && entry.is_being_removed() {
-                changes.removed.push(address);
-                self.start_drain(at, None);
-            }
-        }
-        Ok(changes)
+        changes
     }
 
     pub(super) fn apply_backend(

@@ -1,0 +1,129 @@
+//! Reloads of the configuration.
+
+use super::*;
+
+#[test]
+fn a_reload_changes_what_differs_and_nothing_else() {
+    let mut core = core(&[1, 2, 3], "");
+    let before: Vec<_> = [1, 2, 3].map(|port| backend(&core, port)).into();
+    open(&before[2], 1);
+    core.set_weight(address(1), 9, at(0.0)).unwrap();
+    core.drain(address(2), None).unwrap();
+    commands(&mut core);
+    core.take_configuration();
+    // The same file: what operators did stays.
+    let changes = apply(&mut core, config(&[1, 2, 3], ""), at(1.0)).unwrap();
+    assert_eq!(changes, Changes::default());
+    assert_eq!((before[0].weight(), before[1].state()), (9, State::Draining));
+    // A new weight for 1, no 3, and 4.
+    let text = "listen = \"127.0.0.1:99\"\nshards = 2\nretries = 0\nmax_connections = 5\n\
+                backends = [{ address = \"127.0.0.1:1\", weight = 4 }, \"127.0.0.1:2\", \
+                \"127.0.0.1:4\"]\n\
+                [admin]\nlisten = \"127.0.0.1:98\"";
+    let changed = Config::parse(text, "b.toml").unwrap();
+    let changes = apply(&mut core, changed.clone(), at(2.0)).unwrap();
+    let expected = Changes {
+        added: vec![address(4)],
+        removed: vec![address(3)],
+        reweighted: vec![address(1)],
+        settings: true,
+        needs_restart: vec!["listen", "shards", "admin.listen"],
+    };
+    assert_eq!(changes, expected);
+    assert_eq!(core.take_configuration().unwrap().settings.retries, 0);
+    assert_eq!(commands(&mut core), ["3 close all at 200/s with 1012 Shuffled by None"]);
+    expire(&mut core, at(2.0));
+    assert_eq!(ports(&core), [1, 2, 3, 4], "3 has a tunnel");
+    // What needs a restart is said until there was one; the rest was done.
+    let again = apply(&mut core, changed, at(3.0)).unwrap();
+    let only_restart = Changes { needs_restart: expected.needs_restart, ..Changes::default() };
+    assert_eq!(again, only_restart);
+    // 3 comes back while its tunnel lives.
+    let changes = apply(&mut core, config(&[1, 2, 3], ""), at(4.0)).unwrap();
+    assert_eq!((changes.added, changes.removed), (vec![address(3)], vec![address(4)]));
+    expire(&mut core, at(4.0));
+    assert_eq!((ports(&core), before[2].state()), (vec![1, 2, 3], State::Up));
+    for (port, before) in (1..).zip(&before) {
+        assert!(Arc::ptr_eq(before, &backend(&core, port)), "{port}");
+    }
+}
+
+/// A file that is empty, or was read while it was written, must not drain everything.
+#[test]
+fn only_a_list_of_backends_changes_the_list() {
+    let mut core = core(&[1, 2], TOKEN);
+    core.register(address(3), 1, None, at(0.0)).unwrap();
+    let parse = |text: &str| Config::parse(&format!("{text}\n{TOKEN}"), "b.toml").unwrap();
+    let changes = apply(&mut core, parse("retries = 0"), at(1.0)).unwrap();
+    assert_eq!((changes.settings, changes.removed), (true, vec![]));
+    assert_eq!(states(&core), ["up", "up", "up"]);
+    // Said in so many words it is another matter.
+    let changes = apply(&mut core, parse("backends = []"), at(2.0)).unwrap();
+    assert_eq!(changes.removed, [address(1), address(2)]);
+    assert_eq!(states(&core), ["draining", "draining", "up"]);
+}
+
+#[test]
+fn a_reload_that_leaves_no_backend_up_is_refused() {
+    let mut core = core(&[1, 2], TOKEN);
+    fail(&mut core, 2, 3, at(0.0));
+    for ports in [&[2][..], &[]] {
+        let error = apply(&mut core, config(ports, TOKEN), at(1.0)).unwrap_err();
+        assert!(matches!(error, Error::NoneUp), "{error}");
+        assert_eq!(states(&core), ["up", "down"]);
+    }
+    apply(&mut core, config(&[2, 3], TOKEN), at(1.0)).unwrap();
+    // Where none is up there is none to lose.
+    core.drain(address(3), None).unwrap();
+    apply(&mut core, config(&[2], TOKEN), at(2.0)).unwrap();
+}
+
+#[test]
+fn new_backends_are_announced_before_the_old_ones_go() {
+    let mut core = core(&[1], "");
+    let one = backend(&core, 1);
+    let mut seen = Vec::new();
+    let tell = |core: &mut Core| {
+        let configuration = core.take_configuration().expect("there is something to tell");
+        let addresses = configuration.backends.iter().map(|target| target.backend.address());
+        seen.extend(addresses.map(|address| address.port()));
+        assert_eq!(one.state(), State::Up, "there is always one to pick");
+    };
+    core.apply(config(&[2], ""), at(0.0), tell).unwrap();
+    assert_eq!((seen, one.state()), (vec![1, 2], State::Draining));
+}
+
+#[test]
+fn a_reload_that_fails_changes_nothing() {
+    let mut core = core(&[1, 2], "");
+    core.set_addresses(&[address(7)]);
+    let before = core.rows(at(0.0));
+    let mut twice = config(&[1, 3], "retries = 0");
+    twice.backends.push(twice.backends[0]);
+    assert!(matches!(apply(&mut core, twice, at(0.0)), Err(Error::Config(_))));
+    // The port 0 that it listens at became one that the file does not know.
+    let error = apply(&mut core, config(&[7, 3], "retries = 0"), at(0.0)).unwrap_err();
+    assert!(error.to_string().contains("the balancer itself listens on 127.0.0.1:7"), "{error}");
+    let rows = core.rows(at(0.0));
+    assert_eq!(format!("{before:?}"), format!("{rows:?}"));
+    assert_eq!((core.settings().retries, core.take_configuration().is_none()), (2, true));
+    assert!(commands(&mut core).is_empty());
+}
+
+#[test]
+fn added_backends_stay_over_reloads_and_the_file_has_priority() {
+    let mut core = core(&[1], "");
+    core.add(BackendConfig::new(address(2)), at(0.0)).unwrap();
+    apply(&mut core, config(&[1], ""), at(1.0)).unwrap();
+    assert_eq!(ports(&core), [1, 2]);
+    // In the file, too, and out of it again.
+    apply(&mut core, config(&[1, 2], ""), at(2.0)).unwrap();
+    assert_eq!(core.rows(at(2.0))[1].source, "file");
+    let changes = apply(&mut core, config(&[1], ""), at(3.0)).unwrap();
+    assert_eq!((changes.removed, core.rows(at(3.0))[1].source), (vec![], "api"));
+    // One that was removed is back only when the file has it.
+    core.remove(address(1)).unwrap();
+    expire(&mut core, at(4.0));
+    assert_eq!(ports(&core), [2]);
+    assert_eq!(apply(&mut core, config(&[1], ""), at(5.0)).unwrap().added, [address(1)]);
+}

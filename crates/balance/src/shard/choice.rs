@@ -1,0 +1,83 @@
+//! Choice of a backend for a request, with a permit of it.
+
+use std::sync::Arc;
+
+use super::State;
+use super::exchange::Exchange;
+use crate::guards::HandshakePermit;
+use crate::pick::{pick_bound, pick_by_key};
+use crate::{Backend, Configuration, Pick, Sticky};
+
+/// The result of a search.
+pub(super) enum Choice {
+    /// The index in the configuration's list, with a permit.
+    Backend(usize, HandshakePermit),
+    /// All permits are taken: of all backends, or of the one that the client is bound to.
+    Full(Option<Arc<Backend>>),
+    /// No untried backend is left, up or down.
+    None,
+}
+
+impl State {
+    /// Picks a backend and takes a permit.
+    pub(super) fn choose(&mut self, configuration: &Configuration, exchange: &Exchange) -> Choice {
+        let settings = &configuration.settings;
+        let cap = settings.max_handshakes;
+        if exchange.tried.len() > usize::from(settings.retries) {
+            return Choice::None;
+        }
+        let untried =
+            |index: usize| !exchange.tried.contains(&configuration.backends[index].backend.key());
+        let has_room =
+            |index: usize| cap == 0 || configuration.backends[index].backend.handshakes() < cap;
+        let bound = exchange
+            .bound
+            .and_then(|tag| pick_bound(configuration, tag))
+            .filter(|&index| untried(index));
+        // A client that is bound to one backend waits for it; others go to any with a free permit.
+        let belongs = bound.is_some()
+            || exchange.sticky_key.is_some()
+            || matches!(settings.pick, Pick::Rendezvous | Pick::IpHash);
+        let mut pick = |usable: &dyn Fn(usize) -> bool| match exchange.sticky_key {
+            Some(key) => pick_by_key(configuration, key, usable),
+            None => self.picker.pick(configuration, None, exchange.client, usable),
+        };
+        let picked = bound.or_else(|| {
+            if belongs { pick(&untried) } else { pick(&|index| untried(index) && has_room(index)) }
+        });
+        if let Some(index) = picked {
+            let backend = &configuration.backends[index].backend;
+            return match HandshakePermit::take(backend, cap) {
+                Some(permit) => Choice::Backend(index, permit),
+                None => Choice::Full(belongs.then(|| Arc::clone(backend))),
+            };
+        }
+        if pick(&untried).is_some() {
+            return Choice::Full(None);
+        }
+        // Removal of a backend is seen at once; a new one is in a command, possibly one that is not
+        // read yet. Commands are read before waiting requests are served.
+        if self.commands.has_commands() {
+            return Choice::Full(None);
+        }
+        // A verdict of down may be wrong or outdated: a try in vain is better than a refusal
+        // without one.
+        match self.picker.pick_down(configuration, untried) {
+            Some(index) => match HandshakePermit::take(&configuration.backends[index].backend, cap)
+            {
+                Some(permit) => Choice::Backend(index, permit),
+                None => Choice::Full(None),
+            },
+            None => Choice::None,
+        }
+    }
+
+    /// Returns the cookie that brings a client back to the same backend.
+    pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
+        let settings = &self.configuration.settings;
+        let Sticky::Cookie(name) = &settings.sticky else { return None };
+        let tag = settings.cookie_key.tag(exchange.count.as_ref()?.backend().address());
+        let is_new = exchange.bound != Some(tag);
+        is_new.then(|| crate::forward::set_cookie(name, tag, exchange.is_secure))
+    }
+}

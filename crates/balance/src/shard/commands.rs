@@ -1,0 +1,69 @@
+//! Commands of other threads, and what of the configuration a shard keeps.
+
+use throng_io::Driver;
+use throng_proto::http1;
+
+use super::State;
+use crate::Configuration;
+use crate::command::Command;
+
+impl State {
+    pub(super) fn run_commands<D: Driver>(&mut self, driver: &mut D) {
+        let commands: Vec<Command> = self.commands.drain().collect();
+        for command in commands {
+            match command {
+                Command::Configure(configuration) => {
+                    self.limits = limits_of(&configuration);
+                    self.response_limits = response_limits_of(&configuration);
+                    self.most_connections = most_connections(&configuration, self.descriptors_for);
+                    let rate = configuration.settings.close_rate;
+                    let bucket = self.bucket(rate);
+                    self.orphans.set_rate(rate, bucket);
+                    let before = self.configuration.settings.timeouts.tunnel;
+                    if before != configuration.settings.timeouts.tunnel {
+                        self.look_at_all_tunnels();
+                    }
+                    self.configuration = configuration;
+                    self.waiting.unbind();
+                }
+                Command::CloseTunnels { backend, closing, most } => {
+                    self.begin_close_job(backend, &closing, most);
+                }
+                Command::KeepTunnels(backend) => {
+                    self.close_jobs.retain(|job| !job.is_of(&backend));
+                }
+                Command::ShutDown { window, deadline } => {
+                    self.begin_shutdown(driver, window, deadline)
+                }
+            }
+        }
+    }
+}
+
+/// Returns `max_connections`, limited by the descriptors.
+pub(super) fn most_connections(configuration: &Configuration, descriptors_for: usize) -> usize {
+    match configuration.settings.max_connections {
+        0 => descriptors_for,
+        asked => asked.min(descriptors_for),
+    }
+}
+
+pub(super) fn limits_of(configuration: &Configuration) -> http1::Limits {
+    let settings = &configuration.settings;
+    http1::Limits {
+        max_header_bytes: settings.max_header_bytes,
+        max_headers: settings.max_headers,
+        max_body: settings.max_body,
+    }
+}
+
+/// Returns the limits of responses. Bodies are limited for clients only, not for backends: a body
+/// is forwarded as it is received, however long.
+pub(super) fn response_limits_of(configuration: &Configuration) -> http1::Limits {
+    let settings = &configuration.settings;
+    http1::Limits {
+        max_header_bytes: settings.max_response_header_bytes,
+        max_headers: settings.max_response_headers,
+        max_body: u64::MAX,
+    }
+}

@@ -1,0 +1,87 @@
+//! The end of a response: what becomes of both connections.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use throng_engine::HeldInput;
+use throng_io::{ConnId, Driver};
+use throng_proto::http1::HeaderLines;
+
+use super::conn::{Conn, Phase};
+use super::{Action, State};
+use crate::forward::{self, Framing};
+
+impl State {
+    /// Ends an answer whose body ends with its connection.
+    pub(super) fn end_answer(&mut self, client_id: ConnId) {
+        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        if client.exchange.as_ref().is_some_and(|exchange| exchange.framing == Framing::Chunked) {
+            self.write(&mut client.http, |out| {
+                forward::write_last_chunk(out, HeaderLines::default());
+            });
+        }
+        self.conns.insert(client_id, Conn::Client(client));
+        self.actions.push_back(Action::Complete(client_id));
+    }
+
+    /// Completes an exchange: the backend's connection is free, and the client's continues or ends.
+    pub(super) fn complete<D: Driver>(&mut self, driver: &mut D, client_id: ConnId) {
+        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        let Some(exchange) = client.exchange.take() else {
+            return self.conns.insert(client_id, Conn::Client(client));
+        };
+        if let Some(count) = &exchange.count {
+            let requests = &count.backend().totals().requests;
+            requests.fetch_add(1, Relaxed);
+        }
+        self.record_answer(&exchange);
+        let upstream_id = exchange.upstream;
+        let keeps = exchange.keep_alive && exchange.is_complete && !client.http.finished;
+        let is_complete = exchange.is_complete;
+        drop(exchange);
+        if let Some(upstream_id) = upstream_id {
+            self.release(driver, upstream_id, is_complete);
+        }
+        let timeouts = &self.configuration.settings.timeouts;
+        if keeps && self.shutdown.is_none() {
+            // The flush continues with it.
+            client.phase = Phase::Head;
+        } else {
+            client.phase = Phase::Leaving;
+            client.held = HeldInput::default();
+            self.conns.set_deadline(client_id, self.tick.after(timeouts.body));
+            if client.http.paused {
+                client.http.paused = false;
+                driver.resume(client_id);
+            }
+        }
+        self.conns.insert(client_id, Conn::Client(client));
+        self.flush(driver, client_id);
+    }
+
+    /// Keeps a backend's connection for the next request, if it can carry one.
+    fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool) {
+        let settings = &self.configuration.settings;
+        let deadline = self.tick.after(settings.timeouts.keep_alive);
+        let Some(upstream) = self.conns.upstream(id) else { return };
+        let is_clean = is_complete
+            && upstream.decoder.is_between_responses()
+            && upstream.http.is_clear()
+            && !upstream.http.finished
+            && !upstream.is_last;
+        upstream.client = None;
+        if upstream.http.paused {
+            upstream.http.paused = false;
+            driver.resume(id);
+        }
+        let address = upstream.backend.address();
+        let is_up = upstream.backend.state() == crate::State::Up;
+        self.conns.set_deadline(id, deadline);
+        if !is_clean
+            || !is_up
+            || self.shutdown.is_some()
+            || !self.pool.put(address, id, settings.keep_alive)
+        {
+            self.close(driver, id);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The record of a request and its answer.
+
+use std::net::IpAddr;
+
+use throng_engine::Progress;
+use throng_io::{ConnId, Instant};
+use throng_proto::http1::{BodyLength, Request};
+use throng_proto::ws::handshake::Key;
+
+use super::access::Entry;
+use crate::Failure;
+use crate::forward::Framing;
+use crate::guards::{HandshakePermit, RequestGuard};
+
+/// A request and the answer to it.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// The bytes for the backend, from the first, for as long as they may be sent again.
+    pub(super) replay: Option<Vec<u8>>,
+    /// The key of a WebSocket handshake.
+    pub(super) key: Option<Key>,
+    pub(super) is_head: bool,
+    /// RFC 9110 section 9.2.2: sending it twice does no harm.
+    pub(super) is_idempotent: bool,
+    pub(super) is_http11: bool,
+    pub(super) keep_alive: bool,
+    /// Its body means nothing to its method, so a backend may take it for the next request.
+    pub(super) has_odd_body: bool,
+    /// Its body is forwarded in chunks.
+    pub(super) chunked: bool,
+    /// The client's address, past trusted proxies.
+    pub(super) client: IpAddr,
+    /// The key for picks by a key.
+    pub(super) sticky_key: Option<u64>,
+    /// The backend named by its cookie, by its tag.
+    pub(super) bound: Option<u64>,
+    /// The client uses https: its connection has TLS, or a trusted proxy reports it.
+    pub(super) is_secure: bool,
+    /// Backends that were tried, by their keys.
+    pub(super) tried: Vec<u64>,
+    /// The last failure.
+    pub(super) failure: Option<Failure>,
+    /// Its last byte has been received.
+    pub(super) is_complete: bool,
+    /// The progress of its body.
+    pub(super) progress: Progress,
+    /// Interim responses to it (RFC 9110 section 15.2).
+    pub(super) interim: u8,
+    /// The head of the answer was forwarded.
+    pub(super) is_answered: bool,
+    /// How the answer's body is framed for the client.
+    pub(super) framing: Framing,
+    pub(super) upstream: Option<ConnId>,
+    pub(super) count: Option<RequestGuard>,
+    pub(super) permit: Option<HandshakePermit>,
+    /// When the backend was first sent something.
+    pub(super) began: Instant,
+    /// Its entry for the log.
+    pub(super) access: Option<Box<Entry>>,
+}
+
+impl Exchange {
+    /// Creates the record of a request that has just come, without its text for the backend.
+    pub(super) fn new(request: &Request<'_>, client: IpAddr, now: Instant) -> Self {
+        let method = request.method();
+        Self {
+            replay: None,
+            key: None,
+            is_head: method == "HEAD",
+            is_idempotent: matches!(
+                method,
+                "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE" | "TRACE"
+            ),
+            is_http11: request.is_http11(),
+            keep_alive: request.keep_alive(),
+            // Backends may leave the body of any other method unread, and of one they do not know.
+            has_odd_body: request.has_body() && !matches!(method, "POST" | "PUT" | "PATCH"),
+            chunked: request.body_length() == BodyLength::Chunked,
+            client,
+            sticky_key: None,
+            bound: None,
+            is_secure: false,
+            tried: Vec::new(),
+            failure: None,
+            is_complete: false,
+            progress: Progress::default(),
+            interim: 0,
+            is_answered: false,
+            framing: Framing::Empty,
+            upstream: None,
+            count: None,
+            permit: None,
+            began: now,
+            access: None,
+        }
+    }
+}

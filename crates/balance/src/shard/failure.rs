@@ -1,0 +1,104 @@
+//! Connections to backends that fail or end: another try, or a refusal.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use throng_io::{ConnId, Driver};
+
+use super::conn::{Client, Conn, Upstream};
+use super::{Action, State};
+use crate::{Backend, Failure, Report};
+
+impl State {
+    /// Handles a backend's connection that is gone or to be given up; its record was taken out.
+    pub(super) fn upstream_closed(&mut self, id: ConnId, upstream: Upstream, failure: Failure) {
+        let Some(client_id) = upstream.client else {
+            return self.pool.remove(upstream.backend.address(), id);
+        };
+        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        self.upstream_failed(client_id, &mut client, &upstream, failure);
+        self.conns.insert(client_id, Conn::Client(client));
+    }
+
+    fn upstream_failed(
+        &mut self,
+        client_id: ConnId,
+        client: &mut Client,
+        upstream: &Upstream,
+        failure: Failure,
+    ) {
+        let Some(exchange) = client.exchange.as_mut() else { return };
+        exchange.upstream = None;
+        exchange.count = None;
+        exchange.permit = None;
+        // An idle connection may end at any moment: that says nothing about the backend.
+        let is_stale = upstream.is_reused && failure == Failure::Reset && !exchange.is_answered;
+        // Mostly an early answer (413) that its reset overtook: a refusal of this upload, and no
+        // sign of its health.
+        let is_refusal = failure == Failure::Reset
+            && upstream.is_connected
+            && (!exchange.is_complete || !upstream.http.is_clear());
+        if !is_stale && !is_refusal {
+            let is_retry = !exchange.tried.is_empty();
+            self.report(&upstream.backend, failure, is_retry);
+        }
+        let was_not_sent = !upstream.is_connected;
+        let may_repeat = exchange.replay.is_some()
+            && !exchange.is_answered
+            && (was_not_sent || exchange.is_idempotent)
+            && !matches!(failure, Failure::BadResponse(_) | Failure::BadUpgrade(_));
+        if !may_repeat {
+            let status = failure.status();
+            return self.refuse(client_id, client, status, &failure.to_string());
+        }
+        exchange.failure = Some(failure);
+        if !is_stale {
+            exchange.tried.push(upstream.backend.key());
+        }
+        self.metrics.retries += 1;
+        self.actions.push_back(Action::Dispatch(client_id));
+    }
+
+    /// Counts a failure, of the backend or of the balancer, and reports it.
+    pub(super) fn report(&mut self, backend: &Arc<Backend>, failure: Failure, is_retry: bool) {
+        if failure.is_of_connection() {
+            backend.note_refusal();
+        }
+        if failure.is_ours() {
+            self.metrics.own_failures += 1;
+        } else {
+            backend.totals().failures.fetch_add(1, Relaxed);
+        }
+        let backend = Arc::clone(backend);
+        // The receiver is gone only when the whole balancer ends.
+        let _ = self.reports.send(Report::Failed { backend, failure, is_retry });
+    }
+
+    /// Handles the end of a backend's stream.
+    pub(super) fn upstream_finished(&mut self, id: ConnId, was_truncated: bool) {
+        let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
+        upstream.http.finished = true;
+        if upstream.client.is_none() {
+            self.pool.remove(upstream.backend.address(), id);
+            self.conns.insert(id, Conn::Upstream(upstream));
+            self.actions.push_back(Action::Close(id));
+            return;
+        }
+        let end = upstream.decoder.handle_end_of_stream();
+        let client = upstream.client;
+        self.conns.insert(id, Conn::Upstream(upstream));
+        match (end, client) {
+            (Ok(Some(_)), Some(client)) if !was_truncated => self.end_answer(client),
+            _ => self.actions.push_back(Action::Fail(id, Failure::Reset)),
+        }
+    }
+
+    /// Closes a connection that has been idle for long enough.
+    pub(super) fn close_idle<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        if let Some(upstream) = self.conns.upstream(id) {
+            let address = upstream.backend.address();
+            self.pool.remove(address, id);
+        }
+        self.close(driver, id);
+    }
+}

@@ -1,0 +1,217 @@
+//! Requests: from clients' bytes to exchanges, event by event.
+
+use std::time::SystemTime;
+
+use throng_http::{DateCache, ReplyTo, Response};
+use throng_io::ConnId;
+use throng_proto::Input;
+use throng_proto::http1::{Event, HeaderLines, Request};
+
+use super::conn::{Client, Phase, Tick};
+use super::exchange::Exchange;
+use super::output::HIGH_WATER;
+use super::{Action, State};
+use crate::forward;
+
+/// The bytes of a request that are kept for a retry; a longer request has only its first try.
+pub(super) const REPLAY_LIMIT: usize = 64 << 10;
+
+/// The peer of a client's connection.
+struct Peer<'a> {
+    address: std::net::SocketAddr,
+    has_tls: bool,
+    /// The certificate that it has shown, in DER.
+    certificate: Option<&'a [u8]>,
+}
+
+/// Returns the bytes of a response of the balancer's own, with the date of now.
+fn encode_now(response: &Response, request: &Request<'_>) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let mut date = DateCache::new();
+    let date = date.at(now.map_or(0, |now| now.as_secs()));
+    let mut bytes = Vec::new();
+    response.encode(&ReplyTo::request(request, date), &mut bytes);
+    bytes
+}
+
+impl State {
+    /// Decodes the usable bytes. Returns the number of bytes at the end of `bytes` that cannot be
+    /// used yet.
+    pub(super) fn read_request(
+        &mut self,
+        id: ConnId,
+        client: &mut Client,
+        bytes: &mut [u8],
+    ) -> usize {
+        let limits = self.limits;
+        let enough = self.enough(self.configuration.settings.min_body_rate);
+        let mut has_progressed = false;
+        let mut input = Input::new(bytes);
+        let was_between = client.decoder.is_between_requests();
+        while client.takes_requests() {
+            let peer = Peer {
+                address: client.address,
+                has_tls: client.is_secure,
+                certificate: client.certificate.as_deref(),
+            };
+            match client.decoder.next_event(&mut input, &limits) {
+                Ok(None) => break,
+                Ok(Some(Event::Head(request))) => {
+                    if client.is_due_tls
+                        && !client.is_secure
+                        && let Some(response) = self.configuration.plain.response(&request)
+                    {
+                        let answer = encode_now(&response, &request);
+                        let (status, reason) = (response.status().code(), "the client uses no TLS");
+                        let write = |out: &mut Vec<u8>| out.extend_from_slice(&answer);
+                        self.end_with(id, client, status, reason, write);
+                        break;
+                    }
+                    match self.begin_exchange(&request, &peer) {
+                        Ok(exchange) => self.on_request_head(id, client, exchange),
+                        Err((status, reason)) => self.refuse(id, client, status, reason),
+                    }
+                }
+                Ok(Some(Event::Body(piece))) => {
+                    let Some(exchange) = client.exchange.as_mut() else { break };
+                    has_progressed |= exchange.progress.add(piece.len(), enough);
+                    self.on_request_body(exchange, piece);
+                }
+                Ok(Some(Event::End)) => {
+                    let Some(exchange) = client.exchange.as_mut() else { break };
+                    self.on_request_end(exchange, client.decoder.trailers());
+                    if client.phase == Phase::Exchange && !client.http.sending {
+                        self.conns.set_deadline(id, Tick::NEVER);
+                    }
+                }
+                Err(error) => self.refuse(id, client, error.status(), error.reason()),
+            }
+        }
+        let left = input.len();
+        if client.phase == Phase::Head && was_between && client.decoder.is_in_head() {
+            let head = self.configuration.settings.timeouts.head;
+            self.conns.set_deadline(id, self.tick.after(head));
+        }
+        self.forward_or_pause(id, client, has_progressed);
+        left
+    }
+
+    fn on_request_head(&mut self, id: ConnId, client: &mut Client, exchange: Exchange) {
+        client.exchange = Some(Box::new(exchange));
+        client.has_asked = true;
+        client.phase = Phase::Exchange;
+        let body = self.configuration.settings.timeouts.body;
+        self.conns.set_deadline(id, self.tick.after(body));
+        self.actions.push_back(Action::Dispatch(id));
+    }
+
+    fn on_request_body(&mut self, exchange: &mut Exchange, piece: &[u8]) {
+        if let Some(entry) = &mut exchange.access {
+            entry.bytes_in += piece.len() as u64;
+        }
+        self.forward_body(exchange, |out, chunked| {
+            if chunked {
+                forward::write_chunk(out, piece);
+            } else {
+                out.extend_from_slice(piece);
+            }
+        });
+    }
+
+    fn on_request_end(&mut self, exchange: &mut Exchange, trailers: HeaderLines<'_>) {
+        exchange.is_complete = true;
+        if exchange.chunked {
+            self.forward_body(exchange, |out, _| forward::write_last_chunk(out, trailers));
+        }
+    }
+
+    /// Has what was read sent to the backend, if there is one; reads no more of a body that is far
+    /// ahead of it, and gives one that comes fast enough more time.
+    fn forward_or_pause(&mut self, id: ConnId, client: &Client, has_progressed: bool) {
+        let Some(exchange) = &client.exchange else { return };
+        let backlog = self.body_backlog(exchange);
+        if exchange.is_complete {
+            return;
+        }
+        if backlog > HIGH_WATER {
+            self.actions.push_back(Action::Pause(id));
+        } else if has_progressed
+            && client.phase == Phase::Exchange
+            && self.conns.deadline(id) != Tick::NEVER
+        {
+            let body = self.configuration.settings.timeouts.body;
+            self.conns.set_deadline(id, self.tick.after(body));
+        }
+    }
+
+    /// Returns the bytes that wait for a connection to the backend. A connected one is flushed, and
+    /// that pauses the client where it is behind.
+    fn body_backlog(&mut self, exchange: &Exchange) -> usize {
+        let Some(id) = exchange.upstream else {
+            return exchange.replay.as_ref().map_or(0, Vec::len);
+        };
+        let Some(upstream) = self.conns.upstream(id) else { return 0 };
+        let backlog = upstream.http.backlog();
+        let is_connected = upstream.is_connected;
+        if backlog > 0 {
+            self.actions.push_back(Action::Flush(id));
+        }
+        if is_connected { 0 } else { backlog }
+    }
+
+    /// Builds the exchange of a request: its relevant properties and the text for its backend.
+    fn begin_exchange(
+        &mut self,
+        request: &Request<'_>,
+        peer: &Peer<'_>,
+    ) -> Result<Exchange, (u16, &'static str)> {
+        self.metrics.requests += 1;
+        let settings = &self.configuration.settings;
+        let asked =
+            forward::validate(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
+        let ip = peer.address.ip();
+        let is_trusted = settings.trusted_proxies.iter().any(|network| network.contains(ip));
+        let client = forward::client_address(request, peer.address, &settings.trusted_proxies);
+        let mut exchange = Exchange::new(request, client, self.now);
+        let hop = forward::Hop {
+            peer: ip,
+            trusted: is_trusted,
+            certificate: peer.certificate,
+            scheme: if peer.has_tls { forward::Scheme::Https } else { forward::Scheme::Http },
+            close: exchange.has_odd_body,
+            dropped: &settings.drop_headers,
+        };
+        let mut head = Vec::with_capacity(request.raw().len() + 256);
+        forward::write_request(&mut head, request, &hop);
+        exchange.replay = Some(head);
+        exchange.key = asked.key().cloned();
+        match forward::sticky_key(&settings.sticky, request, client) {
+            Some(forward::Bound::Hash(hash)) => exchange.sticky_key = Some(hash),
+            Some(forward::Bound::Backend(key)) => exchange.bound = Some(key),
+            None => {}
+        }
+        exchange.is_secure = match is_trusted {
+            true => forward::came_by_https(request),
+            false => peer.has_tls,
+        };
+        exchange.access = self.new_entry(request, client);
+        Ok(exchange)
+    }
+
+    /// Forwards more of a request's body to its backend if it has one, and to the copy for a retry
+    /// while there is one.
+    fn forward_body(&mut self, exchange: &mut Exchange, write: impl Fn(&mut Vec<u8>, bool)) {
+        let chunked = exchange.chunked;
+        let upstream = exchange.upstream.and_then(|id| self.conns.upstream(id));
+        if let Some(upstream) = upstream {
+            let out = upstream.http.out.get_or_insert_with(|| self.spares.take());
+            out.append(|out| write(out, chunked));
+            if exchange.replay.as_ref().is_some_and(|replay| replay.len() > REPLAY_LIMIT) {
+                exchange.replay = None;
+            }
+        }
+        if let Some(replay) = &mut exchange.replay {
+            write(replay, chunked);
+        }
+    }
+}
