@@ -11,30 +11,10 @@ use throng_proto::http1::ResponseHead;
 use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 
 use crate::ask::{Ask, Start, Take, Way};
-use crate::record::SharedRecord;
-use crate::service::Planned;
+use crate::record::{Note, SharedRecord, Told};
 
-/// What another thread sends to the service of one connection, about one of its requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// The connection.
-    pub to: ConnId,
-    /// The request.
-    pub number: u32,
-    /// What about it.
-    pub what: Told,
-}
-
-/// See [`Note`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// The answer is there.
-    Answer,
-    /// There is room for more of its body.
-    Room,
-    /// There is more of its answer's body.
-    More,
-}
+/// The payload of a panic that a peer has asked for; the harness keeps the panic hook quiet about it.
+pub struct Planned;
 
 /// One request, from its head to the end of its answer.
 #[derive(Debug)]

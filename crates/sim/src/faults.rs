@@ -85,6 +85,12 @@ impl Faults {
         .sized(rng)
     }
 
+    /// Returns whether what is received comes in very small pieces.
+    #[must_use]
+    pub fn is_fine(&self) -> bool {
+        self.receive_buffer < 1000 || (1..1000).contains(&self.cut_receives)
+    }
+
     fn sized(mut self, rng: &mut Rng) -> Self {
         self.receive_buffer = rng.pick(&[64, 1000, 4096, 16 * 1024, 64 * 1024]);
         self.events_per_turn = rng.pick(&[1, 3, 16, 1024]);

@@ -5,19 +5,14 @@
 //! * Not its duty: real sockets, real time, speed.
 //! * Depends on: `throng-engine`, `throng-balance`, `throng-io`, `throng-proto`.
 //! * Start reading at: [`world`], which runs a [`plan`]; then [`driver`], which asserts the driver contract from the
-//!   engine's side, and `checks`, which judges the end.
+//!   engine's side, and `world/checks.rs`, which judges the end.
 #![forbid(unsafe_code)]
 
-pub mod adversary;
 pub mod ask;
 pub mod balance;
-mod checks;
-mod conforming;
-mod crowd;
 pub mod driver;
 pub mod exchange;
 pub mod faults;
-mod http_client;
 pub mod lifecycle;
 pub mod net;
 pub mod peer;
@@ -26,23 +21,24 @@ pub mod reader;
 pub mod record;
 pub mod rng;
 pub mod rules;
+pub mod script;
 pub mod seeds;
 pub mod service;
 mod stops;
-mod transcript;
 pub mod world;
 
 pub use ask::{Ask, Start, Take};
 pub use driver::{SimDriver, Waiting};
 pub use faults::Faults;
 pub use net::{Net, SharedNet, SimSocket};
-pub use peer::{Do, End, Pace, Peer};
+pub use peer::{End, Peer};
 pub use plan::{Expect, Plan, SECOND};
 pub use record::Audience;
 pub use rng::Rng;
 pub use rules::Rules;
+pub use script::{Do, Pace};
 pub use seeds::Seeds;
-pub use world::{Outcome, World, run_seed};
+pub use world::{Outcome, World, run_chained_seed, run_seed};
 
 /// Keeps the panic hook quiet about panics that peers have asked for.
 pub fn hush_planned_panics() {
@@ -50,7 +46,7 @@ pub fn hush_planned_panics() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !info.payload().is::<service::Planned>() {
+            if !info.payload().is::<exchange::Planned>() {
                 before(info);
             }
         }));

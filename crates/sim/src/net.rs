@@ -64,6 +64,15 @@ pub struct LinkOptions {
     pub cut_after: Option<u64>,
 }
 
+/// A bug planted into the network, to see that the checks of a run find what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A piece of what an acceptor writes is lost.
+    Lose,
+    /// A piece of what an acceptor writes comes before the one that it wrote before.
+    Swap,
+}
+
 /// One direction.
 #[derive(Debug, Default)]
 struct Pipe {
@@ -147,6 +156,8 @@ pub struct Net {
     pub after_events: Option<usize>,
     /// Connections of drivers whose end was told, until somebody takes them.
     pub ended: Vec<ConnId>,
+    /// A planted bug, and the pieces before it strikes.
+    pub bug: Option<(Bug, usize)>,
 }
 
 impl Net {
@@ -305,8 +316,9 @@ impl Net {
     /// If there is no room: a bug of the simulator.
     pub fn write(&mut self, link_id: LinkId, side: Side, bytes: &[u8]) {
         let (now, room) = (self.now(), self.room(link_id, side));
+        let bug = self.strike(link_id, side);
         let link = &mut self.links[link_id];
-        if link.reset_at.iter().any(Option::is_some) {
+        if link.reset_at.iter().any(Option::is_some) || bug == Some(Bug::Lose) {
             return;
         }
         assert!(bytes.len() <= room, "more was written than fits");
@@ -323,12 +335,29 @@ impl Net {
         if !bytes.is_empty() {
             pipe.in_transit.push_back((at, bytes.to_vec()));
         }
+        if bug == Some(Bug::Swap)
+            && let [.., (_, before), (_, last)] = pipe.in_transit.make_contiguous()
+        {
+            std::mem::swap(before, last);
+        }
         link.written += bytes.len() as u64;
         if link.options.cut_after.is_some_and(|cut| link.written >= cut) {
             link.options.cut_after = None;
             link.cut = true;
             link.reset_at = [Some(now + link.options.latency / 2); 2];
         }
+    }
+
+    /// Returns the planted bug if it strikes now.
+    fn strike(&mut self, link: LinkId, side: Side) -> Option<Bug> {
+        let (bug, before) = self.bug.as_mut().filter(|_| side == Side::Acceptor)?;
+        let is_possible =
+            *bug != Bug::Swap || !self.links[link].pipes[side as usize].in_transit.is_empty();
+        if *before > 0 || !is_possible {
+            *before = before.saturating_sub(1);
+            return None;
+        }
+        self.bug.take().map(|(bug, _)| bug)
     }
 
     /// What `side` can read.

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use throng_engine::{Delivery, Receipt};
 use throng_io::ConnId;
 
-use crate::exchange::Note;
 use crate::lifecycle::LifecycleCheck;
 use crate::net::SharedNet;
 use crate::reader::Heard;
@@ -154,6 +153,28 @@ pub struct Attempts {
     pub refused: u64,
     /// Messages to one receiver whose sender was not told what became of them.
     pub untold: u64,
+}
+
+/// What another thread sends to the service of one connection, about one of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The connection.
+    pub to: ConnId,
+    /// The request.
+    pub number: u32,
+    /// What about it.
+    pub what: Told,
+}
+
+/// See [`Note`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The answer is there.
+    Answer,
+    /// There is room for more of its body.
+    Room,
+    /// There is more of its answer's body.
+    More,
 }
 
 /// See the module's documentation.

@@ -15,15 +15,12 @@ use throng_proto::http1::{HeaderLines, Request, ResponseHead};
 use throng_proto::ws::handshake::{check_request, encode_response};
 
 use crate::ask::Ask;
-use crate::exchange::Exchanges;
+use crate::exchange::{Exchanges, Planned};
 use crate::net::SharedNet;
 use crate::reader::Heard;
 use crate::record::{Audience, PendingCommand, Record, SentCommand, Session, SharedRecord};
 use crate::rng::message_hash;
 use crate::stops::Stops;
-
-/// The payload of a panic that a peer has asked for; the harness keeps the panic hook quiet about it.
-pub struct Planned;
 
 /// The route of `/feed`, which is `/ws` under other rules.
 pub const FEED: u16 = 3;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use throng_engine::{Frame, MAILBOX_CAPACITY};
-use throng_sim::adversary::violations;
 use throng_sim::plan::Outside;
+use throng_sim::plan::adversary::violations;
 use throng_sim::{Do, End, Expect, Outcome, Pace, Plan, SECOND, World, hush_planned_panics};
 
 fn text(text: &str) -> Do {

@@ -190,7 +190,7 @@ impl Server {
             }
             21 if self.rng.one_in(3) => {
                 self.ledger.borrow_mut().dismissed[me] = true;
-                std::panic::panic_any(throng_sim::service::Planned);
+                std::panic::panic_any(throng_sim::exchange::Planned);
             }
             _ => {}
         }

@@ -110,13 +110,22 @@ pub(super) fn at_the_end(world: &mut World) {
 /// Whatever peers do, no connection held more of anything than one read above the mark at which
 /// reading stops.
 fn little_is_held(world: &World) -> Vec<String> {
+    let (read, head) = (world.plan.faults.receive_buffer, world.plan.settings.max_header_bytes);
+    held_too_much(world.most, world.most_in_flight, read, head)
+}
+
+/// What was held above its bound, with reads of so many bytes and heads of so many.
+pub(crate) fn held_too_much(
+    most: Holdings,
+    most_in_flight: usize,
+    read: usize,
+    head: usize,
+) -> Vec<String> {
     const HIGH_WATER: usize = 64 << 10;
-    let read = world.plan.faults.receive_buffer;
-    let head = world.plan.settings.max_header_bytes;
     // What comes in pieces may leave as chunks, each of which needs a few bytes more.
     let passed_on = HIGH_WATER + head + 2 * read;
     let Holdings { client_input, client_head, replay, client_output, backend_output, tunnel } =
-        world.most;
+        most;
     let table = [
         // The buffer's used part is never more than what was left of it when it last grew.
         ("of a client's input", client_input, 2 * HIGH_WATER + read),
@@ -125,7 +134,7 @@ fn little_is_held(world: &World) -> Vec<String> {
         ("for a client", client_output, passed_on),
         ("for a backend", backend_output, passed_on),
         ("behind a tunnel's send", tunnel, passed_on),
-        ("in a send", world.most_in_flight, passed_on),
+        ("in a send", most_in_flight, passed_on),
     ];
     let above = table.into_iter().filter(|(_, held, bound)| held > bound);
     above

@@ -11,6 +11,7 @@ mod script;
 mod wire;
 mod world;
 
+pub(crate) use checks::held_too_much;
 pub use plan::Plan;
 pub use script::{PeerEnd, PeerId, Script};
 pub use world::{Outcome, World};

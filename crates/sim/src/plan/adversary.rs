@@ -2,10 +2,10 @@
 
 use throng_proto::ws::{Opcode, encode_header, encode_masked};
 
-use crate::conforming::{command, message};
-use crate::peer::{Do, Pace};
-use crate::plan::{Expect, Part, SECOND, ScriptContext};
+use super::conforming::{command, message};
+use super::{Expect, Part, SECOND, ScriptContext};
 use crate::rng::Rng;
+use crate::script::{Do, Pace};
 
 /// Gives `part` an adversarial role.
 pub(crate) fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {

@@ -1,9 +1,9 @@
 //! Clients of the service's HTTP: those that keep to the rules, and those that do not.
 
+use super::{Expect, Part, Plan, SECOND};
 use crate::ask::{Ask, Start, Take};
-use crate::peer::{Do, Pace};
-use crate::plan::{Expect, Part, Plan, SECOND};
 use crate::rng::Rng;
+use crate::script::{Do, Pace};
 
 const MILLI: u64 = SECOND / 1000;
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use throng_engine::{Backpressure, SlowPolicy};
 
-use crate::conforming::command;
-use crate::peer::{Do, Pace};
-use crate::plan::{Expect, Outside, Part, Plan, SECOND, events_request, upgrade_request};
+use super::conforming::command;
+use super::{Expect, Outside, Part, Plan, SECOND, events_request, upgrade_request};
 use crate::record::Audience;
 use crate::rng::Rng;
 use crate::rules::Rules;
+use crate::script::{Do, Pace};
 use crate::service::{FEED, STREAMS};
 
 const MILLI: u64 = SECOND / 1000;

@@ -3,6 +3,10 @@
 //! The world picks at random among all who have something to do now; when nobody has, the clock jumps to the next
 //! moment when somebody will.
 
+mod balancer;
+mod checks;
+mod transcript;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,8 +16,8 @@ use throng_engine::{
     Stats, Totals, build,
 };
 
+use self::balancer::Balancer;
 use crate::ask::Take;
-use crate::checks;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet};
 use crate::peer::Peer;
@@ -76,6 +80,7 @@ pub struct World {
     /// The latest first.
     outside: Vec<(u64, Outside)>,
     listeners: Vec<usize>,
+    balancer: Option<Balancer>,
     forced: Vec<Option<usize>>,
     arrivals: Vec<usize>,
     rng: Rng,
@@ -101,13 +106,17 @@ impl World {
             .map(|shard| {
                 let mut driver =
                     SimDriver::new(&net, shard, plan.faults.clone(), rng.fork(), Waiting::Never);
-                let address = SocketAddr::from(([127, 0, 0, 1], 1234 + shard));
-                let listener = net.borrow_mut().listen(address);
+                let listener = net.borrow_mut().listen(server_address(shard));
                 listeners.push(listener);
                 driver.add_listener(listener);
                 driver
             })
             .collect();
+        let servers = (0..plan.shards as u16).map(server_address);
+        let balancer = plan
+            .balancer
+            .clone()
+            .map(|it| Balancer::new(it, plan.seed, &net, &servers.collect::<Vec<_>>(), &mut rng));
         let shards = plan.shards;
         let service = |shard: usize, admission: &Arc<_>, _: &_| {
             let admission = Arc::clone(admission);
@@ -142,6 +151,7 @@ impl World {
                 outside
             },
             listeners,
+            balancer,
             arrivals,
             rng,
             steps: 0,
@@ -245,6 +255,9 @@ impl World {
                 note(Who::Shard(index), at, &mut ready);
             }
         }
+        for (index, at) in self.balancer.iter_mut().flat_map(|balancer| balancer.due(now)) {
+            note(Who::Balancer(index), at, &mut ready);
+        }
         let mut net = self.net.borrow_mut();
         for (index, peer) in self.peers.iter().enumerate() {
             if let Some(at) = peer.as_ref().and_then(|peer| peer.due(&mut net)) {
@@ -269,6 +282,7 @@ impl World {
         }
         match ready[self.rng.below(ready.len())] {
             Who::Shard(index) => self.turn(index),
+            Who::Balancer(index) => self.turn_balancer(index),
             Who::Peer(index) => {
                 self.last_activity = now;
                 if let Some(peer) = &mut self.peers[index] {
@@ -293,6 +307,7 @@ impl World {
             && self.outside.is_empty()
             && (self.plan.drain.is_none() || self.drained)
             && self.shards.iter_mut().all(|shard| shard.driver().connections() == 0)
+            && self.balancer.as_ref().is_none_or(|balancer| balancer.connections() == 0)
             && self.peers.iter().flatten().all(|peer| peer.end.is_some());
         if over && (next.is_none() || self.all_stopped()) {
             return false;
@@ -362,7 +377,11 @@ impl World {
     fn arrive(&mut self) {
         let Some(index) = self.arrivals.pop() else { return };
         let part = &self.plan.parts[index];
-        let listener = self.listeners[self.rng.below(self.listeners.len())];
+        let listeners = match &self.balancer {
+            Some(balancer) => &balancer.listeners,
+            None => &self.listeners,
+        };
+        let listener = listeners[self.rng.below(listeners.len())];
         let from = SocketAddr::from(([127, 0, 0, part.address], 10_000 + index as u16));
         let mut net = self.net.borrow_mut();
         let Some(link) = net.dial(listener, from, part.link) else { return };
@@ -467,6 +486,23 @@ impl World {
         if self.steps.is_multiple_of(4) {
             self.check_bounds(index);
         }
+    }
+
+    fn turn_balancer(&mut self, index: usize) {
+        let faults = self.balancer.as_mut().map_or(Vec::new(), |balancer| balancer.turn(index));
+        let now = self.now();
+        let mut net = self.net.borrow_mut();
+        net.advance_to(now + 1_000);
+        // The record knows of the server's connections only.
+        net.ended.retain(|id| !balancer::is_own(*id));
+        drop(net);
+        faults.into_iter().for_each(|fault| self.violation(fault));
+    }
+
+    /// Returns the tunnels that the balancer has opened.
+    #[must_use]
+    pub fn tunnels_opened(&self) -> u64 {
+        self.balancer.as_ref().map_or(0, Balancer::tunnels_opened)
     }
 
     /// Publishers are held back: a crowded mailbox gets at most one publication more of each connection.
@@ -599,6 +635,9 @@ impl World {
                 record.violation(fault);
             }
         }
+        for fault in self.balancer.iter().flat_map(Balancer::at_the_end) {
+            self.violation(fault);
+        }
         checks::at_the_end(&self, &stats);
         let record: &Record = &self.record.borrow();
         let mut trace = self.net.borrow().trace.clone();
@@ -620,6 +659,11 @@ impl World {
     pub fn is_drained(&self) -> bool {
         self.drained
     }
+}
+
+/// Where the server's shard of that number listens.
+fn server_address(shard: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 1234 + shard))
 }
 
 /// The most bytes that may wait for one connection.
@@ -670,6 +714,7 @@ fn sends_fragments(plan: &Plan, frame: usize) -> bool {
 #[derive(Clone, Copy, Debug)]
 enum Who {
     Shard(usize),
+    Balancer(usize),
     Peer(usize),
     Arrival,
     Outside,
@@ -682,13 +727,27 @@ enum Who {
 /// # Errors
 /// The text to print.
 pub fn run_seed(seed: u64) -> Result<Outcome, String> {
-    let outcome = World::new(Plan::of(seed)).run();
+    run_plan(Plan::of(seed), "seeds")
+}
+
+/// Runs one seed with a balancer between the peers and the server.
+///
+/// # Errors
+/// The text to print.
+pub fn run_chained_seed(seed: u64) -> Result<Outcome, String> {
+    run_plan(Plan::chained(seed), "chain")
+}
+
+/// Runs a plan of `test`.
+fn run_plan(plan: Plan, test: &str) -> Result<Outcome, String> {
+    let seed = plan.seed;
+    let outcome = World::new(plan).run();
     if outcome.violations.is_empty() {
         return Ok(outcome);
     }
     let list = outcome.violations.join("\n  ");
     Err(format!(
-        "seed {seed}, after {} ms:\n  {list}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test seeds",
+        "seed {seed}, after {} ms:\n  {list}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test {test}",
         outcome.elapsed / (SECOND / 1000)
     ))
 }

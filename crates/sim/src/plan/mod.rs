@@ -1,19 +1,25 @@
 //! What a seed means: limits, faults, and who comes when to do what.
 
+pub mod adversary;
+mod conforming;
+mod crowd;
+mod http_client;
+mod stopping;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_balance::{Pick, Settings, Timeouts};
 use throng_engine::{BuildOptions, DrainPlan, Limit, Limits, Watching};
 use throng_proto::ws::handshake::{Key, encode_request};
 
 use crate::ask::Ask;
 use crate::faults::Faults;
 use crate::net::LinkOptions;
-use crate::peer::Do;
 use crate::record::Audience;
 use crate::rng::Rng;
 use crate::rules::Rules;
-use crate::{adversary, conforming, crowd, http_client, stops};
+use crate::script::Do;
 
 /// How a peer's stay must end if nothing excuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +103,19 @@ pub struct Plan {
     pub outside: Vec<(u64, Outside)>,
     /// A drain, if there is one.
     pub drain: Option<Drain>,
+    /// A balancer between the peers and the server, if there is one.
+    pub balancer: Option<BalancerPlan>,
+}
+
+/// A balancer between the peers and the server.
+#[derive(Clone, Debug)]
+pub struct BalancerPlan {
+    /// Real shards of it.
+    pub shards: usize,
+    /// Its settings.
+    pub settings: Settings,
+    /// Faults of its drivers.
+    pub faults: Faults,
 }
 
 /// What another thread asks of the server.
@@ -181,8 +200,9 @@ impl Plan {
             parts,
             outside: Vec::new(),
             drain,
+            balancer: None,
         };
-        stops::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
+        stopping::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
         crowd::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
         http_client::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
         let mut rng = Rng::new(seed ^ 0x6d61_726b);
@@ -224,7 +244,51 @@ impl Plan {
             parts: Vec::new(),
             outside: Vec::new(),
             drain: None,
+            balancer: None,
         }
+    }
+
+    /// The plan of a seed with a balancer between the peers and the server. Whoever keeps to the
+    /// rules must notice nothing of it; others do what they did, and what becomes of them is the
+    /// balancer's decision, but nobody else's trouble.
+    #[must_use]
+    pub fn chained(seed: u64) -> Self {
+        let mut plan = Self::of(seed);
+        let mut rng = Rng::new(seed ^ 0x0063_6861_696e);
+        // All peers come to the server from one address, and a server that drains is not there for
+        // the next of them.
+        plan.drain = None;
+        plan.max_connections = 0;
+        plan.limits.max_connections_per_address = Limit::Auto;
+        plan.limits.max_pending_handshakes = Limit::Auto;
+        (plan.faults.adopt_fails, plan.faults.clock_leaps) = (0, 0);
+        let mut faults = Faults::of(&mut rng);
+        (faults.adopt_fails, faults.clock_leaps) = (0, 0);
+        if faults.is_fine() {
+            // A byte at a time, and each of them late: longer than the server waits for the answer
+            // to its Close frame.
+            (faults.starved_receives, faults.partial_sends, faults.delayed_sends) = (0, 0, 0);
+        }
+        for part in &mut plan.parts {
+            // The records of requests and of streams are by connection, and the balancer's
+            // connections carry those of many clients: such peers only come and go.
+            if !part.asks.is_empty() || part.name == "stream" {
+                part.script = vec![Do::Reset];
+                part.asks.clear();
+            }
+            if !matches!(part.expect, Expect::Clean | Expect::Code(_)) {
+                part.expect = Expect::Anything;
+            }
+        }
+        let settings = Settings {
+            timeouts: patient(),
+            retries: 0,
+            keep_alive: rng.pick(&[0, 8]),
+            pick: rng.pick(&[Pick::PowerOfTwo, Pick::RoundRobin, Pick::IpHash]),
+            ..Settings::default()
+        };
+        plan.balancer = Some(BalancerPlan { shards: 1 + rng.below(2), settings, faults });
+        plan
     }
 
     /// Adds a peer with this script to a plan of one's own; returns its number.
@@ -288,7 +352,29 @@ impl Plan {
             + limits.close_timeout
             + limits.heartbeat_interval.unwrap_or_default()
             + limits.heartbeat_timeout;
-        all.as_nanos() as u64 + 30 * SECOND
+        let balancer = if self.balancer.is_some() { 3 * BALANCER_TIMEOUT } else { Duration::ZERO };
+        (all + balancer).as_nanos() as u64 + 30 * SECOND
+    }
+}
+
+/// The longest timeout of a balancer: longer than those of the server behind it, so that those
+/// decide.
+const BALANCER_TIMEOUT: Duration = Duration::from_secs(500);
+
+/// Timeouts of a balancer that end nobody who keeps to the rules.
+fn patient() -> Timeouts {
+    let short = Duration::from_secs(30);
+    Timeouts {
+        connect: short,
+        response: short,
+        upgrade: short,
+        body: short,
+        head: short,
+        keep_alive: short,
+        tunnel: BALANCER_TIMEOUT,
+        half_closed: BALANCER_TIMEOUT,
+        close: BALANCER_TIMEOUT,
+        queue: short,
     }
 }
 

@@ -1,10 +1,10 @@
 //! What an HTTP client has read, against what it has asked for.
 
+use super::World;
 use crate::ask::{Ask, Take};
 use crate::peer::{End, Peer};
 use crate::plan::Part;
 use crate::reader::Answered;
-use crate::world::World;
 
 /// Whatever its end: the answers are those to its requests, in order, one each, and nothing follows the last.
 pub(crate) fn reads_well(world: &World, peer: &Peer, part: &Part) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! Clients that keep to the rules, however the network cuts what they say.
 
-use crate::peer::{Do, Pace};
-use crate::plan::{Expect, Part, SECOND, ScriptContext};
+use super::{Expect, Part, SECOND, ScriptContext};
 use crate::rng::Rng;
+use crate::script::{Do, Pace};
 
 const MILLI: u64 = 1_000_000;
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use throng_engine::{ClassCounters, SlowPolicy, Stats};
 
-use crate::peer::{Do, End, Pace, Peer};
+use super::{World, transcript};
+use crate::peer::{End, Peer};
 use crate::plan::{Expect, Part, SECOND};
 use crate::reader::Heard;
 use crate::record::{Expected, Offer, Record, Session};
 use crate::rules::Rules;
-use crate::transcript;
-use crate::world::World;
+use crate::script::{Do, Pace};
 
 /// Checks a whole run.
 pub(crate) fn at_the_end(world: &World, stats: &Stats) {

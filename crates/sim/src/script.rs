@@ -1,0 +1,64 @@
+//! Scripts of peers: what they do, line by line.
+
+/// One line of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Do {
+    /// These bytes, as they are.
+    Write(Vec<u8>),
+    /// One message, in so many fragments, perhaps with pings between them.
+    Message {
+        /// Text, or else binary.
+        text: bool,
+        /// What it says.
+        payload: Vec<u8>,
+        /// 1 or more.
+        fragments: usize,
+        /// A ping between the fragments.
+        pinging: bool,
+    },
+    /// A ping.
+    Ping(Vec<u8>),
+    /// Waits, in nanoseconds.
+    Pause(u64),
+    /// Waits until the upgrade is answered.
+    UntilOpen,
+    /// Waits until so many messages were heard.
+    UntilHeard(usize),
+    /// Waits until so many HTTP answers came.
+    UntilAnswered(usize),
+    /// From now on reads like this.
+    Read(Pace),
+    /// A Close frame; then waits for the server's.
+    Close(u16),
+    /// Ends its stream and keeps reading.
+    Finish,
+    /// Resets the connection.
+    Reset,
+    /// Is gone without a word: neither reads nor writes nor resets any more.
+    Vanish,
+}
+
+impl Do {
+    /// A few words for the log.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Write(bytes) => format!("writes {} bytes", bytes.len()),
+            Self::Message { payload, fragments, .. } => {
+                let start = String::from_utf8_lossy(&payload[..payload.len().min(20)]).into_owned();
+                format!("says {} bytes in {fragments} fragments: {start:?}", payload.len())
+            }
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+/// How a peer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// All there is, at once.
+    Prompt,
+    /// So many bytes, then it rests so many nanoseconds.
+    Slow(usize, u64),
+    /// Not at all.
+    Never,
+}
