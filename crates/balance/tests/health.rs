@@ -6,10 +6,11 @@ mod support;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::{Peer, TIMEOUT, accepted, unused_address, upgrade};
+use support::{Peer, accepted, unused_address, upgrade};
 use throng_balance::{Balancer, Config, Status};
+use throng_testkit::eventually;
 
 const PICKS: [&str; 6] =
     ["power_of_two", "least_connections", "round_robin", "rendezvous", "random", "ip_hash"];
@@ -73,11 +74,7 @@ fn get(path: &str) -> Vec<u8> {
 
 /// Waits until `holds`: what shards report has arrived where it is decided.
 fn until(balancer: &Balancer, what: &str, holds: impl Fn(&Status) -> bool) {
-    let begun = Instant::now();
-    while !holds(&balancer.status()) {
-        assert!(begun.elapsed() < TIMEOUT, "waited too long: {what}: {:?}", balancer.status());
-        thread::sleep(Duration::from_millis(1));
-    }
+    eventually(what, || holds(&balancer.status()));
 }
 
 /// Failures that were counted, and of which the last one was taken note of.

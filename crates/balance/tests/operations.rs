@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::{Peer, TIMEOUT, accepted, upgrade};
 use throng_balance::{Balancer, Config, Row, Status};
+use throng_testkit::eventually;
 
 /// A backend that sends every text back, for as long as the process lives.
 fn echo() -> SocketAddr {
@@ -57,11 +58,7 @@ fn expect_restart(mut peer: Peer) {
 }
 
 fn until(balancer: &Balancer, what: &str, holds: impl Fn(&Status) -> bool) {
-    let begun = Instant::now();
-    while !holds(&balancer.status()) {
-        assert!(begun.elapsed() < TIMEOUT, "waited too long: {what}: {:?}", balancer.status());
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually(what, || holds(&balancer.status()));
 }
 
 fn row(status: &Status, address: SocketAddr) -> &Row {

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
 use throng_balance::{Balancer, Config, Error};
+use throng_testkit::{eventually, poll};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -361,12 +362,7 @@ fn checks_use_tls_and_report_why_a_backend_is_not_trusted() {
             assert_eq!(failure(), None);
             continue;
         }
-        let begun = Instant::now();
-        while failure().is_none() {
-            assert!(begun.elapsed() < TIMEOUT);
-            thread::sleep(Duration::from_millis(5));
-        }
-        let why = failure().unwrap();
+        let why = poll("the check fails", failure);
         assert!(why.contains("leads to no trusted authority"), "{why}");
     }
 }
@@ -549,20 +545,15 @@ fn handshakes_that_take_too_much_memory_are_ended() {
         socket.write_all(&hello).unwrap();
         socket.set_nonblocking(true).unwrap();
     }
-    let begun = Instant::now();
     let is_open = |socket: &mut TcpStream| {
         let read = socket.read(&mut [0]);
         read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     };
-    loop {
+    eventually("most of them are closed", || {
         unfinished.retain_mut(is_open);
         // 256 KiB, and what may come between two measurements.
-        if unfinished.len() <= 40 {
-            break;
-        }
-        assert!(begun.elapsed() < TIMEOUT, "{} are open", unfinished.len());
-        thread::sleep(Duration::from_millis(5));
-    }
+        unfinished.len() <= 40
+    });
     assert!(!unfinished.is_empty(), "no more than necessary");
     let answer = get(&mut secured(address, &own, "balancer.example"));
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange};
 use throng_proto::ws::Opcode;
+use throng_testkit::eventually;
 
 /// What backends show.
 const TOKEN: &str = "0123456789abcdef-token";
@@ -172,14 +173,6 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
         }
     });
     received
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < until, "never came true: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn echoes(client: &mut Client, text: &str) {

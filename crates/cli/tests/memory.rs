@@ -6,16 +6,9 @@ use std::time::{Duration, Instant};
 
 use support::{Client, Got, Served, TIMEOUT, exchange};
 use throng_proto::ws::Opcode;
+use throng_testkit::eventually;
 
 const MIB: usize = 1 << 20;
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < until, "still not: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// Echoes of 4 MiB to clients that do not read them.
 fn storm(served: &Served) -> Vec<Client> {

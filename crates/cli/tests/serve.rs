@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use throng_proto::ws::{self, Opcode};
-use throng_testkit::{Client, Got};
+use throng_testkit::{Client, Got, poll};
 
 /// Longer than anything here takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ impl Running {
     }
 
     fn exit(&mut self) -> ExitStatus {
-        eventually("the process ends", || self.0.try_wait().unwrap())
+        poll("the process ends", || self.0.try_wait().unwrap())
     }
 }
 
@@ -82,18 +82,6 @@ impl Served {
 /// The events of a log.
 fn logged_events(log: &str) -> impl Iterator<Item = serde_json::Value> {
     log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
-}
-
-/// Polls until there is an answer.
-fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(answer) = poll() {
-            return answer;
-        }
-        assert!(Instant::now() < until, "never came true: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn dial(address: SocketAddr) -> TcpStream {
@@ -267,7 +255,7 @@ fn rules_of_channels_are_shown_in_the_figures() {
     expect(&mut stream, "data: 1.17\n\n");
     let delivered = "throng_class_published_total{class=\"prices.*\",policy=\"latest\",outcome=\"delivered\",\
                      shard=\"0\"} 1";
-    eventually("Prometheus gets it", || {
+    poll("Prometheus gets it", || {
         get(served.address, "/metrics").lines().any(|line| line == delivered).then_some(())
     });
     let stats = get(served.address, "/stats.json");
@@ -448,7 +436,7 @@ fn a_full_disk_behind_standard_output_changes_nothing() {
             .unwrap(),
     );
     // Signals are looked after before it listens.
-    eventually("it listens", || TcpStream::connect(free).ok());
+    poll("it listens", || TcpStream::connect(free).ok());
     served.signal("TERM");
     assert_eq!(served.exit().code(), Some(0));
     for words in [
@@ -569,7 +557,7 @@ fn certificates_serve_https_and_are_renewed_without_a_restart() {
         let file = File::options().write(true).open(file).unwrap();
         file.set_modified(later).unwrap();
     }
-    eventually("the new certificate", || get_securely(served.address, &chain).ok());
+    poll("the new certificate", || get_securely(served.address, &chain).ok());
     assert!(get_securely(served.address, &old).is_err(), "the old one is gone");
 
     served.process.signal("TERM");

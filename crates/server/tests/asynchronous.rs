@@ -18,6 +18,7 @@ use support::{Alive, Client, Got, TIMEOUT, eventually};
 use throng::prelude::*;
 use throng::{Closed, IntoWsRoute, IoBackend, Running};
 use throng_proto::ws::{self, Opcode};
+use throng_testkit::settled;
 use tokio::runtime::{self, Runtime};
 
 fn runtime() -> Runtime {
@@ -488,14 +489,10 @@ fn a_slow_reader_has_the_sink_wait_and_loses_nothing() {
         let stream = dial_narrow(address);
         let mut client = Client::upgrade(stream, "/", &[], &[]).unwrap();
         let stuck = |least: usize| {
-            let mut last = usize::MAX;
             eventually("the sink waits", || {
-                thread::sleep(Duration::from_millis(100));
-                let now = given.load(Ordering::SeqCst);
-                let same = std::mem::replace(&mut last, now) == now;
-                same && waits.load(Ordering::SeqCst) > 0 && now > least
+                waits.load(Ordering::SeqCst) > 0 && given.load(Ordering::SeqCst) > least
             });
-            last
+            settled("it takes no more", || given.load(Ordering::SeqCst))
         };
         // The window, half of the backlog's limit, the kernel's narrow buffers, and a message in
         // each.
@@ -547,23 +544,16 @@ fn a_client_that_does_not_read_is_not_processed() {
         let (address, running) = start(server(served::app().ws("/", handler)));
         let mut client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
         client.send_text("fill");
-        // It has not moved for half a second: a busy machine takes a tenth from it by itself.
-        let (mut last, mut looks) = (usize::MAX, 0);
-        eventually("the sender waits", || {
-            thread::sleep(Duration::from_millis(100));
-            let now = sent.load(Ordering::SeqCst);
-            looks = if std::mem::replace(&mut last, now) == now { looks + 1 } else { 0 };
-            looks == 5 && now > 0
-        });
+        eventually("it sends", || sent.load(Ordering::SeqCst) > 0);
+        settled("the sender waits", || sent.load(Ordering::SeqCst));
         let mut frame = Vec::new();
         ws::encode_masked(Opcode::Text, b"another", [1, 2, 3, 4], &mut frame);
         let mut stream = client.stream.try_clone().unwrap();
         let asking = thread::spawn(move || {
             (0..QUESTIONS).for_each(|_| stream.write_all(&frame).unwrap());
         });
-        // All of them are dealt with in this time, if any are.
-        thread::sleep(Duration::from_millis(200));
-        let early = dealt.load(Ordering::SeqCst);
+        // All of them are dealt with, if any are.
+        let early = settled("questions wait", || dealt.load(Ordering::SeqCst));
         assert!(early < 10 && sent.load(Ordering::SeqCst) < FRAMES, "{early} were dealt with");
         for _ in 0..FRAMES {
             assert!(client.next() == Got::Binary(vec![7; 64 << 10]));

@@ -7,10 +7,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use support::deflating::Peer;
-use support::eventually;
 use support::served::{self, start, stop, total};
 use support::wire::{Terms, Writer};
 use throng::prelude::*;
+use throng_testkit::settled;
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -21,14 +21,7 @@ const CONNECTIONS: usize = 1500;
 
 /// Bytes on the heap, once it no longer changes.
 fn heap() -> usize {
-    let now = || dhat::HeapStats::get().curr_bytes;
-    let mut last = now();
-    eventually("the heap rests", || {
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        let before = std::mem::replace(&mut last, now());
-        before == last
-    });
-    last
+    settled("the heap rests", || dhat::HeapStats::get().curr_bytes)
 }
 
 /// One after the other: each measures the whole process.

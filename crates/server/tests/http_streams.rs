@@ -14,6 +14,7 @@ use std::time::Duration;
 use support::TIMEOUT;
 use throng::prelude::*;
 use throng::{Pull, Running};
+use throng_testkit::{eventually, settled};
 
 /// A connection whose answers are read one by one.
 struct Client(BufReader<TcpStream>);
@@ -213,9 +214,7 @@ fn draining_waits_for_an_answer_that_is_due() {
     let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
     let drain = thread::spawn(move || running.drain(at_once()).unwrap());
     // The listener closes when every client was answered.
-    while TcpStream::connect(address).is_ok() {
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually("it listens no more", || TcpStream::connect(address).is_err());
     responder.send("last");
     let last = client.hear();
     assert!(last.body == b"last" && last.head.contains("Connection: close"), "{last:?}");
@@ -336,17 +335,14 @@ fn whoever_does_not_read_holds_one_helping_and_little_in_the_kernel() {
     ));
     let mut client = Client::dial(address);
     client.say(get("/"));
-    // Until nothing moves: others are served meanwhile, and more often than this one would be.
-    let mut before = usize::MAX;
-    while pulled.load(Relaxed) != before {
-        before = pulled.load(Relaxed);
-        for _ in 0..20 {
-            let mut other = Client::dial(address);
-            other.say(get("/now"));
-            assert_eq!(other.hear().body, b"now");
-        }
-        thread::sleep(Duration::from_millis(100));
+    let before = settled("nothing is pulled", || pulled.load(Relaxed));
+    // Others are served meanwhile, and more often than this one would be.
+    for _ in 0..20 {
+        let mut other = Client::dial(address);
+        other.say(get("/now"));
+        assert_eq!(other.hear().body, b"now");
     }
+    assert_eq!(pulled.load(Relaxed), before);
     // The kernel would take up to 4 MB if it were let.
     assert!(before < 1_200_000, "{before} bytes for one who reads nothing");
     assert_eq!(client.hear().body.len(), LENGTH);

@@ -13,6 +13,7 @@ use support::{Client, Got, eventually};
 use throng::prelude::*;
 use throng::{Drained, Event, StuckShard};
 use throng_proto::ws::Opcode;
+use throng_testkit::hold_up;
 
 /// How long a slow handler here takes, and what is a stall: so long that on a busy machine, too,
 /// nothing is one but what the test asks for.
@@ -42,7 +43,7 @@ fn routes(reported: &Reported) -> Vec<String> {
 fn sleeps_when_asked() -> Ws {
     Ws::new().on_message(|ws, message: Message<'_>| {
         if message == Message::Text("sleep") {
-            std::thread::sleep(SLOW);
+            hold_up(SLOW);
         }
         ws.send(message)
     })
@@ -58,9 +59,9 @@ fn a_handler_that_sleeps_is_counted_and_named_and_one_that_does_not_is_not() {
     let app = served::app()
         .ws("/quick", sleeps_when_asked())
         .ws("/slow/{name}", sleeps_when_asked())
-        .get("/page", |_| std::thread::sleep(SLOW))
+        .get("/page", |_| hold_up(SLOW))
         .deferred(Method::Get, "/later", |_, responder| {
-            std::thread::sleep(SLOW);
+            hold_up(SLOW);
             responder.send("at last");
         });
     let (server, reported) = server(app);
@@ -103,7 +104,7 @@ fn every_callback_of_a_session_counts() {
     let slow = |path: &'static str| {
         move |when: &'static str| {
             if path == when {
-                std::thread::sleep(SLOW);
+                hold_up(SLOW);
             }
         }
     };
@@ -122,7 +123,7 @@ fn every_callback_of_a_session_counts() {
         .ws("/open", handler("/open"))
         .ws("/close", handler("/close"))
         .sse("/events", |_| {
-            std::thread::sleep(SLOW);
+            hold_up(SLOW);
             Ok("news".to_owned())
         });
     let (server, reported) = server(app);
@@ -261,7 +262,7 @@ fn a_handler_that_returns_late_but_before_the_deadline_is_waited_for() {
     let began = Arc::clone(&entered);
     let handler = Ws::new().on_message(move |ws, message: Message<'_>| {
         began.store(true, Ordering::SeqCst);
-        std::thread::sleep(SLOW);
+        hold_up(SLOW);
         ws.send(message)
     });
     let (address, running) =

@@ -15,6 +15,7 @@ use support::{Client, Got, TIMEOUT, dial, eventually, exchange, read_head};
 use throng::IoBackend;
 use throng::prelude::*;
 use throng_proto::ws::{Opcode, encode_masked};
+use throng_testkit::hold_up;
 
 const NO_WAIT: DrainPlan = {
     let mut plan = DrainPlan::DEFAULT;
@@ -78,7 +79,7 @@ fn blocking_handlers_of_different_connections_run_in_parallel() {
     let (all, named) = (Arc::clone(&barrier), Arc::clone(&names));
     let handler = Ws::new().on_message(move |ws, message| {
         all.wait();
-        std::thread::sleep(Duration::from_millis(50));
+        hold_up(Duration::from_millis(50));
         named.lock().unwrap().insert(std::thread::current().id());
         ws.send(message)
     });

@@ -17,6 +17,7 @@ use throng::IoBackend;
 use throng::prelude::*;
 use throng::workers::{Overload, WorkerSettings};
 use throng_proto::ws::Opcode;
+use throng_testkit::{hold_up, settled};
 
 /// Every family of servers this system has.
 fn families() -> Vec<IoBackend> {
@@ -70,7 +71,7 @@ fn dawdling() -> Ws {
         let number: u64 = text.parse().unwrap();
         let work = move || {
             match number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 {
-                0 => std::thread::sleep(Duration::from_micros(500)),
+                0 => hold_up(Duration::from_micros(500)),
                 1..8 => std::thread::yield_now(),
                 _ => {}
             }
@@ -287,9 +288,8 @@ fn large_messages_wait_with_their_sender() {
             }
         });
         gate.await_guests(1);
-        // Whatever follows is on its way within this time; if not, there is less to find.
-        std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(figure(address, "queue_depth"), 0, "{io:?} {path}");
+        let depth = settled("the queue rests", || figure(address, "queue_depth"));
+        assert_eq!(depth, 0, "{io:?} {path}");
         gate.open();
         for number in 0..50 {
             assert_eq!(client.next(), Got::Text(text(number)), "{io:?}");
@@ -650,7 +650,7 @@ fn requests_are_answered_on_workers_as_they_would_be_on_the_shard() {
                         .param("ms")
                         .and_then(|ms| ms.parse().ok())
                         .ok_or_else(|| Reject::bad_request("a number of milliseconds"))?;
-                    std::thread::sleep(Duration::from_millis(ms));
+                    hold_up(Duration::from_millis(ms));
                     Ok::<_, Reject>(format!("{ms}"))
                 })
                 .blocking(Method::Get, "/panic", |_| -> &'static str {

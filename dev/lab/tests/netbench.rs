@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throng_testkit::{eventually, hold_up};
 
 const SHORT: [&str; 3] = ["-w", "0s", "--quiet"];
 
@@ -223,9 +224,8 @@ fn an_interrupt_ends_the_server_and_what_it_started() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
-        thread::sleep(Duration::from_millis(10));
-    }
+    let connect = || TcpStream::connect(format!("127.0.0.1:{port}"));
+    eventually("it listens", || connect().is_ok());
     let started = std::fs::read_to_string(&pids).unwrap();
     std::fs::remove_file(&pids).unwrap();
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
@@ -251,7 +251,7 @@ fn fake_server() {
     let setting = |name| std::env::var(name).unwrap();
     let (how, is_work) = (setting("FAKE_HOW"), setting("FAKE_MODE") == "1");
     match how.as_str() {
-        "silent" => thread::sleep(Duration::from_secs(600)),
+        "silent" => hold_up(Duration::from_secs(600)),
         "gone" => {
             let _ = std::io::stderr().write_all(b"no luck\n");
             std::process::exit(3);

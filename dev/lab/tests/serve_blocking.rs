@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use support::{Client, Got, Served, dial, exchange};
 use throng_proto::ws::Opcode;
+use throng_testkit::poll;
 
 fn serve(words: &[&str]) -> Served {
     let own = ["serve-blocking", "--shards", "1", "--listen", "127.0.0.1:0"];
@@ -18,18 +19,6 @@ fn serve(words: &[&str]) -> Served {
 fn get(address: SocketAddr, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     exchange(&mut dial(address), request).text().to_owned()
-}
-
-/// Polls until there is an answer.
-fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let until = std::time::Instant::now() + support::TIMEOUT;
-    while std::time::Instant::now() < until {
-        if let Some(found) = poll() {
-            return found;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    panic!("{what}: it never came");
 }
 
 #[test]
@@ -51,7 +40,7 @@ fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_n
         let served = serve(&settings);
         let mut client = Client::connect(served.addresses[0], "/worker/1000");
         client.send(Opcode::Text, b"hello");
-        eventually("a worker has it", || {
+        poll("a worker has it", || {
             get(served.addresses[0], "/metrics").contains("throng_worker_running 1").then_some(())
         });
         served.terminate();

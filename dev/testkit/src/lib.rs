@@ -8,8 +8,10 @@
 
 mod client;
 mod random;
+mod waiting;
 mod wire;
 
 pub use client::{Client, Got};
 pub use random::{Random, noise};
-pub use wire::{TIMEOUT, dial, eventually, read_head};
+pub use waiting::{eventually, hold_up, poll, settled};
+pub use wire::{TIMEOUT, dial, read_head};

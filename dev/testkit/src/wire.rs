@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time after which a test gives up, longer than anything takes on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,18 +39,4 @@ pub fn read_head(stream: &mut impl Read) -> String {
         }
     }
     String::from_utf8(head).unwrap()
-}
-
-/// Waits until `condition` holds.
-///
-/// # Panics
-/// It does not hold for [`TIMEOUT`].
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < until, "never came true: {what}");
-        // One check a millisecond: the waiting thread is not to take the processor from what it
-        // waits for.
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -13,6 +13,7 @@ use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_io::{Driver, ListenOptions, Options, listen};
 use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
+use throng_testkit::{eventually, poll};
 
 /// Nothing in these tests takes longer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -79,15 +80,7 @@ impl Balancer {
 
     /// Waits until `condition` holds.
     pub(crate) fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let begun = Instant::now();
-        while !condition(self) {
-            assert!(
-                begun.elapsed() < TIMEOUT,
-                "waited too long: {what}; {:?}",
-                self.shards.metrics()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually(what, || condition(self));
     }
 
     /// Every count is back at zero.
@@ -274,20 +267,7 @@ impl Scripted {
     }
 
     pub(crate) fn accept(&self) -> Peer {
-        let begun = Instant::now();
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    stream.set_nonblocking(false).unwrap();
-                    return Peer::new(stream);
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    assert!(begun.elapsed() < TIMEOUT, "no one came to {}", self.address);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
+        poll("somebody comes to the backend", || self.try_accept())
     }
 
     /// A connection, if one has come.

@@ -168,6 +168,7 @@ mod tests {
     use std::net::TcpStream;
 
     use throng_balance::{Config, LastFailure};
+    use throng_testkit::eventually;
 
     use super::*;
 
@@ -214,9 +215,7 @@ mod tests {
         let mut client = TcpStream::connect(balancer.addresses()[0]).unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         client.read_to_end(&mut Vec::new()).unwrap();
-        while balancer.status().backends[0].state != "down" {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually("it is down", || balancer.status().backends[0].state == "down");
         let mut watch = Watch::new(&balancer);
         let status = balancer.status();
         let changes = watch.changes(&status);

@@ -40,7 +40,7 @@ pub(crate) fn run(slow: Duration) {
     let count = Ws::on_upgrade(move |_| {
         let now = upgrading.handshakes.fetch_add(1, Relaxed) + 1;
         upgrading.most_handshakes.fetch_max(now, Relaxed);
-        std::thread::sleep(slow);
+        throng_testkit::hold_up(slow);
         upgrading.handshakes.fetch_sub(1, Relaxed);
         Ok(Tunnel::default())
     })

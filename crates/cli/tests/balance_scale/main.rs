@@ -78,15 +78,7 @@ impl Size {
 }
 
 fn eventually(what: &str, crowd: &Crowd, mut holds: impl FnMut(&Tally) -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    loop {
-        let tally = crowd.tally();
-        if holds(&tally) {
-            return;
-        }
-        assert!(Instant::now() < until, "never came true: {what}: {tally:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    throng_testkit::eventually(what, || holds(&crowd.tally()));
 }
 
 /// Opens all tunnels and has them talk.
@@ -182,7 +174,7 @@ fn changes(size: Size) {
             after_ten = balancer.memory();
         }
         let next = pause * (change + 1);
-        std::thread::sleep(next.saturating_sub(begun.elapsed()));
+        throng_testkit::hold_up(next.saturating_sub(begun.elapsed()));
     }
     let (took, after) = (begun.elapsed(), balancer.memory());
     assert_eq!(crowd.tally().open, size.tunnels);

@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use throng_testkit::{eventually, hold_up, settled};
+
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -92,7 +94,7 @@ fn storm(settings: WorkerSettings) {
                         // Of all lengths: none, a turn of others, and longer than it takes to fall
                         // asleep.
                         match (round * 7 + slot) % 11 {
-                            0 => std::thread::sleep(Duration::from_micros(300)),
+                            0 => hold_up(Duration::from_micros(300)),
                             1..4 => std::thread::yield_now(),
                             _ => {}
                         }
@@ -359,7 +361,8 @@ fn jobs_that_wait_for_room_run_before_the_end_too() {
         move || pool.stop(in_a_minute())
     });
     // So that the idle worker sees that it may go, if it believes so.
-    std::thread::sleep(Duration::from_millis(50));
+    eventually("the pool stops", || pool.inner.lock().is_stopping);
+    settled("idle workers have looked", || pool.inner.lock().alive);
     runs.go.send(()).unwrap();
     queued.begun.recv_timeout(TIMEOUT).unwrap();
     queued.go.send(()).unwrap();
