@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::command::run_step;
-use crate::layers::Stop;
+use crate::outcome::Stop;
 use crate::provision::program;
 use crate::site::Site;
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::site::Site;
+use crate::site::{Site, clean_cargo_environment};
 
 /// How often a running child is polled.
 const POLL: Duration = Duration::from_millis(20);
@@ -30,24 +30,6 @@ pub(crate) fn cargo(site: &Site) -> Command {
     command.current_dir(&site.root);
     clean_cargo_environment(&mut command);
     command
-}
-
-/// Removes what `cargo run` set for this process, so that an inner cargo sees the user's
-/// environment. Otherwise build scripts that watch those variables run again, and `rustup run
-/// nightly` gets the outer toolchain.
-pub(crate) fn clean_cargo_environment(command: &mut Command) {
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let ours = text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
-        if ours
-            || matches!(
-                &*text,
-                "CARGO" | "RUSTUP_TOOLCHAIN" | "LD_LIBRARY_PATH" | "RUST_RECURSION_COUNT"
-            )
-        {
-            command.env_remove(&name);
-        }
-    }
 }
 
 /// Runs to the end, showing the output as it comes and capturing standard output too.

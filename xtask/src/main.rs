@@ -13,6 +13,7 @@ mod arguments;
 mod certificate;
 mod command;
 mod layers;
+mod outcome;
 mod provision;
 mod report;
 mod server;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::command::{cargo, on_path, run_quietly, run_step};
-use crate::layers::Stop;
+use crate::outcome::Stop;
 use crate::site::Site;
 
 /// Time limit of a download.

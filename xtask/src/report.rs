@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::arguments::Selection;
-use crate::layers::{LAYERS, Layer, Stop, Tally};
+use crate::layers::{LAYERS, Layer};
+use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 
 struct Row {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::command::{cargo, end_tree, last_lines, run_step, wait};
-use crate::layers::Stop;
+use crate::outcome::Stop;
 use crate::site::Site;
 
 /// Time limit of a release build with link-time optimisation on two slow cores.

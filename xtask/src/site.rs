@@ -6,8 +6,6 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::command::clean_cargo_environment;
-
 /// The folders that layers read and write.
 pub(crate) struct Site {
     /// The root of the repository.
@@ -72,5 +70,23 @@ impl Site {
             })
             .filter_map(|target| target["name"].as_str())
             .collect()
+    }
+}
+
+/// Removes what `cargo run` set for this process, so that an inner cargo sees the user's
+/// environment. Otherwise build scripts that watch those variables run again, and `rustup run
+/// nightly` gets the outer toolchain.
+pub(crate) fn clean_cargo_environment(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let ours = text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
+        if ours
+            || matches!(
+                &*text,
+                "CARGO" | "RUSTUP_TOOLCHAIN" | "LD_LIBRARY_PATH" | "RUST_RECURSION_COUNT"
+            )
+        {
+            command.env_remove(&name);
+        }
     }
 }

@@ -1,11 +1,12 @@
-//! Repository checks: wording, line widths, citations, names in documents, imports, commit
-//! subjects.
+//! Repository checks: wording, line widths, citations, names in documents, imports, sleeps in
+//! tests, commit subjects.
 
 mod architecture;
 mod citations;
 mod commits;
 mod imports;
 mod machine_paths;
+mod sleeps;
 mod width;
 mod wording;
 
@@ -14,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::command::run_quietly;
-use crate::layers::{Stop, Tally};
+use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 
 /// Folders and files whose wording and line widths are not yet converted.
@@ -57,6 +58,7 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
     let checks = [
         ("ARCHITECTURE.md names only what exists", architecture::problems(&site.root, &files)),
         ("modules import each other in one direction", imports::problems(&files)),
+        ("tests wait for events", sleeps::problems(&files)),
         ("RFC citations are well formed", citations::problems(&files)),
         (
             "no absolute path and no registry host",

@@ -18,9 +18,10 @@ use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_load::{Summary, Target, TlsTrust};
 
 use self::certificate::OwnCertificate;
+use crate::serve::site;
 use crate::serve::{Settings, TABLE};
 use crate::signals::Stop;
-use crate::{Failure, say, serve, site};
+use crate::{Failure, say, serve};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

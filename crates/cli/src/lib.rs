@@ -25,7 +25,6 @@ pub mod say;
 pub mod serve;
 mod service;
 pub mod signals;
-pub mod site;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

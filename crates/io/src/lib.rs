@@ -28,7 +28,6 @@ pub mod readiness;
 pub mod threads;
 pub mod time;
 pub mod tls_info;
-mod wakeup;
 
 pub use batch::{Batch, Memory, Segment};
 pub use clock::Clock;

@@ -9,7 +9,7 @@ use std::path::Path;
 use throng_engine::UnknownName;
 
 use crate::error::{Error, Result};
-use crate::server::IoBackend;
+use crate::io_backend::IoBackend;
 
 /// The CPU affinity of event loops: whether each is pinned to a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

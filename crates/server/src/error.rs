@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use throng_engine::SettingError;
+use throng_engine::workers::WorkerError;
 
 /// The reason why a server could not be built, bound or run.
 ///
@@ -62,6 +63,11 @@ impl Error {
 
     pub(crate) fn setting(setting: &'static str, message: impl Into<String>) -> Self {
         Self::Setting(SettingError::new(setting, message))
+    }
+
+    /// Converts an error of the worker pool, whose message names the setting and the remedy.
+    pub(crate) fn of_workers(error: WorkerError) -> Self {
+        Self::Setting(error.into())
     }
 
     pub(crate) fn bind(address: &SocketAddr, source: io::Error) -> Self {

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use throng_engine::CloseCode;
 use throng_http::Status;
 
-use crate::hub::Handle;
-use crate::stalls::Stall;
+use crate::handle::Handle;
 
 /// An event of a running server, for [`Server::on_event`](crate::Server::on_event).
 ///
@@ -92,6 +91,57 @@ impl fmt::Display for Event<'_> {
                 write!(f, "a handler of {route} panicked; its connection {handle} was closed")
             }
             Self::Stalled(stall) => stall.fmt(f),
+        }
+    }
+}
+
+/// The route of a stall in a turn that called handlers of several routes.
+pub(crate) const SEVERAL: &str = "(several)";
+
+/// The route of a stall in a turn that called no handler.
+pub(crate) const NONE: &str = "(none)";
+
+/// A report of a handler that held up its shard, and so every connection there, for
+/// [`Server::stall_warning`](crate::Server::stall_warning) or longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stall<'a> {
+    /// The route's path as it was given to the app, such as `/chat/{room}`.
+    ///
+    /// It is `(several)` if handlers of more than one route were called in the turn, or if it also
+    /// delivered publications of other threads; for the next
+    /// ten seconds the shard measures each event, so that the next stall has its route. It is
+    /// `(none)` if no handler was called: the system kept the shard waiting, or it had very much to
+    /// send.
+    pub route: &'a str,
+    /// The event loop, from 0.
+    pub shard: usize,
+    /// How long the shard was held up.
+    pub length: Duration,
+}
+
+/// The text has the cause and the remedy on one line.
+impl fmt::Display for Stall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { route, shard, length } = self;
+        let ms = length.as_millis();
+        match *route {
+            NONE => write!(
+                f,
+                "shard {shard} took {ms} ms for a turn without a handler: the machine has too few \
+                 CPUs for what runs on it, or very much was sent at once"
+            ),
+            SEVERAL => write!(
+                f,
+                "handlers of several routes, or publications to many connections, held shard \
+                 {shard} for {ms} ms, while its other connections waited; the next such handler is \
+                 named"
+            ),
+            route => write!(
+                f,
+                "a handler of {route} held shard {shard} for {ms} ms, while its other connections \
+                 waited; move slow work to another thread: offload, blocking or deferred"
+            ),
         }
     }
 }

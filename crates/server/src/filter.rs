@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::hub::Handle;
+use crate::handle::Handle;
 
 /// Selects the receivers of a broadcast: the sessions and event streams that meet all conditions.
 /// Without conditions it selects all.

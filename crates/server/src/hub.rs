@@ -1,49 +1,12 @@
 //! Access to connections and channels from any thread.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use throng_engine::{CloseCode, Frame, MailboxFull, Receipt, Remote, Totals};
-use throng_io::ConnId;
 
 use crate::filter::Filter;
-
-/// The identifier of a connection: 64 bits, `Copy`, `Send`.
-///
-/// A handle kept after its connection has ended refers to no connection: identifiers are not reused
-/// for later ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle(ConnId);
-
-impl Handle {
-    pub(crate) fn of(id: ConnId) -> Self {
-        Self(id)
-    }
-
-    pub(crate) fn id(self) -> ConnId {
-        self.0
-    }
-
-    /// Returns the handle as 64 bits, to store.
-    #[must_use]
-    pub fn to_bits(self) -> u64 {
-        self.0.to_bits()
-    }
-
-    /// Creates a handle from the bits that [`Handle::to_bits`] returned.
-    #[must_use]
-    pub fn from_bits(bits: u64) -> Self {
-        Self(ConnId::from_bits(bits))
-    }
-}
-
-/// For logs: 16 hexadecimal digits, those of [`Handle::to_bits`].
-impl fmt::Display for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.to_bits())
-    }
-}
+use crate::handle::Handle;
 
 /// Reaches every connection and channel of a server from any thread; clone it freely.
 ///
@@ -137,7 +100,7 @@ impl Hub {
     /// # Errors
     /// Its shard's queue is full.
     pub fn send(&self, to: Handle, message: impl Into<Frame>) -> Result<(), MailboxFull> {
-        self.remote.send(to.0, &message.into())
+        self.remote.send(to.id(), &message.into())
     }
 
     /// Begins the closing handshake with one connection; nothing happens if it has ended. See
@@ -151,7 +114,7 @@ impl Hub {
         code: impl Into<CloseCode>,
         reason: &str,
     ) -> Result<(), MailboxFull> {
-        self.remote.close(to.0, code.into().get(), reason)
+        self.remote.close(to.id(), code.into().get(), reason)
     }
 
     /// Begins the closing handshake with every session that `filter` selects, and ends the event
@@ -167,16 +130,5 @@ impl Hub {
         reason: &str,
     ) -> Result<Receipt, MailboxFull> {
         self.remote.close_all(filter.inner(), code.into().get(), reason)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_handle_is_shown_as_its_bits() {
-        assert_eq!(Handle::from_bits(0xabc).to_string(), "0000000000000abc");
-        assert_eq!(Handle::from_bits(0xabc).to_bits(), 0xabc);
     }
 }

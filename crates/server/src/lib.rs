@@ -193,8 +193,10 @@ mod compression;
 mod error;
 mod events;
 mod filter;
+mod handle;
 mod http;
 mod hub;
+mod io_backend;
 mod message;
 #[cfg(feature = "metrics")]
 mod observe;
@@ -229,16 +231,17 @@ pub use asynchronous::{
 #[cfg(feature = "deflate")]
 pub use compression::Compression;
 pub use error::{Blame, Error, Result};
-pub use events::Event;
+pub use events::{Event, Stall};
 pub use filter::Filter;
+pub use handle::Handle;
 pub use http::{BodyReader, BodyWriter, Responder};
-pub use hub::{Handle, Hub};
+pub use hub::Hub;
+pub use io_backend::IoBackend;
 pub use message::OwnedMessage;
 #[cfg(feature = "metrics")]
 pub use observe::Observer;
 pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};
-pub use server::{IoBackend, Server};
-pub use stalls::Stall;
+pub use server::Server;
 pub use throng_engine::{
     Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, Limit, Limits, MailboxFull,
     Message, PatternError, Receipt, Sent, SettingError, SlowPolicy, Stats, UnknownName,

@@ -152,7 +152,7 @@ impl Bound {
         if let Some(workers) = self.pool.get()
             && starts_workers
         {
-            workers.start().map_err(crate::server::workers)?;
+            workers.start().map_err(Error::of_workers)?;
         }
         let Shards { starts, hub, snapshots, admission } = self.shards;
         let threads = Vec::with_capacity(starts.len());

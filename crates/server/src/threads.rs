@@ -8,8 +8,8 @@ use throng_io::threads::{RECEIVE_BUFFER, ThreadLimit, connection_options, thread
 use throng_io::{ConnId, Options, Threads};
 
 use crate::error::{Error, Result};
+use crate::io_backend::FEWEST_CONNECTIONS;
 use crate::running::Shards;
-use crate::server::capacity::FEWEST_CONNECTIONS;
 use crate::tls::{Security, wrap};
 
 /// The smallest stack of a connection's thread, in bytes.

@@ -6,6 +6,7 @@
 //! * Depends on: simdutf8 for the UTF-8 of long inputs.
 //! * Start reading at: [`mask`], then [`JoinBuffer`], which joins a message that arrived in chunks.
 
+mod ascii;
 pub mod block;
 pub mod frame;
 mod join;

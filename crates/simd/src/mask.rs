@@ -9,7 +9,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::utf8::{is_short_ascii, is_word_ascii, or_words};
+use crate::ascii::{is_short_ascii, is_word_ascii, or_words};
 
 /// Minimum length of a long payload.
 const LONG: usize = 256;

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Stop, Tally};
 use crate::certificate::Certificate;
 use crate::command::{EVERYTHING, cargo, end_tree, run_quietly, run_step};
+use crate::outcome::{Stop, Tally};
 use crate::server::Server;
 use crate::site::Site;
 use suite::{PARTS, Suite, UNCOMPRESSED};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Stop, Tally};
 use crate::command::{EVERYTHING, Finished, cargo, run_shown};
+use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 
 /// Time limit from a clean checkout on two slow cores, including compilation.

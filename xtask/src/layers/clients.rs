@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Stop, Tally};
 use crate::certificate::Certificate;
 use crate::command::{cargo, last_lines, run_shown, run_step};
+use crate::outcome::{Stop, Tally};
 use crate::provision::{node_package, program, python_environment};
 use crate::server::Server;
 use crate::site::Site;

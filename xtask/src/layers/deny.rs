@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Stop, Tally};
-use crate::command::{clean_cargo_environment, run_step};
+use crate::command::run_step;
+use crate::outcome::{Stop, Tally};
 use crate::provision;
-use crate::site::Site;
+use crate::site::{Site, clean_cargo_environment};
 
 /// The version that is built when none is installed.
 const CARGO_DENY: &str = "0.20.2";

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Stop, Tally};
 use crate::command::{EVERYTHING, cargo, end_tree, run_step};
+use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 use greeting::Url;
 

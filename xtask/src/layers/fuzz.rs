@@ -4,10 +4,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::{Stop, Tally};
-use crate::command::{clean_cargo_environment, run_quietly, run_step};
+use crate::command::{run_quietly, run_step};
+use crate::outcome::{Stop, Tally};
 use crate::provision;
-use crate::site::Site;
+use crate::site::{Site, clean_cargo_environment};
 
 /// The version that is built when none is installed.
 const CARGO_FUZZ: &str = "0.13.2";

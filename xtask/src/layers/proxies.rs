@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use super::{Stop, Tally, cargo_test};
+use super::cargo_test;
 use crate::command::{EVERYTHING, cargo, run_shown};
+use crate::outcome::{Stop, Tally};
 use crate::provision;
 use crate::site::Site;
 

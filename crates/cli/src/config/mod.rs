@@ -14,8 +14,9 @@ use throng_config::{Entry, Key, Table, Value, Values};
 
 #[cfg(feature = "balance")]
 use crate::balance::{Flags, summary};
+use crate::serve::site;
 use crate::serve::{self, SettingFlags, Settings};
-use crate::{Failure, say, site};
+use crate::{Failure, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

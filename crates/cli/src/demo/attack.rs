@@ -19,8 +19,9 @@ use throng_load::units::{grouped, show_bytes};
 
 use super::attacks::{ATTACKS, Attack, Scene};
 use super::neighbours::{self, Tally};
+use crate::serve::site;
 use crate::serve::{Settings, TABLE};
-use crate::{Failure, say, serve, site};
+use crate::{Failure, say, serve};
 
 /// The settings of the attacked server that are not the defaults: few enough places, and little
 /// enough memory for bodies, that an attacker of one process can take them.

@@ -7,6 +7,7 @@ mod keys;
 pub(crate) mod observe;
 mod reload;
 mod settings;
+pub mod site;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,7 +22,7 @@ use self::reload::Reloader;
 use crate::log::{Event, Log, Value, events};
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::{Failure, register, say, site};
+use crate::{Failure, register, say};
 
 pub use flags::SettingFlags;
 pub use keys::TABLE;

@@ -14,6 +14,7 @@ pub mod poller;
 mod sending;
 mod table;
 mod turn;
+mod wakeup;
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +26,7 @@ use self::outgoing::Outgoing;
 use self::poller::Poller;
 use self::table::{NONE, Table, flag};
 use self::turn::{Pending, QueuedEvent, Share};
-use crate::wakeup::Wakeup;
+use self::wakeup::Wakeup;
 use crate::{Clock, Closed, ConnId, Instant, ListenerId, Options};
 
 /// Maximum connections; the slots above are those of the waker and the listeners.

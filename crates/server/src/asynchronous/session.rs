@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use throng_engine::{CloseCode, Frame, PatternError};
 
 use super::shared::{CloseReason, Closed, Command, Shared};
-use crate::hub::{Handle, Hub};
+use crate::handle::Handle;
+use crate::hub::Hub;
 
 /// A session outside of its shard: sends to it from any task or thread. Clones are cheap, and do
 /// not keep the session open.

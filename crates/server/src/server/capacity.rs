@@ -4,16 +4,14 @@
 #[cfg(feature = "files")]
 use throng_http::Files;
 
-#[cfg(unix)]
-use super::IoBackend;
 use super::Server;
 use crate::error::{Error, Result};
+use crate::io_backend::FEWEST_CONNECTIONS;
+#[cfg(unix)]
+use crate::io_backend::IoBackend;
 
 /// Descriptors reserved for listeners, polls, wake-ups, logs and refusals.
 pub(super) const RESERVED_DESCRIPTORS: usize = 64;
-
-/// The fewest connections worth serving: a descriptor limit that allows fewer is an error.
-pub(crate) const FEWEST_CONNECTIONS: usize = 16;
 
 impl Server {
     /// Returns the limit in force: the setting, or as many as the descriptors allow.

@@ -3,8 +3,7 @@
 //! Start reading at [`Server`]; settings are in `settings.rs`, and [`Server::bind`] in
 //! `startup.rs`.
 
-pub(crate) mod capacity;
-mod io;
+mod capacity;
 mod settings;
 mod startup;
 
@@ -17,13 +16,11 @@ use throng_engine::{Classes, Limits, SettingError};
 use throng_http::{Network, Origins};
 use throng_proto::ws::deflate::Settings as Deflate;
 
-pub use io::IoBackend;
-pub(crate) use startup::workers;
-
 use crate::access;
 use crate::affinity::CpuAffinity;
 use crate::app::App;
 use crate::events::Events;
+use crate::io_backend::IoBackend;
 use crate::tls::Setting;
 
 /// Bytes of the stack of a connection's thread, with [`IoBackend::Threads`].

@@ -10,11 +10,12 @@ use throng_http::Origins;
 #[cfg(feature = "deflate")]
 use throng_proto::ws::deflate::Settings as Deflate;
 
+use super::Server;
 use super::startup::resolve;
-use super::{IoBackend, Server};
 use crate::access::{self, AccessLog};
 use crate::affinity::CpuAffinity;
 use crate::events::{Event, Events};
+use crate::io_backend::IoBackend;
 
 impl Server {
     /// Sets the rules for messages to receivers that read too slowly, where neither the channel nor

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fmt, io};
 
-use throng_engine::workers::{WorkerError, WorkerSettings, Workers};
+use throng_engine::workers::{WorkerSettings, Workers};
 use throng_engine::{
     Admission, BuildOptions, Classes, Limits, Remote, RouteOptions, SettingError, Snapshot,
     Uncapped,
@@ -19,11 +19,12 @@ use throng_io::{Driver, ListenOptions, ListenerId, Options, Portable, listen_man
 use throng_proto::ws;
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
+use super::Server;
 use super::capacity::RESERVED_DESCRIPTORS;
-use super::{IoBackend, Server};
 use crate::app::{Action, Route};
 use crate::error::{Error, Result};
 use crate::http::Delivered;
+use crate::io_backend::IoBackend;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::running::{Bound, Shards};
@@ -64,7 +65,7 @@ impl Server {
         #[cfg(unix)]
         crate::threads::check_stack(self.thread_stack)?;
         self.tls.load(1)?;
-        self.workers.check().map_err(workers)?;
+        self.workers.check().map_err(Error::of_workers)?;
         if self.stall_warning == Some(Duration::ZERO) {
             let message = "stall_warning is 0; give for example 50 ms, or None to turn it off";
             return Err(Error::setting("stall_warning", message));
@@ -249,11 +250,6 @@ impl Server {
     }
 }
 
-/// Converts an error of the worker pool, whose message names the setting and the remedy.
-pub(crate) fn workers(error: WorkerError) -> Error {
-    Error::Setting(error.into())
-}
-
 /// Returns the listeners of each of `count` shards, and the addresses bound, in the order given.
 fn listen_everywhere(
     first: SocketAddr,
@@ -324,7 +320,7 @@ impl Prepared {
         let _ = self.shared.observer.set(observer.clone());
         let remote = remote.clone();
         let on_room = move |id| remote.post(id, Box::new(Delivered::RoomInQueue));
-        self.pool.set(Workers::new(self.workers, on_room).map_err(workers)?);
+        self.pool.set(Workers::new(self.workers, on_room).map_err(Error::of_workers)?);
         Ok(Finished {
             stalls: self.stalls,
             pool: self.pool,

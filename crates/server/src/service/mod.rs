@@ -28,9 +28,9 @@ pub(crate) use shared::{BoundRoute, Shared};
 use self::request::AwaitedBody;
 use crate::access::{Access, Entry};
 use crate::events::Event;
+use crate::handle::Handle;
 use crate::http::Delivered;
 use crate::http::exchange::Exchange;
-use crate::hub::Handle;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
 

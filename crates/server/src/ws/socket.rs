@@ -7,7 +7,8 @@ use std::sync::Arc;
 use throng_engine::{CloseCode, Cx, Delivery, Frame, Message, PatternError, Receipt, Sent};
 
 use crate::filter::Filter;
-use crate::hub::{Handle, Hub};
+use crate::handle::Handle;
+use crate::hub::Hub;
 use crate::message::OwnedMessage;
 use crate::workers::RouteContext;
 

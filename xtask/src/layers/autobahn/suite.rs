@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::command::{on_path, run_quietly, run_step};
-use crate::layers::Stop;
+use crate::outcome::Stop;
 use crate::provision::cached_folder;
 use crate::site::Site;
 

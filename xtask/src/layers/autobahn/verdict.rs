@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::layers::{Stop, Tally};
+use crate::outcome::{Stop, Tally};
 
 /// Number of cases in all groups: 301 of RFC 6455, 90 in group 12, 126 in group 13.
 pub(super) const ALL: usize = 517;

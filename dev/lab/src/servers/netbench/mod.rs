@@ -16,8 +16,9 @@ use throng::prelude::*;
 use throng::{Bound, Error, Status};
 
 use self::document::Mistake;
+use throng_cli::Failure;
+use throng_cli::serve::site;
 use throng_cli::serve::{self, SettingFlags, Settings};
-use throng_cli::{Failure, site};
 
 /// What a request costs the server. `0` and `1` are the suite's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -2,6 +2,9 @@
 
 use throng_engine::UnknownName;
 
+/// The fewest connections worth serving: a limit of descriptors or threads that allows fewer is an error.
+pub(crate) const FEWEST_CONNECTIONS: usize = 16;
+
 /// The I/O backend: how a server waits for and moves bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

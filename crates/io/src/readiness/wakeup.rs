@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use super::poller::Signal;
 use crate::Wake;
-use crate::readiness::poller::Signal;
 
 /// The loop is running and will check its commands before it sleeps.
 const AWAKE: u8 = 0;

@@ -3,14 +3,14 @@
 use throng::prelude::*;
 use throng::{Bound, Status, Topic};
 
+use super::{Rule, Settings};
 use crate::hosts::AllowedHosts;
-use crate::serve::{Rule, Settings};
 
 /// The answer in place of metrics.
 const NO_METRICS: &str = "metrics are not for every client: start the server with \
                           --admin 127.0.0.1:9101 and ask there, or with --set public_metrics=true";
 
-const PAGE: &str = include_str!("page.html");
+const PAGE: &str = include_str!("../page.html");
 
 /// A member of `/ws/{channel}`. Sixteen bytes: the channel's name is kept with the subscription
 /// alone.
