@@ -1,11 +1,11 @@
 //! Records of requests and sessions that have ended, for an access log.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::CloseCode;
-use throng_http::{RequestSummary, Status};
+use throng_http::{Network, RequestSummary, Status, client_address};
 use throng_io::Instant;
 use throng_proto::http1::Request;
 
@@ -31,6 +31,9 @@ pub trait AccessLog: Send + Sync + 'static {
 pub struct Access<'a> {
     /// The address of the other end, if it is known.
     pub peer: Option<SocketAddr>,
+    /// The address of the client: the peer's, or the one that a
+    /// [trusted proxy](crate::Server::trusted_proxies) named.
+    pub client: Option<IpAddr>,
     /// The method.
     pub method: &'a str,
     /// The path without the query, of 512 bytes at most.
@@ -63,10 +66,11 @@ impl Log {
         &self,
         head: &Request<'_>,
         peer: Option<SocketAddr>,
+        trusted_proxies: &[Network],
         now: Instant,
     ) -> Option<Box<Entry>> {
         let is_on = self.0.as_ref().is_some_and(|log| log.is_on());
-        is_on.then(|| Box::new(Entry::new(head, peer, now)))
+        is_on.then(|| Box::new(Entry::new(head, peer, trusted_proxies, now)))
     }
 
     pub(crate) fn record(&self, access: &Access<'_>) {
@@ -80,19 +84,27 @@ impl Log {
 pub(crate) struct Entry {
     request: RequestSummary,
     peer: Option<SocketAddr>,
+    client: Option<IpAddr>,
     began: Instant,
     pub(crate) status: Option<Status>,
 }
 
 impl Entry {
-    fn new(head: &Request<'_>, peer: Option<SocketAddr>, began: Instant) -> Self {
-        Self { request: RequestSummary::new(head), peer, began, status: None }
+    fn new(
+        head: &Request<'_>,
+        peer: Option<SocketAddr>,
+        trusted_proxies: &[Network],
+        began: Instant,
+    ) -> Self {
+        let client = peer.map(|peer| client_address(head, peer, trusted_proxies));
+        Self { request: RequestSummary::new(head), peer, client, began, status: None }
     }
 
     /// Returns the record of a request that ends now.
     pub(crate) fn access(&self, now: Instant) -> Access<'_> {
         Access {
             peer: self.peer,
+            client: self.client,
             method: self.request.method(),
             path: self.request.path(),
             status: self.status,

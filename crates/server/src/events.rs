@@ -2,7 +2,7 @@
 //! stalls.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,9 @@ pub enum Event<'a> {
     Refused {
         /// The address of the other end, if it is known.
         peer: Option<SocketAddr>,
+        /// The address of the client: the peer's, or the one that a
+        /// [trusted proxy](crate::Server::trusted_proxies) named in the request, if it was read.
+        client: Option<IpAddr>,
         /// The path of the route, as it was given to the app, if one was found.
         route: Option<&'a str>,
         /// The status of the answer.
@@ -66,10 +69,14 @@ pub enum Event<'a> {
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { peer, route, status, reason } => {
+            Self::Refused { peer, client, route, status, reason } => {
                 f.write_str("refused")?;
-                if let Some(peer) = peer {
-                    write!(f, " {peer}")?;
+                match (client, peer) {
+                    (Some(client), Some(peer)) if peer.ip().to_canonical() != *client => {
+                        write!(f, " {client} (through {peer})")?;
+                    }
+                    (_, Some(peer)) => write!(f, " {peer}")?,
+                    (_, None) => {}
                 }
                 if let Some(route) = route {
                     write!(f, " at {route}")?;
@@ -177,9 +184,10 @@ impl Default for Events {
 #[cfg(feature = "tracing")]
 fn trace(event: &Event<'_>) {
     match event {
-        Event::Refused { peer, route, status, reason } => tracing::info!(
+        Event::Refused { peer, client, route, status, reason } => tracing::info!(
             target: "throng",
             peer = peer.map(tracing::field::display),
+            client = client.map(tracing::field::display),
             route,
             status = status.code(),
             reason,
@@ -267,15 +275,26 @@ mod tests {
     #[test]
     fn the_text_of_an_event_has_the_cause_and_the_remedy() {
         let (handle, route) = (Handle::from_bits(1), "/chat");
-        let peer = Some("127.0.0.1:5".parse().unwrap());
+        let peer: Option<SocketAddr> = Some("127.0.0.1:5".parse().unwrap());
+        let client = peer.map(|peer| peer.ip());
         let status = Status::FORBIDDEN;
         for (event, text) in [
             (
-                Event::Refused { peer, route: Some(route), status, reason: "why" },
+                Event::Refused { peer, client, route: Some(route), status, reason: "why" },
                 "refused 127.0.0.1:5 at /chat with 403 Forbidden: why",
             ),
             (
-                Event::Refused { peer: None, route: None, status, reason: "" },
+                Event::Refused {
+                    peer,
+                    client: Some([198, 51, 100, 7].into()),
+                    route: None,
+                    status,
+                    reason: "why",
+                },
+                "refused 198.51.100.7 (through 127.0.0.1:5) with 403 Forbidden: why",
+            ),
+            (
+                Event::Refused { peer: None, client: None, route: None, status, reason: "" },
                 "refused with 403 Forbidden",
             ),
             (

@@ -2,12 +2,13 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc;
 
 use support::served::{start, stop};
-use support::{Client, Got, exchange};
-use throng::IoBackend;
+use support::{Client, Got, TIMEOUT, exchange};
 use throng::prelude::*;
+use throng::{Access, AccessLog, IoBackend};
 
 const CLAIM: &str = "X-Forwarded-For: 192.0.2.66, 198.51.100.7\r\n";
 
@@ -90,4 +91,40 @@ fn a_network_that_is_none_is_refused_by_name() {
     let error = Server::new(app()).trusted_proxies(["10.0.0.0/99"]).check().unwrap_err();
     let text = error.to_string();
     assert!(text.contains("10.0.0.0/99") && text.contains("2001:db8::/32"), "{text}");
+}
+
+#[test]
+fn refusals_and_records_name_the_client_behind_the_proxy() {
+    let (sender, reported) = mpsc::channel();
+    let refuse = |_: &Request<'_>| -> Result<(), Reject> { Err(Reject::forbidden()) };
+    let later = |_: &Request<'_>| -> Result<Accept<()>, Reject> { Err(Reject::forbidden()) };
+    let app =
+        App::new().ws("/ws", Ws::on_upgrade(refuse)).ws("/later", Ws::on_upgrade_blocking(later));
+    let (logged, log) = mpsc::channel();
+    let server = Server::new(app)
+        .trusted_proxies(["127.0.0.0/8"])
+        .access_log(Clients(logged))
+        .on_event(move |event| {
+            if let throng::Event::Refused { client, .. } = event {
+                sender.send((*client, event.to_string())).unwrap();
+            }
+        });
+    let (address, running) = start(server);
+    for path in ["/ws", "/later"] {
+        let headers = [("X-Forwarded-For", "198.51.100.7")];
+        assert!(Client::request(address, path, &headers).is_err());
+        let (client, text) = reported.recv_timeout(TIMEOUT).unwrap();
+        assert_eq!(client, Some([198, 51, 100, 7].into()), "{path}");
+        assert!(text.starts_with("refused 198.51.100.7 (through 127.0.0.1:"), "{text}");
+        assert_eq!(log.recv_timeout(TIMEOUT).unwrap(), client, "{path}");
+    }
+    stop(running);
+}
+
+struct Clients(mpsc::Sender<Option<IpAddr>>);
+
+impl AccessLog for Clients {
+    fn record(&self, access: &Access<'_>) {
+        self.0.send(access.client).unwrap();
+    }
 }

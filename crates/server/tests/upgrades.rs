@@ -226,6 +226,7 @@ mod futures {
                 let head = read_head(&mut stream);
                 assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{io:?}: {head}");
             }
+            eventually("the panic is counted", || running.stats().handler_panics == 1);
             let stream = dial(address);
             stream.set_nodelay(true).unwrap();
             let mut bytes = Vec::new();

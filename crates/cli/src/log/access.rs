@@ -89,7 +89,7 @@ impl throng::AccessLog for Log {
     }
 
     fn record(&self, access: &throng::Access<'_>) {
-        let throng::Access { peer, method, path, status, code, duration, .. } = *access;
+        let throng::Access { client, method, path, status, code, duration, .. } = *access;
         let has_failed = status.is_some_and(|status| status.code() >= 500);
         if !has_failed && self.detail() != AccessDetail::All {
             return;
@@ -100,7 +100,7 @@ impl throng::AccessLog for Log {
             (None, false) => &events::REQUEST,
         };
         self.access(event, || {
-            let client = ("client", peer.map(|peer| peer.ip()).into());
+            let client = ("client", client.into());
             let of_kind = match code {
                 Some(code) => vec![("path", path.into()), ("code", code.get().into())],
                 None => vec![

@@ -9,14 +9,16 @@ use crate::log::{Log, events};
 /// Logs an event of the library.
 pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
     match event {
-        Event::Refused { peer, route, status, reason, .. } => log.access(&events::REFUSED, || {
-            vec![
-                ("client", peer.map(|peer| peer.ip()).into()),
-                ("route", (*route).into()),
-                ("status", status.code().into()),
-                ("reason", (*reason).into()),
-            ]
-        }),
+        Event::Refused { client, route, status, reason, .. } => {
+            log.access(&events::REFUSED, || {
+                vec![
+                    ("client", (*client).into()),
+                    ("route", (*route).into()),
+                    ("status", status.code().into()),
+                    ("reason", (*reason).into()),
+                ]
+            })
+        }
         Event::ProtocolError { handle, route, code, reason, .. } => {
             log.access(&events::PROTOCOL_ERROR, || {
                 vec![

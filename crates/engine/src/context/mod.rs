@@ -379,6 +379,11 @@ impl<'a> Cx<'a> {
         self.core.connections.awaits_room(self.id)
     }
 
+    /// Counts a panic of a handler that did not run in a callback.
+    pub fn count_panic(&mut self) {
+        self.core.connections.stats.handler_panics += 1;
+    }
+
     /// Returns the bytes queued for this connection that the kernel has not taken.
     #[must_use]
     pub fn backlog(&self) -> usize {

@@ -1,6 +1,7 @@
 //! The state of requests whose response comes later, or is still being sent.
 
 use std::any::Any;
+use std::net::IpAddr;
 
 use throng_engine::Cx;
 use throng_http::{Pull, ReplyTo, Response, Source, Stream};
@@ -69,6 +70,8 @@ impl Exchange {
 /// An upgrade that is being decided on: what was negotiated with the client.
 pub(crate) struct PendingUpgrade {
     pub(crate) route: u16,
+    /// The address of the client, once the decision is left to another thread.
+    pub(crate) client: Option<IpAddr>,
     pub(crate) accept: [u8; 28],
     pub(crate) subprotocol: Option<Box<str>>,
     pub(crate) deflate: Option<(deflate::Policy, deflate::Accepted)>,

@@ -26,6 +26,8 @@ pub(crate) const WINDOW: usize = 256 << 10;
 pub(crate) enum Delivered {
     /// The response.
     Answer(Response),
+    /// The handler panicked on another thread, or in a future.
+    RequestPanicked,
     /// The decision on an upgrade.
     Upgrade(Result<AnyAccept, Reject>),
     /// There is room for more of the request's body.

@@ -68,9 +68,13 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        if !self.answered {
-            self.deliver((self.fallback)());
+        if self.answered {
+            return;
         }
+        if std::thread::panicking() {
+            return self.remote.post(self.id, Box::new(Delivered::RequestPanicked));
+        }
+        self.deliver((self.fallback)());
     }
 }
 

@@ -181,7 +181,9 @@ impl Receive for Unanswered {
 
 impl Service for ShardService {
     fn on_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
-        if let Some(entry) = self.shared.access.entry(head, cx.peer(), cx.core_ref().now()) {
+        let proxies = &self.shared.trusted_proxies;
+        if let Some(entry) = self.shared.access.entry(head, cx.peer(), proxies, cx.core_ref().now())
+        {
             self.entries.insert(cx.id(), entry);
         }
         let answer = self.route_request(cx, head);
@@ -224,6 +226,7 @@ impl Service for ShardService {
         };
         match *delivered {
             Delivered::Answer(response) => self.reply_later(cx, response),
+            Delivered::RequestPanicked => self.request_panicked(cx),
             Delivered::Upgrade(decision) => self.upgrade_decided(cx, decision),
             Delivered::More => self.continue_response(cx),
             // Once its body has come to its end, there is another request to wait with.
@@ -252,8 +255,7 @@ impl Service for ShardService {
 
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
         let status = Status::new(status);
-        let peer = cx.peer();
-        self.shared.events.report(Event::Refused { peer, route: None, status, reason });
+        self.report_refused(cx, status, reason);
         self.reply_to_fault(cx, &Response::error(status, reason));
     }
 
@@ -275,8 +277,7 @@ impl Service for ShardService {
                 (full, reason, unavailable(reason))
             }
         };
-        let peer = cx.peer();
-        self.shared.events.report(Event::Refused { peer, route: None, status, reason: setting });
+        self.report_refused(cx, status, setting);
         self.reply_to_fault(cx, &response);
     }
 

@@ -1,5 +1,6 @@
 //! Requests: which route they are for, and the call of its handler.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use throng_engine::workers::OverflowPolicy;
@@ -15,6 +16,7 @@ use crate::app::{Action, Pending};
 use crate::events::Event;
 use crate::http::exchange::Exchange;
 use crate::http::{Responder, reader};
+use crate::hub::Handle;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::tls;
@@ -116,11 +118,11 @@ impl ShardService {
                 Ok(Upgraded::Later(negotiated, later)) => {
                     return self.decide_later(cx, shared, *negotiated, later, routed);
                 }
-                Err(reject) => self.refusal(cx, route, reject),
+                Err(reject) => self.refusal(cx, route, request.client(), reject),
             },
             Action::Sse(channel) => match self.stream_events(cx, route, channel, head, request) {
                 Ok(answer) => return answer,
-                Err(reject) => self.refusal(cx, route, reject),
+                Err(reject) => self.refusal(cx, route, request.client(), reject),
             },
             Action::Deferred(handler) => {
                 handler(request, Responder::new(cx.core_ref().remote().clone(), cx.id()));
@@ -142,14 +144,39 @@ impl ShardService {
     }
 
     /// Reports the refusal of an upgrade or a stream, and makes its answer.
-    pub(super) fn refusal(&self, cx: &Cx<'_>, route: u16, reject: Reject) -> Response {
+    pub(super) fn refusal(
+        &self,
+        cx: &Cx<'_>,
+        route: u16,
+        client: Option<IpAddr>,
+        reject: Reject,
+    ) -> Response {
         self.shared.events.report(Event::Refused {
             peer: cx.peer(),
+            client,
             route: Some(&self.shared.route(route).route.path),
             status: reject.code().into(),
             reason: reject.reason(),
         });
         reject.into_response()
+    }
+
+    /// Reports that a connection was refused, or a request before its route was known.
+    pub(super) fn report_refused(&self, cx: &Cx<'_>, status: Status, reason: &str) {
+        let peer = cx.peer();
+        let client = peer.map(|peer| peer.ip().to_canonical());
+        self.shared.events.report(Event::Refused { peer, client, route: None, status, reason });
+    }
+
+    /// Counts, reports and answers a request whose handler panicked on another thread or in a
+    /// future.
+    pub(super) fn request_panicked(&mut self, cx: &mut Cx<'_>) {
+        // Without an exchange, its client has gone, or the handler panicked here.
+        let Some(exchange) = self.exchanges.get(&cx.id()) else { return };
+        let route = exchange.route.map(|route| self.shared.stalls.path(route));
+        self.shared.events.report(Event::Panicked { handle: Handle::of(cx.id()), route });
+        cx.count_panic();
+        self.reply_later(cx, Responder::no_answer());
     }
 
     /// Answers the one request of a connection beyond the caps, if it is a health check. Returns

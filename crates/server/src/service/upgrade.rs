@@ -74,7 +74,8 @@ impl ShardService {
             None => None,
         };
         let deflate = policy.zip(accepted);
-        Ok(PendingUpgrade { route, accept: key.accept(), subprotocol, deflate, cancel: None })
+        let accept = key.accept();
+        Ok(PendingUpgrade { route, client: None, accept, subprotocol, deflate, cancel: None })
     }
 
     /// Has a worker or a future decide on an upgrade.
@@ -87,7 +88,7 @@ impl ShardService {
         routed: Routed<'_, '_>,
     ) -> Answer {
         let Routed { route, head, request, pending, .. } = routed;
-        let id = cx.id();
+        let (id, client) = (cx.id(), request.client());
         let responder = Responder::new(cx.core_ref().remote().clone(), id);
         let cancel: Option<Box<dyn Any + Send>> = match later {
             UpgradeLater::Blocking(decide) => {
@@ -115,7 +116,7 @@ impl ShardService {
             }
         };
         let mut exchange = Exchange::new(head, cx.entered_route(), pending);
-        exchange.upgrade = Some(Box::new(PendingUpgrade { cancel, ..negotiated }));
+        exchange.upgrade = Some(Box::new(PendingUpgrade { client, cancel, ..negotiated }));
         self.exchanges.insert(id, exchange);
         Answer::Upgrading
     }
@@ -127,7 +128,7 @@ impl ShardService {
         let Some(mut upgrade) = exchange.and_then(|exchange| exchange.upgrade.take()) else {
             return;
         };
-        let route = upgrade.route;
+        let (route, client) = (upgrade.route, upgrade.client);
         cx.enter_route(route.into());
         upgrade.cancel = None;
         let decision = match self.admission.is_ready() {
@@ -146,7 +147,7 @@ impl ShardService {
                 self.note_status(cx, Status::new(101));
             }
             Err(reject) => {
-                let response = self.refusal(cx, route, reject);
+                let response = self.refusal(cx, route, client, reject);
                 self.reply_later(cx, response);
             }
         }
