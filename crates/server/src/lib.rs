@@ -222,7 +222,7 @@ mod ws;
 
 pub use access::{Access, AccessLog};
 pub use affinity::{CpuAffinity, Place, Placement};
-pub use app::{App, Cors, Middleware, Next, ThenFn};
+pub use app::{App, Cors, Middleware, Next, RequestId, RequestIds, ThenFn};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
     AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, OwnedRequest,

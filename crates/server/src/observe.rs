@@ -11,6 +11,7 @@ use throng_engine::{
 use throng_http::openmetrics::{Format, Type, Writer};
 use throng_http::{Request, Response};
 
+use crate::app::MetricsFn;
 use crate::process;
 use crate::service::ready;
 use crate::stalls::Stalls;
@@ -38,8 +39,15 @@ impl Observer {
     /// Returns the metrics of every shard and of the process, in the format that `request` accepts:
     /// that of Prometheus, or OpenMetrics.
     pub fn metrics(&self, request: &Request<'_>) -> Response {
+        self.metrics_with(request, &|_| {})
+    }
+
+    /// Returns the metrics, and behind them those that `own` writes.
+    pub(crate) fn metrics_with(&self, request: &Request<'_>, own: &MetricsFn) -> Response {
         let mut writer = Writer::new("throng").format(Format::accepted(request));
         self.write(&mut writer);
+        writer.set_prefix("app");
+        own(&mut writer);
         writer.into_response()
     }
 

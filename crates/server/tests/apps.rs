@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::served::{self, start, stop};
 use support::{Client, Got, exchange};
+#[cfg(feature = "metrics")]
+use throng::openmetrics::Type;
 use throng::prelude::*;
-use throng::{Bound, IntoResponse, Running};
+use throng::{Bound, IntoResponse, RequestId, RequestIds, Running};
 
 fn serve(app: App) -> (SocketAddr, Running) {
     start(Server::new(app).shards(1))
@@ -323,5 +325,50 @@ fn routes_have_limits_for_bodies_of_their_own() {
         let response = ask(address, "POST", path, "", sent);
         assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {response}");
     }
+    stop(running);
+}
+
+#[test]
+fn requests_have_an_id_and_a_safe_one_of_a_proxy_is_kept() {
+    let app = App::new()
+        .get("/", |request| request.extension::<RequestId>().map(ToString::to_string))
+        .post("/", |_| Err::<&str, _>(Reject::forbidden()))
+        .layer(RequestIds::new());
+    let (address, running) = start(Server::new(app));
+    let ask = |line: &str, field: &str| {
+        let request = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{field}\r\n");
+        let answer = exchange(address, request.as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let id = head.lines().find_map(|line| line.strip_prefix("X-Request-ID: "));
+        (id.unwrap_or_else(|| panic!("{head}")).to_owned(), body.to_owned())
+    };
+    let (id, seen) = ask("GET /", "X-Request-ID: ab-12\r\n");
+    assert_eq!((id.as_str(), seen.as_str()), ("ab-12", "ab-12"));
+    let (mine, seen) = ask("GET /", "");
+    assert_eq!(mine, seen);
+    let is_ours = |id: &str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let long = "x".repeat(129);
+    let others =
+        [("GET /", ""), ("POST /", ""), ("GET /none", "")].map(|(line, _)| ask(line, "").0);
+    let replaced =
+        ["a b", "\"", &long].map(|id| ask("GET /", &format!("X-Request-ID: {id}\r\n")).0);
+    for id in others.iter().chain(&replaced) {
+        assert!(is_ours(id) && *id != mine, "{id}");
+    }
+    stop(running);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn the_metrics_of_the_program_follow_those_of_the_server() {
+    let app = App::new().metrics_with("/metrics", |own| {
+        own.set_prefix("shop");
+        own.metric("orders", "Orders taken", Type::Counter).sample(&[("country", "NL")], 7);
+    });
+    let (address, running) = start(Server::new(app));
+    let answer =
+        exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let own = "\nshop_orders_total{country=\"NL\"} 7\n";
+    assert!(answer.ends_with(own) && answer.contains("\nthrong_sessions"), "{answer}");
     stop(running);
 }

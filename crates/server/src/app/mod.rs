@@ -4,12 +4,15 @@
 
 mod cors;
 mod middleware;
+mod request_id;
 mod route;
 
 use std::fmt;
 use std::sync::Arc;
 
 use throng_engine::SettingError;
+#[cfg(feature = "metrics")]
+use throng_http::openmetrics;
 #[cfg(feature = "files")]
 use throng_http::{Files, Response, Status};
 use throng_http::{IntoResponse, Method, Reject, Request, RouteError, Router};
@@ -18,6 +21,9 @@ use throng_proto::ws::handshake;
 pub use cors::Cors;
 pub(crate) use middleware::Pending;
 pub use middleware::{Middleware, Next, ThenFn};
+pub use request_id::{RequestId, RequestIds};
+#[cfg(feature = "metrics")]
+pub(crate) use route::MetricsFn;
 pub(crate) use route::{Action, ChannelFn, HttpFn, Route};
 
 use crate::http::{BodyReader, Responder};
@@ -283,7 +289,33 @@ impl App {
     /// Serves the server's metrics at `path`, in the text format that Prometheus reads.
     #[cfg(feature = "metrics")]
     pub fn metrics(self, path: &str) -> Self {
-        self.add(Some(Method::Get), path, Action::Metrics)
+        self.metrics_with(path, |_| {})
+    }
+
+    /// Serves the server's metrics at `path`, and behind them those of the program that `own`
+    /// writes. It is called for each request on the connection's shard, so it must not block: read
+    /// counters that other code updates. Their names begin with `app_`, or what
+    /// [`set_prefix`](openmetrics::Writer::set_prefix) sets; `throng_` is the server's.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use throng::openmetrics::Type;
+    /// # use throng::prelude::*;
+    ///
+    /// let orders = Arc::new(AtomicU64::new(0));
+    /// let app = App::new().metrics_with("/metrics", move |metrics| {
+    ///     metrics.set_prefix("shop");
+    ///     let mut taken = metrics.metric("orders", "Orders taken", Type::Counter);
+    ///     taken.sample(&[], orders.load(Ordering::Relaxed));
+    /// });
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metrics_with<F>(self, path: &str, own: F) -> Self
+    where
+        F: Fn(&mut openmetrics::Writer) + Send + Sync + 'static,
+    {
+        self.add(Some(Method::Get), path, Action::Metrics(Box::new(own)))
     }
 
     /// Serves the server's metrics at `path` as JSON, summed over the shards.

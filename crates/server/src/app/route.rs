@@ -37,7 +37,7 @@ pub(crate) enum Action {
     Blocking(Box<HttpFn>),
     /// Serves the metrics for Prometheus.
     #[cfg(feature = "metrics")]
-    Metrics,
+    Metrics(Box<MetricsFn>),
     /// Serves the metrics as JSON.
     #[cfg(feature = "metrics")]
     Stats,
@@ -50,6 +50,8 @@ pub(crate) enum Action {
 pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;
 pub(crate) type DeferredFn = dyn Fn(&Request<'_>, Responder) + Send + Sync;
 pub(crate) type StreamingFn = dyn Fn(&Request<'_>, BodyReader, Responder) + Send + Sync;
+#[cfg(feature = "metrics")]
+pub(crate) type MetricsFn = dyn Fn(&mut throng_http::openmetrics::Writer) + Send + Sync;
 pub(crate) type ChannelFn = dyn Fn(&Request<'_>) -> Result<Topic, Reject> + Send + Sync;
 
 impl Action {

@@ -132,8 +132,9 @@ impl ShardService {
             Action::Streaming(_) => return self.stream_body(cx, shared, routed),
             Action::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
             #[cfg(feature = "metrics")]
-            Action::Metrics => {
-                shared.observer.get().map_or_else(live, |observer| observer.metrics(request))
+            Action::Metrics(own) => {
+                let observer = shared.observer.get();
+                observer.map_or_else(live, |observer| observer.metrics_with(request, own))
             }
             #[cfg(feature = "metrics")]
             Action::Stats => shared.observer.get().map_or_else(live, Observer::stats),

@@ -1,0 +1,86 @@
+//! Ids of requests.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use throng_http::{IntoResponse, Request};
+
+use super::middleware::{Middleware, Next};
+
+/// The longest id of a client or a proxy that is taken over.
+const MAX_LENGTH: usize = 128;
+
+/// Middleware that gives each request an id: that of its header `X-Request-ID`, which a proxy has
+/// set, or else a new one of 128 bits. Handlers find it with `request.extension::<RequestId>()`,
+/// and responses have it in the same header.
+///
+/// An id with other characters than letters, digits and `-._~+/=:`, or of more than 128, is
+/// replaced, so that nothing can be smuggled into a log.
+///
+/// ```
+/// use throng::prelude::*;
+/// use throng::{RequestId, RequestIds};
+///
+/// let app = App::new()
+///     .get("/", |request| {
+///         let id = request.extension::<RequestId>().map(RequestId::as_str).unwrap_or_default();
+///         eprintln!("{id}: {}", request.path());
+///         "hello"
+///     })
+///     .layer(RequestIds::new());
+/// ```
+#[derive(Debug, Default)]
+#[must_use]
+pub struct RequestIds {
+    next: AtomicU64,
+    /// Two hashers with keys of their own: their hashes of a number cannot be foretold.
+    keys: [RandomState; 2],
+}
+
+/// The id of a request, as [`RequestIds`] gave it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(Box<str>);
+
+impl RequestIds {
+    /// Creates the middleware.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn create(&self) -> RequestId {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let [high, low] = self.keys.each_ref().map(|key| key.hash_one(number));
+        RequestId(format!("{high:016x}{low:016x}").into())
+    }
+}
+
+impl RequestId {
+    /// Returns the id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn of(request: &Request<'_>) -> Option<Self> {
+        let id = request.header("x-request-id")?;
+        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=:".contains(&byte);
+        let is_valid = (1..=MAX_LENGTH).contains(&id.len()) && id.bytes().all(is_safe);
+        is_valid.then(|| Self(id.into()))
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Middleware for RequestIds {
+    fn call(&self, request: &mut Request<'_>) -> Next {
+        let id = RequestId::of(request).unwrap_or_else(|| self.create());
+        let shown = id.0.to_string();
+        request.insert_extension(id);
+        Next::then(move |response| response.header("X-Request-ID", shown).into_response())
+    }
+}
