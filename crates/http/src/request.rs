@@ -256,6 +256,14 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Returns the id of the last server-sent event that the client has got, if it comes back after
+    /// its stream ended ([WHATWG HTML section
+    /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)).
+    #[must_use]
+    pub fn last_event_id(&self) -> Option<&'a str> {
+        self.header("last-event-id")
+    }
+
     /// Returns the value of a cookie, as it was sent ([RFC 6265
     /// section 4.2](https://www.rfc-editor.org/rfc/rfc6265#section-4.2)), without quotes around it.
     /// The first one of this name counts.

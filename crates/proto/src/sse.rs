@@ -3,21 +3,67 @@
 //! WHATWG HTML section 9.2: an event is a sequence of `field: value` lines up to an empty one; CR,
 //! LF and CRLF all end a line.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// A comment, which readers ignore: keeps proxies from closing a silent stream.
 pub const COMMENT: &[u8] = b":\n\n";
 
-const BINARY: &[u8] = b"event: binary\ndata: ";
+const ID: &str = "id: ";
+const NAME: &str = "event: ";
+const BINARY: &str = "binary";
 const DATA: &[u8] = b"data: ";
 
+/// Fields of an event besides its data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    id: Option<Box<str>>,
+    name: Option<Box<str>>,
+}
+
+impl Fields {
+    /// Sets the id, which a browser that reconnects sends as `Last-Event-ID`.
+    pub fn set_id(&mut self, id: &str) {
+        self.id = Some(one_line(id));
+    }
+
+    /// Sets the event's type; without one it is `message`, or `binary`.
+    pub fn set_name(&mut self, name: &str) {
+        self.name = Some(one_line(name));
+    }
+
+    /// The lines of these fields.
+    fn lines(&self, text: bool) -> impl Iterator<Item = (&'static str, &str)> {
+        let name = self.name.as_deref().or((!text).then_some(BINARY));
+        let id = self.id.as_deref().map(|id| (ID, id));
+        id.into_iter().chain(name.map(|name| (NAME, name)))
+    }
+}
+
+/// Returns the text without the characters that would end its line, or make an id invalid.
+fn one_line(text: &str) -> Box<str> {
+    text.chars().filter(|c| !matches!(c, '\r' | '\n' | '\0')).collect::<String>().into()
+}
+
+/// Appends the time after which a reader that lost its connection comes back.
+pub fn encode_retry(after: Duration, out: &mut Vec<u8>) {
+    let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+    out.extend_from_slice(format!("retry: {millis}\n\n").as_bytes());
+}
+
 /// Returns how many bytes [`encode`] appends for a message: at most 7 for each of its own and 8
-/// more, since an empty line is a byte of a text and seven of its event.
+/// more, since an empty line is a byte of a text and seven of its event, besides the fields.
 #[must_use]
-pub fn encoded_len(text: bool, payload: &[u8]) -> usize {
+pub fn encoded_len(fields: &Fields, text: bool, payload: &[u8]) -> usize {
+    let fields = fields.lines(text).map(|(field, value)| field.len() + value.len() + 1);
+    fields.sum::<usize>() + data_len(text, payload)
+}
+
+fn data_len(text: bool, payload: &[u8]) -> usize {
     if !text {
-        return BINARY.len() + payload.len().div_ceil(3) * 4 + 2;
+        return DATA.len() + payload.len().div_ceil(3) * 4 + 2;
     }
     let ends = payload.iter().filter(|byte| matches!(byte, b'\r' | b'\n')).count();
     let pairs = payload.windows(2).filter(|pair| *pair == b"\r\n").count();
@@ -26,10 +72,15 @@ pub fn encoded_len(text: bool, payload: &[u8]) -> usize {
 }
 
 /// Appends one message: text as its lines, anything else as an event of type `binary` in base64.
-pub fn encode(text: bool, payload: &[u8], out: &mut Vec<u8>) {
-    out.reserve(encoded_len(text, payload));
+pub fn encode(fields: &Fields, text: bool, payload: &[u8], out: &mut Vec<u8>) {
+    out.reserve(encoded_len(fields, text, payload));
+    for (field, value) in fields.lines(text) {
+        out.extend_from_slice(field.as_bytes());
+        out.extend_from_slice(value.as_bytes());
+        out.push(b'\n');
+    }
     if !text {
-        out.extend_from_slice(BINARY);
+        out.extend_from_slice(DATA);
         let start = out.len();
         out.resize(start + payload.len().div_ceil(3) * 4, 0);
         // It has exactly the room that it needs.
@@ -67,8 +118,9 @@ mod tests {
             ],
         ) {
             let mut out = Vec::new();
-            encode(text, &payload, &mut out);
-            prop_assert_eq!(out.len(), encoded_len(text, &payload));
+            let fields = Fields::default();
+            encode(&fields, text, &payload, &mut out);
+            prop_assert_eq!(out.len(), encoded_len(&fields, text, &payload));
             let most = if text { 7 * payload.len() + 8 } else { payload.len() * 4 / 3 + 64 };
             prop_assert!(out.len() <= most);
         }
@@ -85,8 +137,27 @@ mod tests {
             (false, "\0\u{1}", "event: binary\ndata: AAE=\n\n"),
         ] {
             let mut out = Vec::new();
-            encode(text, payload.as_bytes(), &mut out);
+            encode(&Fields::default(), text, payload.as_bytes(), &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), event, "{payload:?}");
         }
+    }
+
+    #[test]
+    fn an_event_has_its_id_and_name_on_one_line_each() {
+        let mut fields = Fields::default();
+        fields.set_id("7\r\ndata: forged\0");
+        fields.set_name("price\n\n");
+        for (text, event) in [
+            (true, "id: 7data: forged\nevent: price\ndata: x\n\n"),
+            (false, "id: 7data: forged\nevent: price\ndata: eA==\n\n"),
+        ] {
+            let mut out = Vec::new();
+            encode(&fields, text, b"x", &mut out);
+            assert_eq!(out.len(), encoded_len(&fields, text, b"x"));
+            assert_eq!(String::from_utf8(out).unwrap(), event);
+        }
+        let mut out = Vec::new();
+        encode_retry(Duration::from_secs(3), &mut out);
+        assert_eq!(out, b"retry: 3000\n\n");
     }
 }

@@ -259,7 +259,7 @@ pub use throng_http::{
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
 pub use tls::{ClientCertificate, RequestTls, Tls, TlsConnection, TlsVersion};
-pub use topic::Topic;
+pub use topic::{EventStream, Topic};
 pub use ws::{
     Accept, Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket,
     Timer, Ws, WsRoute,

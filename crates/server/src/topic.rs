@@ -1,4 +1,9 @@
-//! Channels and patterns that a stream of events subscribes to.
+//! Streams of server-sent events: the channels and patterns that they subscribe to, and how they
+//! begin.
+
+use std::time::Duration;
+
+use throng_engine::Frame;
 
 /// A channel, or a pattern of channels, that a stream of server-sent events has; see
 /// [`App::sse`](crate::App::sse).
@@ -24,5 +29,67 @@ impl From<String> for Topic {
 impl From<&str> for Topic {
     fn from(channel: &str) -> Self {
         Self::Channel(channel.to_owned())
+    }
+}
+
+/// A stream of server-sent events that begins; see [`App::sse`](crate::App::sse).
+///
+/// ```
+/// use std::time::Duration;
+/// use throng::prelude::*;
+/// use throng::EventStream;
+///
+/// App::new().sse("/prices", |request| {
+///     let seen = request.last_event_id().and_then(|id| id.parse().ok()).unwrap_or(0);
+///     let missed = (seen + 1..=3).map(|n| Frame::text("1.17").event_id(n.to_string()));
+///     Ok(EventStream::new("prices").retry(Duration::from_secs(2)).first(missed))
+/// });
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct EventStream {
+    pub(crate) topic: Topic,
+    pub(crate) retry: Option<Duration>,
+    pub(crate) first: Vec<Frame>,
+}
+
+impl EventStream {
+    /// Creates a stream of what is published to a channel or pattern.
+    pub fn new(topic: impl Into<Topic>) -> Self {
+        Self { topic: topic.into(), retry: None, first: Vec::new() }
+    }
+
+    /// Sets the time after which a browser that lost its connection comes back. Without it, the
+    /// browser decides: about three seconds.
+    pub fn retry(mut self, after: Duration) -> Self {
+        self.retry = Some(after);
+        self
+    }
+
+    /// Sends these messages before what is published: a snapshot, or what the client has missed.
+    /// Messages that are published between the making of a snapshot and the beginning of the
+    /// stream are in neither: give messages ids by which clients notice, or publish the next
+    /// snapshot soon.
+    pub fn first<M: Into<Frame>>(mut self, messages: impl IntoIterator<Item = M>) -> Self {
+        self.first.extend(messages.into_iter().map(Into::into));
+        self
+    }
+}
+
+impl From<Topic> for EventStream {
+    fn from(topic: Topic) -> Self {
+        Self::new(topic)
+    }
+}
+
+impl From<String> for EventStream {
+    fn from(channel: String) -> Self {
+        Self::new(channel)
+    }
+}
+
+impl From<&str> for EventStream {
+    fn from(channel: &str) -> Self {
+        Self::new(channel)
     }
 }

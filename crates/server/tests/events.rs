@@ -10,7 +10,7 @@ use support::events::Events;
 use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::{Client, Got, counts_of, dial, eventually, exchange};
 use throng::prelude::*;
-use throng::{Running, Topic};
+use throng::{EventStream, Running, Topic};
 
 /// Channels at `/sse/{channel}` and `/ws/{channel}`.
 fn channels() -> Server {
@@ -289,4 +289,31 @@ fn a_message_that_would_be_much_larger_as_an_event_is_not_sent_and_counted() {
         }
         stop(running);
     }
+}
+
+#[test]
+fn a_stream_begins_with_what_its_client_has_missed_and_events_have_ids_and_names() {
+    let app = served::app().sse("/prices", |request| {
+        let seen: u32 = request.last_event_id().and_then(|id| id.parse().ok()).unwrap_or(0);
+        let missed = (seen + 1..=3).map(|n| Frame::text(n.to_string()).event_id(n.to_string()));
+        Ok(EventStream::new("prices").retry(Duration::from_secs(2)).first(missed))
+    });
+    let (address, running) = start(Server::new(app).shards(2));
+    let headers = [("Last-Event-ID", "1")];
+    let mut stream = Events::request(dial(address), "GET", "/prices", &headers);
+    let mut first = Events::open(address, "/prices");
+    wait_for(&running, "prices", 2);
+    let price = Frame::text("1.17").event_id("4\nretry: 0").event_name("price");
+    running.hub().publish("prices", &price).unwrap();
+    running.hub().publish("prices", Frame::binary([1]).event_name("raw")).unwrap();
+    let published = ["id: 4retry: 0\nevent: price\ndata: 1.17", "event: raw\ndata: AQ=="];
+    let missed = ["retry: 2000", "id: 2\ndata: 2", "id: 3\ndata: 3"];
+    for expected in missed.into_iter().chain(published) {
+        assert_eq!(stream.next_event().as_deref(), Some(expected));
+    }
+    let all = ["retry: 2000", "id: 1\ndata: 1", "id: 2\ndata: 2", "id: 3\ndata: 3"];
+    for expected in all.into_iter().chain(published) {
+        assert_eq!(first.next_event().as_deref(), Some(expected));
+    }
+    stop(running);
 }

@@ -30,6 +30,8 @@ struct Inner {
     /// Hash of the key of [`Frame::keyed`]; 0 = none.
     key: u64,
     incompressible: bool,
+    /// The id and the name of the server-sent event.
+    fields: Option<Arc<sse::Fields>>,
     /// The server-sent event; `None` inside: it would be too large.
     event: OnceLock<Option<Arc<[u8]>>>,
     /// Compressed forms, one for each size of window.
@@ -54,12 +56,13 @@ thread_local! {
 /// Bytes of that memory that a thread keeps.
 const MAX_KEPT: usize = 64 * 1024;
 
-/// Equal if message, key and setting for compression are.
+/// Equal if message, key, setting for compression, id and name are.
 impl PartialEq for Frame {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&*self.inner, &*other.inner);
         Arc::ptr_eq(&self.inner, &other.inner)
-            || (a.key, a.incompressible) == (b.key, b.incompressible) && a.bytes == b.bytes
+            || (a.key, a.incompressible, &a.fields) == (b.key, b.incompressible, &b.fields)
+                && a.bytes == b.bytes
     }
 }
 
@@ -117,6 +120,7 @@ impl Frame {
             header,
             key: 0,
             incompressible: false,
+            fields: None,
             event: OnceLock::new(),
             deflated: OnceLock::new(),
         })
@@ -145,6 +149,7 @@ impl Frame {
     fn copy(&self) -> Inner {
         Inner {
             bytes: Arc::clone(&self.inner.bytes),
+            fields: self.inner.fields.clone(),
             event: self.inner.event.clone(),
             deflated: self.inner.deflated.clone(),
             ..*self.inner
@@ -163,6 +168,28 @@ impl Frame {
     #[must_use]
     pub fn incompressible(self) -> Self {
         Self::of(Inner { incompressible: true, ..self.copy() })
+    }
+
+    /// Sets the id that the message has as a server-sent event. A browser whose stream ends sends
+    /// that of the last event with its next request (`Request::last_event_id`). Ends of lines are
+    /// left out.
+    #[must_use]
+    pub fn event_id(self, id: impl AsRef<str>) -> Self {
+        self.with_fields(|fields| fields.set_id(id.as_ref()))
+    }
+
+    /// Sets the type that the message has as a server-sent event, which pages listen for by name.
+    /// Ends of lines are left out.
+    #[must_use]
+    pub fn event_name(self, name: impl AsRef<str>) -> Self {
+        self.with_fields(|fields| fields.set_name(name.as_ref()))
+    }
+
+    fn with_fields(self, set: impl FnOnce(&mut sse::Fields)) -> Self {
+        let mut fields = self.inner.fields.as_deref().cloned().unwrap_or_default();
+        set(&mut fields);
+        let fields = Some(Arc::new(fields));
+        Self::of(Inner { fields, event: OnceLock::new(), ..self.copy() })
     }
 
     /// Returns the frame as sent on a WebSocket.
@@ -220,6 +247,13 @@ impl Frame {
         variant.as_ref()
     }
 
+    /// Appends the message as a server-sent event.
+    pub fn encode_event(&self, out: &mut Vec<u8>) {
+        let no_fields = sse::Fields::default();
+        let fields = self.inner.fields.as_deref().unwrap_or(&no_fields);
+        sse::encode(fields, self.inner.text, self.payload(), out);
+    }
+
     /// Returns the message as a server-sent event, or `None` if that is more than a third larger
     /// than the message, and than `max_message`: as base64 it is a third larger, and a text of many
     /// empty lines seven times. `made` is called the first time, with the number of bytes
@@ -227,13 +261,15 @@ impl Frame {
     pub(crate) fn event(&self, max_message: usize, made: impl FnOnce(usize)) -> Option<&Arc<[u8]>> {
         let event = self.inner.event.get_or_init(|| {
             let (text, payload) = (self.inner.text, self.payload());
-            let len = sse::encoded_len(text, payload);
+            let no_fields = sse::Fields::default();
+            let fields = self.inner.fields.as_deref().unwrap_or(&no_fields);
+            let len = sse::encoded_len(fields, text, payload);
             let most = payload.len().max(max_message);
             let is_fair = len <= most.saturating_add(most / 3).saturating_add(64);
             made(payload.len() + if is_fair { len } else { 0 });
             is_fair.then(|| {
                 let mut out = Vec::new();
-                sse::encode(text, payload, &mut out);
+                self.encode_event(&mut out);
                 out.into()
             })
         });

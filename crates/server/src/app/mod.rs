@@ -27,7 +27,7 @@ pub(crate) use route::MetricsFn;
 pub(crate) use route::{Action, ChannelFn, HttpFn, Route};
 
 use crate::http::{BodyReader, Responder};
-use crate::topic::Topic;
+use crate::topic::EventStream;
 use crate::ws::IntoWsRoute;
 
 /// The routes of a server.
@@ -96,10 +96,13 @@ impl App {
     /// Streams a channel at `path` as server-sent events ([WHATWG HTML section
     /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)), the read-only
     /// fallback for clients that cannot have a WebSocket: what is published there comes as `data:`
-    /// lines, binary messages as events of type `binary` in base64. `channel` returns the channel
-    /// that a request is for, or refuses it; for a pattern it returns a [`Topic`]. Origins are checked as for WebSockets, and pages of other hosts that
-    /// are allowed may read the stream (CORS). The rules for slow receivers apply; a stream that is
-    /// closed for being slow just ends, and browsers reconnect by themselves.
+    /// lines, binary messages as events of type `binary` in base64; [`Frame::event_id`] and
+    /// [`Frame::event_name`] give events an id and a type. `channel` returns the channel that a
+    /// request is for, or refuses it; for a pattern it returns a [`Topic`](crate::Topic), and for a
+    /// stream that begins with messages of its own an [`EventStream`]. Origins are checked as for
+    /// WebSockets, and pages of other hosts that are allowed may read the stream (CORS). The rules
+    /// for slow receivers apply; a stream that is closed for being slow just ends, and browsers
+    /// reconnect by themselves.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -110,10 +113,10 @@ impl App {
     pub fn sse<F, T>(self, path: &str, channel: F) -> Self
     where
         F: Fn(&Request<'_>) -> Result<T, Reject> + Send + Sync + 'static,
-        T: Into<Topic>,
+        T: Into<EventStream>,
     {
-        let topic = move |request: &Request<'_>| channel(request).map(Into::into);
-        self.add(Some(Method::Get), path, Action::Sse(Box::new(topic)))
+        let stream = move |request: &Request<'_>| channel(request).map(Into::into);
+        self.add(Some(Method::Get), path, Action::Sse(Box::new(stream)))
     }
 
     /// Answers `method` at `path` with what `handler` returns: text, bytes, a

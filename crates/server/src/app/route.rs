@@ -6,7 +6,7 @@ use throng_http::{Method, Reject, Request, Response};
 
 use super::middleware::Middleware;
 use crate::http::{BodyReader, Responder};
-use crate::topic::Topic;
+use crate::topic::EventStream;
 use crate::ws::WsRoute;
 
 /// A route of an [`App`](super::App).
@@ -52,7 +52,7 @@ pub(crate) type DeferredFn = dyn Fn(&Request<'_>, Responder) + Send + Sync;
 pub(crate) type StreamingFn = dyn Fn(&Request<'_>, BodyReader, Responder) + Send + Sync;
 #[cfg(feature = "metrics")]
 pub(crate) type MetricsFn = dyn Fn(&mut throng_http::openmetrics::Writer) + Send + Sync;
-pub(crate) type ChannelFn = dyn Fn(&Request<'_>) -> Result<Topic, Reject> + Send + Sync;
+pub(crate) type ChannelFn = dyn Fn(&Request<'_>) -> Result<EventStream, Reject> + Send + Sync;
 
 impl Action {
     /// Whether a request's body is read before the handler is called.

@@ -6,7 +6,7 @@ use throng_proto::{http1, sse};
 
 use super::ShardService;
 use crate::app::ChannelFn;
-use crate::topic::Topic;
+use crate::topic::{EventStream, Topic};
 
 impl ShardService {
     /// Begins a stream of events.
@@ -19,7 +19,7 @@ impl ShardService {
         request: &Request<'_>,
     ) -> Result<Answer, Reject> {
         self.check_admitted(head)?;
-        let topic = channel(request)?;
+        let EventStream { topic, retry, first } = channel(request)?;
         if let Topic::Pattern(pattern) = &topic {
             check_pattern(pattern).map_err(|error| Reject::bad_request(error.to_string()))?;
         }
@@ -34,6 +34,10 @@ impl ShardService {
         cx.write(|out| {
             response.encode_endless_head(&to, out);
             out.extend_from_slice(sse::COMMENT);
+            if let Some(after) = retry {
+                sse::encode_retry(after, out);
+            }
+            first.iter().for_each(|message| message.encode_event(out));
         });
         cx.start_events();
         cx.set_route(route, 0);
