@@ -25,6 +25,7 @@ pub mod say;
 pub mod serve;
 mod service;
 pub mod signals;
+mod sockets;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

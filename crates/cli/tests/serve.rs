@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -619,4 +620,28 @@ fn shows_messages(output: &Output) -> String {
     };
     assert!(live.iter().filter_map(out_rate).any(|rate| rate > 0), "{out}");
     out
+}
+
+/// The shell moves the listener from standard input to descriptor 3, as a service manager would.
+#[test]
+fn it_accepts_on_a_socket_that_the_service_manager_opened() {
+    for listen in ["systemd", "fd:3"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let expected = listener.local_addr().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\" 3<&0 </dev/null", "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_throng")).args(["serve", "--shards", "2"]);
+        command.stdin(Stdio::from(OwnedFd::from(listener)));
+        let served = Served::run(command, &["--listen", listen]);
+        assert_eq!(served.address, expected);
+        for _ in 0..4 {
+            assert!(get(expected, "/livez").starts_with("HTTP/1.1 200"));
+        }
+        served.process.signal("TERM");
+        let (code, _, log) = served.end();
+        assert_eq!(code, Some(0), "{log}");
+    }
+    let output = throng(&["serve", "--listen", "systemd"]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && errors.contains("systemd-socket-activate"), "{errors}");
 }

@@ -77,6 +77,8 @@ pub enum Kind {
     Address,
     /// A host's name or IP address, and a port; `:80` is port 80 of all IPv4 addresses.
     Host,
+    /// Where to listen: a [`Kind::Host`], or `systemd` for sockets that the service manager opened.
+    Listener,
     /// A list: an array in files, and text with commas.
     List(&'static Self),
     /// This word, or a value of another type.
@@ -225,7 +227,7 @@ impl Kind {
             Self::Path => "\"file\"".to_owned(),
             Self::IpAddress => "\"127.0.0.2\"".to_owned(),
             Self::Address => "\"127.0.0.1:8080\"".to_owned(),
-            Self::Host => "\"127.0.0.1:9001\"".to_owned(),
+            Self::Host | Self::Listener => "\"127.0.0.1:9001\"".to_owned(),
             Self::List(item) => format!("[{}]", item.example()),
             Self::Or(_, kind) => kind.example(),
             Self::Records(records) => format!("[{}]", quoted_part(records.example)),
@@ -249,7 +251,9 @@ impl Kind {
             Self::Secret => "it in quotes".to_owned(),
             Self::Path => "the path of a file or folder".to_owned(),
             Self::IpAddress => "an IP address such as \"127.0.0.2\"".to_owned(),
-            Self::Address | Self::Host => format!("an address such as {}", self.example()),
+            Self::Address | Self::Host | Self::Listener => {
+                format!("an address such as {}", self.example())
+            }
             Self::List(item) => format!("{}, or a list of them", item.wanted()),
             Self::Or(word, kind) => format!("{}, or \"{word}\"", kind.wanted()),
             Self::Records(records) => records.example.to_owned(),

@@ -285,7 +285,8 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
             Ok(_) => Ok(Value::Text(text.to_owned())),
             Err(_) => Err(wanted()),
         },
-        Kind::Host => host(key, text).map(Value::Text),
+        Kind::Listener if text == "systemd" => Ok(Value::Text(text.to_owned())),
+        Kind::Host | Kind::Listener => host(key, text).map(Value::Text),
         Kind::List(_) | Kind::Or(..) | Kind::Records(_) => Err(wanted()),
     }
 }

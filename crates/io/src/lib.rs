@@ -18,6 +18,7 @@ pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod epoll;
 pub mod id;
+pub mod inherited;
 pub mod limits;
 pub mod listen;
 pub mod memory;
@@ -36,6 +37,7 @@ pub use driver::{
     ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, Traffic, Wake, Waker,
 };
 pub use id::ConnId;
+pub use inherited::{Inherited, inherited_listeners};
 pub use listen::{ListenOptions, listen, listen_many};
 pub use options::Options;
 pub use readiness::ReadinessDriver;

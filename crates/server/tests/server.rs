@@ -151,6 +151,32 @@ fn it_listens_on_several_addresses() {
 }
 
 #[test]
+fn it_accepts_on_sockets_that_listen_already() {
+    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+        for shards in [1, 3] {
+            let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let sockets = [listen(), listen()];
+            let expected: Vec<_> = sockets.iter().map(|it| it.local_addr().unwrap()).collect();
+            let server = echo().io(io).shards(shards).bind_also("127.0.0.1:0");
+            // The port of the first address is taken.
+            assert!(matches!(server.listen_on(sockets), Err(throng::Error::Bind { .. })));
+            let sockets = expected.iter().map(|it| std::net::TcpListener::bind(it).unwrap());
+            let bound = echo().io(io).shards(shards).listen_on(sockets).unwrap();
+            assert_eq!(bound.local_addrs(), expected);
+            let running = bound.spawn().unwrap();
+            for address in expected.iter().flat_map(|address| [*address; 5]) {
+                let mut client = Client::connect(address, "/echo");
+                client.send_text("here");
+                assert_eq!(client.next(), Got::Text("here".into()));
+            }
+            running.drain(NO_WAIT).unwrap();
+        }
+    }
+    let mistake = echo().listen_on([]).unwrap_err();
+    assert!(mistake.to_string().contains("no listener"), "{mistake}");
+}
+
+#[test]
 fn data_channels_and_handles_work_across_shards() {
     let handles = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&handles);

@@ -39,8 +39,9 @@ const MAX_AGE: Kind = Kind::duration(Duration::ZERO, Duration::from_secs(24 * 36
 
 #[rustfmt::skip]
 static KEYS: &[Key] = &[
-    Key::new("listen", Kind::List(&Kind::Host), "127.0.0.1:9001",
-        "address and port, or a list; port 0 takes a free one").at_start(),
+    Key::new("listen", Kind::List(&Kind::Listener), "127.0.0.1:9001",
+        "address and port, or a list; port 0 takes a free one; systemd = all sockets that were \
+         passed on, fd:3 = one of them").at_start(),
     Key::new("shards", Kind::COUNT, "0", "event loops; 0 = one per usable CPU").at_start(),
     Key::new("io", Kind::Word(&["auto", "epoll", "portable", "threads"]), "auto",
         "I/O backend: auto, epoll, portable, or threads (one per connection)").at_start(),

@@ -13,6 +13,7 @@ use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, Token, drain_
 
 use super::admin::Admin;
 use crate::hosts::{AllowedHosts, is_loopback};
+use crate::sockets::Listen;
 
 /// The settings of a server.
 #[derive(Debug)]
@@ -54,6 +55,12 @@ pub(crate) struct Rule {
     pub(crate) rules: Backpressure,
 }
 
+/// Returns whether another process accepts connections while this one drains: with a shared port,
+/// or from a socket that the service manager keeps open.
+fn hands_over(draft: &Draft, listen: &[String]) -> bool {
+    draft.get("share_port") || listen.iter().any(|text| Listen::parse(text).is_inherited())
+}
+
 impl Settings {
     /// Converts and checks the values of a [`TABLE`](super::TABLE).
     ///
@@ -66,12 +73,14 @@ impl Settings {
         }
         for (at, address) in listen.iter().enumerate() {
             if address.parse::<SocketAddr>().is_err()
+                && !Listen::parse(address).is_inherited()
                 && let Err(error) = address.to_socket_addrs()
             {
                 let remedy = format!("it has no address ({error}): write HOST:PORT");
                 draft.wrong(&format!("listen[{at}]"), remedy);
             }
         }
+        let hand_over = hands_over(&draft, &listen);
         let backpressure = Backpressure::new(draft.parse("slow_policy").unwrap_or_default())
             .max_age(unless_zero(draft.get("max_age")));
         #[cfg(not(feature = "tls"))]
@@ -104,7 +113,8 @@ impl Settings {
             drain: DrainPlan::default()
                 .delay(draft.get::<Option<_>>("drain.delay").unwrap_or_else(drain_delay))
                 .window(draft.get("drain.window"))
-                .grace(draft.get("drain.grace")),
+                .grace(draft.get("drain.grace"))
+                .hand_over(hand_over),
             backpressure,
             channels: channels(&draft, backpressure),
             wildcards: draft.get("wildcards"),

@@ -5,6 +5,7 @@ use throng::{Bound, Status, Topic};
 
 use super::{Rule, Settings};
 use crate::hosts::AllowedHosts;
+use crate::sockets::{self, Listen};
 
 /// The answer in place of metrics.
 const NO_METRICS: &str = "metrics are not for every client: start the server with \
@@ -72,12 +73,14 @@ pub fn configured(app: App, settings: &Settings) -> Server {
 
 /// Binds `server` to all addresses of `settings`.
 pub fn listen(server: Server, settings: &Settings) -> throng::Result<Bound> {
-    let (first, more) = match settings.listen.as_slice() {
-        [first, more @ ..] => (first.as_str(), more),
-        [] => ("", &[][..]),
-    };
-    let server = more.iter().fold(server, |server, address| server.bind_also(address.as_str()));
-    server.bind(first)
+    let all: Vec<_> = settings.listen.iter().map(|text| Listen::parse(text)).collect();
+    let mut addresses = settings.listen.iter().filter(|text| !Listen::parse(text).is_inherited());
+    let also = |server: Server, address: &String| server.bind_also(address.as_str());
+    if all.iter().any(|listen| listen.is_inherited()) {
+        return addresses.fold(server, also).listen_on(sockets::take(&all)?);
+    }
+    let first = addresses.next().map_or("", String::as_str);
+    addresses.fold(server, also).bind(first)
 }
 
 pub(crate) fn app(settings: &Settings) -> App {

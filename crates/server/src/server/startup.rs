@@ -85,9 +85,42 @@ impl Server {
         self.check()?;
         let address = resolve(address)?;
         let count = self.shard_count()?;
+        let (listeners, bound) = self.listen(address, count)?;
+        self.build(listeners, bound)
+    }
+
+    /// Accepts connections on sockets that listen already: those that a service manager passed on
+    /// ([`inherited_listeners`](crate::inherited_listeners)), or one that a test has bound. The
+    /// addresses of [`bind_also`](Self::bind_also) are listened on besides.
+    ///
+    /// Each socket belongs to one event loop, which hands connections over to others that have
+    /// fewer.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind); [`Error::Setting`] if there is no listener.
+    pub fn listen_on(self, listeners: impl IntoIterator<Item = TcpListener>) -> Result<Bound> {
+        self.check()?;
+        let count = self.shard_count()?;
+        let mut of_shards: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+        let mut bound = Vec::new();
+        for (at, listener) in listeners.into_iter().enumerate() {
+            listener.set_nonblocking(true).map_err(Error::Shard)?;
+            bound.push(listener.local_addr().map_err(Error::Shard)?);
+            of_shards[at % count].push(listener);
+        }
+        if bound.is_empty() {
+            let message = "no listener was given; pass at least one, or use Server::bind";
+            return Err(Error::setting("listeners", message));
+        }
+        self.listen_besides(&mut of_shards, &mut bound)?;
+        self.build(of_shards, bound)
+    }
+
+    /// Builds the shards, each with its listeners.
+    fn build(self, listeners: Vec<Vec<TcpListener>>, bound: Vec<SocketAddr>) -> Result<Bound> {
+        let count = listeners.len();
         let placement = self.cpu_affinity.place(self.io, count)?;
         let security = self.tls.load(count)?;
-        let (listeners, bound) = self.listen(address, count)?;
         let max_connections = self.max_connections(count)?;
         let starts_workers = self.starts_workers || self.app.uses_workers();
         let drivers = Drivers {
@@ -195,12 +228,39 @@ impl Server {
         address: SocketAddr,
         shards: usize,
     ) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>)> {
-        let options = ListenOptions {
+        let (listeners, got) = listen_many(address, self.listen_options(), shards)
+            .map_err(|source| Error::bind(&address, source))?;
+        let mut of_shards: Vec<Vec<TcpListener>> =
+            listeners.into_iter().map(|listener| vec![listener]).collect();
+        let mut bound = vec![got];
+        self.listen_besides(&mut of_shards, &mut bound)?;
+        Ok((of_shards, bound))
+    }
+
+    /// Listens on the further addresses, in the order given; port 0 is that of the first address.
+    fn listen_besides(
+        &self,
+        of_shards: &mut [Vec<TcpListener>],
+        bound: &mut Vec<SocketAddr>,
+    ) -> Result<()> {
+        for mut address in self.more_addresses.iter().copied() {
+            if let (0, Some(first)) = (address.port(), bound.first()) {
+                address.set_port(first.port());
+            }
+            let (listeners, got) = listen_many(address, self.listen_options(), of_shards.len())
+                .map_err(|source| Error::bind(&address, source))?;
+            of_shards.iter_mut().zip(listeners).for_each(|(all, listener)| all.push(listener));
+            bound.push(got);
+        }
+        Ok(())
+    }
+
+    fn listen_options(&self) -> ListenOptions {
+        ListenOptions {
             backlog: self.backlog,
             reuse_port: self.reuse_port,
             ..ListenOptions::default()
-        };
-        listen_everywhere(address, &self.more_addresses, options, shards)
+        }
     }
 
     fn into_shared(self, stalls: Arc<Stalls>, pool: Pool, security: Security) -> Result<Shared> {
@@ -248,27 +308,6 @@ impl Server {
             )),
         }
     }
-}
-
-/// Returns the listeners of each of `count` shards, and the addresses bound, in the order given.
-fn listen_everywhere(
-    first: SocketAddr,
-    more: &[SocketAddr],
-    options: ListenOptions,
-    count: usize,
-) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>)> {
-    let mut of_shards: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
-    let mut bound: Vec<SocketAddr> = Vec::with_capacity(1 + more.len());
-    for mut address in std::iter::once(first).chain(more.iter().copied()) {
-        if let (0, Some(first)) = (address.port(), bound.first()) {
-            address.set_port(first.port());
-        }
-        let (listeners, got) =
-            listen_many(address, options, count).map_err(|source| Error::bind(&address, source))?;
-        of_shards.iter_mut().zip(listeners).for_each(|(all, listener)| all.push(listener));
-        bound.push(got);
-    }
-    Ok((of_shards, bound))
 }
 
 /// Everything that the shards of a server share, before they are built.

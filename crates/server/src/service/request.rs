@@ -14,9 +14,9 @@ use super::upgrade::Upgraded;
 use super::{BoundRoute, RETRY_AFTER, ShardService, Shared};
 use crate::app::{Action, Pending};
 use crate::events::Event;
+use crate::handle::Handle;
 use crate::http::exchange::Exchange;
 use crate::http::{Responder, reader};
-use crate::hub::Handle;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::tls;

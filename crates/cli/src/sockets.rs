@@ -1,0 +1,74 @@
+//! Values of `--listen` that are no addresses: sockets that the service manager opened before it
+//! started this process.
+
+use std::net::TcpListener;
+
+use throng::{Error, SettingError};
+
+/// A value of `--listen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listen<'a> {
+    /// `HOST:PORT`.
+    Address(&'a str),
+    /// `fd:N`: the inherited socket of this descriptor.
+    Descriptor(i32),
+    /// `systemd`: all inherited sockets.
+    Inherited,
+}
+
+impl<'a> Listen<'a> {
+    pub(crate) fn parse(text: &'a str) -> Self {
+        let descriptor = || text.strip_prefix("fd:")?.parse().ok();
+        match descriptor() {
+            Some(number) => Self::Descriptor(number),
+            None if text == "systemd" => Self::Inherited,
+            None => Self::Address(text),
+        }
+    }
+
+    pub(crate) fn is_inherited(self) -> bool {
+        !matches!(self, Self::Address(_))
+    }
+}
+
+/// Takes the inherited sockets that `listen` names, and closes the others.
+///
+/// # Errors
+/// One is missing.
+pub(crate) fn take(listen: &[Listen<'_>]) -> throng::Result<Vec<TcpListener>> {
+    let failed = |source| Error::Bind { address: "inherited sockets".to_owned(), source };
+    let all = throng::inherited_listeners().map_err(failed)?;
+    for wanted in listen {
+        if let Listen::Descriptor(number) = wanted
+            && all.iter().all(|socket| socket.descriptor != *number)
+        {
+            let last = all.len() + 2;
+            let message =
+                format!("listen is fd:{number}; the descriptors passed on are fd:3 to fd:{last}");
+            return Err(SettingError::new("listen", message).into());
+        }
+    }
+    let is_wanted = |descriptor| {
+        listen.contains(&Listen::Inherited) || listen.contains(&Listen::Descriptor(descriptor))
+    };
+    let wanted = all.into_iter().filter(|socket| is_wanted(socket.descriptor));
+    Ok(wanted.map(|socket| socket.listener).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inherited_sockets_are_told_from_addresses() {
+        for (text, expected) in [
+            ("systemd", Listen::Inherited),
+            ("fd:3", Listen::Descriptor(3)),
+            ("fd:x", Listen::Address("fd:x")),
+            ("127.0.0.1:80", Listen::Address("127.0.0.1:80")),
+            ("systemd:80", Listen::Address("systemd:80")),
+        ] {
+            assert_eq!(Listen::parse(text), expected, "{text}");
+        }
+    }
+}
