@@ -1,11 +1,11 @@
-//! The PROXY protocol, version 2: the client's address behind a proxy, sent once at the start of a
-//! connection.
+//! The PROXY protocol: the client's address behind a proxy, sent once at the start of a connection.
 //!
-//! Specified in HAProxy's `proxy-protocol.txt`, section 2.2. Version 1, a line of text, is
-//! recognised and refused.
+//! Specified in HAProxy's `proxy-protocol.txt`: version 1, a line of text, in section 2.1, and
+//! version 2, which is binary, in section 2.2. Both are decoded, and version 2 is encoded.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 
 /// Maximum length of a header. The addresses take at most 52 bytes; the rest are TLVs, of which a
 /// client's certificate is the largest in use.
@@ -13,6 +13,8 @@ pub const MAX_LENGTH: usize = 4096;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const VERSION_1: &[u8] = b"PROXY ";
+/// The longest line of version 1, with its end.
+const MAX_LINE: usize = 107;
 /// Length of the signature, the command, the family and the length field.
 const FIXED: usize = 16;
 const LOCAL: u8 = 0x20;
@@ -50,8 +52,8 @@ pub struct Header {
 pub enum Error {
     /// The connection does not start with a PROXY header.
     Missing,
-    /// The header has version 1.
-    Version1,
+    /// The line of version 1 is malformed, or longer than 107 bytes.
+    Line,
     /// The version is neither 1 nor 2.
     Version,
     /// The command is neither LOCAL nor PROXY.
@@ -68,9 +70,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => "the connection does not begin with a PROXY protocol header",
-            Self::Version1 => {
-                "PROXY protocol version 1 is not supported: let the proxy send version 2"
-            }
+            Self::Line => "the PROXY protocol header of version 1 is malformed",
             Self::Version => "the PROXY protocol header is of an unknown version",
             Self::Command => "the PROXY protocol header has an unknown command",
             Self::Family => "the PROXY protocol header has an unknown address family",
@@ -105,7 +105,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, Error> {
         let compared = bytes.len().min(VERSION_1.len());
         return match (bytes[..compared] == VERSION_1[..compared], compared == VERSION_1.len()) {
             (true, false) => Ok(Decoded::Needs(VERSION_1.len())),
-            (true, true) => Err(Error::Version1),
+            (true, true) => decode_line(bytes),
             (false, _) => Err(Error::Missing),
         };
     }
@@ -143,6 +143,48 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, Error> {
         _ => None,
     };
     Ok(Decoded::Header(Header { addresses, len }))
+}
+
+/// Decodes a header of version 1.
+fn decode_line(bytes: &[u8]) -> Result<Decoded, Error> {
+    let window = &bytes[..bytes.len().min(MAX_LINE)];
+    let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
+        return match window.len() {
+            MAX_LINE => Err(Error::Line),
+            len => Ok(Decoded::Needs(len + 1)),
+        };
+    };
+    let line = str::from_utf8(&window[VERSION_1.len()..end]).map_err(|_| Error::Line)?;
+    let mut words = line.split(' ');
+    let addresses = match words.next() {
+        // What follows is to be ignored.
+        Some("UNKNOWN") => return Ok(Decoded::Header(Header { addresses: None, len: end + 2 })),
+        Some("TCP4") => line_addresses::<Ipv4Addr>(words),
+        Some("TCP6") => line_addresses::<Ipv6Addr>(words),
+        _ => None,
+    };
+    let addresses = Some(addresses.ok_or(Error::Line)?);
+    Ok(Decoded::Header(Header { addresses, len: end + 2 }))
+}
+
+/// Parses the addresses and the ports of a line.
+fn line_addresses<'w, A: FromStr + Into<IpAddr>>(
+    mut words: impl Iterator<Item = &'w str>,
+) -> Option<(SocketAddr, SocketAddr)> {
+    let source: A = words.next()?.parse().ok()?;
+    let destination: A = words.next()?.parse().ok()?;
+    let (source_port, destination_port) = (port(words.next()?)?, port(words.next()?)?);
+    let pair = (
+        SocketAddr::new(source.into(), source_port),
+        SocketAddr::new(destination.into(), destination_port),
+    );
+    words.next().is_none().then_some(pair)
+}
+
+/// Parses a port: digits alone, without zeros before them.
+fn port(word: &str) -> Option<u16> {
+    let port: u16 = word.parse().ok()?;
+    (port.to_string() == word).then_some(port)
 }
 
 fn tcp4(block: &[u8; TCP4_LENGTH]) -> (SocketAddr, SocketAddr) {
@@ -273,9 +315,7 @@ mod tests {
     #[test]
     fn other_protocols_are_detected_as_soon_as_possible() {
         for (bytes, expected) in [
-            (&b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"[..], Err(Error::Version1)),
-            (b"PROXY ", Err(Error::Version1)),
-            (b"PROXY", Ok(Decoded::Needs(6))),
+            (&b"PROXY"[..], Ok(Decoded::Needs(6))),
             (b"P", Ok(Decoded::Needs(6))),
             (b"POST / HTTP/1.1\r\n", Err(Error::Missing)),
             (b"GET", Err(Error::Missing)),
@@ -285,7 +325,44 @@ mod tests {
         ] {
             assert_eq!(decode(bytes), expected, "{bytes:?}");
         }
-        assert!(Error::Version1.to_string().contains("version 1 is not supported"));
+    }
+
+    #[test]
+    fn section_2_1_the_line() {
+        let v4 = both("192.0.2.1:4711", "198.51.100.2:80");
+        let v6 = both("[2001:db8::1]:7", "[::1]:65280");
+        let longest = format!("PROXY UNKNOWN {}\r\n", "f".repeat(107 - 16));
+        let too_long = format!("PROXY UNKNOWN {}\r\n", "f".repeat(107 - 15));
+        for (line, expected) in [
+            ("PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\r\n", Ok(v4)),
+            ("PROXY TCP6 2001:db8::1 ::1 7 65280\r\n", Ok(v6)),
+            ("PROXY UNKNOWN\r\n", Ok(None)),
+            (&longest, Ok(None)),
+            (&too_long, Err(Error::Line)),
+            ("PROXY \r\n", Err(Error::Line)),
+            ("PROXY TCP5 192.0.2.1 198.51.100.2 4711 80\r\n", Err(Error::Line)),
+            ("PROXY TCP4 2001:db8::1 ::1 7 65280\r\n", Err(Error::Line)),
+            ("PROXY TCP4 192.0.2.1 198.51.100.2 4711\r\n", Err(Error::Line)),
+            ("PROXY TCP4 192.0.2.1 198.51.100.2 4711 80 \r\n", Err(Error::Line)),
+            ("PROXY TCP4  192.0.2.1 198.51.100.2 4711 80\r\n", Err(Error::Line)),
+            ("PROXY TCP4 192.0.2.1 198.51.100.2 4711 +80\r\n", Err(Error::Line)),
+            ("PROXY TCP4 192.0.2.1 198.51.100.2 4711 080\r\n", Err(Error::Line)),
+            ("PROXY TCP4 192.0.2.1 198.51.100.2 4711 65536\r\n", Err(Error::Line)),
+            ("PROXY TCP4 192.0.2.01 198.51.100.2 4711 80\r\n", Err(Error::Line)),
+            ("PROXY TCP4 192.0.2.1 198.51.100.2 4711 80\n\r\n", Err(Error::Line)),
+        ] {
+            assert_eq!(addresses(line.as_bytes()), expected, "{line:?}");
+            let whole = decode(line.as_bytes());
+            for cut in 0..line.len() {
+                match decode(&line.as_bytes()[..cut]) {
+                    Ok(Decoded::Needs(needed)) => assert!(needed > cut, "{line:?} at {cut}"),
+                    decided => assert_eq!(decided, whole, "{line:?} at {cut}"),
+                }
+            }
+            if let Ok(Decoded::Header(header)) = decode(format!("{line}GET").as_bytes()) {
+                assert_eq!(header.len, line.len(), "what follows is not ours");
+            }
+        }
     }
 
     #[test]

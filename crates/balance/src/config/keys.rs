@@ -97,7 +97,7 @@ static KEYS: &[Key] = &[
          Verify,X-SSL-Client-Verify,X-ARR-ClientCert",
         "request headers that are dropped unless a trusted proxy sent them"),
     Key::new("accept_proxy", Kind::Switch, "false",
-        "connections begin with a PROXY v2 header, and only trusted_proxies may connect"),
+        "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect"),
     Key::new("max_handshakes", Kind::COUNT, "128",
         "connects and handshakes under way to one backend; 0 = no limit"),
     Key::new("retries", Kind::count(0, 255), "2",
