@@ -114,7 +114,8 @@ impl Url {
         self.port
     }
 
-    /// Returns the request target, `fallback` if the URL stops at the port. An explicit `/` is kept.
+    /// Returns the request target, `fallback` if the URL stops at the port. An explicit `/` is
+    /// kept.
     #[must_use]
     pub fn resource<'a>(&'a self, fallback: &'a str) -> &'a str {
         self.resource.as_deref().unwrap_or(fallback)
@@ -130,7 +131,10 @@ impl Url {
         } else {
             self.host.clone()
         };
-        if self.port == default_port(self.scheme) { host } else { format!("{host}:{}", self.port) }
+        match self.port == default_port(self.scheme) {
+            true => host,
+            false => format!("{host}:{}", self.port),
+        }
     }
 }
 

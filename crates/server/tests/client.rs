@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use support::served::{start, stop};
 use support::{TIMEOUT, read_head};
-use throng::client::{Builder, Client, Error, Step};
+use throng::client::{Backoff, Builder, Client, Error, Step};
 use throng::prelude::*;
 use throng::{Blame, Deflate, DeflateMode};
 use throng_proto::ws::handshake::accept_key;
@@ -423,4 +423,45 @@ fn a_connection_that_exists_can_be_upgraded() {
     assert!(server.join().unwrap().starts_with("GET /a?b HTTP/1.1\r\nHost: local\r\n"));
     let error = client.recv().unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error}");
+}
+
+#[test]
+fn a_lost_connection_is_made_again_and_resumed() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        // Lost, then restarting, then serving.
+        let endings = [&b""[..], b"\x88\x02\x03\xf4", b"\x81\x02hi\x88\x02\x03\xe8"];
+        endings.map(|frames| {
+            let mut stream = accept(&listener);
+            upgrade(&mut stream, "");
+            let mut greeting = [0; 9];
+            stream.read_exact(&mut greeting).unwrap();
+            stream.write_all(frames).unwrap();
+            unmasked(&greeting)
+        })
+    });
+    let backoff = Backoff::default().first(Duration::from_millis(1));
+    let mut seen = 0;
+    let mut feed =
+        Client::builder(&url(address, "/")).reconnecting(backoff).on_connect(move |client| {
+            seen += 1;
+            client.send(&format!("no{seen}"))
+        });
+    assert_eq!(feed.recv().unwrap(), Some(Message::Text("hi")));
+    assert_eq!(feed.recv().unwrap(), None, "a normal closure is an end");
+    assert_eq!(feed.connections(), 3);
+    assert_eq!(server.join().unwrap(), [b"no1", b"no2", b"no3"]);
+}
+
+#[test]
+fn attempts_end_at_once_for_a_mistake_and_after_their_number_for_the_network() {
+    let mut wrong = Client::builder("http://h/").reconnecting(Backoff::default());
+    assert!(matches!(wrong.recv(), Err(Error::Url(_))));
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let backoff = Backoff::default().first(Duration::from_millis(1)).attempts(3);
+    let mut absent = Client::builder(&url(free, "/")).reconnecting(backoff);
+    let error = absent.send("x").unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    assert_eq!(absent.connections(), 0);
 }

@@ -66,7 +66,7 @@ fn a_handlers_close_and_a_clients_absence_are_seen() {
 fn time_passes_when_the_test_says_so() {
     let handler = Ws::new().on_open(|ws| {
         ws.after(Duration::from_secs(60), |ws| {
-            ws.send("a minute");
+            let _ = ws.send("a minute");
         });
     });
     let limits = Limits::default();

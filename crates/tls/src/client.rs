@@ -207,14 +207,18 @@ impl TlsClient {
         Handshake::connect(Arc::clone(&current.driver), self.name.clone())
     }
 
+    /// Returns the configuration for connections that rustls alone secures.
+    fn blocking_config(&self) -> Arc<ClientConfig> {
+        let current = self.configs.current.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&current.blocking)
+    }
+
     /// Secures a connected blocking socket, whose timeouts stay those of its owner.
     ///
     /// # Errors
     /// The socket's, or of kind `InvalidData` and with [`Failed`] inside: the handshake's.
     pub fn handshake_on(&self, socket: TcpStream) -> io::Result<TlsStream> {
-        let current = self.configs.current.read().unwrap_or_else(PoisonError::into_inner);
-        let config = Arc::clone(&current.blocking);
-        drop(current);
+        let config = self.blocking_config();
         let failed = |error| io::Error::new(io::ErrorKind::InvalidData, Failed(error));
         let connection = ClientConnection::new(config, self.name.clone()).map_err(failed)?;
         let mut stream = StreamOwned::new(connection, socket);
@@ -251,9 +255,7 @@ impl TlsClient {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
-        let current = self.configs.current.read().unwrap_or_else(PoisonError::into_inner);
-        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&current.blocking));
-        drop(current);
+        let connector = tokio_rustls::TlsConnector::from(self.blocking_config());
         connector.connect(self.name.clone(), socket).await
     }
 }

@@ -218,3 +218,20 @@ proptest! {
         prop_assert_eq!(&converse(Role::Server, &limits, [&masked[1..]]), &expected);
     }
 }
+
+#[test]
+fn a_whole_message_is_announced_exactly_when_it_can_be_taken() {
+    for frame in [&b"\x81\x03abc"[..], b"\x82\x00", b"\x82\x7e\x00\x7e", b"\x01\x01a", b"\x89\x00"]
+    {
+        let mut bytes = frame.to_vec();
+        bytes.resize(200, b'x');
+        for len in 0..bytes.len() {
+            let mut decoder = Decoder::new(Role::Client);
+            let announced = decoder.has_whole_message(&bytes[..len], 100_000);
+            let mut part = bytes[..len].to_vec();
+            let taken = decoder.whole_message(&mut Input::new(&mut part), 100_000).is_some();
+            assert_eq!(announced, taken, "{len} bytes of {frame:?}");
+        }
+        assert!(!Decoder::new(Role::Client).has_whole_message(b"\x81\x03abc", 2), "too long");
+    }
+}

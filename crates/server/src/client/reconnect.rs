@@ -13,8 +13,9 @@ use super::random::Entropy;
 
 /// The pauses between attempts to connect: exponential, with full jitter.
 ///
-/// The pause before attempt `n` is random between 0 and the smaller of `longest` and `first`
-/// doubled `n` times, so that many clients of a server that restarts do not come back at once.
+/// A pause is random between 0 and a bound, so that many clients of a server that restarts do not
+/// come back at once. The bound is `first`, doubles with each connection that fails or ends without
+/// having brought a message, and is at most `longest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Backoff {
@@ -86,16 +87,21 @@ impl Backoff {
 pub struct Reconnecting {
     builder: Builder,
     backoff: Backoff,
-    resume: Box<dyn FnMut(&mut Client) -> Result<(), Error> + Send>,
+    resume: Resume,
     client: Option<Client>,
     connections: u64,
+    /// Connections that failed or ended since a message came: what makes the pauses longer.
+    failures: u32,
 }
+
+/// Prepares a new connection.
+type Resume = Box<dyn FnMut(&mut Client) -> Result<(), Error> + Send>;
 
 impl Builder {
     /// Makes a client that connects when it is first used, and again whenever that is necessary.
     pub fn reconnecting(self, backoff: Backoff) -> Reconnecting {
         let resume = Box::new(|_: &mut Client| Ok(()));
-        Reconnecting { builder: self, backoff, resume, client: None, connections: 0 }
+        Reconnecting { builder: self, backoff, resume, client: None, connections: 0, failures: 0 }
     }
 }
 
@@ -130,8 +136,9 @@ impl Reconnecting {
     }
 
     fn connect(&mut self) -> Result<Client, Error> {
-        let mut failures = 0;
+        let mut attempts = 0;
         loop {
+            attempts += 1;
             let resumed = self.builder.connect().and_then(|mut client| {
                 (self.resume)(&mut client)?;
                 Ok(client)
@@ -142,16 +149,16 @@ impl Reconnecting {
                     return Ok(client);
                 }
                 Err(error) if !error.is_temporary() => return Err(error),
-                Err(error) if failures + 1 >= self.backoff.attempts => return Err(error),
-                Err(_) => self.sleep(failures)?,
+                Err(error) if attempts >= self.backoff.attempts => return Err(error),
+                Err(_) => self.sleep()?,
             }
-            failures += 1;
         }
     }
 
-    fn sleep(&self, failures: u32) -> Result<(), Error> {
+    fn sleep(&mut self) -> Result<(), Error> {
         let random = Entropy::new().and_then(|mut source| source.take()).map_err(Error::Random)?;
-        thread::sleep(self.backoff.pause(failures, u64::from_ne_bytes(random)));
+        thread::sleep(self.backoff.pause(self.failures, u64::from_ne_bytes(random)));
+        self.failures = self.failures.saturating_add(1);
         Ok(())
     }
 
@@ -180,7 +187,7 @@ impl Reconnecting {
                 return Ok(None);
             }
             self.client = None;
-            self.sleep(0)?;
+            self.sleep()?;
         }
         match &mut self.client {
             Some(client) => client.recv(),
@@ -194,6 +201,10 @@ impl Reconnecting {
             Err(error) if error.is_temporary() => {
                 self.client = None;
                 Ok(false)
+            }
+            Ok(true) => {
+                self.failures = 0;
+                Ok(true)
             }
             outcome => outcome,
         }

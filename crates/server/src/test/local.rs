@@ -33,7 +33,7 @@ use crate::{Hub, Server};
 ///
 /// let greet = Ws::new().on_open(|ws| {
 ///     ws.after(Duration::from_secs(3600), |ws| {
-///         ws.send("an hour has passed");
+///         let _ = ws.send("an hour has passed");
 ///     });
 /// });
 /// let server = LocalServer::start(Server::new(App::new().ws("/", greet)));

@@ -67,7 +67,6 @@ impl TestServer {
     }
 
     /// Returns the running server, for its figures and its drain.
-    #[must_use]
     pub fn running(&self) -> &Running {
         &self.running
     }
