@@ -7,6 +7,7 @@ mod deny;
 mod examples;
 mod fuzz;
 mod loom;
+mod metrics;
 mod proxies;
 
 use crate::outcome::{Stop, Tally};
@@ -78,6 +79,7 @@ pub(crate) const LAYERS: &[Layer] = &[
         about: "Chromium: its WebSocket, and the page at /",
         run: clients::run_chromium,
     },
+    Layer { name: "promtool", about: "promtool: metrics and alert rules", run: metrics::run },
     Layer { name: "proxies", about: "nginx and HAProxy under our bench", run: proxies::run },
     Layer { name: "deny", about: "cargo deny: licences, bans, sources", run: deny::run },
 ];

@@ -1,0 +1,68 @@
+//! `promtool`: the metrics of a server, the alert rules, and their names, by Prometheus's own rules.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Stop, Tally};
+use crate::command::{on_path, run_step};
+use crate::server::Server;
+use crate::site::Site;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Checks what a server and `throng generate alerts` print.
+pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
+    let tool = on_path("promtool").ok_or_else(|| {
+        Stop::Missing("promtool is missing: install Debian's package prometheus".to_owned())
+    })?;
+    let folder = site.target.join("promtool");
+    std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    let server = Server::start(site, &[])?;
+    let metrics = folder.join("metrics.txt");
+    let write =
+        |path, text: &str| File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    write(&metrics, &scrape(&server)?).map_err(|error| error.to_string())?;
+    server.stop()?;
+    let mut tally = Tally::default();
+    let mut check = |name: &str, command: &mut Command| match run_step(command, LIMIT) {
+        Ok(()) => {
+            println!("ok {name}");
+            tally.passed += 1;
+        }
+        Err(why) => {
+            println!("FAILED {name}: {why}");
+            tally.failed += 1;
+        }
+    };
+    let input = File::open(&metrics).map_err(|error| error.to_string())?;
+    check("metrics", Command::new(&tool).args(["check", "metrics"]).stdin(input));
+    let rules = folder.join("alerts.yaml");
+    let printed = Command::new(site.target.join("dist/throng"))
+        .args(["generate", "alerts"])
+        .output()
+        .map_err(|error| error.to_string())?;
+    write(&rules, &String::from_utf8_lossy(&printed.stdout)).map_err(|error| error.to_string())?;
+    check("alert rules", Command::new(&tool).args(["check", "rules"]).arg(&rules));
+    Ok(tally)
+}
+
+/// Returns the metrics in the format of Prometheus.
+fn scrape(server: &Server) -> Result<String, String> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(server.address)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = ask().map_err(|error| format!("/metrics: {error}"))?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
+        _ => Err(format!("/metrics answered {answer}")),
+    }
+}
