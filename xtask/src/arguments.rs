@@ -1,6 +1,7 @@
 //! The command line of `cargo xtask`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::layers::LAYERS;
 
@@ -15,6 +16,13 @@ Runs every layer of tests in order and ends with a table and `N passed, N failed
   --list              print the layers and stop
 A layer installs or builds what it needs, or says in one line what is missing. With CI=true in the
 environment a missing program is a failure.
+
+cargo xtask dist [--binary FILE]
+
+Makes the files of a release in target/release-files: a static binary in an archive and a Debian
+package, a list of its crates, and checksums; then installs the package into a folder and starts
+what its units start.
+  --binary FILE       pack this binary instead of building one
 ";
 
 /// The requested task.
@@ -23,6 +31,10 @@ pub(crate) enum Action {
     Help,
     List,
     Test(Selection),
+    Dist {
+        /// A binary that is packed instead of a new build.
+        binary: Option<PathBuf>,
+    },
 }
 
 /// The layers to run, and the server to test.
@@ -46,8 +58,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Action, S
     let mut arguments = arguments.peekable();
     match arguments.next().as_deref() {
         Some("test") => {}
+        Some("dist") => return dist(arguments),
         Some("--help" | "-h" | "help") | None => return Ok(Action::Help),
-        Some(other) => return Err(format!("unknown task `{other}`; expected `test`")),
+        Some(other) => return Err(format!("unknown task `{other}`; expected `test` or `dist`")),
     }
     let mut selection = Selection::default();
     while let Some(argument) = arguments.next() {
@@ -83,6 +96,18 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Action, S
         }
     }
     Ok(Action::Test(selection))
+}
+
+fn dist(mut arguments: impl Iterator<Item = String>) -> Result<Action, String> {
+    let binary = match arguments.next().as_deref() {
+        None => None,
+        Some("--binary") => {
+            let file = arguments.next().ok_or("--binary needs a file")?;
+            Some(PathBuf::from(file))
+        }
+        Some(other) => return Err(format!("unknown flag `{other}`; expected --binary")),
+    };
+    Ok(Action::Dist { binary })
 }
 
 fn example(flag: &str) -> &'static str {

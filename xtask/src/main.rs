@@ -1,7 +1,8 @@
-//! `cargo xtask test`: runs every test and check of Throng with one command.
+//! `cargo xtask test`: runs every test and check of Throng with one command. `cargo xtask dist`:
+//! makes the files of a release.
 //!
 //! * Duty: run every layer of tests in order, fetch the programs that they need, and report the
-//!   results.
+//!   results; make and check the files of a release.
 //! * Not its duty: the tests themselves (they are beside the code, in `conformance/` and in
 //!   `fuzz/`).
 //! * Depends on: cargo, and per layer on the programs that the layer names.
@@ -12,6 +13,7 @@
 mod arguments;
 mod certificate;
 mod command;
+mod dist;
 mod layers;
 mod outcome;
 mod provision;
@@ -43,6 +45,18 @@ fn main() -> ExitCode {
                 ExitCode::from(1)
             }
         },
+        Ok(Action::Dist { binary }) => {
+            let made = site::Site::find(None)
+                .map_err(layers::Stop::Failed)
+                .and_then(|site| dist::run(&site, binary));
+            match made {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(layers::Stop::Failed(why) | layers::Stop::Missing(why)) => {
+                    eprintln!("xtask: {why}");
+                    ExitCode::from(1)
+                }
+            }
+        }
         Err(problem) => {
             eprintln!("xtask: {problem}\n\n{}", arguments::HELP);
             ExitCode::from(2)

@@ -1,4 +1,4 @@
-//! What the servers for operators have in common: who may ask, and how many at a time.
+//! Servers for operators: their limits, and who may ask.
 
 pub(crate) mod guard;
 
