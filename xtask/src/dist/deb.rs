@@ -38,8 +38,8 @@ fn control(version: &str, kibibytes: u64) -> String {
          Priority: optional\nInstalled-Size: {kibibytes}\n\
          Maintainer: The Throng developers\n\
          Description: WebSocket and HTTP server, load balancer and load generator\n \
-         One program: `throng serve` with channels, server-sent events and files, `throng balance`\n \
-         in front of several servers, and `throng bench` to measure any of them.\n"
+         `throng serve` has channels, server-sent events and files, `throng balance` stands in\n \
+         front of several servers, and `throng bench` measures any of them.\n"
     )
 }
 

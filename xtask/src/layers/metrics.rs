@@ -1,4 +1,4 @@
-//! `promtool`: the metrics of a server, the alert rules, and their names, by Prometheus's own rules.
+//! `promtool`: the metrics of a server and the alert rules, by Prometheus's own rules.
 
 use std::fs::File;
 use std::io::{Read, Write};
