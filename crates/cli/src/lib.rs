@@ -154,3 +154,39 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    fn each(command: &clap::Command, see: &mut impl FnMut(&clap::Command)) {
+        see(command);
+        command.get_subcommands().for_each(|command| each(command, see));
+    }
+
+    #[test]
+    fn no_paragraph_of_help_is_wrapped_again_in_80_columns() {
+        each(&Cli::command(), &mut |command| {
+            for help in [command.get_after_help(), command.get_after_long_help()] {
+                let help = help.map(ToString::to_string).unwrap_or_default();
+                for line in help.lines().filter(|line| !line.starts_with(' ')) {
+                    assert!(line.chars().count() < 80, "{}: {line}", command.get_name());
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn short_help_leaves_the_manual_to_long_help() {
+        let all = ["serve", "balance"].into_iter();
+        for name in all.filter(|name| *name == "serve" || cfg!(feature = "balance")) {
+            let mut command = Cli::command();
+            let command = command.find_subcommand_mut(name).unwrap();
+            let [short, long] = [command.render_help(), command.render_long_help()];
+            assert!(!short.to_string().contains("Signals:"), "{name}");
+            assert!(long.to_string().contains("Signals:"), "{name}");
+        }
+    }
+}

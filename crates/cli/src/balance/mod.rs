@@ -28,7 +28,7 @@ use reload::Reloader;
 use watch::Watch;
 
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -55,20 +55,22 @@ const EXAMPLES: &str = "Examples:
   throng balance ctl --admin 127.0.0.1:8081 list          list the backends
   throng balance ctl --admin 127.0.0.1:8081 drain 127.0.0.1:9001 --window 30s
 
-The admin API also serves a status page at /, metrics for Prometheus at /metrics, and JSON at
-/status.json.
+The admin API also serves a status page at /, metrics for Prometheus at
+/metrics, and JSON at /status.json.
 
-TLS: --tls-cert and --tls-key, or [tls] in the file; [backend_tls] for connections to backends.
-Certificates that are renewed are read again within a second; open connections stay.
+TLS: --tls-cert and --tls-key, or [tls] in the file; [backend_tls] for
+connections to backends. Certificates that are renewed are read again within a
+second; open connections stay.
 
-Log: on standard error: text on a terminal, for systemd's journal where that reads it, else JSON
-lines. Requests that failed are in it, with the reason and the backend; --log-access all logs every
-request and tunnel.
+Log: on standard error: text on a terminal, for systemd's journal where that
+reads it, else JSON lines. Requests that failed are in it, with the reason and
+the backend; --log-access all logs every request and tunnel.
 
-Signals: SIGHUP reloads --config and the certificates, and logs the changes; a file with a mistake
-changes nothing. SIGUSR1 logs the status and opens --log-file again. SIGUSR2 has no effect.
-SIGTERM or Ctrl-C closes all tunnels over shutdown.window: exit code 0, or 3 if connections had to
-be reset at shutdown.deadline. A second one ends at once: exit code 130.";
+Signals: SIGHUP reloads --config and the certificates, and logs the changes; a
+file with a mistake changes nothing. SIGUSR1 logs the status and opens
+--log-file again. SIGUSR2 has no effect. SIGTERM or Ctrl-C closes all tunnels
+over shutdown.window: exit code 0, or 3 if connections had to be reset at
+shutdown.deadline. A second one ends at once: exit code 130.";
 
 /// The interval at which signals are polled.
 const TICK: Duration = Duration::from_millis(100);

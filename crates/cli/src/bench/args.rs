@@ -28,8 +28,8 @@ use super::{broadcast, compare, deflate, fanout, http, own};
   throng bench echo wss://127.0.0.1:9001/echo --ca server.pem
   throng bench compare before.json after.json
 
-Exit codes: 0 success, 1 the run failed or its results are invalid, 2 an invalid flag,
-99 a threshold was exceeded.")]
+Exit codes: 0 success, 1 the run failed or its results are invalid, 2 an
+invalid flag, 99 a threshold was exceeded.")]
 pub struct Args {
     #[command(subcommand)]
     work: Work,

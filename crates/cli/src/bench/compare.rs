@@ -15,10 +15,12 @@ pub(super) const EXAMPLES: &str = "Examples:
   throng bench compare a1.json a2.json a3.json -- b1.json b2.json b3.json
   throng bench compare before.json after.json --threshold 2 --csv
 
-A file may hold several reports, one after the other; options go before --. With two runs or more on each side a change has a
-95 % confidence interval (Welch's t-test), and counts only if that excludes 0.
+A file may hold several reports, one after the other; options go before --.
+With two runs or more on each side a change has a 95 % confidence interval
+(Welch's t-test), and counts only if that excludes 0.
 
-Exit codes: 0 no regression, 2 what was given cannot be compared, 99 a figure that decides became worse.";
+Exit codes: 0 no regression, 2 what was given cannot be compared, 99 a figure
+that decides became worse.";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

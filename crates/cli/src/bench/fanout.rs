@@ -18,8 +18,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   throng bench fanout --channels 1 --subscribers 5000 --rate 20/s --size 1KiB --shards 2
   throng bench fanout --against ws://127.0.0.1:9001/ws/{channel} --rate 500/s --server-pid 4711
 
-Connections: a publisher for each channel, and its subscribers: 1000 channels of 15 are 16,000.
---csv and --html show latency, CPU and memory over time; --json has both.";
+Connections: a publisher for each channel, and its subscribers: 1000 channels
+of 15 are 16,000. --csv and --html show latency, CPU and memory over time;
+--json has both.";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

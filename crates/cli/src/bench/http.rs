@@ -32,8 +32,8 @@ What the table says:
   connect        with --no-keep-alive: from the connect call to the TCP connection; together: both
   lateness       with --rate: how late this generator came to a request
 
-Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
-99 a threshold of --slo was not kept.";
+Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake
+in the command, 99 a threshold of --slo was not kept.";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

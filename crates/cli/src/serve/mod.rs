@@ -30,7 +30,7 @@ pub(crate) use settings::Rule;
 pub use settings::Settings;
 
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     registration: register::Flags,
@@ -40,14 +40,15 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "Paths:
   /echo            a WebSocket that echoes messages
-  /ws/{channel}    a WebSocket whose messages go to the channel's other members;
-                   with ?echo=1 to the sender, too
+  /ws/{channel}    a WebSocket whose messages go to the channel's other
+                   members; with ?echo=1 to the sender, too
   /sse/{channel}   the channel's messages as server-sent events
   /upload          a WebSocket that streams messages without buffering them, and
                    answers each with its length (up to max_upload_size)
-  /                a test page, or with --dir its index.html; /stats.json has its statistics
-  /metrics         for Prometheus, on loopback or with --admin; /livez and /readyz for
-                   supervisors
+  /                a test page, or with --dir its index.html; /stats.json has
+                   its statistics
+  /metrics         for Prometheus, on loopback or with --admin; /livez and
+                   /readyz for supervisors
 
 Examples:
   throng serve --listen 127.0.0.1:0                       a free port, printed
@@ -58,34 +59,41 @@ Examples:
   throng serve --register http://127.0.0.1:8081 --register-token-file token.txt
                                                           be a backend of `throng balance`
 
-Slow receivers: the queue of a receiver is limited by max_backlog and max_age; at the limit,
-slow_policy applies. Channels can have rules of their own, of which the first match applies:
---channel, or [[channel]] tables in TOML, or THRONG_CHANNELS with ; between them.
+Slow receivers: the queue of a receiver is limited by max_backlog and max_age;
+at the limit, slow_policy applies. Channels can have rules of their own, of
+which the first match applies: --channel, or [[channel]] tables in TOML, or
+THRONG_CHANNELS with ; between them.
   close            closes the receiver with 1008, so that no receiver misses a message
   drop_newest      drops new messages
   drop_oldest      drops the oldest queued messages
   latest           queues only the newest message of each channel
-With --set wildcards=true, /ws/news.* and /sse/news.> get the messages of all channels that
-match; a message sent on a pattern's WebSocket closes it with 1008.
+With --set wildcards=true, /ws/news.* and /sse/news.> get the messages of all
+channels that match; a message sent on a pattern's WebSocket closes it with
+1008.
 
-Compression: `--deflate shared` for messages of a kilobyte and more, `--deflate window:10` for
-short similar messages, at little more than 1 KB per connection and direction in use.
+Compression: `--deflate shared` for messages of a kilobyte and more, `--deflate
+window:10` for short similar messages, at little more than 1 KB per connection
+and direction in use.
 
-Settings: --set overrides other flags, those THRONG_* variables, those the file of --config or
-THRONG_CONFIG; `throng config show` lists them all, `throng config check` checks them. The variables that Kubernetes sets for a
-service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are ignored.
+Settings: --set overrides other flags, those THRONG_* variables, those the file
+of --config or THRONG_CONFIG; `throng config show` lists them all, `throng
+config check` checks them. The variables that Kubernetes sets for a service
+called throng (THRONG_SERVICE_*, THRONG_PORT_*) are ignored.
 
-TLS: --tls-cert and --tls-key. Files that are renewed are read again within a second; open
-connections stay. If they do not fit together, a line says why and the old ones stay in use.
+TLS: --tls-cert and --tls-key. Files that are renewed are read again within a
+second; open connections stay. If they do not fit together, a line says why and
+the old ones stay in use.
 
-Log: on standard error: text on a terminal, for systemd's journal where that reads it, else JSON
-lines. --log-file appends to a file. --log-access all logs every request and session.
+Log: on standard error: text on a terminal, for systemd's journal where that
+reads it, else JSON lines. --log-file appends to a file. --log-access all logs
+every request and session.
 
-Signals: SIGTERM, SIGQUIT or Ctrl-C drains: exit code 0, or 3 if a connection had to be
-reset, or a handler did not return. A second SIGTERM or Ctrl-C ends at once: exit code 130.
-SIGHUP reads --config and the certificates again, and logs what has changed and what needs a
-restart; if the terminal is gone, it drains. SIGUSR1 logs the status and opens --log-file
-again. SIGUSR2 has no effect.";
+Signals: SIGTERM, SIGQUIT or Ctrl-C drains: exit code 0, or 3 if a connection
+had to be reset, or a handler did not return. A second SIGTERM or Ctrl-C ends
+at once: exit code 130. SIGHUP reads --config and the certificates again, and
+logs what has changed and what needs a restart; if the terminal is gone, it
+drains. SIGUSR1 logs the status and opens --log-file again. SIGUSR2 has no
+effect.";
 
 /// The interval at which signals are looked at.
 const TICK: Duration = Duration::from_millis(250);
