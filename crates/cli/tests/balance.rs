@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange};

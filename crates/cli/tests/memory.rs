@@ -2,9 +2,7 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
-
-use support::{Client, Got, Served, TIMEOUT, exchange};
+use support::{Client, Got, Served, exchange};
 use throng_proto::ws::Opcode;
 use throng_testkit::eventually;
 

@@ -5,10 +5,10 @@ mod support;
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange, throng};
+use support::{Answer, Client, Got, Served, dial, exchange, throng};
 use throng_proto::ws::Opcode;
+use throng_testkit::poll;
 
 fn get(address: SocketAddr, path: &str, fields: &str) -> Answer {
     let fields = match fields.contains("Host: ") {
@@ -23,17 +23,11 @@ fn get(address: SocketAddr, path: &str, fields: &str) -> Answer {
 
 /// Waits until the metrics have these lines.
 fn until_metrics(address: SocketAddr, lines: &[&str]) -> String {
-    let until = Instant::now() + TIMEOUT;
-    loop {
+    poll("the metrics have these lines", || {
         let metrics = get(address, "/metrics", "");
-        let missing =
-            lines.iter().find(|line| !metrics.text().lines().any(|found| found == **line));
-        match missing {
-            None => return metrics.text().to_owned(),
-            Some(line) => assert!(Instant::now() < until, "no {line} in {}", metrics.text()),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        let has = |line: &&str| metrics.text().lines().any(|found| found == *line);
+        lines.iter().all(has).then(|| metrics.text().to_owned())
+    })
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
-use support::{Answer, Client, Got, TIMEOUT, throng};
+use support::{Answer, Client, Got, throng};
 use throng_proto::ws::Opcode;
+use throng_testkit::poll;
 
 const SESSIONS: usize = 1000;
 
@@ -66,7 +66,7 @@ impl Started {
 
     /// Waits for the event of this name in the log that is the `skip`th one there.
     fn logged(&self, name: &str, skip: usize) -> serde_json::Value {
-        eventually(name, || events(&self.log, name).into_iter().nth(skip))
+        poll(name, || events(&self.log, name).into_iter().nth(skip))
     }
 
     fn exit(&mut self) -> Option<i32> {
@@ -99,17 +99,6 @@ fn events(log: &Path, name: &str) -> Vec<serde_json::Value> {
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
     let events = whole.lines().map(|line| serde_json::from_str(line).unwrap());
     events.filter(|event: &serde_json::Value| event["event"] == name).collect()
-}
-
-fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + TIMEOUT;
-    loop {
-        match found() {
-            Some(found) => return found,
-            None => assert!(Instant::now() < until, "never came: {what}"),
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }
 
 /// A thousand open sessions at an echo.
@@ -164,7 +153,7 @@ fn no_signal_that_does_not_end_a_server_ends_a_session() {
     let mut server = Started::start("serve", settings);
     let mut crowd = Crowd::connect(server.address("listens on http://"));
     // The counts are a second old at most.
-    eventually("the status", || {
+    poll("the status", || {
         server.signal("USR1");
         let last = events(&server.log, "status").pop()?;
         (last["connections"] == SESSIONS).then_some(())
@@ -238,11 +227,11 @@ fn an_interrupted_benchmark_leaves_no_session_open() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        eventually("all sessions are open", || (stats()["sessions"] == SESSIONS).then_some(()));
+        poll("all sessions are open", || (stats()["sessions"] == SESSIONS).then_some(()));
         signal(&bench, name);
         let status = bench.wait().unwrap();
         assert!(status.code().is_some(), "{name}: {status}");
-        eventually("all sessions are closed", || {
+        poll("all sessions are closed", || {
             let stats = stats();
             (stats["sessions"] == 0 && stats["opened"] == (round + 1) * SESSIONS).then_some(())
         });

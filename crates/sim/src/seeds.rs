@@ -19,11 +19,19 @@ impl Seeds {
     /// # Panics
     /// If one breaks a rule: with the first of those that do.
     pub fn check_many(self) {
+        self.check_up_to(1000);
+    }
+
+    /// The seeds that the environment asks for, or else so many.
+    ///
+    /// # Panics
+    /// If one breaks a rule: with the first of those that do.
+    pub fn check_up_to(self, count: u64) {
         self.check(match number("THRONG_SIM_SEED") {
             Some(seed) => vec![seed],
             None => {
                 let from = number("THRONG_SIM_FROM").unwrap_or(0);
-                (from..from + number("THRONG_SIM_SEEDS").unwrap_or(1000)).collect()
+                (from..from + number("THRONG_SIM_SEEDS").unwrap_or(count)).collect()
             }
         });
     }

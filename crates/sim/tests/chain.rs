@@ -1,5 +1,5 @@
-//! Clients that talk through a balancer to servers: a thousand seeds, and every seed that ever
-//! failed.
+//! Clients that talk through a balancer to servers: two hundred seeds, and bugs that are planted
+//! to see that they are found.
 //!
 //! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` tells what happens.
@@ -15,15 +15,15 @@ const SEEDS: Seeds =
     Seeds { package: "throng-sim", test: "chain", run: |seed| run_chained_seed(seed).map(drop) };
 
 #[test]
-fn a_thousand_seeds_break_no_rule() {
+fn two_hundred_seeds_break_no_rule() {
     hush_planned_panics();
-    SEEDS.check_many();
+    SEEDS.check_up_to(200);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     hush_planned_panics();
-    for seed in 0..50 {
+    for seed in 0..10 {
         let trace = || World::new(Plan::chained(seed)).run().trace;
         assert_eq!(trace(), trace(), "seed {seed} is not deterministic");
     }

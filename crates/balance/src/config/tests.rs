@@ -474,7 +474,7 @@ fn a_later_text_changes_what_it_mentions() {
     let mut config = Config::default();
     config.backends.push(BackendConfig::new("127.0.0.1:3".parse().unwrap()));
     config.check().unwrap();
-    config.backends.push(config.backends[0]);
+    config.backends.push(config.backends[0].clone());
     let errors = config.check().unwrap_err();
     assert_eq!(errors.first().location(), None, "what came by code has no place: {errors}");
     assert!(errors.first().what().contains("backends[1] is \"127.0.0.1:3\""), "{errors}");

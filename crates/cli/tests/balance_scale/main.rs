@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 use backend::{Backend, sum};
 use balancer::Balancer;
 use crowd::{Crowd, JITTER, Tally, Wish};
-use support::TIMEOUT;
 
 /// Clients, and whether that is the size that is promised.
 #[derive(Clone, Copy)]

@@ -63,6 +63,7 @@ impl Balancer {
         let configuration = Arc::new(Configuration {
             settings: plan.settings.clone(),
             backends: backends.iter().map(target).collect(),
+            ..Configuration::default()
         });
         let (sender, reports) = channel();
         let admission = Arc::default();

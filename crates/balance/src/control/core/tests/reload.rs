@@ -99,7 +99,7 @@ fn a_reload_that_fails_changes_nothing() {
     core.set_addresses(&[address(7)]);
     let before = core.rows(at(0.0));
     let mut twice = config(&[1, 3], "retries = 0");
-    twice.backends.push(twice.backends[0]);
+    twice.backends.push(twice.backends[0].clone());
     assert!(matches!(apply(&mut core, twice, at(0.0)), Err(Error::Config(_))));
     // The port 0 that it listens at became one that the file does not know.
     let error = apply(&mut core, config(&[7, 3], "retries = 0"), at(0.0)).unwrap_err();
