@@ -27,8 +27,9 @@ use rustls::{
 use throng_io::{TlsFailure, TlsInfo};
 use zeroize::Zeroize;
 
+use crate::alert::Alert;
 use crate::cipher::{MAX_SECRET, Suite, Version};
-use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
+use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{Direction, Session};
 
 /// Maximum input that waits for the rest of a message. A client's certificates may be long.
@@ -44,6 +45,8 @@ pub struct Handshake {
     /// Bytes that rustls has used, which may have kept them: certificates, for example.
     used: usize,
     captured: Captured,
+    /// Output was made. Until then nothing is encrypted.
+    has_sent: bool,
     /// Of a client whose session was taken over.
     resumption: Option<Resumption>,
 }
@@ -162,7 +165,8 @@ impl Handshake {
     fn of(connection: Connection) -> Self {
         let connection = Some(connection);
         let captured = Captured::default();
-        Self { connection, input: Vec::new(), visible: 0, used: 0, captured, resumption: None }
+        let (input, has_sent, resumption) = (Vec::new(), false, None);
+        Self { connection, input, visible: 0, used: 0, captured, has_sent, resumption }
     }
 
     /// Returns the number of bytes that [`Handshake::receive`] takes now.
@@ -209,11 +213,13 @@ impl Handshake {
     fn process(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
         loop {
             let input = &mut self.input[..self.visible];
+            let before = out.len();
             let (discard, step) = match &mut self.connection {
                 Some(Connection::Server(server)) => perform(server.process_tls_records(input), out),
                 Some(Connection::Client(client)) => perform(client.process_tls_records(input), out),
                 None => return Err(internal("the session was taken over")),
             };
+            self.has_sent |= out.len() > before;
             match step {
                 Ok(step) => {
                     self.take(discard);
@@ -227,6 +233,10 @@ impl Handshake {
                 }
                 Err(failed) => {
                     self.take_alert(out);
+                    let is_silent = !self.has_sent && out.len() == before;
+                    if is_silent && matches!(failed.0, Error::PeerMisbehaved(_)) {
+                        plain_alert(Alert::UNEXPECTED_MESSAGE, out);
+                    }
                     return Err(failed);
                 }
             }
@@ -332,6 +342,13 @@ fn perform<Data>(
         Err(error) => Err(Failed(error)),
     };
     (discard, step)
+}
+
+/// Appends an alert that is not encrypted. rustls has none for records of other types within a
+/// ClientHello.
+pub(crate) fn plain_alert(alert: Alert, out: &mut Vec<u8>) {
+    let [level, description] = alert.encode();
+    out.extend_from_slice(&[ContentType::Alert as u8, 3, 3, 0, 2, level, description]);
 }
 
 /// Returns the length of the record at the start of `bytes`, header included, if all of it is

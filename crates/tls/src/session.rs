@@ -1,11 +1,15 @@
 //! An established session at rest, and the records that reach it.
 
+mod messages;
+
 use std::fmt;
 use std::ops::Range;
 
 use aws_lc_rs::aead::NONCE_LEN;
 use aws_lc_rs::error::Unspecified;
 
+pub use self::messages::Messages;
+use self::messages::{KEY_UPDATE, NEW_SESSION_TICKET};
 use crate::alert::Alert;
 use crate::cipher::{ExpandedKey, Suite, TrafficKeys, Version, blocks};
 use crate::record::{ContentType, HEADER_LEN, Header, MAX_PLAINTEXT, Protection};
@@ -25,12 +29,6 @@ const RECORDS_PER_UPDATE: u64 = 64;
 /// full.
 const UPDATE_AFTER: u64 = 1 << 23;
 
-/// Maximum bytes of a ticket, and of messages that are kept for it. Common ones have 200 bytes.
-const MAX_TICKET: usize = 16 * 1024;
-
-const NEW_SESSION_TICKET: u8 = 4;
-const KEY_UPDATE: u8 = 24;
-
 /// The keys of one direction when a handshake ends.
 pub struct Direction<'a> {
     /// The key of the AEAD.
@@ -49,70 +47,6 @@ pub struct Direction<'a> {
 pub struct WarmKeys {
     tx: ExpandedKey,
     rx: ExpandedKey,
-}
-
-/// Messages that a client gets after its handshake: tickets. Servers have none of them.
-#[derive(Debug, Default)]
-pub struct Messages {
-    /// The start of a message whose rest comes with later records.
-    partial: Vec<u8>,
-    /// Whole tickets, without their headers, if they are wanted.
-    tickets: Vec<Vec<u8>>,
-    wants_tickets: bool,
-}
-
-impl Messages {
-    /// Keeps tickets from now on, until [`Messages::take_tickets`].
-    pub fn want_tickets(&mut self, wants: bool) {
-        self.wants_tickets = wants;
-    }
-
-    /// Returns the tickets that came, which [`Handshake`](crate::handshake::Handshake) can use.
-    pub fn take_tickets(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.tickets)
-    }
-
-    /// Returns whether no message is incomplete.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.partial.is_empty()
-    }
-
-    /// Returns the memory of a message that is incomplete.
-    #[must_use]
-    pub fn memory(&self) -> usize {
-        self.partial.capacity()
-    }
-
-    /// Takes the content of a record, which has tickets only. One may span records (RFC 8446
-    /// section 5.1).
-    fn add(&mut self, content: &[u8]) -> Result<Content, Alert> {
-        let mut all = std::mem::take(&mut self.partial);
-        let mut rest = match all.is_empty() {
-            true => content,
-            false => {
-                all.extend_from_slice(content);
-                &all
-            }
-        };
-        while let Some(kind) = rest.first() {
-            if *kind != NEW_SESSION_TICKET {
-                return Err(Alert::UNEXPECTED_MESSAGE);
-            }
-            let Some((&[_, high, middle, low], after)) = rest.split_first_chunk() else { break };
-            let len = u32::from_be_bytes([0, high, middle, low]) as usize;
-            if len > MAX_TICKET {
-                return Err(Alert::DECODE_ERROR);
-            }
-            let Some((ticket, after)) = after.split_at_checked(len) else { break };
-            if self.wants_tickets {
-                self.tickets.push(ticket.to_vec());
-            }
-            rest = after;
-        }
-        self.partial = rest.to_vec();
-        Ok(Content::Idle)
-    }
 }
 
 /// All that an established session needs between two events: keys, secrets and sequence numbers of
@@ -367,16 +301,11 @@ impl Session {
             self.flags |= flag::HAS_REFUSED | flag::OWES_REPLY;
             return Ok(Content::Idle);
         }
-        let is_ticket = message.first() == Some(&NEW_SESSION_TICKET);
-        if self.has(flag::IS_CLIENT) && !message.is_empty() && (is_ticket || !messages.is_empty()) {
-            return messages.add(message);
+        let is_ticket = messages.kind(message) == Some(NEW_SESSION_TICKET);
+        if self.has(flag::IS_CLIENT) && !message.is_empty() && is_ticket {
+            return messages.add_tickets(message).map(|()| Content::Idle);
         }
-        // A change of keys ends its record, so nothing may follow (RFC 8446 section 5.1).
-        let requested = match message {
-            &[KEY_UPDATE, 0, 0, 1, requested] => requested,
-            [KEY_UPDATE, 0, 0, 1] | [] => return Err(Alert::DECODE_ERROR),
-            _ => return Err(Alert::UNEXPECTED_MESSAGE),
-        };
+        let Some(requested) = messages.add_update(message)? else { return Ok(Content::Idle) };
         if requested > 1 {
             return Err(Alert::ILLEGAL_PARAMETER);
         }
@@ -512,290 +441,4 @@ impl fmt::Debug for Session {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SUITE: Suite = Suite::Aes128Gcm;
-
-    /// Two sessions, each the other's peer.
-    fn pair() -> (Session, Session) {
-        let session = |send: u8, receive: u8| {
-            Session::from_secrets(SUITE, &[send; 32], &[receive; 32]).unwrap()
-        };
-        (session(1, 2), session(2, 1))
-    }
-
-    fn tls12_pair() -> (Session, Session) {
-        let session = |send: u8, receive: u8| {
-            let [key, other] = [send, receive].map(|byte| [byte; 16]);
-            let direction = |key| Direction { key, iv: [7; 12], secret: None, sequence: 1 };
-            Session::new(Version::Tls12, SUITE, &direction(&key), &direction(&other)).unwrap()
-        };
-        (session(1, 2), session(2, 1))
-    }
-
-    /// Opens records of the given types and contents.
-    fn opened(
-        (mut peer, mut session): (Session, Session),
-        records: &[(ContentType, &[u8])],
-    ) -> (Opened, Vec<u8>, Session) {
-        let mut input = Vec::new();
-        for (kind, content) in records {
-            peer.seal_one(*kind, content, &mut input).unwrap();
-        }
-        let opened = session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
-        let data = input[opened.data.clone()].to_vec();
-        (opened, data, session)
-    }
-
-    const DATA: (ContentType, &[u8]) = (ContentType::ApplicationData, b"data");
-    const NOTHING: (ContentType, &[u8]) = (ContentType::ApplicationData, b"");
-
-    #[test]
-    fn data_of_several_records_is_moved_together() {
-        let (opened, data, _) = opened(pair(), &[NOTHING, DATA, NOTHING, DATA, DATA]);
-        assert_eq!((opened.end, data.as_slice()), (None, &b"datadatadata"[..]));
-    }
-
-    #[test]
-    fn data_before_the_end_is_kept_and_data_after_it_is_not_opened() {
-        let close = (ContentType::Alert, &[1, 0][..]);
-        let (opened, data, _) = opened(pair(), &[DATA, close, DATA]);
-        assert_eq!((opened.end, data.as_slice()), (Some(End::CloseNotify), &b"data"[..]));
-    }
-
-    #[test]
-    fn rfc8446_6_alerts_end_the_session_or_are_ignored() {
-        let peer_alert = |description| Some(End::PeerAlert(Alert(description)));
-        let fatal = |alert| Some(End::Fatal(alert));
-        let both = [pair as fn() -> _, tls12_pair];
-        for (alert, tls13, tls12) in [
-            (&[1, 0][..], Some(End::CloseNotify), Some(End::CloseNotify)),
-            (&[2, 0], Some(End::CloseNotify), Some(End::CloseNotify)),
-            (&[2, 40], peer_alert(40), peer_alert(40)),
-            (&[1, 40], peer_alert(40), None),
-            (&[1, 90], None, None),
-            (&[2, 90], None, peer_alert(90)),
-            (&[3, 40], peer_alert(40), fatal(Alert::ILLEGAL_PARAMETER)),
-            (&[1], fatal(Alert::DECODE_ERROR), fatal(Alert::DECODE_ERROR)),
-            (&[1, 0, 0], fatal(Alert::DECODE_ERROR), fatal(Alert::DECODE_ERROR)),
-        ] {
-            for (pair, expected) in both.into_iter().zip([tls13, tls12]) {
-                let (opened, ..) = opened(pair(), &[(ContentType::Alert, alert)]);
-                assert_eq!(opened.end, expected, "{alert:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn rfc8446_4_6_3_a_key_update_is_alone_whole_and_known() {
-        let fatal = |alert| Some(End::Fatal(alert));
-        for (message, expected) in [
-            (&[24, 0, 0, 1, 0][..], None),
-            (&[24, 0, 0, 1, 1], None),
-            (&[24, 0, 0, 1, 2], fatal(Alert::ILLEGAL_PARAMETER)),
-            (&[24, 0, 0, 1], fatal(Alert::DECODE_ERROR)),
-            (&[24, 0, 0, 0], fatal(Alert::UNEXPECTED_MESSAGE)),
-            (&[24, 0, 0, 1, 0, 24, 0, 0, 1, 0], fatal(Alert::UNEXPECTED_MESSAGE)),
-            (&[4, 0, 0, 0], fatal(Alert::UNEXPECTED_MESSAGE)),
-            (&[1, 0, 0, 0], fatal(Alert::UNEXPECTED_MESSAGE)),
-        ] {
-            let (opened, ..) = opened(pair(), &[(ContentType::Handshake, message)]);
-            assert_eq!(opened.end, expected, "{message:?}");
-            assert_eq!(opened.has_reply, message == [24, 0, 0, 1, 1]);
-        }
-    }
-
-    #[test]
-    fn rfc8446_4_6_1_a_client_takes_whole_tickets_and_a_server_none() {
-        let ticket = &[4, 0, 0, 2, b'x', b'y'][..];
-        let fatal = |alert| Some(End::Fatal(alert));
-        for (message, expected) in [
-            (ticket.to_vec(), None),
-            ([ticket, ticket].concat(), None),
-            // The rest does not follow.
-            (ticket[..5].to_vec(), fatal(Alert::UNEXPECTED_MESSAGE)),
-            ([ticket, &[4, 0]].concat(), fatal(Alert::UNEXPECTED_MESSAGE)),
-            (vec![4, 0, 0x40, 1], fatal(Alert::DECODE_ERROR)),
-            ([ticket, &[24, 0, 0, 1, 0]].concat(), fatal(Alert::UNEXPECTED_MESSAGE)),
-        ] {
-            let records = [(ContentType::Handshake, &message[..]), DATA];
-            let (peer, session) = pair();
-            let (at_client, data, _) = opened((peer, session.of_client()), &records);
-            assert_eq!(at_client.end, expected, "{message:?}");
-            assert_eq!(data.is_empty(), expected.is_some());
-            let (at_server, ..) = opened(pair(), &records);
-            assert_eq!(at_server.end, fatal(Alert::UNEXPECTED_MESSAGE));
-        }
-    }
-
-    #[test]
-    fn rfc8446_5_1_a_ticket_may_span_records() {
-        let tickets = [&[4, 0, 0, 5][..], b"first", &[4, 0, 0, 6], b"second"].concat();
-        for size in 1..tickets.len() {
-            let (mut peer, session) = pair();
-            let (mut session, mut messages) = (session.of_client(), Messages::default());
-            messages.want_tickets(true);
-            for (at, piece) in tickets.chunks(size).enumerate() {
-                let mut input = Vec::new();
-                peer.seal_one(ContentType::Handshake, piece, &mut input).unwrap();
-                let opened = session.open(&mut input, &mut WarmKeys::default(), &mut messages);
-                assert_eq!(opened.end, None, "{size}, {at}");
-            }
-            assert_eq!(messages.take_tickets(), [&b"first"[..], b"second"]);
-            let mut input = Vec::new();
-            peer.seal([&b"data"[..]], &mut WarmKeys::default(), &mut input).unwrap();
-            let opened = session.open(&mut input, &mut WarmKeys::default(), &mut messages);
-            assert_eq!((opened.end, &input[opened.data]), (None, &b"data"[..]));
-        }
-    }
-
-    #[test]
-    fn rfc8446_4_6_3_one_update_answers_many_requests_and_comes_before_data() {
-        let (mut peer, mut session) = pair();
-        let mut input = Vec::new();
-        for _ in 0..5 {
-            peer.update(true, &mut input).unwrap();
-        }
-        assert!(
-            session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default()).has_reply
-        );
-        let mut out = Vec::new();
-        session.seal_reply(&mut out).unwrap();
-        let one = out.len();
-        session.seal_reply(&mut out).unwrap();
-        assert_eq!(out.len(), one, "one update only");
-        session.seal([&b"data"[..]], &mut WarmKeys::default(), &mut out).unwrap();
-        let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
-        assert_eq!((opened.end, opened.has_reply), (None, false));
-        assert_eq!(&out[opened.data], b"data");
-    }
-
-    #[test]
-    fn records_without_data_are_not_endless() {
-        for (idle, is_fatal) in [(32, false), (33, true)] {
-            let mut records = vec![DATA];
-            records.extend(vec![NOTHING; idle]);
-            records.push(DATA);
-            let (opened, ..) = opened(pair(), &records);
-            assert_eq!(opened.end == Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)), is_fatal);
-        }
-    }
-
-    /// Sends `rounds` updates, each behind `records` records of data; returns those that are taken.
-    fn updates_taken(rounds: usize, records: usize) -> usize {
-        let (mut peer, mut session) = pair();
-        let (mut peer_warm, mut warm) = (WarmKeys::default(), WarmKeys::default());
-        for round in 0..rounds {
-            let mut input = Vec::new();
-            for _ in 0..records {
-                peer.seal([&b"data"[..]], &mut peer_warm, &mut input).unwrap();
-            }
-            peer.update(false, &mut input).unwrap();
-            if let Some(end) = session.open(&mut input, &mut warm, &mut Messages::default()).end {
-                assert_eq!(end, End::Fatal(Alert::UNEXPECTED_MESSAGE));
-                return round;
-            }
-        }
-        rounds
-    }
-
-    #[test]
-    fn updates_with_little_data_between_them_are_not_endless() {
-        assert_eq!(updates_taken(1000, 1), usize::from(MAX_EARLY_UPDATES));
-        assert_eq!(updates_taken(1000, RECORDS_PER_UPDATE as usize - 1), 1000);
-    }
-
-    #[test]
-    fn rfc5746_a_renegotiation_is_refused_once_and_then_ends_the_session() {
-        let hello = (ContentType::Handshake, &[1, 0, 0, 0][..]);
-        let (first, _, mut session) = opened(tls12_pair(), &[hello, DATA]);
-        assert_eq!((first.end, first.has_reply), (None, true));
-        let mut out = Vec::new();
-        session.seal_reply(&mut out).unwrap();
-        let (mut peer, _) = tls12_pair();
-        assert_eq!(
-            peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default()).end,
-            None,
-            "a warning"
-        );
-        let (second, ..) = opened(tls12_pair(), &[hello, hello]);
-        assert_eq!(second.end, Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)));
-    }
-
-    #[test]
-    fn rfc8446_5_5_our_keys_are_updated_before_their_limit() {
-        let (mut peer, mut session) = pair();
-        let keys = TrafficKeys::from_secret(SUITE, &[2; 32]).unwrap();
-        session.tx = keys.at(UPDATE_AFTER);
-        peer.rx = TrafficKeys::from_secret(SUITE, &[2; 32]).unwrap().at(UPDATE_AFTER);
-        let mut out = Vec::new();
-        session.seal([&b"data"[..]], &mut WarmKeys::default(), &mut out).unwrap();
-        assert_eq!(session.tx.records(), 1);
-        let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
-        assert_eq!(&out[opened.data], b"data");
-    }
-
-    #[test]
-    fn keys_without_updates_end_by_the_blocks_that_they_protect_not_by_the_records() {
-        let (mut peer, mut session) = tls12_pair();
-        let direction = Direction { key: &[1; 16], iv: [7; 12], secret: None, sequence: 1 << 30 };
-        session.tx = TrafficKeys::new(SUITE, direction.key, &direction.iv, None, 1 << 30);
-        peer.rx = TrafficKeys::new(SUITE, direction.key, &direction.iv, None, 1 << 30);
-        let (mut warm, mut out) = (WarmKeys::default(), Vec::new());
-        session.seal([&b"data"[..]], &mut warm, &mut out).unwrap();
-        let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
-        assert_eq!(&out[opened.data], b"data");
-
-        let left = SUITE.max_blocks() - session.tx.count_blocks(0);
-        session.tx.count_blocks(left - blocks(100));
-        out.clear();
-        session.seal([&[0; 100][..]], &mut warm, &mut out).unwrap();
-        let outcome = session.seal([&b"one more"[..]], &mut warm, &mut out);
-        assert_eq!(outcome, Err(Alert::INTERNAL_ERROR));
-    }
-
-    #[test]
-    fn warm_keys_of_another_session_do_not_harm() {
-        let mut warm = WarmKeys::default();
-        for _ in 0..3 {
-            for number in 0..4u8 {
-                let secrets = [[number; 32], [number + 100; 32]];
-                let session =
-                    |a: usize| Session::from_secrets(SUITE, &secrets[a], &secrets[1 - a]).unwrap();
-                let (mut ours, mut peer) = (session(0), session(1));
-                let mut out = Vec::new();
-                ours.seal([&b"data"[..]], &mut warm, &mut out).unwrap();
-                ours.update(false, &mut out).unwrap();
-                ours.seal([&b"more"[..]], &mut warm, &mut out).unwrap();
-                let opened = peer.open(&mut out, &mut warm, &mut Messages::default());
-                assert_eq!((opened.end, &out[opened.data]), (None, &b"datamore"[..]));
-            }
-        }
-    }
-
-    #[test]
-    fn keys_that_do_not_come_from_their_secret_cannot_be_updated() {
-        let foreign = Direction { key: &[1; 16], iv: [7; 12], secret: Some(&[9; 32]), sequence: 0 };
-        let without = Direction { secret: None, ..foreign };
-        let session = |send, receive| Session::new(Version::Tls13, SUITE, send, receive).unwrap();
-        for (send, receive) in [(&foreign, &foreign), (&foreign, &without), (&without, &foreign)] {
-            assert!(!session(send, receive).can_update());
-        }
-        let (peer, session) = (session(&foreign, &foreign), session(&foreign, &foreign));
-        let update = (ContentType::Handshake, &[24, 0, 0, 1, 0][..]);
-        let (refused, data, _) = opened((peer, session), &[DATA, update]);
-        assert_eq!(refused.end, Some(End::Fatal(Alert::INTERNAL_ERROR)));
-        assert_eq!(data, b"data");
-    }
-
-    #[test]
-    fn more_pieces_than_fit_in_one_list_are_sealed_in_order() {
-        let (mut peer, mut session) = pair();
-        let pieces: Vec<Vec<u8>> = (0..500u16).map(|at| at.to_be_bytes().to_vec()).collect();
-        let mut out = Vec::new();
-        session.seal(pieces.iter().map(Vec::as_slice), &mut WarmKeys::default(), &mut out).unwrap();
-        let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
-        assert_eq!(out[opened.data], pieces.concat());
-    }
-}
+mod tests;

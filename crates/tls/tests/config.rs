@@ -204,6 +204,19 @@ fn long_chains_of_clients_are_refused() {
 }
 
 #[test]
+fn rfc8446_5_1_a_client_hello_with_other_records_inside_gets_an_alert() {
+    let dir = temporary("interleaved");
+    let server = load(vec![files(&dir, "it", &["localhost"])]).unwrap();
+    let mut handshake = server.handshake().unwrap();
+    // The first two bytes of a ClientHello, and application data.
+    handshake.receive(&[22, 3, 1, 0, 2, 1, 0, 23, 3, 3, 0, 1, 0]).unwrap();
+    let mut out = Vec::new();
+    assert!(handshake.advance(&mut out).is_err());
+    assert_eq!(out, [21, 3, 3, 0, 2, 2, 10], "unexpected_message");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn long_chains_of_servers_are_refused() {
     let dir = temporary("server-chains");
     let it = identity(&["localhost"]);

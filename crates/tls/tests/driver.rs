@@ -325,6 +325,7 @@ fn a_client_hello_without_end_is_refused() {
             break;
         }
     }
+    assert_eq!(rig.until_read(&mut peer), [21, 3, 3, 0, 2, 2, 47], "illegal_parameter");
 }
 
 #[test]

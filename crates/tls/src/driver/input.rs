@@ -8,7 +8,7 @@ use throng_io::{ConnId, Driver, TlsFailure};
 use super::table::{Endpoint, Stage, flag};
 use super::{Lending, Queued, Socket, Step, Tls};
 use crate::alert::Alert;
-use crate::handshake::{Failed, MAX_INPUT, Progress, whole_record};
+use crate::handshake::{Failed, MAX_INPUT, Progress, plain_alert, whole_record};
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{End, Messages, Opened};
 
@@ -284,6 +284,10 @@ impl<D: Driver> Tls<D> {
         self.finish_input(id, flag::TRUNCATED);
         if is_http {
             self.send_control(id, NOT_TLS);
+        } else if is_tls {
+            let mut alert = Vec::new();
+            plain_alert(Alert::ILLEGAL_PARAMETER, &mut alert);
+            self.send_control(id, &alert);
         }
         self.end_stage(id);
     }
