@@ -429,6 +429,10 @@ fn mistakes_of_tls_are_reported_before_anything_runs() {
     for (text, words) in [
         ("[tls]\ncert = \"a.pem\"", &["tls", "key 0", "needs its private key"][..]),
         ("[tls]\ncert = \"a\"\nkey = \"b\"\nmin_version = \"1.1\"", &["min_version", "\"1.2\""]),
+        (
+            "[tls]\ncert = \"a\"\nkey = \"b\"\nclient_crl = \"c\"",
+            &["client_crl", "it needs tls.client_ca"],
+        ),
         ("[backend_tls]\nca = \"a\"\nverify = false", &["backend_tls", "drop ca"]),
         ("[backend_tls]\ncert = \"a\"", &["backend_tls", "write cert and key"]),
     ] {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
@@ -41,6 +41,10 @@ pub struct ClientAuth {
     /// it is read again, sessions from before are not resumed. While it stays, a session can be
     /// resumed although the client's certificate has expired in the meantime.
     pub authorities: PathBuf,
+    /// A file with lists of revoked certificates (CRLs), in PEM. Each authority of a client's chain
+    /// needs its list, and one whose time is over accepts no certificate. If the file has changed
+    /// when it is read again, sessions from before are not resumed.
+    pub revoked: Option<PathBuf>,
     /// Whether a client without a certificate is refused. One whose certificate is not accepted
     /// always is.
     pub is_required: bool,
@@ -114,9 +118,9 @@ impl TlsConfig {
         let (builder, clients) = match &self.client_auth {
             None => (builder.with_no_client_auth(), None),
             Some(auth) => {
-                let authorities = read_chain(&auth.authorities)?;
-                let clients = Some((auth.is_required, authorities.clone()));
-                let verifier = verifier(auth, authorities, provider)?;
+                let clients = Clients::load(auth)?;
+                let verifier = clients.verifier(auth, provider)?;
+                let clients = Some(clients);
                 (builder.with_client_cert_verifier(verifier), clients)
             }
         };
@@ -147,35 +151,55 @@ pub(crate) struct Loaded {
 #[derive(Clone)]
 pub(crate) struct Tickets {
     ticketer: Arc<dyn ProducesTickets>,
-    /// Whether a certificate is required, and the authorities, if clients are asked for one.
-    clients: Option<(bool, Vec<CertificateDer<'static>>)>,
+    /// If clients are asked for a certificate.
+    clients: Option<Clients>,
+}
+
+/// The files of [`ClientAuth`], as they were read.
+#[derive(Clone, PartialEq)]
+struct Clients {
+    is_required: bool,
+    authorities: Vec<CertificateDer<'static>>,
+    revoked: Vec<CertificateRevocationListDer<'static>>,
 }
 
 pub(crate) fn without_file(error: rustls::Error) -> ConfigError {
     ConfigError::without_file(error.to_string())
 }
 
-/// Returns what verifies the certificates of clients.
-fn verifier(
-    auth: &ClientAuth,
-    authorities: Vec<CertificateDer<'static>>,
-    provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, ConfigError> {
-    let file = &auth.authorities;
-    let wrong = |error: &dyn fmt::Display| {
-        ConfigError::new(file, format!("cannot be used as authorities of clients: {error}"))
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in authorities {
-        roots.add(certificate).map_err(|error| wrong(&error))?;
+impl Clients {
+    fn load(auth: &ClientAuth) -> Result<Self, ConfigError> {
+        Ok(Self {
+            is_required: auth.is_required,
+            authorities: read_chain(&auth.authorities)?,
+            revoked: auth.revoked.as_deref().map_or_else(|| Ok(Vec::new()), read_revoked)?,
+        })
     }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    let builder = match auth.is_required {
-        true => builder,
-        false => builder.allow_unauthenticated(),
-    };
-    let verifier = builder.build().map_err(|error| wrong(&error))?;
-    Ok(Arc::new(ShortChains(verifier)))
+
+    /// Returns what verifies the certificates of clients.
+    fn verifier(
+        &self,
+        auth: &ClientAuth,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, ConfigError> {
+        let file = &auth.authorities;
+        let wrong = |error: &dyn fmt::Display| {
+            ConfigError::new(file, format!("cannot be used as authorities of clients: {error}"))
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in &self.authorities {
+            roots.add(certificate.clone()).map_err(|error| wrong(&error))?;
+        }
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .with_crls(self.revoked.iter().cloned())
+            .enforce_revocation_expiration();
+        let builder = match self.is_required {
+            true => builder,
+            false => builder.allow_unauthenticated(),
+        };
+        let verifier = builder.build().map_err(|error| wrong(&error))?;
+        Ok(Arc::new(ShortChains(verifier)))
+    }
 }
 
 /// Certificates by the names in them.
@@ -283,6 +307,28 @@ pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, Co
         return Err(ConfigError::new(file, format!("there is no certificate in PEM; {hint}")));
     }
     Ok(chain)
+}
+
+/// Reads lists of revoked certificates.
+fn read_revoked(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, ConfigError> {
+    let text = read(file)?;
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
+    let lists = lists.map_err(|error| not_pem(file, &error))?;
+    if lists.is_empty() {
+        return Err(ConfigError::new(
+            file,
+            "there is no list of revoked certificates in PEM, which begins with \
+             -----BEGIN X509 CRL-----; convert one in DER with \
+             `openssl crl -inform der -in FILE -out NEW_FILE`",
+        ));
+    }
+    for list in &lists {
+        webpki::OwnedCertRevocationList::from_der(list).map_err(|error| {
+            let what = format!("a list of revoked certificates cannot be used: {error}");
+            ConfigError::new(file, what)
+        })?;
+    }
+    Ok(lists)
 }
 
 pub(crate) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {

@@ -178,7 +178,9 @@ fn prepared(mut config: ServerConfig) -> Arc<ServerConfig> {
 /// Returns when each file was last modified, if that is known.
 fn times(config: &TlsConfig) -> Vec<Option<SystemTime>> {
     let files = config.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
-    let files = files.chain(config.client_auth.as_ref().map(|auth| &auth.authorities));
+    let clients = config.client_auth.iter();
+    let files = files
+        .chain(clients.flat_map(|auth| [Some(&auth.authorities), auth.revoked.as_ref()]).flatten());
     let time = |file: &PathBuf| std::fs::metadata(file).ok()?.modified().ok();
     files.map(time).collect()
 }

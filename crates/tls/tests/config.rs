@@ -6,7 +6,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{CertifiedKey, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
+    CertifiedKey, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, date_time_ymd,
+};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
@@ -156,7 +159,7 @@ fn sessions_are_not_resumed_when_the_authorities_of_clients_have_changed() {
     let both = [removed.cert.pem(), kept.cert.pem()].concat();
     for is_reload in [true, false] {
         let authorities = write(&dir, "authorities.pem", &both);
-        let client_auth = Some(ClientAuth { authorities, is_required: true });
+        let client_auth = Some(ClientAuth { authorities, revoked: None, is_required: true });
         let config = TlsConfig {
             certificates: certificates.clone(),
             min_version: Version::Tls12,
@@ -185,13 +188,119 @@ fn sessions_are_not_resumed_when_the_authorities_of_clients_have_changed() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// An authority of clients that gives out certificates and lists of revoked ones.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn certify(&self, serial: u64) -> CertifiedKey<KeyPair> {
+        let mut params = CertificateParams::new(vec!["client".to_owned()]).unwrap();
+        params.serial_number = Some(serial.into());
+        let signing_key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&signing_key, &self.0).unwrap();
+        CertifiedKey { cert, signing_key }
+    }
+
+    /// Returns a list with these serial numbers that is valid until `year`.
+    fn revoke(&self, serials: &[u64], year: i32) -> String {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(year, 1, 1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.0).unwrap().pem().unwrap()
+    }
+}
+
+#[test]
+fn revoked_certificates_of_clients_are_refused_as_soon_as_the_list_is_read() {
+    let dir = temporary("revoked");
+    let certificates = vec![files(&dir, "it", &["localhost"])];
+    let authority = Authority::new();
+    let clients = [1, 2].map(|serial| support::with_certificate(&authority.certify(serial)));
+    let authorities = write(&dir, "authority.pem", &authority.0.pem());
+    let list = write(&dir, "list.pem", &authority.revoke(&[], 2100));
+    let client_auth =
+        Some(ClientAuth { authorities, revoked: Some(list.clone()), is_required: true });
+    let config = TlsConfig { certificates, min_version: Version::Tls12, client_auth };
+    let server = TlsServer::load(config).unwrap();
+    for client in &clients {
+        assert_eq!(support::resumes(&server, client), Ok(false));
+        assert_eq!(support::resumes(&server, client), Ok(true));
+    }
+    let renew = |text: &str| {
+        write(&dir, "list.pem", text);
+        server.reload().map_err(|error| error.to_string())
+    };
+    renew(&authority.revoke(&[1], 2100)).unwrap();
+    let error = support::resumes(&server, &clients[0]).unwrap_err();
+    assert!(error.contains("Revoked"), "{error}");
+    assert_eq!(support::resumes(&server, &clients[1]), Ok(false), "its session is not resumed");
+    assert_eq!(support::resumes(&server, &clients[1]), Ok(true));
+
+    // One that cannot be used changes nothing.
+    let garbage = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
+    for (text, what) in [
+        ("", "there is no list of revoked certificates"),
+        (authority.0.pem().as_str(), "there is no list of revoked certificates"),
+        (garbage, "a list of revoked certificates cannot be used"),
+    ] {
+        let error = renew(text).unwrap_err();
+        assert!(error.starts_with(list.to_str().unwrap()) && error.contains(what), "{error}");
+        assert!(support::resumes(&server, &clients[0]).is_err());
+        assert_eq!(support::resumes(&server, &clients[1]), Ok(true));
+    }
+
+    // Nothing is known of any certificate by an expired list, or by one of another authority.
+    for text in [authority.revoke(&[], 2021), Authority::new().revoke(&[], 2100)] {
+        renew(&text).unwrap();
+        assert!(support::resumes(&server, &clients[1]).is_err());
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_changed_list_of_revoked_certificates_is_read_again() {
+    let dir = temporary("changed-list");
+    let certificates = vec![files(&dir, "it", &["localhost"])];
+    let authority = Authority::new();
+    let client = support::with_certificate(&authority.certify(1));
+    let authorities = write(&dir, "authority.pem", &authority.0.pem());
+    let revoked = Some(write(&dir, "list.pem", &authority.revoke(&[], 2100)));
+    let client_auth = Some(ClientAuth { authorities, revoked, is_required: true });
+    let config = TlsConfig { certificates, min_version: Version::Tls12, client_auth };
+    let server = TlsServer::load(config).unwrap();
+    assert_eq!(server.reload_if_changed().map_err(|error| error.to_string()), Ok(false));
+    assert_eq!(support::resumes(&server, &client), Ok(false));
+    let changed = write(&dir, "list.pem", &authority.revoke(&[1], 2100));
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
+    std::fs::File::options().write(true).open(changed).unwrap().set_modified(later).unwrap();
+    assert_eq!(server.reload_if_changed().map_err(|error| error.to_string()), Ok(true));
+    assert!(support::resumes(&server, &client).is_err());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn long_chains_of_clients_are_refused() {
     let dir = temporary("chains");
     let certificates = vec![files(&dir, "it", &["localhost"])];
     let known = identity(&["known"]);
     let authorities = write(&dir, "authorities.pem", &known.cert.pem());
-    let client_auth = Some(ClientAuth { authorities, is_required: false });
+    let client_auth = Some(ClientAuth { authorities, revoked: None, is_required: false });
     let server =
         TlsServer::load(TlsConfig { certificates, min_version: Version::Tls12, client_auth })
             .unwrap();

@@ -66,6 +66,8 @@ static KEYS: &[Key] = &[
     Key::new("tls.min_version", Kind::Word(&["1.2", "1.3"]), "1.2", "oldest version of TLS"),
     Key::new("tls.client_ca", Kind::Path, "",
         "authorities that certify clients, in PEM; if set, clients are asked for a certificate"),
+    Key::new("tls.client_crl", Kind::Path, "",
+        "lists of revoked certificates of clients (CRLs) of all these authorities, in PEM"),
     Key::new("tls.client_auth", Kind::Word(&["required", "optional"]), "required",
         "whether a client without a certificate is refused"),
     Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",

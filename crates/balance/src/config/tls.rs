@@ -14,8 +14,9 @@ pub struct ClientSide {
     /// restart.
     pub listen: Vec<SocketAddr>,
     /// The certificates and versions: `cert` and `key`, each a file or a list of them, and
-    /// `min_version`. Certificates of clients: `client_ca`, the authorities, and `client_auth`,
-    /// `"required"` (the default with `client_ca`) or `"optional"`.
+    /// `min_version`. Certificates of clients: `client_ca`, the authorities,
+    /// `client_crl`, the lists of revoked certificates, and `client_auth`, `"required"` (the
+    /// default with `client_ca`) or `"optional"`.
     pub server: TlsConfig,
     /// The answer to HTTP without TLS at these addresses: `plain`, `"refuse"` (the default),
     /// `"redirect"` or `"serve"`.
@@ -74,8 +75,12 @@ fn client_auth(draft: &Draft) -> Option<ClientAuth> {
     if authorities.is_none() && draft.values().is_set("tls.client_auth") {
         draft.wrong("tls.client_auth", "it needs tls.client_ca, a file with the authorities");
     }
+    let revoked = draft.path("tls.client_crl");
+    if authorities.is_none() && revoked.is_some() {
+        draft.wrong("tls.client_crl", "it needs tls.client_ca, a file with the authorities");
+    }
     let is_required = draft.get::<String>("tls.client_auth") == "required";
-    authorities.map(|authorities| ClientAuth { authorities, is_required })
+    authorities.map(|authorities| ClientAuth { authorities, revoked, is_required })
 }
 
 /// Reads `[backend_tls]`; `None` if there is no such table.

@@ -37,6 +37,8 @@ use crate::error::{Error, Result};
 #[must_use]
 pub struct Tls {
     config: TlsConfig,
+    /// For [`ClientAuth::revoked`].
+    revoked: Option<PathBuf>,
     handshakes_per_second: u32,
     plain: PlainHttp,
 }
@@ -57,7 +59,8 @@ impl Tls {
     pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         let config =
             TlsConfig { certificates: Vec::new(), min_version: Version::Tls12, client_auth: None };
-        let tls = Self { config, handshakes_per_second: 0, plain: PlainHttp::Refuse };
+        let tls =
+            Self { config, revoked: None, handshakes_per_second: 0, plain: PlainHttp::Refuse };
         tls.certificate(chain, key)
     }
 
@@ -74,7 +77,17 @@ impl Tls {
     /// session is not asked again, and the expiry of its certificate is not checked again; after a
     /// change of the authorities, earlier sessions are not resumed. Default: not asked for.
     pub fn client_auth(mut self, authorities: impl Into<PathBuf>, is_required: bool) -> Self {
-        self.config.client_auth = Some(ClientAuth { authorities: authorities.into(), is_required });
+        let authorities = authorities.into();
+        self.config.client_auth = Some(ClientAuth { authorities, revoked: None, is_required });
+        self
+    }
+
+    /// Refuses certificates of clients that are revoked, by the lists (CRLs) in that file (PEM). It
+    /// has one of each authority of [`client_auth`](Self::client_auth) and of those between; a list
+    /// whose time is over accepts no certificate. After a change of the file, earlier sessions are
+    /// not resumed. Default: no lists.
+    pub fn client_crl(mut self, lists: impl Into<PathBuf>) -> Self {
+        self.revoked = Some(lists.into());
         self
     }
 
@@ -109,10 +122,19 @@ pub(crate) struct Setting(pub(crate) Option<Tls>);
 impl Setting {
     /// Reads the files, if there is TLS.
     pub(crate) fn load(&self, shards: usize) -> Result<Security> {
-        let Some(Tls { config, handshakes_per_second, plain }) = &self.0 else {
+        let Some(Tls { config, revoked, handshakes_per_second, plain }) = &self.0 else {
             return Ok(Security::default());
         };
-        let server = TlsServer::load(config.clone()).map_err(error)?;
+        let mut config = config.clone();
+        match (&mut config.client_auth, revoked) {
+            (Some(auth), revoked) => auth.revoked.clone_from(revoked),
+            (None, Some(_)) => {
+                let remedy = "tls: client_crl needs client_auth, which names the authorities";
+                return Err(Error::setting("tls", remedy.to_owned()));
+            }
+            (None, None) => {}
+        }
+        let server = TlsServer::load(config).map_err(error)?;
         server.accept_plain(*plain != PlainHttp::Refuse);
         let per_second = handshakes_per_second.div_ceil(shards.max(1) as u32);
         let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
