@@ -9,6 +9,7 @@ mod fuzz;
 mod loom;
 mod metrics;
 mod proxies;
+mod sslyze;
 
 use crate::outcome::{Stop, Tally};
 use crate::site::Site;
@@ -80,6 +81,11 @@ pub(crate) const LAYERS: &[Layer] = &[
         run: clients::run_chromium,
     },
     Layer { name: "promtool", about: "promtool: metrics and alert rules", run: metrics::run },
+    Layer {
+        name: "sslyze",
+        about: "sslyze against our server: Mozilla's intermediate configuration of TLS",
+        run: sslyze::run,
+    },
     Layer { name: "proxies", about: "nginx and HAProxy under our bench", run: proxies::run },
     Layer { name: "deny", about: "cargo deny: licences, bans, sources", run: deny::run },
 ];
