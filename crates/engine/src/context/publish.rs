@@ -82,7 +82,7 @@ impl Core {
         self.homes.iter().all(|home| usize::from(*home) == self.shard)
     }
 
-    /// Posts a command to each shard that [`Core::homes`] lists, in the order of `channel` or of all
+    /// Posts a command to each shard that `homes` lists, in the order of `channel` or of all
     /// channels. If nothing waits for this shard, it gets none, and its slot is returned: the
     /// receivers here are next.
     fn post_in_order(

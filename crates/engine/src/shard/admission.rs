@@ -86,7 +86,7 @@ impl Admission {
         !self.draining.load(Ordering::Relaxed)
     }
 
-    /// Turns readiness off. Connections are refused from then on, unless another process takes over:
+    /// Turns readiness off. Connections are refused from then on. If another process takes over,
     /// they are admitted until the listeners are closed.
     pub fn begin_drain(&self, hand_over: bool) {
         self.draining.store(true, Ordering::Relaxed);
