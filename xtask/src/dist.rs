@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::command::{clean_cargo_environment, on_path, run_step};
-use crate::layers::Stop;
+use crate::outcome::Stop;
 use crate::provision;
 use crate::site::Site;
 

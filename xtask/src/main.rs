@@ -47,11 +47,11 @@ fn main() -> ExitCode {
         },
         Ok(Action::Dist { binary }) => {
             let made = site::Site::find(None)
-                .map_err(layers::Stop::Failed)
+                .map_err(outcome::Stop::Failed)
                 .and_then(|site| dist::run(&site, binary));
             match made {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(layers::Stop::Failed(why) | layers::Stop::Missing(why)) => {
+                Err(outcome::Stop::Failed(why) | outcome::Stop::Missing(why)) => {
                     eprintln!("xtask: {why}");
                     ExitCode::from(1)
                 }

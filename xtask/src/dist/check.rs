@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::{Release, STEP, fresh, write};
 use crate::command::{on_path, run_step};
-use crate::layers::Stop;
+use crate::outcome::Stop;
 use crate::server::Server;
 
 /// The exposure that `systemd-analyze security` may find, in tenths.

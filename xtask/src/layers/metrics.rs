@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Stop, Tally};
 use crate::command::{on_path, run_step};
+use crate::outcome::{Stop, Tally};
 use crate::server::Server;
 use crate::site::Site;
 
