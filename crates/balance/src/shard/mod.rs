@@ -7,8 +7,8 @@
 //!
 //! * Records: `conn`, `exchange`.
 //! * A request: `accept` a client, decode its `client` bytes event by event in `request`,
-//!   `dispatch` by `choice`, or keep it `waiting` for a permit; its response in `answer`, the end of
-//!   that in `complete`, or another try after a `failure`.
+//!   `dispatch` by `choice`, or keep it `waiting` for a permit; its response in `answer`, the end
+//!   of that in `complete`, or another try after a `failure`.
 //! * A tunnel: `open`, then `pump`, then `closing` with a Close frame, paced and on time.
 //! * For all: `actions`, `commands`, `output`, `sweep` for timeouts, `memory` for that of TLS.
 

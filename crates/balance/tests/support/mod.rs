@@ -267,7 +267,7 @@ impl Scripted {
     }
 
     pub(crate) fn accept(&self) -> Peer {
-        poll("somebody comes to the backend", || self.try_accept())
+        poll("a connection to the backend", || self.try_accept())
     }
 
     /// A connection, if one has come.
