@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::command::{clean_cargo_environment, on_path, run_step};
+use crate::command::{on_path, run_step};
 use crate::outcome::Stop;
 use crate::provision;
-use crate::site::Site;
+use crate::site::{Site, clean_cargo_environment};
 
 /// Time limit of a build with link-time optimisation on two slow cores.
 const BUILD: Duration = Duration::from_secs(3600);

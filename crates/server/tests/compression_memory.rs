@@ -10,7 +10,7 @@ use support::deflating::Peer;
 use support::served::{self, start, stop, total};
 use support::wire::{Terms, Writer};
 use throng::prelude::*;
-use throng_testkit::settled;
+use throng_testkit::{eventually, settled};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;

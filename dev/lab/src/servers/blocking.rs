@@ -7,8 +7,8 @@ use throng::Bound;
 use throng::prelude::*;
 use throng::workers::WorkerSettings;
 
-use throng_cli::serve::{self, SettingFlags, Settings};
-use throng_cli::{Failure, site};
+use throng_cli::Failure;
+use throng_cli::serve::{self, SettingFlags, Settings, site};
 
 /// The longest a client may have a thread blocked by one message.
 const MOST_MS: u64 = 1000;

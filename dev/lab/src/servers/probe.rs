@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use throng::prelude::*;
 use throng::{Bound, Status};
 
-use throng_cli::serve::{self, SettingFlags, Settings};
-use throng_cli::{Failure, site};
+use throng_cli::Failure;
+use throng_cli::serve::{self, SettingFlags, Settings, site};
 
 /// Payload of a message at `/push`, in bytes.
 const PUSHED: usize = 1024;
