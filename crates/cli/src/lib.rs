@@ -13,6 +13,8 @@ mod balance;
 pub mod bench;
 mod config;
 mod demo;
+#[cfg(all(test, feature = "balance"))]
+mod documents;
 #[cfg(feature = "tls")]
 mod expiry;
 mod generate;

@@ -71,7 +71,8 @@ static KEYS: &[Key] = &[
     Key::new("tls.client_auth", Kind::Word(&["required", "optional"]), "required",
         "whether a client without a certificate is refused"),
     Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",
-        "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, serve = as without TLS"),
+        "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, \
+         serve = as without TLS"),
     Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
         "TLS handshakes of clients that may begin in a second; 0 = no limit").at_start(),
     Key::new("backend_tls.ca", Kind::Path, "",

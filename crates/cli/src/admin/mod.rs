@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use throng::{App, Bound, Limits, Server};
 
-use crate::log::Log;
-use crate::serve::observe;
+use crate::log::{Log, log_event};
 
 /// The largest body is a backend and its weight.
 const MAX_BODY: u64 = 16 << 10;
@@ -36,6 +35,6 @@ pub(crate) fn bind(app: App, address: SocketAddr, log: Log) -> throng::Result<Bo
     Server::new(app)
         .limits(limits)
         .shards(1)
-        .on_event(move |event| observe::log_event(&log, event))
+        .on_event(move |event| log_event(&log, event))
         .bind(address)
 }

@@ -90,7 +90,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let flags = args.flags;
     let config = flags.config()?;
     if flags.check {
-        say::line(crate::config::valid(&config));
+        say::line(valid(&config));
         return Ok(ExitCode::SUCCESS);
     }
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
@@ -254,8 +254,14 @@ fn end(balancer: &Balancer, reloader: &Reloader, log: &Log) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the line that says that a configuration is valid, after its warnings.
+pub(crate) fn valid(config: &Config) -> String {
+    config.warnings().iter().for_each(say::trouble);
+    format!("the configuration is valid: {}", summary(config))
+}
+
 /// Returns the backends and the load-balancing algorithm on one line.
-pub(crate) fn summary(config: &Config) -> String {
+fn summary(config: &Config) -> String {
     const SHOWN: usize = 8;
     let mut backends: Vec<String> = config
         .backends

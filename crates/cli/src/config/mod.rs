@@ -1,7 +1,5 @@
 //! `throng config`: the settings of `serve` and `balance`, their check and their schema.
 
-#[cfg(test)]
-mod document;
 mod schema;
 
 use std::process::ExitCode;
@@ -13,7 +11,7 @@ use throng_balance::Config;
 use throng_config::{Entry, Key, Table, Value, Values};
 
 #[cfg(feature = "balance")]
-use crate::balance::{Flags, summary};
+use crate::balance::{Flags, valid};
 use crate::serve::site;
 use crate::serve::{self, SettingFlags, Settings};
 use crate::{Failure, say};
@@ -120,13 +118,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(feature = "balance")]
-/// Returns the line that says that a balancer's configuration is valid, after its warnings.
-pub(crate) fn valid(config: &Config) -> String {
-    config.warnings().iter().for_each(say::trouble);
-    format!("the configuration is valid: {}", summary(config))
 }
 
 /// Returns the values of a program. That something is missing is no error here.

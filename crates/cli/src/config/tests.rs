@@ -1,42 +1,4 @@
-use std::path::Path;
-
 use super::*;
-
-/// Set this variable to write the document instead.
-const WRITE: &str = "UPDATE_DOCUMENTS";
-
-#[test]
-fn the_document_has_all_keys() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let text = include_str!("configuration.in.md")
-        .replace("{{serve}}", document::table(&serve::TABLE).trim_end())
-        .replace("{{balance}}", document::table(Config::table()).trim_end());
-    is_current(&docs.join("configuration.md"), &text);
-}
-
-#[test]
-fn the_document_has_all_keys_events_and_metrics() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let text = include_str!("../log/operations.in.md");
-    let text = text
-        .replace("{{events}}", document::events().trim_end())
-        .replace("{{metrics}}", crate::monitoring::table().trim_end());
-    is_current(&docs.join("operations.md"), &text);
-}
-
-/// Checks or writes a document that is made of tables.
-fn is_current(path: &Path, text: &str) {
-    if std::env::var_os(WRITE).is_some() {
-        std::fs::write(path, text).unwrap();
-    }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        written == text,
-        "{} is not what the tables say; write it with \
-         `{WRITE}=1 cargo test -p throng-cli --lib the_document_has_all_keys`",
-        path.display()
-    );
-}
 
 #[test]
 fn the_schema_has_every_key_in_its_section() {

@@ -7,6 +7,7 @@
 
 mod access;
 pub(crate) mod events;
+mod library;
 mod render;
 mod sink;
 
@@ -22,6 +23,7 @@ pub(crate) use self::events::Event;
 use self::render::Record;
 pub(crate) use self::render::Value;
 use self::sink::Sink;
+pub(crate) use library::log_event;
 
 /// Records that wait to be written, at most. With values of usual length, two megabytes.
 const QUEUE: usize = 8192;

@@ -19,7 +19,7 @@ use throng_config::LogSettings;
 use self::admin::Admin;
 use self::certificates::Certificates;
 use self::reload::Reloader;
-use crate::log::{Event, Log, Value, events};
+use crate::log::{Event, Log, Value, events, log_event};
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::{Failure, register, say};
@@ -175,7 +175,7 @@ pub(crate) fn open_log(settings: &LogSettings) -> Result<Log, Failure> {
 fn watched(server: Server, log: &Log) -> Server {
     let log = log.clone();
     let access = log.clone();
-    server.on_event(move |event| observe::log_event(&log, event)).access_log(access)
+    server.on_event(move |event| log_event(&log, event)).access_log(access)
 }
 
 /// Starts the shards, and prints where they listen.

@@ -1,13 +1,52 @@
-//! `docs/configuration.md` and `docs/operations.md`: their texts, with tables of keys and events.
+//! Checks that `docs/configuration.md` and `docs/operations.md`, whose tables are made from those of
+//! the program, are current.
 
 use std::fmt::Write;
+use std::path::Path;
 
+use throng_balance::Config;
 use throng_config::{Kind, Table, units};
 
-use crate::log;
+use crate::{log, monitoring, serve};
+
+/// Set this variable to write the document instead.
+const WRITE: &str = "UPDATE_DOCUMENTS";
+
+#[test]
+fn the_document_has_all_keys() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = include_str!("config/configuration.in.md")
+        .replace("{{serve}}", table(&serve::TABLE).trim_end())
+        .replace("{{balance}}", table(Config::table()).trim_end());
+    is_current(&docs.join("configuration.md"), &text);
+}
+
+#[test]
+fn the_document_has_all_keys_events_and_metrics() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = include_str!("log/operations.in.md");
+    let text = text
+        .replace("{{events}}", events().trim_end())
+        .replace("{{metrics}}", monitoring::table().trim_end());
+    is_current(&docs.join("operations.md"), &text);
+}
+
+/// Checks or writes a document that is made of tables.
+fn is_current(path: &Path, text: &str) {
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(path, text).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == text,
+        "{} is not what the tables say; write it with \
+         `{WRITE}=1 cargo test -p throng-cli --lib the_document_has_all_keys`",
+        path.display()
+    );
+}
 
 /// Returns the keys of a program as a table in Markdown.
-pub(super) fn table(of: &Table) -> String {
+fn table(of: &Table) -> String {
     let mut text = String::from("| setting | type | default | meaning |\n|---|---|---|---|\n");
     for key in of.keys {
         let default = match key.default {
@@ -27,7 +66,7 @@ pub(super) fn table(of: &Table) -> String {
 }
 
 /// Returns the events as a table in Markdown.
-pub(super) fn events() -> String {
+fn events() -> String {
     let mut text = String::from("| event | level | fields | meaning |\n|---|---|---|---|\n");
     for event in log::events::ALL {
         let fields: Vec<String> = event.fields.iter().map(|field| format!("`{field}`")).collect();

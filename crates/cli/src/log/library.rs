@@ -1,0 +1,47 @@
+//! Events of the library in the log.
+
+use throng::{Event, Stall};
+
+use super::{Log, events};
+
+/// Logs an event of the library.
+pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
+    match event {
+        Event::Refused { client, route, status, reason, .. } => {
+            log.access(&events::REFUSED, || {
+                vec![
+                    ("client", (*client).into()),
+                    ("route", (*route).into()),
+                    ("status", status.code().into()),
+                    ("reason", (*reason).into()),
+                ]
+            })
+        }
+        Event::ProtocolError { handle, route, code, reason, .. } => {
+            log.access(&events::PROTOCOL_ERROR, || {
+                vec![
+                    ("session", handle.to_string().into()),
+                    ("route", (*route).into()),
+                    ("code", code.get().into()),
+                    ("reason", (*reason).into()),
+                ]
+            });
+        }
+        Event::SlowConsumer { handle, route, .. } => log.access(&events::SLOW_CONSUMER, || {
+            vec![("session", handle.to_string().into()), ("route", (*route).into())]
+        }),
+        Event::Panicked { handle, route, .. } => log.access(&events::PANIC, || {
+            vec![("session", handle.to_string().into()), ("route", (*route).into())]
+        }),
+        Event::Stalled(stall) => {
+            let Stall { route, shard, length, .. } = stall;
+            let fields = vec![
+                ("route", (*route).into()),
+                ("shard", (*shard).into()),
+                ("duration", (*length).into()),
+            ];
+            log.event(&events::STALL, stall, fields);
+        }
+        other => log.event(&events::WARNING, other, []),
+    }
+}
