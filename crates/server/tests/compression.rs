@@ -192,11 +192,11 @@ fn act(ws: &mut Socket<'_, ()>, message: Message<'_>) {
         }
         Some(b'p') => {
             let frame = Frame::from(message);
-            ws.publish_unordered("all", &frame);
+            ws.publish_to_others("all", &frame);
             send(ws, bytes);
             let _ = ws.send(&frame);
         }
-        Some(b'P') => drop(ws.publish_unordered("all", Frame::from(message).incompressible())),
+        Some(b'P') => drop(ws.publish_to_others("all", Frame::from(message).incompressible())),
         Some(b'b') => drop(ws.broadcast(message)),
         other => panic!("{other:?}"),
     }

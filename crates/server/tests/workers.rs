@@ -774,13 +774,13 @@ fn figures_are_shown_and_count() {
         "throng_worker_queue_depth 1",
         "throng_worker_threads 2",
         "throng_worker_running 1",
-        "# TYPE throng_worker_jobs counter",
+        "# TYPE throng_worker_jobs_total counter",
         "throng_worker_jobs_total 0",
         "throng_worker_refused_total 0",
         "throng_worker_cancelled_total 0",
         "throng_worker_panics_total 0",
-        "# TYPE throng_worker_wait_seconds counter",
-        "# TYPE throng_worker_busy_seconds counter",
+        "# TYPE throng_worker_wait_seconds_total counter",
+        "# TYPE throng_worker_busy_seconds_total counter",
     ] {
         assert!(text.lines().any(|found| found == line), "no {line} in {text}");
     }
