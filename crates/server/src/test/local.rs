@@ -32,15 +32,15 @@ use crate::{Hub, Server};
 /// use throng::test::LocalServer;
 ///
 /// let greet = Ws::new().on_open(|ws| {
-///     ws.after(Duration::from_secs(3600), |ws| {
-///         let _ = ws.send("an hour has passed");
+///     ws.after(Duration::from_secs(20), |ws| {
+///         let _ = ws.send("20 seconds have passed");
 ///     });
 /// });
 /// let server = LocalServer::start(Server::new(App::new().ws("/", greet)));
 /// let mut client = server.ws("/");
 /// assert_eq!(client.try_recv(), None);
-/// server.advance(Duration::from_secs(3600));
-/// assert_eq!(client.recv(), OwnedMessage::from("an hour has passed"));
+/// server.advance(Duration::from_secs(20));
+/// assert_eq!(client.recv(), OwnedMessage::from("20 seconds have passed"));
 /// ```
 #[derive(Clone)]
 pub struct LocalServer {
@@ -157,6 +157,9 @@ impl LocalServer {
 
     /// Lets time pass: everything that is due meanwhile happens in its order.
     ///
+    /// Clients answer pings when they receive, as a blocking [`Client`] does: one that receives
+    /// nothing for longer than heartbeats allow is disconnected.
+    ///
     /// # Panics
     /// The event loop fails.
     pub fn advance(&self, time: Duration) {
@@ -252,6 +255,7 @@ impl LocalClient {
         match (self.try_recv(), self.close_frame()) {
             (Some(message), _) => message,
             (None, Some(close)) => panic!("no message came, but {close:?}"),
+            (None, None) if self.is_ended() => panic!("no message came: the server disconnected"),
             (None, None) => panic!("no message came, and no handler has anything left to do"),
         }
     }
