@@ -96,9 +96,10 @@ impl App {
     /// Streams a channel at `path` as server-sent events ([WHATWG HTML section
     /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)), the read-only
     /// fallback for clients that cannot have a WebSocket: what is published there comes as `data:`
-    /// lines, binary messages as events of type `binary` in base64; [`Frame::event_id`] and
-    /// [`Frame::event_name`] give events an id and a type. `channel` returns the channel that a
-    /// request is for, or refuses it; for a pattern it returns a [`Topic`](crate::Topic), and for a
+    /// lines, binary messages as events of type `binary` in base64;
+    /// [`Frame::event_id`](crate::Frame::event_id) and
+    /// [`Frame::event_name`](crate::Frame::event_name) give events an id and a type. `channel`
+    /// returns the channel that a request is for, or refuses it; for a pattern it returns a [`Topic`](crate::Topic), and for a
     /// stream that begins with messages of its own an [`EventStream`]. Origins are checked as for
     /// WebSockets, and pages of other hosts that are allowed may read the stream (CORS). The rules
     /// for slow receivers apply; a stream that is closed for being slow just ends, and browsers
