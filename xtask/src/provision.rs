@@ -59,6 +59,43 @@ pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
         .map_err(|why| format!("`{command}` failed: {why}"))
 }
 
+/// Finds `program` on PATH, or unpacks it from a Debian package into the cache: installed, the
+/// package would start a service.
+///
+/// # Errors
+/// [`Stop::Missing`] with the package that has it.
+pub(crate) fn unpacked(site: &Site, program: &str, package: &str) -> Result<PathBuf, Stop> {
+    if let Some(path) = on_path(program) {
+        return Ok(path);
+    }
+    let missing =
+        |why: String| Stop::Missing(format!("{program} of Debian's package {package}: {why}"));
+    let folder = cached_folder(site, package, package, |folder| {
+        println!("downloading {package} (once)");
+        let download = || {
+            let mut apt = Command::new("apt-get");
+            run_step(apt.args(["download", package]).current_dir(folder), DOWNLOAD)
+        };
+        download()
+            .or_else(|_| {
+                run_step(Command::new("apt-get").arg("update"), DOWNLOAD).and_then(|()| download())
+            })
+            .map_err(missing)?;
+        let entries = std::fs::read_dir(folder).map_err(|error| missing(error.to_string()))?;
+        let archive = entries
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .ok_or_else(|| missing("apt-get downloaded no archive".to_owned()))?;
+        let mut unpack = Command::new("dpkg-deb");
+        run_step(unpack.arg("--extract").arg(&archive).arg(folder), DOWNLOAD).map_err(missing)
+    })?;
+    let path = folder.join("usr/bin").join(program);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(Stop::Failed(format!("there is no {}", path.display()))),
+    }
+}
+
 /// Returns a cache folder that `fill` has filled from exactly this `recipe` (for example a
 /// requirements file). It is reused while the recipe is unchanged, and recreated when it changes or
 /// when the last attempt did not finish.

@@ -6,8 +6,9 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::command::{on_path, run_step};
+use crate::command::run_step;
 use crate::outcome::{Stop, Tally};
+use crate::provision;
 use crate::server::Server;
 use crate::site::Site;
 
@@ -15,9 +16,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Checks what a server and `throng generate alerts` print.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
-    let tool = on_path("promtool").ok_or_else(|| {
-        Stop::Missing("promtool is missing: install Debian's package prometheus".to_owned())
-    })?;
+    let tool = provision::unpacked(site, "promtool", "prometheus")?;
     let folder = site.target.join("promtool");
     std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let server = Server::start(site, &[])?;
