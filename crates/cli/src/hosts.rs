@@ -6,6 +6,8 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use throng::{Next, Request, Response, Status};
 
+use crate::sockets::Listen;
+
 /// The hosts that requests may be for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllowedHosts {
@@ -49,6 +51,10 @@ impl AllowedHosts {
 
 /// Returns whether `address`, HOST:PORT, has loopback addresses alone.
 pub(crate) fn is_loopback(address: &str) -> bool {
+    // Not a host's name: a resolver is not asked for it.
+    if Listen::parse(address).is_inherited() {
+        return false;
+    }
     let resolved = address.to_socket_addrs();
     resolved.is_ok_and(|mut all| all.all(|one| one.ip().to_canonical().is_loopback()))
 }

@@ -111,9 +111,11 @@ impl Samples {
         self.request.get_or_insert((id, now));
     }
 
-    /// Records that a request was answered; `now` is read only of a sample.
+    /// Records that a request was answered, but not by an upgrade: its connection may be kept for
+    /// long, and is no handshake to wait for. `now` is read only of a sample.
     #[inline]
     pub(crate) fn end_request(&mut self, id: ConnId, now: impl FnOnce() -> Instant) {
+        self.handshake.take_if(|(sampled, _)| *sampled == id);
         if let Some((_, began)) = self.request.take_if(|(sampled, _)| *sampled == id) {
             self.measured.requests.record(now().0.saturating_sub(began.0));
         }
@@ -152,6 +154,11 @@ mod tests {
         samples.open(second, || unreachable!("it is not in the sample"));
         samples.open(first, || Instant(150));
         assert_eq!(samples.measured.handshakes.read().sum().as_nanos(), 50);
+        samples.accept(second, Instant(300));
+        samples.end_request(second, || unreachable!("its head was not in the sample"));
+        samples.accept(first, Instant(400));
+        samples.open(first, || Instant(410));
+        assert_eq!(samples.measured.handshakes.read().sum().as_nanos(), 60);
         samples.begin_request(second, Instant(1000));
         samples.begin_request(first, Instant(1001));
         samples.forget(second);

@@ -9,8 +9,10 @@ use crate::http1::body::{BodyMode, RequestBodies};
 use crate::samples::is_sampled;
 use crate::service::{Answer, Flow, Service};
 
-/// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime).
-const REQUEST_EVENTS: u32 = 4;
+/// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime): the clock
+/// is read after every second one that others follow, since a page of metrics takes as long as
+/// hundreds of messages.
+const REQUEST_EVENTS: u32 = 16;
 
 /// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
 /// arrived, and nothing else. A client that has announced this as its last request sends nothing
@@ -87,7 +89,6 @@ impl<S: Service> Requests<'_, S> {
             service.on_request_refused(&mut Cx::new(core, *id), request, why);
             return Then::End(close_mode);
         }
-        // Even a small page costs as much as several messages.
         core.input_time.spend(REQUEST_EVENTS - 1);
         let answer = service.on_request(&mut Cx::new(core, *id), request);
         self.begin_body(request, answer, close_mode, is_last_input)

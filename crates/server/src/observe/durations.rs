@@ -56,7 +56,7 @@ impl Figures {
         histogram(
             "publish_write_duration_seconds",
             "Time from a publication to the end of the turn that wrote it to receivers, of a \
-             sample: one publication in 16",
+             sample: one publication in 16, by each shard that has receivers, one a turn at most",
             publications,
         );
         histogram(
