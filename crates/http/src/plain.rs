@@ -42,7 +42,8 @@ fn refused() -> Response {
 
 /// Returns the redirect of a request to its own address with TLS, if it names its host.
 fn redirected(request: &http1::Request<'_>) -> Option<Response> {
-    let host = request.host().filter(|_| request.target_form() == TargetForm::Origin)?;
+    let is_named = |host: &&str| !host.is_empty() && request.target_form() == TargetForm::Origin;
+    let host = request.host().filter(is_named)?;
     let location = format!("https://{host}{}", request.target());
     let response = Response::text("connect with TLS\n").header("Location", location).ok()?;
     Some(response.with_status(Status::PERMANENT_REDIRECT))

@@ -430,8 +430,9 @@ fn a_lost_connection_is_made_again_and_resumed() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
-        // Lost, then restarting, then serving.
-        let endings = [&b""[..], b"\x88\x02\x03\xf4", b"\x81\x02hi\x88\x02\x03\xe8"];
+        // Lost, then restarting, then serving: a message in fragments, and one in a frame.
+        let served = b"\x01\x01h\x80\x01i\x81\x03you\x88\x02\x03\xe8";
+        let endings = [&b""[..], b"\x88\x02\x03\xf4", served];
         endings.map(|frames| {
             let mut stream = accept(&listener);
             upgrade(&mut stream, "");
@@ -449,6 +450,7 @@ fn a_lost_connection_is_made_again_and_resumed() {
             client.send(&format!("no{seen}"))
         });
     assert_eq!(feed.recv().unwrap(), Some(Message::Text("hi")));
+    assert_eq!(feed.recv().unwrap(), Some(Message::Text("you")));
     assert_eq!(feed.recv().unwrap(), None, "a normal closure is an end");
     assert_eq!(feed.connections(), 3);
     assert_eq!(server.join().unwrap(), [b"no1", b"no2", b"no3"]);

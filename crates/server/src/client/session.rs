@@ -300,9 +300,12 @@ impl Session {
         if self.stage == Stage::Open { Ok(()) } else { Err(Error::Closed) }
     }
 
-    /// Decodes input up to the next message, and answers control frames.
+    /// Decodes input up to the next message, and answers control frames. A message that was found
+    /// before and not taken is that message still.
     pub(crate) fn advance(&mut self) -> Result<Step, Fault> {
-        self.next = Next::None;
+        if !matches!(self.next, Next::None) {
+            return Ok(Step::Message);
+        }
         loop {
             if self.stage == Stage::Ended {
                 return Ok(Step::Ended);
