@@ -2,13 +2,17 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use support::served::{start, stop};
-use throng::client::{Builder, Client, Error};
+use throng::client::{Builder, Client, Error, Step};
 use throng::prelude::*;
 use throng::{Blame, Running, Tls};
+use throng_testkit::hold_up;
 
 /// The files of a server's certificate, removed at the end.
 struct Files(PathBuf);
@@ -59,6 +63,27 @@ fn a_trusted_server_gets_messages() {
         assert_eq!(client.close(1000, "").unwrap().code, 1000);
     }
     stop(running);
+}
+
+#[test]
+fn the_time_limit_holds_for_a_handshake_that_comes_byte_by_byte() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        // A record of 256 bytes, each of which comes in time.
+        let record = [&[22, 3, 3, 1, 0][..], &[0; 256]].concat();
+        for byte in record {
+            if stream.write_all(&[byte]).is_err() {
+                return;
+            }
+            hold_up(Duration::from_millis(5));
+        }
+    });
+    let limit = Duration::from_millis(200);
+    let error = to(address).trust_anyone().connect_timeout(limit).connect().unwrap_err();
+    assert!(matches!(error, Error::Timeout { during: Step::Connecting, .. }), "{error}");
+    server.join().unwrap();
 }
 
 #[test]

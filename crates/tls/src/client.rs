@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
@@ -20,6 +21,7 @@ use throng_io::{ClientTls, TlsFailure};
 use crate::chain::ShortChains;
 use crate::config::{CertificateFiles, ConfigError, HTTP_1_1, read_chain, read_key, without_file};
 use crate::handshake::{Failed, Handshake, prepare_client};
+use crate::timed::TimedSocket;
 
 /// The authorities whose certificates a client accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -213,7 +215,8 @@ impl TlsClient {
         Arc::clone(&current.blocking)
     }
 
-    /// Secures a connected blocking socket, whose timeouts stay those of its owner.
+    /// Secures a connected blocking socket. Its timeouts limit the handshake as a whole, and then
+    /// each read and write of the stream, however many of the socket these take.
     ///
     /// # Errors
     /// The socket's, or of kind `InvalidData` and with [`Failed`] inside: the handshake's.
@@ -221,7 +224,7 @@ impl TlsClient {
         let config = self.blocking_config();
         let failed = |error| io::Error::new(io::ErrorKind::InvalidData, Failed(error));
         let connection = ClientConnection::new(config, self.name.clone()).map_err(failed)?;
-        let mut stream = StreamOwned::new(connection, socket);
+        let mut stream = StreamOwned::new(connection, TimedSocket::new(socket)?);
         while stream.conn.is_handshaking() {
             match stream.conn.complete_io(&mut stream.sock) {
                 Ok(_) => {}
@@ -261,28 +264,41 @@ impl TlsClient {
 }
 
 /// A blocking socket that is secured by rustls alone: for few connections, such as checks.
-pub struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
+pub struct TlsStream(StreamOwned<ClientConnection, TimedSocket>);
 
 impl TlsStream {
-    /// Returns the socket, for its timeouts.
-    #[must_use]
-    pub fn socket(&self) -> &TcpStream {
-        &self.0.sock
+    /// Sets the time limit of each read; `None` is no limit.
+    ///
+    /// # Errors
+    /// Those of the socket, and a limit of 0.
+    pub fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.sock.limit_reads(timeout)
+    }
+
+    /// Sets the time limit of each write; `None` is no limit.
+    ///
+    /// # Errors
+    /// Those of the socket, and a limit of 0.
+    pub fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.sock.limit_writes(timeout)
     }
 }
 
 impl Read for TlsStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.sock.begin();
         self.0.read(buffer)
     }
 }
 
 impl Write for TlsStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.sock.begin();
         self.0.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        self.0.sock.begin();
         self.0.flush()
     }
 }

@@ -20,6 +20,7 @@ pub mod record;
 pub mod server;
 pub mod session;
 mod stats;
+mod timed;
 
 pub use alert::Alert;
 pub use certificate::Certificate;

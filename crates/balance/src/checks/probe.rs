@@ -56,10 +56,17 @@ enum Stream {
 }
 
 impl Stream {
-    fn socket(&self) -> &TcpStream {
+    fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         match self {
-            Self::Plain(socket) => socket,
-            Self::Secured(stream) => stream.socket(),
+            Self::Plain(socket) => socket.set_read_timeout(Some(timeout)),
+            Self::Secured(stream) => stream.set_read_timeout(Some(timeout)),
+        }
+    }
+
+    fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.set_write_timeout(Some(timeout)),
+            Self::Secured(stream) => stream.set_write_timeout(Some(timeout)),
         }
     }
 }
@@ -121,7 +128,7 @@ impl Peer {
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         let left = self.left()?;
-        let timeout = self.stream.socket().set_write_timeout(Some(left));
+        let timeout = self.stream.set_write_timeout(left);
         let sent = timeout.and_then(|()| match &mut self.stream {
             Stream::Plain(socket) => socket.write_all(bytes),
             Stream::Secured(stream) => stream.write_all(bytes),
@@ -133,7 +140,7 @@ impl Peer {
     fn receive(&mut self) -> Result<usize, String> {
         loop {
             let left = self.left()?;
-            let timeout = self.stream.socket().set_read_timeout(Some(left));
+            let timeout = self.stream.set_read_timeout(left);
             let received = timeout.and_then(|()| match &mut self.stream {
                 Stream::Plain(socket) => socket.read(&mut self.buffer),
                 Stream::Secured(stream) => stream.read(&mut self.buffer),

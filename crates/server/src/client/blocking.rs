@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use throng_engine::{Chunk, CloseCode, Message};
@@ -22,44 +24,44 @@ pub trait Stream: Read + Write + Send {
     ///
     /// # Errors
     /// Those of the socket.
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// Sets the time limit of each write; `None` is no limit.
     ///
     /// # Errors
     /// Those of the socket.
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 }
 
 impl Stream for TcpStream {
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         TcpStream::set_read_timeout(self, timeout)
     }
 
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         TcpStream::set_write_timeout(self, timeout)
     }
 }
 
 #[cfg(unix)]
-impl Stream for std::os::unix::net::UnixStream {
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        Self::set_read_timeout(self, timeout)
+impl Stream for UnixStream {
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        UnixStream::set_read_timeout(self, timeout)
     }
 
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        Self::set_write_timeout(self, timeout)
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        UnixStream::set_write_timeout(self, timeout)
     }
 }
 
 #[cfg(feature = "tls")]
 impl Stream for throng_tls::TlsStream {
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.socket().set_read_timeout(timeout)
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        throng_tls::TlsStream::set_read_timeout(self, timeout)
     }
 
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.socket().set_write_timeout(timeout)
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        throng_tls::TlsStream::set_write_timeout(self, timeout)
     }
 }
 

@@ -40,7 +40,7 @@ impl Deadline {
     }
 
     /// Sets both timeouts of a socket to the time left.
-    fn arm(self, stream: &(impl Stream + ?Sized)) -> Result<(), Error> {
+    fn arm(self, stream: &mut (impl Stream + ?Sized)) -> Result<(), Error> {
         let left = Some(self.left()?);
         stream.set_read_timeout(left).map_err(Error::Lost)?;
         stream.set_write_timeout(left).map_err(Error::Lost)
@@ -107,13 +107,13 @@ fn pass_proxy(
     let mut outgoing = first;
     let mut received = Vec::new();
     loop {
-        deadline.arm(&*tcp)?;
+        deadline.arm(tcp)?;
         tcp.write_all(&outgoing).map_err(|error| deadline.failed(error))?;
         received.clear();
         outgoing = loop {
             // One byte at a time: what follows belongs to the server.
             let mut byte = [0];
-            deadline.arm(&*tcp)?;
+            deadline.arm(tcp)?;
             match tcp.read(&mut byte) {
                 Ok(0) => return Err(Error::Proxy("it ended the connection".to_owned())),
                 Ok(_) => received.push(byte[0]),
@@ -132,7 +132,7 @@ fn pass_proxy(
 fn secure(
     builder: &Builder,
     plan: &Plan,
-    tcp: TcpStream,
+    #[cfg_attr(not(feature = "tls"), allow(unused_mut))] mut tcp: TcpStream,
     deadline: Deadline,
 ) -> Result<Box<dyn Stream>, Error> {
     if !plan.url.is_secure() {
@@ -140,7 +140,7 @@ fn secure(
     }
     #[cfg(feature = "tls")]
     {
-        deadline.arm(&tcp)?;
+        deadline.arm(&mut tcp)?;
         let stream = builder.tls.client_for(&plan.url)?.handshake_on(tcp).map_err(|error| {
             if is_timeout(&error) { deadline.missed() } else { Error::Tls(error) }
         })?;
@@ -160,12 +160,12 @@ fn upgrade(
     deadline: Deadline,
 ) -> Result<Client, Error> {
     let Plan { request, asked, entropy, limits, .. } = plan;
-    deadline.arm(&*stream)?;
+    deadline.arm(&mut *stream)?;
     stream.write_all(&request).map_err(|error| deadline.failed(error))?;
     let mut answer = Answer::new();
     let mut buffer = [0; 8 << 10];
     let (opened, rest) = loop {
-        deadline.arm(&*stream)?;
+        deadline.arm(&mut *stream)?;
         let n = match stream.read(&mut buffer) {
             Ok(0) => break (answer.finish()?, Vec::new()),
             Ok(n) => n,
