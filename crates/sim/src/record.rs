@@ -155,14 +155,14 @@ pub struct Attempts {
     pub untold: u64,
 }
 
-/// What another thread sends to the service of one connection, about one of its requests.
+/// An event of another thread for the service of one connection, about one of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The connection.
     pub to: ConnId,
     /// The request.
     pub number: u32,
-    /// What about it.
+    /// The event of the request.
     pub what: Told,
 }
 
@@ -171,7 +171,7 @@ pub struct Note {
 pub enum Told {
     /// The answer is there.
     Answer,
-    /// There is room for more of its body.
+    /// More of its body can be sent.
     Room,
     /// There is more of its answer's body.
     More,
@@ -491,14 +491,14 @@ impl Record {
         self.send_to(others, command, None, true);
     }
 
-    /// Adds letters to every shard that has receivers, whose counts come back in `receipt`.
+    /// Adds commands to every shard that has receivers, whose counts come back in `receipt`.
     pub fn send_to_all(&mut self, shards: usize, command: &SentCommand, receipt: Receipt) {
         self.receipts.push(Expected { receipt, receivers: (0, 0) });
         self.send_to(0..shards, command, Some(self.receipts.len() - 1), false);
     }
 
     /// A connection broadcasts in the order of all channels: to the receivers of its own shard now,
-    /// unless letters wait for them.
+    /// unless commands wait for them.
     pub fn broadcast_in_order(
         &mut self,
         (shard, shards): (usize, usize),

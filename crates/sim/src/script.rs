@@ -9,7 +9,7 @@ pub enum Do {
     Message {
         /// Text, or else binary.
         text: bool,
-        /// What it says.
+        /// The content of the message.
         payload: Vec<u8>,
         /// 1 or more.
         fragments: usize,

@@ -64,7 +64,7 @@ pub(super) fn is_one_of(name: &str, list: &[String]) -> bool {
 
 type Known = (&'static str, Kind);
 
-/// Names with the first letters that several have.
+/// Names that share their first letter with others.
 const C: &[Known] = &[
     ("client-cert", Kind::Origin),       // RFC 9440 section 4.2
     ("client-cert-chain", Kind::Origin), // RFC 9440 section 4.2

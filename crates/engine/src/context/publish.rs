@@ -98,7 +98,7 @@ impl Core {
             acks = acks.into_iter().map(AckSlot::of_one).collect();
         }
         let acks = RefCell::new(acks);
-        let command = || command(acks.borrow_mut().pop().unwrap_or_else(AckSlot::nobodys));
+        let command = || command(acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed));
         let one = channel.map(|channel| remote.order_of(channel));
         let all = channel.is_none().then(|| remote.order_of_all());
         // Whatever comes before this message was put into this shard's queue under the same lock.
@@ -170,7 +170,7 @@ impl Core {
         let receivers = Receivers::Channel(Arc::clone(&name), except);
         let command = || {
             let (channel, frame) = (Arc::clone(&name), frame.clone());
-            Command::Publish { channel, frame, except, ack: AckSlot::nobodys() }
+            Command::Publish { channel, frame, except, ack: AckSlot::unclaimed() }
         };
         let homes = Some(&homes[..]);
         let posting = self.remote.post_to_others(Some(*shard), homes, &receivers, command, crowded);

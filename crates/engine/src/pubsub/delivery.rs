@@ -135,7 +135,7 @@ impl Receipt {
 
 impl AckSlot {
     /// Creates a slot whose counts are not read.
-    pub(crate) fn nobodys() -> Self {
+    pub(crate) fn unclaimed() -> Self {
         Self { tally: None, lost: 0 }
     }
 

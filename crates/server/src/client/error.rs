@@ -50,7 +50,7 @@ pub enum Error {
     Protocol(ProtocolError),
     /// Something took longer than its setting allows.
     Timeout {
-        /// What took so long.
+        /// The operation that was not done in time.
         during: Step,
         /// The time it had.
         limit: Duration,
@@ -63,7 +63,7 @@ pub enum Error {
     Random(io::Error),
 }
 
-/// What a [`Timeout`](Error::Timeout) interrupted.
+/// An operation with a time limit, named by [`Error::Timeout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Step {

@@ -10,14 +10,14 @@ use super::error::{Error, Refused};
 /// The beginning of a refusal's body that is kept.
 const MAX_BODY: usize = 16 << 10;
 
-/// What the request asked for.
+/// Offers of the request, which the response is checked against.
 pub(crate) struct Asked {
     pub(crate) key: Key,
     pub(crate) subprotocols: Vec<String>,
     pub(crate) deflate: Option<Policy>,
 }
 
-/// What client and server agreed on.
+/// Terms of the session that the response has chosen.
 pub(crate) struct Opened {
     pub(crate) subprotocol: Option<String>,
     pub(crate) deflate: Option<(Policy, Agreed)>,

@@ -263,7 +263,7 @@ impl LocalClient {
     /// Returns the next message, if one has come.
     ///
     /// # Panics
-    /// What came breaks RFC 6455.
+    /// The server's bytes break RFC 6455.
     pub fn try_recv(&mut self) -> Option<OwnedMessage> {
         self.server.settle();
         loop {

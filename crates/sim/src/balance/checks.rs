@@ -114,7 +114,8 @@ fn little_is_held(world: &World) -> Vec<String> {
     held_too_much(world.most, world.most_in_flight, read, head)
 }
 
-/// What was held above its bound, with reads of so many bytes and heads of so many.
+/// Returns the bounds on held bytes that were exceeded, where `read` bytes are read at once and
+/// heads have up to `head`.
 pub(crate) fn held_too_much(
     most: Holdings,
     most_in_flight: usize,

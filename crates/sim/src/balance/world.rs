@@ -203,9 +203,9 @@ impl World {
         })
     }
 
-    fn post(&self, letter: impl Fn() -> Command) {
+    fn post(&self, command: impl Fn() -> Command) {
         for node in &self.nodes {
-            node.mailbox.send_always(letter());
+            node.mailbox.send_always(command());
         }
     }
 

@@ -248,9 +248,9 @@ impl Plan {
         }
     }
 
-    /// The plan of a seed with a balancer between the peers and the server. Whoever keeps to the
-    /// rules must notice nothing of it; others do what they did, and what becomes of them is the
-    /// balancer's decision, but nobody else's trouble.
+    /// The plan of a seed with a balancer between the peers and the server. Peers that keep
+    /// to the rules must notice nothing of it; how others end is the balancer's decision, and must not
+    /// affect the rest.
     #[must_use]
     pub fn chained(seed: u64) -> Self {
         let mut plan = Self::of(seed);
@@ -361,7 +361,7 @@ impl Plan {
 /// decide.
 const BALANCER_TIMEOUT: Duration = Duration::from_secs(500);
 
-/// Timeouts of a balancer that end nobody who keeps to the rules.
+/// Timeouts of a balancer that are longer than any peer that keeps to the rules takes.
 fn patient() -> Timeouts {
     let short = Duration::from_secs(30);
     Timeouts {
