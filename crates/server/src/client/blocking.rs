@@ -449,17 +449,25 @@ fn flush(stream: &mut dyn Stream, session: &mut Session, limit: Duration) -> Res
             }
             Ok(n) => session.sent(n),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => {
-                session.end();
-                return Err(match is_timeout(&error) {
-                    true => Error::Timeout { during: Step::Sending, limit },
-                    false => Error::Lost(error),
-                });
-            }
+            Err(error) => return Err(unsent(session, error, limit)),
         }
     }
     // TLS keeps what the socket did not take at once.
-    stream.flush().map_err(Error::Lost)
+    loop {
+        match stream.flush() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            flushed => return flushed.map_err(|error| unsent(session, error, limit)),
+        }
+    }
+}
+
+/// Ends a session whose output cannot be sent.
+fn unsent(session: &mut Session, error: io::Error, limit: Duration) -> Error {
+    session.end();
+    match is_timeout(&error) {
+        true => Error::Timeout { during: Step::Sending, limit },
+        false => Error::Lost(error),
+    }
 }
 
 /// Sends the Close frame for a rule that the server broke, and waits until it has read it.
