@@ -27,7 +27,8 @@ pub struct DrainPlan {
     pub code: CloseCode,
     /// Whether another process accepts connections on the same port or socket. Then the listeners
     /// are closed when the drain begins, and requests of connections that were accepted before are
-    /// answered. Otherwise, the default, new clients get 503 until all connections were closed.
+    /// answered; upgrades and event streams among them get 503, as they would last. Otherwise, the
+    /// default, all new clients get 503 until all connections were closed.
     ///
     /// On Linux, set `net.ipv4.tcp_migrate_req` to 1 where processes share a port: without it the
     /// kernel resets connections that arrive in the moment in which a listener is closed.

@@ -43,7 +43,8 @@ pub struct ClientAuth {
     pub authorities: PathBuf,
     /// A file with lists of revoked certificates (CRLs), in PEM. Each authority of a client's chain
     /// needs its list, and one whose time is over accepts no certificate. If the file has changed
-    /// when it is read again, sessions from before are not resumed.
+    /// when it is read again, sessions from before are not resumed; while it stays, they can be,
+    /// although the time of a list is over.
     pub revoked: Option<PathBuf>,
     /// Whether a client without a certificate is refused. One whose certificate is not accepted
     /// always is.

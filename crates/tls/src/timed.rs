@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A socket below TLS. One read of TLS may need many of the socket: with the socket's own timeouts a
-/// peer that sends a byte before each of them ends would stretch it as it likes.
+/// A socket below TLS. One read of TLS may need many of the socket: with the socket's own timeouts
+/// a peer that sends a byte before each of them ends would stretch it as it likes.
 #[derive(Debug)]
 pub(crate) struct TimedSocket {
     tcp: TcpStream,
