@@ -12,8 +12,12 @@ mod proxies;
 mod sslyze;
 
 use crate::outcome::{Stop, Tally};
+use crate::server::Server;
 use crate::site::Site;
 use crate::tidy;
+
+/// A part of a layer.
+type Step<T> = fn(&Site) -> Result<T, Stop>;
 
 /// One layer of tests.
 pub(crate) struct Layer {
@@ -22,8 +26,14 @@ pub(crate) struct Layer {
     /// The tested property, in one line.
     pub(crate) about: &'static str,
     /// Runs the layer.
-    pub(crate) run: fn(&Site) -> Result<Tally, Stop>,
+    pub(crate) run: Step<Tally>,
+    /// Builds some of what `run` needs: ahead of it, beside the layer `cargo`, whose tests wait
+    /// more than they compute.
+    pub(crate) prepare: Option<Step<()>>,
 }
+
+/// The layer that others are prepared beside.
+pub(crate) const CARGO: &str = "cargo";
 
 /// Every layer.
 pub(crate) const LAYERS: &[Layer] = &[
@@ -31,61 +41,102 @@ pub(crate) const LAYERS: &[Layer] = &[
         name: "tidy",
         about: "repository checks: wording, widths, citations, names, commit subjects",
         run: tidy::run,
+        prepare: None,
     },
     Layer {
-        name: "cargo",
+        name: CARGO,
         about: "cargo test --workspace: unit, property, simulation and doc tests",
         run: cargo_test::run,
+        prepare: None,
     },
-    Layer { name: "loom", about: "every interleaving of mailbox and counts", run: loom::run },
-    Layer { name: "fuzz", about: "a few seconds of each fuzz target", run: fuzz::run },
+    Layer {
+        name: "loom",
+        about: "every interleaving of mailbox and counts",
+        run: loom::run,
+        prepare: Some(loom::prepare),
+    },
+    Layer {
+        name: "fuzz",
+        about: "a few seconds of each fuzz target",
+        run: fuzz::run,
+        prepare: Some(fuzz::prepare),
+    },
     Layer {
         name: "examples",
         about: "each example builds, starts and answers",
         run: examples::run,
+        prepare: None,
     },
     Layer {
         name: "autobahn-server",
         about: "Autobahn's 517 cases against our server",
         run: autobahn::run_server,
+        prepare: Some(Server::build),
     },
     Layer {
         name: "autobahn-tls",
         about: "Autobahn's cases but compression against our server with TLS",
         run: autobahn::run_server_with_tls,
+        prepare: None,
     },
     Layer {
         name: "autobahn-client",
         about: "Autobahn's 517 cases against the load generator's client",
         run: autobahn::run_client,
+        prepare: None,
     },
     Layer {
         name: "autobahn-library",
         about: "Autobahn's 517 cases against the library's client",
         run: autobahn::run_library_client,
+        prepare: None,
     },
-    Layer { name: "client-node", about: "Node's ws against our server", run: clients::run_node },
+    Layer {
+        name: "client-node",
+        about: "Node's ws against our server",
+        run: clients::run_node,
+        prepare: None,
+    },
     Layer {
         name: "client-python",
         about: "Python's websockets against our server",
         run: clients::run_python,
+        prepare: None,
     },
     Layer {
         name: "client-tungstenite",
         about: "tungstenite against our server",
         run: clients::run_tungstenite,
+        prepare: None,
     },
     Layer {
         name: "client-chromium",
         about: "Chromium: its WebSocket, and the page at /",
         run: clients::run_chromium,
+        prepare: None,
     },
-    Layer { name: "promtool", about: "promtool: metrics and alert rules", run: metrics::run },
+    Layer {
+        name: "promtool",
+        about: "promtool: metrics and alert rules",
+        run: metrics::run,
+        prepare: None,
+    },
     Layer {
         name: "sslyze",
         about: "sslyze against our server: Mozilla's intermediate configuration of TLS",
         run: sslyze::run,
+        prepare: None,
     },
-    Layer { name: "proxies", about: "nginx and HAProxy under our bench", run: proxies::run },
-    Layer { name: "deny", about: "cargo deny: licences, bans, sources", run: deny::run },
+    Layer {
+        name: "proxies",
+        about: "nginx and HAProxy under our bench",
+        run: proxies::run,
+        prepare: None,
+    },
+    Layer {
+        name: "deny",
+        about: "cargo deny: licences, bans, sources",
+        run: deny::run,
+        prepare: Some(deny::prepare),
+    },
 ];

@@ -2,10 +2,11 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::arguments::Selection;
-use crate::layers::{LAYERS, Layer};
+use crate::layers::{CARGO, LAYERS, Layer};
 use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 
@@ -17,14 +18,30 @@ struct Row {
 
 /// Runs every selected layer, prints the table and ends with `N passed, N failed`.
 pub(crate) fn run_layers(site: &Site, selection: &Selection) -> ExitCode {
-    let rows: Vec<Row> = LAYERS
-        .iter()
-        .filter(|layer| selection.includes(layer.name))
-        .map(|layer| run_one(site, layer))
-        .collect();
+    let layers: Vec<&Layer> =
+        LAYERS.iter().filter(|layer| selection.includes(layer.name)).collect();
+    let after_cargo = layers.iter().position(|layer| layer.name == CARGO).map_or(0, |at| at + 1);
+    let (ahead, rest) = layers.split_at(after_cargo);
+    let mut rows = run_beside(site, ahead, rest);
+    rows.extend(rest.iter().map(|layer| run_one(site, layer)));
     let (table, total) = summary(&rows, site.ci);
     print!("\n{table}\n{} passed, {} failed\n", total.passed, total.failed);
     if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+/// Runs the layers `ahead`, and prepares the others meanwhile.
+fn run_beside(site: &Site, ahead: &[&'static Layer], others: &[&'static Layer]) -> Vec<Row> {
+    thread::scope(|scope| {
+        if !ahead.is_empty() {
+            scope.spawn(|| {
+                for prepare in others.iter().filter_map(|layer| layer.prepare) {
+                    // What went wrong goes wrong again when the layer runs, which reports it.
+                    let _ = prepare(site);
+                }
+            });
+        }
+        ahead.iter().map(|layer| run_one(site, layer)).collect()
+    })
 }
 
 fn run_one(site: &Site, layer: &'static Layer) -> Row {

@@ -11,8 +11,8 @@ use crate::command::{cargo, end_tree, last_lines, run_step, wait};
 use crate::outcome::Stop;
 use crate::site::Site;
 
-/// Time limit of a release build with link-time optimisation on two slow cores.
-const BUILD: Duration = Duration::from_secs(900);
+/// Time limit of a build with link-time optimisation on two slow cores, beside another layer.
+const BUILD: Duration = Duration::from_secs(1800);
 
 /// A running server, until it is stopped or dropped.
 pub(crate) struct Server {
@@ -31,13 +31,19 @@ impl Server {
             return Ok(Server { address, child: None, printed: None, log: String::new() });
         }
         println!("building the server (profile dist)");
-        run_step(
-            cargo(site).args(["build", "--profile", "dist", "--quiet", "--package", "throng-cli"]),
-            BUILD,
-        )?;
+        Server::build(site)?;
         let mut command = Command::new(site.target.join("dist/throng"));
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
         Server::spawn(command, "throng serve")
+    }
+
+    /// Builds the server, unless an external one is tested.
+    pub(crate) fn build(site: &Site) -> Result<(), Stop> {
+        if site.server.is_some() {
+            return Ok(());
+        }
+        let build = ["build", "--profile", "dist", "--quiet", "--package", "throng-cli"];
+        Ok(run_step(cargo(site).args(build), BUILD)?)
     }
 
     /// Starts a program and waits until it prints a loopback address.

@@ -12,6 +12,11 @@ use crate::site::{Site, clean_cargo_environment};
 const CARGO_DENY: &str = "0.20.2";
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// Installs the tool.
+pub(super) fn prepare(site: &Site) -> Result<(), Stop> {
+    provision::cargo_tool(site, "cargo-deny", CARGO_DENY).map(drop)
+}
+
 /// Checks the workspace. Advisories are left to `cargo deny check advisories`: their database is a
 /// git repository on the Internet, and a test that fails on the day of a publication elsewhere does
 /// not test this change.

@@ -1,5 +1,6 @@
 //! A few seconds of each fuzz target: checks that it builds, runs, and finds nothing immediately.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -15,27 +16,18 @@ const CARGO_FUZZ: &str = "0.13.2";
 const SECONDS: u32 = 5;
 /// Number of parallel targets: each keeps one core busy.
 const AT_ONCE: usize = 2;
-const BUILD: Duration = Duration::from_secs(900);
+/// Time limit of the build, beside another layer.
+const BUILD: Duration = Duration::from_secs(1800);
+
+/// Builds all targets.
+pub(super) fn prepare(site: &Site) -> Result<(), Stop> {
+    Ok(run_step(&mut CargoFuzz::find(site)?.command(&["build"]), BUILD)?)
+}
 
 /// Builds all targets, then runs each.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
-    if !site.root.join("fuzz/Cargo.toml").exists() {
-        return Err(Stop::Failed("fuzz/Cargo.toml is missing".into()));
-    }
-    provision::nightly()?;
-    let tool = provision::cargo_tool(site, "cargo-fuzz", CARGO_FUZZ)?;
-    let fuzz = |arguments: &[&str]| {
-        let mut command = Command::new("rustup");
-        command
-            .args(["run", "nightly"])
-            .arg(&tool)
-            .arg("fuzz")
-            .args(arguments)
-            .current_dir(&site.root);
-        clean_cargo_environment(&mut command);
-        command.env("CARGO_TARGET_DIR", site.target.join("fuzz"));
-        command
-    };
+    let cargo_fuzz = CargoFuzz::find(site)?;
+    let fuzz = |arguments: &[&str]| cargo_fuzz.command(arguments);
     let list = run_quietly(&mut fuzz(&["list"]), Duration::from_secs(60))?;
     let targets: Vec<&str> =
         list.stdout.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -80,4 +72,32 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         }
     }
     Ok(tally)
+}
+
+/// The tool, with a nightly compiler, which the sanitizers need.
+struct CargoFuzz<'a> {
+    site: &'a Site,
+    tool: PathBuf,
+}
+
+impl<'a> CargoFuzz<'a> {
+    /// Finds or installs both.
+    fn find(site: &'a Site) -> Result<CargoFuzz<'a>, Stop> {
+        if !site.root.join("fuzz/Cargo.toml").exists() {
+            return Err(Stop::Failed("fuzz/Cargo.toml is missing".into()));
+        }
+        provision::nightly()?;
+        let tool = provision::cargo_tool(site, "cargo-fuzz", CARGO_FUZZ)?;
+        Ok(CargoFuzz { site, tool })
+    }
+
+    /// Returns `cargo fuzz` with these arguments.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("rustup");
+        command.args(["run", "nightly"]).arg(&self.tool).arg("fuzz").args(arguments);
+        command.current_dir(&self.site.root);
+        clean_cargo_environment(&mut command);
+        command.env("CARGO_TARGET_DIR", self.site.target.join("fuzz"));
+        command
+    }
 }
