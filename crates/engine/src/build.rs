@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use throng_io::{Clock, Driver};
 
-use crate::backpressure::{Classes, Rules};
+use crate::backpressure::Classes;
+use crate::configuration::Configuration;
+use crate::configurator::Configurator;
 use crate::conn::input_time::InputTime;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
-use crate::limits::RouteOptions;
-use crate::limits::{Checked, Limits};
+use crate::limits::{Limits, RouteOptions};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
@@ -40,6 +41,8 @@ pub struct Built<D: Driver, S: Service> {
     pub totals: Arc<Totals>,
     /// Counts and caps of the process.
     pub admission: Arc<Admission>,
+    /// Handle that changes limits and rules.
+    pub configurator: Configurator,
 }
 
 /// Options of [`build`] besides the drivers.
@@ -64,14 +67,6 @@ pub struct BuildOptions {
 }
 
 impl BuildOptions {
-    pub(crate) fn checked(&self) -> Result<(Checked, Arc<Rules>), SettingError> {
-        let mut checked = self.limits.checked()?;
-        let rules = Arc::new(self.classes.checked(&self.limits)?);
-        checked.max_backlog = checked.max_backlog.min(rules.least_cap_of_answers());
-        checked.routes = Arc::clone(&self.routes);
-        Ok((checked, rules))
-    }
-
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one(0u8))
     }
@@ -91,9 +86,9 @@ pub fn build<D: Driver, S: Service>(
     options: &BuildOptions,
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, SettingError> {
-    let BuildOptions { limits, max_connections, .. } = options;
-    let (mut checked, rules) = options.checked()?;
-    checked.max_body_memory /= drivers.len().max(1);
+    let BuildOptions { limits, classes, routes, max_connections, .. } = options;
+    let parts = drivers.len();
+    let configuration = Configuration::new(limits, classes, routes, parts)?;
     let totals = Arc::new(Totals::default());
     let account = Arc::new(MemoryAccount::new(limits.max_memory));
     let max_connections = *max_connections;
@@ -114,7 +109,7 @@ pub fn build<D: Driver, S: Service>(
     // Address space only; a page is touched when its first connection comes.
     let capacity = max_connections.clamp(1024, 1 << 20) + 1024;
     let snapshots: Arc<[Arc<Snapshot>]> =
-        drivers.iter().map(|_| Arc::new(Snapshot::new(&rules))).collect();
+        drivers.iter().map(|_| Arc::new(Snapshot::new(&configuration.rules))).collect();
     let seed = options.seed();
     let shards = drivers
         .into_iter()
@@ -130,8 +125,7 @@ pub fn build<D: Driver, S: Service>(
             Shard::new(Parts {
                 core: Core {
                     connections: Connections::new(
-                        checked.clone(),
-                        Arc::clone(&rules),
+                        &configuration,
                         capacity,
                         seed,
                         driver.now(),
@@ -161,5 +155,14 @@ pub fn build<D: Driver, S: Service>(
             })
         })
         .collect();
-    Ok(Built { shards, remote, snapshots, totals, admission })
+    let configurator = Configurator {
+        current: Arc::new(Mutex::new(Arc::new(configuration))),
+        remote: remote.clone(),
+        admission: Arc::clone(&admission),
+        account,
+        snapshots: Arc::clone(&snapshots),
+        parts,
+        is_threaded: false,
+    };
+    Ok(Built { shards, remote, snapshots, totals, admission, configurator })
 }

@@ -10,6 +10,8 @@
 
 mod backpressure;
 mod build;
+mod configuration;
+mod configurator;
 mod conn;
 mod connections;
 mod context;
@@ -35,6 +37,8 @@ mod ws;
 
 pub use backpressure::{Backpressure, Classes, SlowPolicy};
 pub use build::{BuildOptions, Built, build};
+pub use configuration::Configuration;
+pub use configurator::Configurator;
 pub use conn::arrivals::Arrivals;
 pub use conn::by_address::{AddressCounts, AddressKey, KeyBySlot};
 pub use conn::deadlines::{Deadlines, Tick};

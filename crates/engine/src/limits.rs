@@ -313,6 +313,16 @@ impl Limits {
         self.checked().map(drop)
     }
 
+    /// Returns the limits for connections with threads of their own: the thread that accepts cannot
+    /// make room among them.
+    pub(crate) fn with_threads(&self) -> Self {
+        let mut limits = self.clone();
+        if limits.max_pending_handshakes == Limit::Auto {
+            limits.max_pending_handshakes = Limit::Unlimited;
+        }
+        limits
+    }
+
     pub(crate) fn checked(&self) -> Result<Checked, SettingError> {
         for (name, size) in [
             ("max_frame_size", self.ws.max_frame_size),

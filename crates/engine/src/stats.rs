@@ -4,8 +4,9 @@
 //! second while there is something to copy, so the hot path holds no atomic and a scrape is at most
 //! a second old.
 
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::backpressure::{Rules, SlowPolicy};
@@ -208,7 +209,8 @@ impl Added {
 #[derive(Debug)]
 pub struct Snapshot {
     stats: PublishedStats,
-    classes: Box<[(Arc<str>, SlowPolicy, PublishedClass)]>,
+    /// Classes are only added.
+    classes: RwLock<Vec<(Arc<str>, SlowPolicy, PublishedClass)>>,
     pub(crate) load: Arc<Load>,
     pub(crate) measured: Arc<Measured>,
     pub(crate) progress: Arc<SharedProgress>,
@@ -216,15 +218,27 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(rules: &Rules) -> Self {
-        let classes =
-            rules.names().map(|(name, policy)| (Arc::clone(name), policy, Default::default()));
-        Self {
+        let snapshot = Self {
             stats: PublishedStats::default(),
-            classes: classes.collect(),
+            classes: RwLock::default(),
             load: Arc::default(),
             measured: Arc::default(),
             progress: Arc::default(),
-        }
+        };
+        snapshot.add_classes(rules);
+        snapshot
+    }
+
+    /// Adds the classes that `rules` have besides those that are there.
+    pub(crate) fn add_classes(&self, rules: &Rules) {
+        let mut classes = self.classes.write().unwrap_or_else(PoisonError::into_inner);
+        let known = classes.len();
+        let class = |(name, policy): (&Arc<str>, _)| (Arc::clone(name), policy, Default::default());
+        classes.extend(rules.names().skip(known).map(class));
+    }
+
+    fn published(&self) -> impl Deref<Target = Vec<(Arc<str>, SlowPolicy, PublishedClass)>> {
+        self.classes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the total time of its turns, up to now: per second, the time it was busy. Zero where
@@ -275,16 +289,21 @@ impl Snapshot {
 
     /// Returns the classes of back-pressure: the pattern of channels or the route's path, its
     /// policy, and its counters. Every shard has the same classes in the same order.
-    pub fn classes(&self) -> impl Iterator<Item = (&str, SlowPolicy, ClassCounters)> {
-        self.classes.iter().map(|(name, policy, counters)| (&**name, *policy, counters.read()))
+    /// Those of rules that were replaced while the server ran are among them.
+    #[must_use]
+    pub fn classes(&self) -> Vec<(Arc<str>, SlowPolicy, ClassCounters)> {
+        let class = |(name, policy, counters): &(Arc<str>, _, PublishedClass)| {
+            (Arc::clone(name), *policy, counters.read())
+        };
+        self.published().iter().map(class).collect()
     }
 
     /// Adds the difference to `added`, for a shard that shares its counters with others.
     pub(crate) fn add(&self, stats: &Stats, classes: &[ClassCounters], added: &mut Added) {
         self.stats.add(stats, &added.stats);
         added.classes.resize(classes.len(), ClassCounters::default());
-        for (((.., published), now), before) in self.classes.iter().zip(classes).zip(&added.classes)
-        {
+        let all = self.published();
+        for (((.., published), now), before) in all.iter().zip(classes).zip(&added.classes) {
             published.add(now, before);
         }
         added.stats = *stats;
@@ -292,14 +311,15 @@ impl Snapshot {
     }
 
     pub(crate) fn is_congested(&self, stats: &Stats, classes: &[ClassCounters]) -> bool {
-        let mut pairs = self.classes.iter().zip(classes);
+        let all = self.published();
+        let mut pairs = all.iter().zip(classes);
         self.stats.is_congested(stats)
             || pairs.any(|((.., published), now)| published.is_congested(now))
     }
 
     pub(crate) fn publish(&self, stats: &Stats, classes: &[ClassCounters]) {
         self.stats.publish(stats);
-        for ((.., published), now) in self.classes.iter().zip(classes) {
+        for ((.., published), now) in self.published().iter().zip(classes) {
             published.publish(now);
         }
     }

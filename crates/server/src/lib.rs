@@ -197,6 +197,7 @@ mod handle;
 mod http;
 mod hub;
 mod io_backend;
+mod live;
 mod message;
 #[cfg(feature = "metrics")]
 mod observe;

@@ -174,7 +174,7 @@ struct Class {
 fn classes(snapshot: &Snapshot) -> Vec<Class> {
     let mut classes = Vec::new();
     for (name, policy, figures) in snapshot.classes() {
-        merge(&mut classes, Class { name: name.to_owned(), policy, figures });
+        merge(&mut classes, Class { name: name.as_ref().to_owned(), policy, figures });
     }
     classes
 }

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use throng_engine::workers::RunningJob;
 use throng_engine::{
-    Admission, BuildOptions, Built, DrainPlan, Remote, Service, Snapshot, Stats, ThreadOptions,
+    Admission, BuildOptions, Built, Configurator, DrainPlan, Remote, Service, Snapshot, Stats,
+    ThreadOptions,
 };
 use throng_io::Driver;
 
 use crate::affinity::Placement;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
+use crate::live::{Live, LiveOrigins};
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::shutdown::Shutdown;
@@ -38,6 +40,7 @@ pub struct Bound {
     pub(crate) pool: Pool,
     pub(crate) starts_workers: bool,
     pub(crate) security: Security,
+    pub(crate) origins: LiveOrigins,
     #[cfg(feature = "metrics")]
     pub(crate) observer: Observer,
 }
@@ -154,7 +157,7 @@ impl Bound {
         {
             workers.start().map_err(Error::of_workers)?;
         }
-        let Shards { starts, hub, snapshots, admission } = self.shards;
+        let Shards { starts, hub, snapshots, admission, configurator } = self.shards;
         let threads = Vec::with_capacity(starts.len());
         let (stalls, shutdown) = (self.stalls, Arc::new(Shutdown::new(starts.len())));
         let mut running = Running {
@@ -167,6 +170,7 @@ impl Bound {
             stalls,
             shutdown,
             pool: self.pool,
+            live: Live { configurator, origins: self.origins },
             #[cfg(feature = "tls")]
             security: self.security,
         };
@@ -233,6 +237,7 @@ pub struct Running {
     pool: Pool,
     stalls: Arc<Stalls>,
     shutdown: Arc<Shutdown>,
+    pub(crate) live: Live,
     #[cfg(feature = "tls")]
     security: Security,
 }
@@ -612,6 +617,7 @@ pub(crate) struct Shards {
     hub: Hub,
     snapshots: Arc<[Arc<Snapshot>]>,
     admission: Arc<Admission>,
+    configurator: Configurator,
 }
 
 impl Shards {
@@ -650,10 +656,10 @@ impl Shards {
         D: Driver + Send + 'static,
         S: Service + Send + 'static,
     {
-        let Built { shards, remote, snapshots, totals, admission } = built;
+        let Built { shards, remote, snapshots, totals, admission, configurator } = built;
         let starts =
             shards.into_iter().map(|mut shard| Box::new(move || shard.run()) as Start).collect();
-        Self { starts, hub: Hub::new(remote, totals), snapshots, admission }
+        Self { starts, hub: Hub::new(remote, totals), snapshots, admission, configurator }
     }
 
     pub(crate) fn remote(&self) -> &Remote {

@@ -177,9 +177,9 @@ impl Classes {
     }
 
     pub(crate) fn checked(&self, limits: &Limits) -> Result<Rules, SettingError> {
-        let mut rules = Rules { classes: Vec::new(), channels: Vec::new(), routes: Vec::new() };
+        let mut rules = Rules::default();
         let default = rules.add("default", self.default, limits)?;
-        debug_assert_eq!(default, 0, "class 0 is the default");
+        rules.default = default;
         for (pattern, channel) in &self.channels {
             let class = rules.add(pattern.as_str(), *channel, limits)?;
             rules.channels.push((pattern.clone(), class));
@@ -197,9 +197,10 @@ impl Classes {
 }
 
 /// [`Classes`], checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     classes: Vec<Class>,
+    default: ClassIndex,
     channels: Vec<(Pattern, ClassIndex)>,
     routes: Vec<ClassIndex>,
 }
@@ -217,8 +218,7 @@ impl Rules {
     /// messages: half of it is the mark from which its messages wait, so that a client that sends
     /// more than it reads is slowed down instead.
     pub(crate) fn least_cap_of_answers(&self) -> usize {
-        let default: ClassIndex = 0;
-        let classes = self.routes.iter().chain([&default]).map(|&index| self.class(index));
+        let classes = self.routes.iter().chain([&self.default]).map(|&index| self.class(index));
         let closing = classes.filter(|class| class.policy == SlowPolicy::Close);
         closing.map(|class| class.max_backlog).min().unwrap_or(usize::MAX)
     }
@@ -229,7 +229,39 @@ impl Rules {
     }
 
     pub(crate) fn of_route(&self, route: u16) -> ClassIndex {
-        self.routes.get(usize::from(route)).copied().unwrap_or(0)
+        self.routes.get(usize::from(route)).copied().unwrap_or(self.default)
+    }
+
+    /// Numbers the classes so that they can replace those of `before` while messages wait: a class
+    /// that is there by name and policy keeps its number, since what waits and what is counted
+    /// refers to it. Others get numbers of their own, and what they replace stays for what waits.
+    ///
+    /// # Errors
+    /// Too many classes, those of earlier rules included.
+    pub(crate) fn replacing(&self, before: &Self) -> Result<Self, SettingError> {
+        let mut classes = before.classes.clone();
+        let mut numbers = Vec::with_capacity(self.classes.len());
+        for class in &self.classes {
+            let known = classes
+                .iter()
+                .position(|known| known.name == class.name && known.policy == class.policy)
+                .filter(|number| !numbers.contains(number));
+            let number = known.unwrap_or(classes.len());
+            numbers.push(number);
+            match classes.get_mut(number) {
+                Some(place) => place.clone_from(class),
+                None => classes.push(class.clone()),
+            }
+        }
+        ClassIndex::try_from(classes.len()).map_err(|_| too_many_classes())?;
+        let number = |old: &ClassIndex| numbers[usize::from(*old)] as ClassIndex;
+        let channels = self.channels.iter().map(|(pattern, old)| (pattern.clone(), number(old)));
+        Ok(Self {
+            classes,
+            default: number(&self.default),
+            channels: channels.collect(),
+            routes: self.routes.iter().map(number).collect(),
+        })
     }
 
     fn add(
@@ -253,9 +285,7 @@ impl Rules {
                            that of all connections";
             return Err(wrong("max_backlog", problem.to_owned()));
         }
-        let index = ClassIndex::try_from(self.classes.len()).map_err(|_| {
-            SettingError::new("backpressure", "more than 65,535 classes of back-pressure")
-        })?;
+        let index = ClassIndex::try_from(self.classes.len()).map_err(|_| too_many_classes())?;
         self.classes.push(Class {
             name: name.into(),
             policy: rules.policy,
@@ -264,6 +294,12 @@ impl Rules {
         });
         Ok(index)
     }
+}
+
+fn too_many_classes() -> SettingError {
+    let message = "more than 65,535 classes of back-pressure, with those of rules that were \
+                   replaced while the server runs; use fewer, or restart it";
+    SettingError::new("backpressure", message)
 }
 
 /// Ages are compared modulo 2^32 milliseconds, so none may come near half of that.

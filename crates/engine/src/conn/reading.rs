@@ -32,6 +32,11 @@ impl Reading {
         }
     }
 
+    /// Changes the limits on a second's messages and bytes; 0 = no limit.
+    pub(crate) fn configure(&mut self, max_messages: u64, max_bytes: u64) {
+        self.rates = Rates::new(max_messages, max_bytes);
+    }
+
     /// Clears the counts of `slot`, which has a new connection.
     pub(crate) fn enter(&mut self, slot: usize) {
         self.rates.forget(slot);

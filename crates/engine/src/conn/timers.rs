@@ -79,6 +79,17 @@ impl Timers {
         }
     }
 
+    /// Changes the times of heartbeats and the longest lifetime. Those of sessions that are open
+    /// follow with [`Timers::await_heartbeat`]; their ends stay, unless no session has one now.
+    pub(crate) fn configure(&mut self, heartbeat: u16, pings_always: bool, lifetime: u16) {
+        self.heartbeats.set_interval(heartbeat, self.tick);
+        self.pings_always = pings_always;
+        if (self.lifetime == 0) != (lifetime == 0) {
+            self.lifetimes = Deadlines::new(self.tick);
+        }
+        self.lifetime = lifetime;
+    }
+
     /// Shifts the start of heartbeats as if slots were `by` higher.
     pub(crate) fn spread_heartbeats(&mut self, by: usize) {
         self.heartbeats.spread(by, self.tick);
@@ -181,6 +192,12 @@ impl Heartbeats {
     /// Shifts all slots, for shards that use the same few.
     fn spread(&mut self, by: usize, now: Tick) {
         self.offset = by % HEARTBEAT_GROUPS;
+        self.refresh(now);
+    }
+
+    fn set_interval(&mut self, interval: u16, now: Tick) {
+        self.interval = interval;
+        self.due = [Tick::NEVER; HEARTBEAT_GROUPS];
         self.refresh(now);
     }
 

@@ -34,7 +34,7 @@ const LEAST_STEP: usize = 64 << 10;
 /// Memory of a process's connections, in bytes.
 #[derive(Debug)]
 pub(crate) struct MemoryAccount {
-    limit: usize,
+    limit: AtomicUsize,
     /// The sum of `of_class`.
     used: AtomicUsize,
     /// Memory of the connections that use 2^n to 2^(n+1) - 1 bytes each, and of [`HANDSHAKES`].
@@ -111,13 +111,25 @@ struct Excess {
 impl MemoryAccount {
     /// Creates an account; without a number its limit is a quarter of what the process may use.
     pub(crate) fn new(limit: Limit) -> Self {
-        let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
-        Self {
-            limit: limit.or_else(|| quarter().unwrap_or(usize::MAX)),
+        let account = Self {
+            limit: AtomicUsize::default(),
             used: AtomicUsize::new(0),
             of_class: std::array::from_fn(|_| AtomicUsize::new(0)),
             is_over: AtomicBool::new(false),
-        }
+        };
+        account.configure(limit);
+        account
+    }
+
+    /// Sets the limit, which the next measurement applies.
+    pub(crate) fn configure(&self, limit: Limit) {
+        let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
+        let limit = limit.or_else(|| quarter().unwrap_or(usize::MAX));
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// Returns whether more than the limit is used.
@@ -127,7 +139,7 @@ impl MemoryAccount {
     }
 
     fn goal(&self) -> usize {
-        self.limit - self.limit / 8
+        self.limit() - self.limit() / 8
     }
 
     /// Replaces a shard's part of the account.
@@ -141,7 +153,7 @@ impl MemoryAccount {
             }
         }
         let used = self.used.load(Ordering::Relaxed);
-        let bound = if self.is_over() { self.goal() } else { self.limit };
+        let bound = if self.is_over() { self.goal() } else { self.limit() };
         self.is_over.store(used > bound, Ordering::Relaxed);
     }
 
@@ -210,7 +222,7 @@ impl ShardMemory {
     pub(crate) fn is_due(&mut self) -> bool {
         let is_over = self.account.is_over();
         self.has_acted &= is_over;
-        let step = if is_over { 0 } else { self.account.limit / 64 };
+        let step = if is_over { 0 } else { self.account.limit() / 64 };
         self.came >= step.max(LEAST_STEP) || is_over && !self.has_acted
     }
 

@@ -10,12 +10,10 @@ pub(crate) mod memory;
 pub(crate) mod publishers;
 pub(crate) mod send;
 
-use std::sync::Arc;
-
 use throng_io::{ConnId, Instant};
 use throng_proto::ws::{self, Opcode, deflate};
 
-use crate::backpressure::Rules;
+use crate::configuration::Configuration;
 use crate::conn::reading::Reading;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::Table;
@@ -52,19 +50,14 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(
-        limits: Checked,
-        rules: Arc<Rules>,
+        configuration: &Configuration,
         capacity: usize,
         seed: u64,
         now: Instant,
         memory: ShardMemory,
     ) -> Self {
-        let output = OutboxLimits {
-            max_backlog: limits.max_backlog,
-            fragment_threshold: limits.fragment_threshold,
-            fragment_size: limits.fragment_size,
-            max_event: limits.ws.max_message_size,
-        };
+        let Configuration { limits, rules } = configuration.clone();
+        let output = OutboxLimits::new(&limits);
         let heartbeat = limits.heartbeat_interval;
         Self {
             table: Table::new(capacity),
@@ -76,6 +69,26 @@ impl Connections {
             stats: Stats::default(),
             memory,
             now,
+        }
+    }
+
+    /// Applies other limits and rules. What is under way has its deadline already; a session's
+    /// next heartbeat follows the new interval, unless it is to answer a ping.
+    pub(crate) fn configure(&mut self, configuration: &Configuration) {
+        let Configuration { limits, rules } = configuration.clone();
+        let heartbeat = limits.heartbeat_interval;
+        self.timers.configure(heartbeat, limits.heartbeat_always, limits.lifetime);
+        self.reading.configure(limits.max_messages_per_second, limits.max_bytes_per_second);
+        self.outbox.configure(OutboxLimits::new(&limits), rules);
+        self.limits = limits;
+        for slot in 0..self.table.slots() {
+            let Some(id) = self.table.in_slot(slot as u32) else { continue };
+            let Some(conn) = self.table.conn_mut(id) else { continue };
+            conn.inline_limit = 0;
+            let is_silent = conn.is(Stage::Open) && !conn.has(flag::PINGED | flag::PAUSED);
+            if is_silent || conn.is(Stage::Events) {
+                self.timers.await_heartbeat(id);
+            }
         }
     }
 
@@ -355,5 +368,112 @@ impl Connections {
         if let Some(conn) = self.table.conn_mut(id) {
             self.outbox.mark_drained(conn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backpressure::{Backpressure, Classes, Rules, SlowPolicy};
+    use crate::connections::memory::MemoryAccount;
+    use crate::limits::{Limit, Limits};
+
+    fn configuration(limits: &Limits, classes: &Classes, before: Option<&Rules>) -> Configuration {
+        let mut configuration =
+            Configuration::new(limits, classes, &Arc::default(), 2).expect("valid limits");
+        if let Some(before) = before {
+            let rules = configuration.rules.replacing(before).expect("few classes");
+            configuration.rules = Arc::new(rules);
+        }
+        configuration
+    }
+
+    fn connections(configuration: &Configuration) -> Connections {
+        let memory = ShardMemory::new(Arc::new(MemoryAccount::new(Limit::AtMost(1))), false, 1);
+        Connections::new(configuration, 16, 1, Instant(0), memory)
+    }
+
+    /// Every limit with a value that is not its default.
+    fn others() -> Vec<Limits> {
+        let (usual, time) = (Limits::default, Duration::from_secs(7));
+        vec![
+            usual().max_message_size(5),
+            usual().max_frame_size(5),
+            usual().max_header_bytes(5),
+            usual().max_headers(5),
+            usual().max_body(5),
+            usual().fragment_threshold(5),
+            usual().fragment_size(5),
+            usual().handshake_timeout(time),
+            usual().min_body_rate(5),
+            usual().max_body_memory(50),
+            usual().min_response_rate(5),
+            usual().keep_alive_timeout(time),
+            usual().reassembly_timeout(time),
+            usual().write_timeout(time),
+            usual().close_timeout(time),
+            usual().heartbeat_interval(time),
+            usual().heartbeat_interval(None),
+            usual().heartbeat_timeout(time),
+            usual().heartbeat_always(true),
+            usual().max_backlog(500),
+            usual().max_messages_per_second(5),
+            usual().max_bytes_per_second(5),
+            usual().max_lifetime(time),
+        ]
+    }
+
+    #[test]
+    fn a_shard_that_was_configured_is_like_one_that_was_built_so() {
+        let classes = Classes::default();
+        let usual = configuration(&Limits::default(), &classes, None);
+        let all = others();
+        let before = format!("{:?}", connections(&usual));
+        for limits in &all {
+            let other = configuration(limits, &classes, None);
+            let mut changed = connections(&usual);
+            changed.configure(&other);
+            let built = connections(&other);
+            assert_eq!(format!("{changed:?}"), format!("{built:?}"), "{limits:?}");
+            assert_ne!(before, format!("{built:?}"), "{limits:?}");
+            changed.configure(&usual);
+            assert_eq!(format!("{changed:?}"), before, "back from {limits:?}");
+        }
+    }
+
+    #[test]
+    fn rules_that_replace_others_leave_the_numbers_of_classes_as_they_are() {
+        let limits = Limits::default();
+        let classes = |default: SlowPolicy, channels: &[(&str, SlowPolicy, usize)]| {
+            let mut classes = Classes::default();
+            classes.set_default(default.into());
+            for (pattern, policy, most) in channels {
+                classes
+                    .add_channels(pattern, Backpressure::new(*policy).max_backlog(*most))
+                    .expect("a pattern");
+            }
+            classes
+        };
+        let (close, latest, oldest) =
+            (SlowPolicy::Close, SlowPolicy::Latest, SlowPolicy::DropOldest);
+        let first = classes(close, &[("a", latest, 100), ("b", oldest, 100)]);
+        let first = configuration(&limits, &first, None);
+        let second = classes(oldest, &[("b", oldest, 200), ("a", oldest, 100), ("c", close, 1)]);
+        let second = configuration(&limits, &second, Some(&first.rules));
+        let rules = &second.rules;
+        let of = |name: &str| rules.of_channel(name).map(|number| (number, rules.class(number)));
+        assert_eq!(of("b").map(|(number, class)| (number, class.max_backlog)), Some((2, 200)));
+        assert_eq!(of("a").map(|(number, class)| (number, class.policy)), Some((4, oldest)));
+        assert_eq!(of("c").map(|(number, _)| number), Some(5));
+        assert_eq!((rules.of_route(0), rules.class(3).policy), (3, oldest), "the default");
+        assert_eq!(rules.class(1).policy, latest, "for what waits");
+        // The first rules again have their first numbers.
+        let again = classes(close, &[("a", latest, 100), ("b", oldest, 100)]);
+        let again = configuration(&limits, &again, Some(rules));
+        assert_eq!((again.rules.of_channel("a"), again.rules.of_route(0)), (Some(1), 0));
+        assert_eq!(again.rules.names().count(), rules.names().count());
     }
 }

@@ -26,6 +26,7 @@ use crate::conn::map::ConnMap;
 use crate::conn::record::Conn;
 use crate::conn::stage::{Stage, flag};
 use crate::conn::work_list::WorkList;
+use crate::limits::Checked;
 use crate::outbox::borrowed::{Borrowed, LARGE};
 use crate::outbox::compression::Compression;
 use crate::outbox::congested::Congested;
@@ -61,6 +62,17 @@ pub(crate) struct OutboxLimits {
     pub(crate) max_event: usize,
 }
 
+impl OutboxLimits {
+    pub(crate) fn new(limits: &Checked) -> Self {
+        Self {
+            max_backlog: limits.max_backlog,
+            fragment_threshold: limits.fragment_threshold,
+            fragment_size: limits.fragment_size,
+            max_event: limits.ws.max_message_size,
+        }
+    }
+}
+
 /// The output of a shard's connections: their queues, what they share, and the lists of those that
 /// are to be flushed.
 #[derive(Debug)]
@@ -91,10 +103,15 @@ pub(crate) struct Outbox {
     in_flight: WorkList,
 }
 
+/// Returns the length below which messages are sent whole and by a copy.
+fn fast_below(limits: &OutboxLimits) -> usize {
+    LARGE.min(limits.fragment_threshold.saturating_add(1))
+}
+
 impl Outbox {
     pub(crate) fn new(limits: OutboxLimits, rules: Arc<Rules>, seed: u64) -> Self {
         Self {
-            fast_below: LARGE.min(limits.fragment_threshold.saturating_add(1)),
+            fast_below: fast_below(&limits),
             high_water: limits.max_backlog / 2,
             spares: Spares::default(),
             dirty: WorkList::new(flag::DIRTY),
@@ -111,6 +128,16 @@ impl Outbox {
             drained: WorkList::new(flag::DRAIN_LISTED),
             in_flight: WorkList::new(flag::FLIGHT_LISTED),
         }
+    }
+
+    /// Applies other limits and rules to what is sent from now on. The numbers of the classes that
+    /// were there still mean the same.
+    pub(crate) fn configure(&mut self, limits: OutboxLimits, rules: Arc<Rules>) {
+        self.fast_below = fast_below(&limits);
+        self.high_water = limits.max_backlog / 2;
+        self.limits = limits;
+        self.counters.resize(rules.names().count(), ClassCounters::default());
+        self.rules = rules;
     }
 
     /// Drops all output of a connection that is gone.

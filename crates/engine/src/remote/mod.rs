@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use throng_io::{Clock, ConnId, Waker};
 
+use crate::configuration::Configuration;
 use crate::drain::DrainPlan;
 use crate::message::UserEvent;
 use crate::outbox::frame::Frame;
@@ -87,6 +88,13 @@ pub enum Command {
         /// The value.
         event: UserEvent,
     },
+    /// Apply other limits and rules from now on.
+    Configure {
+        /// All of them.
+        configuration: Arc<Configuration>,
+        /// Counted when they are applied.
+        ack: AckSlot,
+    },
     /// Stop accepting, close everything within the plan's window, then stop.
     Drain(DrainPlan),
 }
@@ -100,7 +108,7 @@ impl Command {
             | Self::Send { frame, .. } => frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
             Self::CloseAll { reason, .. } => reason.len(),
-            Self::Drain(_) | Self::Post { .. } => 0,
+            Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } => 0,
         }
     }
 }
@@ -175,6 +183,12 @@ impl ShardQueue {
             std::thread::sleep(RETRY);
         }
         true
+    }
+
+    /// Queues other limits and rules.
+    pub(crate) fn configure(&self, configuration: &Arc<Configuration>, ack: AckSlot) {
+        let configuration = Arc::clone(configuration);
+        self.mailbox.send_always(Command::Configure { configuration, ack });
     }
 
     /// Queues a publication of another shard. Returns `None` if it is lost, which is recorded for
@@ -535,6 +549,17 @@ impl Remote {
         if let Some(queue) = queue {
             queue.mailbox.send_always(Command::Post { to, event: UserEvent(what) });
         }
+    }
+
+    /// Applies other limits and rules on every shard. The receipt is complete when all have.
+    pub(crate) fn configure(&self, configuration: &Arc<Configuration>) -> Receipt {
+        let threads = self.registry().map(|registry| registry.queues(None, None));
+        let queues: Vec<_> = self.shards.iter().chain(threads.iter().flatten()).collect();
+        let (receipt, acks) = Receipt::new(queues.len(), None);
+        for (queue, ack) in queues.into_iter().zip(acks) {
+            queue.configure(configuration, ack);
+        }
+        receipt
     }
 
     /// Drains every shard.

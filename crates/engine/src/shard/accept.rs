@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use throng_io::{ConnId, Driver};
 
+use crate::conn::by_address::AddressKey;
 use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
@@ -24,7 +25,8 @@ const RESERVE: usize = 32;
 const MAX_EVICTIONS: usize = 4;
 
 /// Starts a connection's thread. Returns the socket if none could be started.
-pub(crate) type Starter<T> = Box<dyn FnMut(T, SocketAddr) -> Result<(), T> + Send>;
+pub(crate) type Starter<T> =
+    Box<dyn FnMut(T, SocketAddr, Option<AddressKey>) -> Result<(), T> + Send>;
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
@@ -40,38 +42,40 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
             entered = self.state.admission.enter(peer.ip());
         }
-        if let Err(why) = entered {
-            return self.refuse(socket, peer, why);
-        }
+        let key = match entered {
+            Ok(key) => key,
+            Err(why) => return self.refuse(socket, peer, why),
+        };
         let shard = self.state.admission.place(self.state.core.shard);
         if let Some(start) = &mut self.starter {
-            if let Err(socket) = start(socket, peer) {
-                self.state.leave_admission(shard, peer);
+            if let Err(socket) = start(socket, peer, key) {
+                self.state.admission.leave(shard, true, key);
                 self.state.core.connections.stats.thread_failures += 1;
                 self.refuse(socket, peer, Refusal::Full);
             }
             return;
         }
         if shard == self.state.core.shard {
-            return self.adopt(socket, peer);
+            return self.adopt(socket, peer, key);
         }
-        match self.neighbours[shard].send((socket, peer)) {
+        match self.neighbours[shard].send((socket, peer, key)) {
             Ok(()) => self.state.core.connections.stats.handed_over += 1,
-            Err((socket, peer)) => {
+            Err((socket, peer, key)) => {
                 self.state.admission.keep(self.state.core.shard, shard);
-                self.adopt(socket, peer);
+                self.adopt(socket, peer, key);
             }
         }
     }
 
-    pub(crate) fn adopt(&mut self, socket: D::Socket, peer: SocketAddr) {
+    /// Enters a connection that was admitted with `key`.
+    pub(crate) fn adopt(&mut self, socket: D::Socket, peer: SocketAddr, key: Option<AddressKey>) {
         let Ok(id) = self.driver.adopt(socket) else {
-            self.state.leave_admission(self.state.core.shard, peer);
+            self.state.admission.leave(self.state.core.shard, true, key);
             self.state.core.connections.stats.refused += 1;
             return;
         };
         self.state.enter(id, Stage::Http, Inbound::http());
-        self.state.address_keys.insert(id.slot(), self.state.admission.key(peer.ip()));
+        self.state.address_keys.insert(id.slot(), key);
         self.state.pending.push(id);
         let connections = &mut self.state.core.connections;
         if let Some(cold) = connections.table.cold_mut(id) {
@@ -164,14 +168,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
     pub(crate) fn take_handovers(&mut self) {
         // Collected first: adopting borrows the shard.
         let sockets: Vec<_> = self.handovers.drain().collect();
-        for (socket, peer) in sockets {
+        for (socket, peer, key) in sockets {
             match self.state.phase {
-                Phase::Running => self.adopt(socket, peer),
-                Phase::Draining(ref drain) if drain.hand_over => self.adopt(socket, peer),
+                Phase::Running => self.adopt(socket, peer, key),
+                Phase::Draining(ref drain) if drain.hand_over => self.adopt(socket, peer, key),
                 // Accepted before the drain began, and not entered yet: it is refused like those
                 // that come later.
                 _ => {
-                    self.state.leave_admission(self.state.core.shard, peer);
+                    self.state.admission.leave(self.state.core.shard, true, key);
                     self.refuse(socket, peer, Refusal::Draining);
                 }
             }
@@ -180,11 +184,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
 }
 
 impl<S: Service> State<S> {
-    /// Counts a connection out that was admitted to `shard` and could not be adopted there.
-    fn leave_admission(&self, shard: usize, peer: SocketAddr) {
-        self.admission.leave(shard, true, self.admission.key(peer.ip()));
-    }
-
     /// Counts a connection out, unless that was done before.
     pub(crate) fn uncount(&mut self, id: ConnId, now: Admitted) {
         let connections = &mut self.core.connections;

@@ -18,10 +18,10 @@ const MIN_PENDING: usize = 16;
 #[derive(Debug)]
 pub struct Admission {
     max_connections: usize,
-    max_pending: usize,
-    max_per_address: usize,
+    max_pending: AtomicUsize,
+    max_per_address: AtomicUsize,
     /// Whether loopback addresses have no cap.
-    exempts_loopback: bool,
+    exempts_loopback: AtomicBool,
     live: AtomicUsize,
     pending: AtomicUsize,
     draining: AtomicBool,
@@ -49,15 +49,11 @@ impl Admission {
     #[must_use]
     pub fn new(limits: &Limits, max_connections: usize, shards: usize) -> Self {
         let max_connections = if max_connections == 0 { usize::MAX } else { max_connections };
-        let part = |divisor: usize, least: usize| match max_connections {
-            usize::MAX => usize::MAX,
-            all => (all / divisor).max(least),
-        };
-        Self {
+        let admission = Self {
             max_connections,
-            max_pending: limits.max_pending_handshakes.or_else(|| part(2, MIN_PENDING)),
-            max_per_address: limits.max_connections_per_address.or_else(|| part(4, 1)),
-            exempts_loopback: limits.max_connections_per_address == Limit::Auto,
+            max_pending: AtomicUsize::default(),
+            max_per_address: AtomicUsize::default(),
+            exempts_loopback: AtomicBool::default(),
             live: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
@@ -65,7 +61,23 @@ impl Admission {
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             by_address: AddressCounts::default(),
             uncapped: None,
-        }
+        };
+        admission.configure(limits);
+        admission
+    }
+
+    /// Sets the caps besides that of all connections. Connections that came from an address while
+    /// it had no cap are not counted later.
+    pub(crate) fn configure(&self, limits: &Limits) {
+        let part = |divisor: usize, least: usize| match self.max_connections {
+            usize::MAX => usize::MAX,
+            all => (all / divisor).max(least),
+        };
+        let per_address = limits.max_connections_per_address;
+        let pending = limits.max_pending_handshakes.or_else(|| part(2, MIN_PENDING));
+        self.max_pending.store(pending, Ordering::Relaxed);
+        self.max_per_address.store(per_address.or_else(|| part(4, 1)), Ordering::Relaxed);
+        self.exempts_loopback.store(per_address == Limit::Auto, Ordering::Relaxed);
     }
 
     /// Sets the addresses that have no cap.
@@ -94,13 +106,13 @@ impl Admission {
     }
 
     /// Returns the key under which connections of `address` are counted; `None` if it has no cap.
-    pub(crate) fn key(&self, address: IpAddr) -> Option<AddressKey> {
-        if self.max_per_address == usize::MAX {
+    fn key(&self, address: IpAddr) -> Option<AddressKey> {
+        if self.max_per_address.load(Ordering::Relaxed) == usize::MAX {
             return None;
         }
         let address = address.to_canonical();
         let is_uncapped = |uncapped: &Uncapped| (uncapped.0)(address);
-        if self.exempts_loopback && address.is_loopback()
+        if self.exempts_loopback.load(Ordering::Relaxed) && address.is_loopback()
             || self.uncapped.as_ref().is_some_and(is_uncapped)
         {
             return None;
@@ -108,14 +120,15 @@ impl Admission {
         self.by_address.key(address)
     }
 
-    /// Counts a connection in, as pending, or returns the reason to refuse it. The cap of its
-    /// address is checked first: a connection that is refused for that must not make others close.
-    pub(crate) fn enter(&self, address: IpAddr) -> Result<(), Refusal> {
+    /// Counts a connection in, as pending, and returns the key to count it out with, or the reason
+    /// to refuse it. The cap of its address is checked first: a connection that is refused for that
+    /// must not make others close.
+    pub(crate) fn enter(&self, address: IpAddr) -> Result<Option<AddressKey>, Refusal> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Refusal::Draining);
         }
         let key = self.key(address);
-        if !self.by_address.enter(key, self.max_per_address) {
+        if !self.by_address.enter(key, self.max_per_address.load(Ordering::Relaxed)) {
             return Err(Refusal::FullForAddress);
         }
         let room_in = |count: &AtomicUsize, most: usize| {
@@ -126,12 +139,12 @@ impl Admission {
             self.by_address.leave(key);
             return Err(Refusal::Full);
         }
-        if !room_in(&self.pending, self.max_pending) {
+        if !room_in(&self.pending, self.max_pending.load(Ordering::Relaxed)) {
             self.live.fetch_sub(1, Ordering::Relaxed);
             self.by_address.leave(key);
             return Err(Refusal::Full);
         }
-        Ok(())
+        Ok(key)
     }
 
     /// Counts a pending connection that has sent its first request, or is gone.
@@ -140,7 +153,7 @@ impl Admission {
     }
 
     /// Counts a connection of `shard` out; `pending` if it has not sent its first request, `key`
-    /// as [`Admission::key`] returned it.
+    /// as [`Admission::enter`] returned it.
     pub(crate) fn leave(&self, shard: usize, pending: bool, key: Option<AddressKey>) {
         self.load(shard).fetch_sub(1, Ordering::Relaxed);
         if pending {
@@ -237,31 +250,31 @@ mod tests {
         let limits = Limits::default().max_connections_per_address(2);
         let admission = Admission::new(&limits, 3, 1);
         let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-        assert_eq!(admission.enter(IP), Ok(()));
-        assert_eq!(admission.enter(IP), Ok(()));
-        assert_eq!(admission.enter(IP), Err(Refusal::FullForAddress));
-        assert_eq!(admission.enter(other), Ok(()));
-        assert_eq!(admission.enter(other), Err(Refusal::Full));
+        assert_eq!(admission.enter(IP).map(drop), Ok(()));
+        assert_eq!(admission.enter(IP).map(drop), Ok(()));
+        assert_eq!(admission.enter(IP).map(drop), Err(Refusal::FullForAddress));
+        assert_eq!(admission.enter(other).map(drop), Ok(()));
+        assert_eq!(admission.enter(other).map(drop), Err(Refusal::Full));
         admission.place(0);
         admission.leave(0, true, admission.key(IP));
-        assert_eq!(admission.enter(IP), Ok(()));
+        assert_eq!(admission.enter(IP).map(drop), Ok(()));
         admission.begin_drain(false);
-        assert_eq!(admission.enter(IP), Err(Refusal::Draining));
+        assert_eq!(admission.enter(IP).map(drop), Err(Refusal::Draining));
     }
 
     #[test]
     fn pending_handshakes_have_a_cap_of_their_own() {
         let limits = Limits::default().max_pending_handshakes(1);
         let admission = Admission::new(&limits, 0, 1);
-        assert_eq!(admission.enter(IP), Ok(()));
-        assert_eq!(admission.enter(IP), Err(Refusal::Full));
+        assert_eq!(admission.enter(IP).map(drop), Ok(()));
+        assert_eq!(admission.enter(IP).map(drop), Err(Refusal::Full));
         admission.complete_handshake();
-        assert_eq!(admission.enter(IP), Ok(()));
+        assert_eq!(admission.enter(IP).map(drop), Ok(()));
     }
 
     fn enter(admission: &Admission, address: &str, times: usize) -> Result<(), Refusal> {
         (0..times).try_for_each(|_| {
-            let entered = admission.enter(address.parse().unwrap());
+            let entered = admission.enter(address.parse().unwrap()).map(drop);
             if entered.is_ok() {
                 admission.complete_handshake();
             }
@@ -289,7 +302,7 @@ mod tests {
     #[test]
     fn by_default_half_of_the_connections_may_be_pending() {
         let admission = Admission::new(&Limits::default(), 100, 1);
-        let silent = |times| (0..times).try_for_each(|_| admission.enter(IP));
+        let silent = |times| (0..times).try_for_each(|_| admission.enter(IP).map(drop));
         assert_eq!(silent(50), Ok(()));
         assert_eq!(silent(1), Err(Refusal::Full));
         assert_eq!(enter(&Admission::new(&Limits::default(), 8, 1), "127.0.0.1", 8), Ok(()));
@@ -298,7 +311,7 @@ mod tests {
             .max_connections_per_address(Limit::Unlimited);
         let admission = Admission::new(&off, 100, 1);
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-        assert_eq!((0..100).try_for_each(|_| admission.enter(address)), Ok(()));
-        assert_eq!((admission.enter(IP), admission.addresses()), (Err(Refusal::Full), 0));
+        assert_eq!((0..100).try_for_each(|_| admission.enter(address).map(drop)), Ok(()));
+        assert_eq!((admission.enter(IP).map(drop), admission.addresses()), (Err(Refusal::Full), 0));
     }
 }

@@ -23,13 +23,14 @@ use std::time::Duration;
 use throng_io::{Clock, ConnId, Driver, Instant};
 
 use crate::conn::arrivals::Arrivals;
-use crate::conn::by_address::KeyBySlot;
+use crate::conn::by_address::{AddressKey, KeyBySlot};
 use crate::conn::map::ConnMap;
 use crate::conn::record::Conn;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
+use crate::pubsub::delivery::Delivery;
 use crate::remote::mailbox::{Inbox, Mailbox};
 use crate::remote::registry::ThreadRegistry;
 use crate::remote::{Command, ShardInbox};
@@ -57,8 +58,9 @@ const COMMANDS: u64 = 8;
 /// Heap that a thread of a connection uses, of its own and in its part of the allocator.
 const THREAD_MEMORY: usize = 8 << 10;
 
-/// An accepted socket on its way to the shard that will serve it.
-pub type Handover<S> = (S, SocketAddr);
+/// An accepted socket on its way to the shard that will serve it, with the key under which its
+/// address is counted.
+pub type Handover<S> = (S, SocketAddr, Option<AddressKey>);
 
 /// The event loop.
 pub struct Shard<D: Driver, S: Service> {
@@ -304,6 +306,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Command::Close { to, code, reason } => state.core.close(to, code, &reason),
                 Command::CloseAll { filter, code, reason, ack } => {
                     ack.count(state.core.close_here(&filter, code, &reason));
+                }
+                Command::Configure { configuration, ack } => {
+                    state.core.connections.configure(&configuration);
+                    ack.count(Delivery::default());
                 }
                 Command::Drain(plan) => drain = Some(plan),
             }

@@ -17,13 +17,16 @@ use std::time::Duration;
 use throng_io::{Closed, ConnId, Driver, Instant};
 
 use crate::build::{BuildOptions, Built, shard_seed};
+use crate::configuration::Configuration;
+use crate::configurator::Configurator;
+use crate::conn::by_address::AddressKey;
 use crate::conn::input_time::InputTime;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
 use crate::http1::body::RequestBodies;
-use crate::limits::{Checked, Limit};
 use crate::pubsub::channels::{Channels, Totals};
+use crate::pubsub::delivery::AckSlot;
 use crate::remote::mailbox::mailbox;
 use crate::remote::registry::ThreadRegistry;
 use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, ShardQueue, shard_queue, thread_queue};
@@ -72,8 +75,7 @@ impl<D> std::fmt::Debug for ThreadOptions<D> {
 struct ThreadPerConnection<D, S> {
     threads: ThreadOptions<D>,
     service: ThreadService<S>,
-    limits: Checked,
-    rules: Arc<crate::backpressure::Rules>,
+    configuration: Arc<Mutex<Arc<Configuration>>>,
     totals: Arc<Totals>,
     remote: Remote,
     registry: Arc<ThreadRegistry>,
@@ -102,14 +104,11 @@ where
     D: Driver + Send + 'static,
     S: Service + Send + 'static,
 {
-    let (limits, rules) = options.checked()?;
+    let BuildOptions { limits, classes, routes, .. } = options;
+    let configuration = Configuration::new(limits, classes, routes, 1)?;
     let totals = Arc::new(Totals::default());
-    let mut caps = options.limits.clone();
-    // The thread that accepts cannot make room: connections are on threads of their own.
-    if caps.max_pending_handshakes == Limit::Auto {
-        caps.max_pending_handshakes = Limit::Unlimited;
-    }
-    let admission = Admission::new(&caps, options.max_connections, 1);
+    let limits = options.limits.with_threads();
+    let admission = Admission::new(&limits, options.max_connections, 1);
     let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
@@ -119,12 +118,13 @@ where
         Arc::clone(&totals),
         acceptor.clock(),
     );
-    let snapshot = Arc::new(Snapshot::new(&rules));
+    let snapshot = Arc::new(Snapshot::new(&configuration.rules));
+    let configuration = Arc::new(Mutex::new(Arc::new(configuration)));
+    let account = Arc::new(MemoryAccount::new(options.limits.max_memory));
     let shared = Arc::new(ThreadPerConnection {
         threads,
         service: Box::new(service),
-        limits,
-        rules,
+        configuration: Arc::clone(&configuration),
         totals: Arc::clone(&totals),
         remote: remote.clone(),
         registry,
@@ -132,13 +132,23 @@ where
         snapshot: Arc::clone(&snapshot),
         watching: options.watching.clone(),
         buffered: Arc::default(),
-        account: Arc::new(MemoryAccount::new(options.limits.max_memory)),
+        account: Arc::clone(&account),
         seed: options.seed(),
     });
-    let mut shard = shared.shard(acceptor, 0, 0, (queue, inbox), Arc::clone(&snapshot.progress));
-    shard.starter = Some(Box::new(move |socket, peer| shared.start(socket, peer)));
-    let snapshots = Arc::new([snapshot]);
-    Ok(Built { shards: vec![shard], remote, snapshots, totals, admission })
+    let (progress, now) = (Arc::clone(&snapshot.progress), current(&configuration));
+    let mut shard = shared.shard(acceptor, 0, 0, (queue, inbox), progress, &now);
+    shard.starter = Some(Box::new(move |socket, peer, key| shared.start(socket, peer, key)));
+    let snapshots: Arc<[_]> = Arc::new([snapshot]);
+    let configurator = Configurator {
+        current: configuration,
+        remote: remote.clone(),
+        admission: Arc::clone(&admission),
+        account,
+        snapshots: Arc::clone(&snapshots),
+        parts: 1,
+        is_threaded: true,
+    };
+    Ok(Built { shards: vec![shard], remote, snapshots, totals, admission, configurator })
 }
 
 impl<D, S> ThreadPerConnection<D, S>
@@ -153,15 +163,15 @@ where
         generation: u32,
         (queue, inbox): (ShardQueue, ShardInbox),
         progress: Arc<SharedProgress>,
+        configuration: &Configuration,
     ) -> Shard<D, S> {
         let name = ConnId::new(thread, 0, generation).to_bits();
         let seed = shard_seed(self.seed, name);
         let capacity = 1;
-        let (limits, rules) = (self.limits.clone(), Arc::clone(&self.rules));
         let mut channels = Channels::new(Arc::clone(&self.totals));
         channels.set_home(thread);
         let memory = ShardMemory::new(Arc::clone(&self.account), true, seed);
-        let mut connections = Connections::new(limits, rules, capacity, seed, driver.now(), memory);
+        let mut connections = Connections::new(configuration, capacity, seed, driver.now(), memory);
         // All have the same slot: their thread numbers keep them from being pinged at the same
         // time.
         connections.timers.spread_heartbeats(thread.into());
@@ -203,7 +213,12 @@ where
     ///
     /// The shard is created here, on the acceptor's stack: creating it on the connection's would
     /// take four pages of every stack.
-    fn start(self: &Arc<Self>, socket: D::Socket, peer: SocketAddr) -> Result<(), D::Socket> {
+    fn start(
+        self: &Arc<Self>,
+        socket: D::Socket,
+        peer: SocketAddr,
+        key: Option<AddressKey>,
+    ) -> Result<(), D::Socket> {
         let Some((thread, generation)) = self.registry.reserve() else { return Err(socket) };
         let Ok(driver) = (self.threads.driver)(thread, generation) else {
             self.registry.vacate(thread, 0);
@@ -213,15 +228,21 @@ where
         let queue = mailbox.0.clone();
         let progress = Arc::new(SharedProgress::default());
         let its = Arc::clone(&progress);
+        let configuration = current(&self.configuration);
         // The user's data has a default that may panic.
         let made = catch_unwind(AssertUnwindSafe(|| {
-            Box::new(self.shard(driver, thread, generation, mailbox, its))
+            Box::new(self.shard(driver, thread, generation, mailbox, its, &configuration))
         }));
         let Ok(shard) = made else {
             self.registry.vacate(thread, 0);
             return Err(socket);
         };
-        self.registry.occupy(thread, queue, progress);
+        self.registry.occupy(thread, queue.clone(), progress);
+        // A change that came before is in no queue of this thread.
+        let latest = current(&self.configuration);
+        if !Arc::ptr_eq(&latest, &configuration) {
+            queue.configure(&latest, AckSlot::unclaimed());
+        }
         // A thread that cannot be started drops its closure, and the socket is still wanted then.
         let waiting = Arc::new(Mutex::new(Some(socket)));
         let (shared, given) = (Arc::clone(self), Arc::clone(&waiting));
@@ -232,7 +253,7 @@ where
             let socket = take(&given);
             drop(given);
             if let Some(socket) = socket {
-                shared.serve(shard, thread, socket, peer);
+                shared.serve(shard, thread, socket, (peer, key));
             }
         });
         if started.is_ok() {
@@ -243,9 +264,15 @@ where
     }
 
     /// Runs a connection on its thread.
-    fn serve(&self, mut shard: Box<Shard<D, S>>, thread: u16, socket: D::Socket, peer: SocketAddr) {
+    fn serve(
+        &self,
+        mut shard: Box<Shard<D, S>>,
+        thread: u16,
+        socket: D::Socket,
+        (peer, key): (SocketAddr, Option<AddressKey>),
+    ) {
         // A driver's wait that fails, or a bug in the shard, ends this connection and no other.
-        let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer)));
+        let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer, key)));
         if !matches!(served, Ok(Ok(()))) {
             let _ = catch_unwind(AssertUnwindSafe(|| shard.state.abandon()));
         }
@@ -260,14 +287,23 @@ where
     }
 }
 
+fn current(configuration: &Mutex<Arc<Configuration>>) -> Arc<Configuration> {
+    Arc::clone(&configuration.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Serves one connection until it has ended.
-    fn serve(&mut self, socket: D::Socket, peer: SocketAddr) -> io::Result<()> {
-        self.adopt(socket, peer);
+    fn serve(
+        &mut self,
+        socket: D::Socket,
+        peer: SocketAddr,
+        key: Option<AddressKey>,
+    ) -> io::Result<()> {
+        self.adopt(socket, peer, key);
         while self.state.core.connections.stats.connections > 0 {
             self.turn()?;
         }

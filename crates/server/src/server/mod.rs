@@ -4,6 +4,7 @@
 //! `startup.rs`.
 
 mod capacity;
+mod reconfigure;
 mod settings;
 mod startup;
 

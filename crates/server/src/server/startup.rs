@@ -25,6 +25,7 @@ use crate::app::{Action, Route};
 use crate::error::{Error, Result};
 use crate::http::Delivered;
 use crate::io_backend::IoBackend;
+use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::running::{Bound, Shards};
@@ -134,6 +135,7 @@ impl Server {
             security: security.clone(),
         };
         let prepared = self.prepare(max_connections, security)?;
+        let origins = prepared.shared.origins.clone();
         let shards = drivers.build(listeners, &prepared.options, prepared.service())?;
         let parts = (shards.remote(), shards.snapshots(), shards.admission());
         let finished = prepared.finish(parts)?;
@@ -145,6 +147,7 @@ impl Server {
             pool: finished.pool,
             starts_workers,
             security: finished.security,
+            origins,
             #[cfg(feature = "metrics")]
             observer: finished.observer,
         })
@@ -176,7 +179,7 @@ impl Server {
         let options = BuildOptions {
             limits: self.limits.clone(),
             classes: self.classes(),
-            routes: self.app.routes.iter().map(route_options).collect(),
+            routes: self.route_options(),
             max_connections,
             watching: Some(stalls.watching()),
             mailbox_mark: None,
@@ -199,6 +202,11 @@ impl Server {
         })
     }
 
+    /// Returns how the messages of each route are decoded.
+    pub(super) fn route_options(&self) -> Arc<[RouteOptions]> {
+        self.app.routes.iter().map(route_options).collect()
+    }
+
     /// Returns how much unsent output the kernel may hold for a connection.
     fn unsent_low_water(&self) -> u32 {
         match self.unsent_limit {
@@ -210,7 +218,7 @@ impl Server {
     }
 
     /// Returns the back-pressure rules of the server, its channels and its routes.
-    fn classes(&self) -> Classes {
+    pub(super) fn classes(&self) -> Classes {
         let mut classes = self.classes.clone();
         for (index, route) in (0..).zip(&self.app.routes) {
             if let Action::Ws(ws) = &route.action
@@ -282,7 +290,7 @@ impl Server {
             routes: self.app.routes.into_iter().map(bind).collect::<Result<_>>()?,
             router,
             layers: self.app.layers,
-            origins: self.origins,
+            origins: LiveOrigins::new(self.origins),
             trusted_proxies: self.trusted_proxies,
             pool: pool.clone(),
             events: self.events,

@@ -4,27 +4,28 @@ use std::sync::Arc;
 #[cfg(feature = "metrics")]
 use std::sync::OnceLock;
 
-use throng_http::{Match, Network, Origins, Router};
+use throng_http::{Match, Network, Router};
 use throng_proto::http1;
 use throng_proto::ws::deflate;
 
 use crate::access;
 use crate::app::{Middleware, Route};
 use crate::events::Events;
+use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::stalls::Stalls;
 use crate::tls::Security;
 use crate::workers::{Pool, RouteContext};
 
-/// Routes and settings; never changed after `bind`.
+/// Routes and settings. Only the origins change after `bind`.
 pub(crate) struct Shared {
     pub(crate) routes: Box<[BoundRoute]>,
     /// A route's value is its index in `routes`.
     pub(crate) router: Router<u16>,
     /// For requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
-    pub(crate) origins: Origins,
+    pub(crate) origins: LiveOrigins,
     pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) pool: Pool,
     pub(crate) events: Events,

@@ -170,7 +170,7 @@ impl ShardService {
         if !self.admission.is_ready() {
             return Err(shutting_down());
         }
-        if !self.shared.origins.allow(head.origins(), head.host()) {
+        if !self.shared.origins.allow(head) {
             let origin = head.origins().next().map(String::from_utf8_lossy).unwrap_or_default();
             let origin: String = origin.chars().take(MAX_ORIGIN).collect();
             return Err(Reject::forbidden().with_reason(format!(

@@ -1,0 +1,34 @@
+//! Limits and rules that can change while shards run.
+
+use std::sync::Arc;
+
+use crate::backpressure::{Classes, Rules};
+use crate::limits::{Checked, Limits, RouteOptions};
+use crate::setting::SettingError;
+
+/// Limits, the options of routes, and rules for slow receivers, checked.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    pub(crate) limits: Checked,
+    pub(crate) rules: Arc<Rules>,
+}
+
+impl Configuration {
+    /// Checks limits and rules, and gives each of `shards` its part of what they share.
+    ///
+    /// # Errors
+    /// Limits or classes contradict themselves.
+    pub(crate) fn new(
+        limits: &Limits,
+        classes: &Classes,
+        routes: &Arc<[RouteOptions]>,
+        shards: usize,
+    ) -> Result<Self, SettingError> {
+        let rules = Arc::new(classes.checked(limits)?);
+        let mut limits = limits.checked()?;
+        limits.max_backlog = limits.max_backlog.min(rules.least_cap_of_answers());
+        limits.max_body_memory /= shards.max(1);
+        limits.routes = Arc::clone(routes);
+        Ok(Self { limits, rules })
+    }
+}
