@@ -3,6 +3,7 @@
 //! are still for that name.
 
 use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use throng::{Next, Request, Response, Status};
 
@@ -14,6 +15,30 @@ pub(crate) enum AllowedHosts {
     Any,
     /// Addresses, `localhost`, and these names.
     Names(Vec<String>),
+}
+
+/// The hosts that requests to a running server may be for. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveHosts(Arc<RwLock<AllowedHosts>>);
+
+impl LiveHosts {
+    pub(crate) fn new(hosts: AllowedHosts) -> Self {
+        Self(Arc::new(RwLock::new(hosts)))
+    }
+
+    pub(crate) fn replace(&self, with: &Self) {
+        let hosts = with.read().clone();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = hosts;
+    }
+
+    /// Refuses a request for another host.
+    pub(crate) fn check(&self, request: &Request<'_>) -> Next {
+        self.read().check(request)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, AllowedHosts> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl AllowedHosts {
@@ -32,7 +57,7 @@ impl AllowedHosts {
     }
 
     /// Refuses a request for another host. One without Host is of HTTP/1.0, and of no browser.
-    pub(crate) fn check(&self, request: &Request<'_>) -> Next {
+    fn check(&self, request: &Request<'_>) -> Next {
         let Self::Names(names) = self else { return Next::Continue };
         let Some(host) = request.host() else { return Next::Continue };
         let name = name_of(host);

@@ -11,6 +11,7 @@ mod ask;
 #[cfg(feature = "balance")]
 mod balance;
 pub mod bench;
+mod changes;
 mod config;
 mod demo;
 #[cfg(all(test, feature = "balance"))]

@@ -289,7 +289,7 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
     // What the process does by itself is a setting, too.
     file.write(&text(&[second]).replace("\"0\"", "\"1ms\""));
     balancer.signal("HUP");
-    assert_eq!(balancer.message("reloaded"), "settings changed");
+    assert_eq!(balancer.message("reloaded"), "changed shutdown.window");
 }
 
 #[test]

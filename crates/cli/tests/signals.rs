@@ -1,14 +1,14 @@
 //! Every signal at every command with a thousand sessions: none is lost.
 #![cfg(target_os = "linux")]
 
+mod started;
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Stdio;
 
+use started::{Started, events, signal};
 use support::{Answer, Client, Got, throng};
 use throng_proto::ws::Opcode;
 use throng_testkit::poll;
@@ -18,88 +18,6 @@ const SESSIONS: usize = 1000;
 /// Signals that would end a process, and mean nothing to ours.
 const WITHOUT_EFFECT: [&str; 10] =
     ["ALRM", "VTALRM", "PROF", "IO", "XCPU", "PWR", "16", "XFSZ", "RTMIN", "RTMAX"];
-
-/// A process with a configuration file and a log, which ends with the test.
-struct Started {
-    process: Child,
-    file: PathBuf,
-    log: PathBuf,
-    /// The rest of what it prints.
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-}
-
-impl Started {
-    /// Starts a command with these settings, beside those of its log.
-    fn start(command: &str, settings: &str) -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let name = |what: &str| format!("throng-signals-{process}-{number}.{what}");
-        let [file, log] = ["toml", "log"].map(|what| std::env::temp_dir().join(name(what)));
-        let _ = std::fs::remove_file(&log);
-        write(&file, &log, settings);
-        let mut process = throng()
-            .args([command, "--config", file.to_str().unwrap()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self { process, file, log, lines }
-    }
-
-    fn configure(&self, settings: &str) {
-        write(&self.file, &self.log, settings);
-    }
-
-    /// The address after `before` on a line of its output.
-    fn address(&mut self, before: &str) -> SocketAddr {
-        let mut lines = self.lines.by_ref().map(Result::unwrap);
-        let line = lines.find(|line| line.contains(before)).unwrap();
-        let rest = line.split(before).nth(1).unwrap();
-        rest.split([' ', '/']).next().unwrap().parse().unwrap()
-    }
-
-    fn signal(&self, name: &str) {
-        signal(&self.process, name);
-    }
-
-    /// Waits for the event of this name in the log that is the `skip`th one there.
-    fn logged(&self, name: &str, skip: usize) -> serde_json::Value {
-        poll(name, || events(&self.log, name).into_iter().nth(skip))
-    }
-
-    fn exit(&mut self) -> Option<i32> {
-        self.process.wait().unwrap().code()
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        for file in [&self.file, &self.log, &self.log.with_extension("1")] {
-            let _ = std::fs::remove_file(file);
-        }
-    }
-}
-
-fn write(file: &Path, log: &Path, settings: &str) {
-    std::fs::write(file, format!("log.file = {log:?}\n{settings}\n")).unwrap();
-}
-
-fn signal(process: &Child, name: &str) {
-    let kill = format!("kill -{name} {}", process.id());
-    assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-}
-
-/// The events of this name in a log.
-fn events(log: &Path, name: &str) -> Vec<serde_json::Value> {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-    let events = whole.lines().map(|line| serde_json::from_str(line).unwrap());
-    events.filter(|event: &serde_json::Value| event["event"] == name).collect()
-}
 
 /// A thousand open sessions at an echo.
 struct Crowd(Vec<Client>);

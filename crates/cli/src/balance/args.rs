@@ -4,7 +4,9 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
 use throng_balance::Config;
-use throng_config::{ConfigError, ConfigErrors, Draft, Sources, read_file, read_file_in_use};
+use throng_config::{
+    ConfigError, ConfigErrors, Draft, Sources, Values, read_file, read_file_in_use,
+};
 
 /// The flags of `throng balance`; they win over the configuration file.
 #[derive(clap::Args, Clone, Debug)]
@@ -74,6 +76,14 @@ impl Flags {
     /// # Errors
     /// All mistakes, with their place and remedy.
     pub(crate) fn config(&self) -> Result<Config, ConfigErrors> {
+        self.config_and_values().map(|(config, _)| config)
+    }
+
+    /// Reads the configuration, and returns the values that it was made of, too.
+    ///
+    /// # Errors
+    /// Those of [`Flags::config`].
+    pub(super) fn config_and_values(&self) -> Result<(Config, Values), ConfigErrors> {
         self.config_by(read_file)
     }
 
@@ -86,7 +96,7 @@ impl Flags {
     ///
     /// # Errors
     /// Those of [`Flags::config`], or the file looks incomplete.
-    pub(super) fn config_again(&self) -> Result<Config, ConfigErrors> {
+    pub(super) fn config_again(&self) -> Result<(Config, Values), ConfigErrors> {
         self.config_by(read_file_in_use)
     }
 
@@ -95,10 +105,15 @@ impl Flags {
         Sources::path(self.config.as_deref())
     }
 
-    fn config_by(&self, read: fn(&Path) -> Result<String, String>) -> Result<Config, ConfigErrors> {
-        let config = Config::from_draft(self.draft_by(read)?)?;
+    fn config_by(
+        &self,
+        read: fn(&Path) -> Result<String, String>,
+    ) -> Result<(Config, Values), ConfigErrors> {
+        let draft = self.draft_by(read)?;
+        let values = draft.values().clone();
+        let config = Config::from_draft(draft)?;
         fits_here(&config)?;
-        Ok(config)
+        Ok((config, values))
     }
 
     /// Returns all values before they are checked.

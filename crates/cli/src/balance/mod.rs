@@ -88,7 +88,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         return ctl::run(&args);
     }
     let flags = args.flags;
-    let config = flags.config()?;
+    let (config, values) = flags.config_and_values()?;
     if flags.check {
         say::line(valid(&config));
         return Ok(ExitCode::SUCCESS);
@@ -106,7 +106,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Error::Tls(why) => Failure::usage(why),
         other => Failure::runtime(other),
     })?;
-    let reloader = Arc::new(Reloader::new(flags, balancer.clone(), &config, log.clone()));
+    let reloader = Arc::new(Reloader::new(flags, balancer.clone(), (&config, values), log.clone()));
     let is_ending = Arc::new(AtomicBool::new(false));
     let api = Api {
         balancer: balancer.clone(),

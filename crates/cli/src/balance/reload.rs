@@ -3,12 +3,14 @@
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 
-use throng_config::LogSettings;
+use throng_config::{LogSettings, Values};
 
 use super::args::Flags;
+use crate::changes::{self, Changes as ChangedKeys};
 use crate::log::{Log, events};
 
 /// Everything that a reload needs.
@@ -17,6 +19,8 @@ pub(super) struct Reloader {
     balancer: Balancer,
     /// One reload at a time: two would be one of them half.
     turn: Mutex<()>,
+    started: Values,
+    values: Mutex<Values>,
     own: Mutex<Own>,
     /// The admin API is reached from other machines, until the next start.
     is_exposed: bool,
@@ -40,22 +44,28 @@ impl Own {
 
 impl Reloader {
     /// For a balancer that runs with `config`, made of `flags`.
-    pub(super) fn new(flags: Flags, balancer: Balancer, config: &Config, log: Log) -> Self {
+    pub(super) fn new(
+        flags: Flags,
+        balancer: Balancer,
+        (config, started): (&Config, Values),
+        log: Log,
+    ) -> Self {
         let is_exposed = config.admin.is_some_and(|own| !own.ip().to_canonical().is_loopback());
         let own = Mutex::new(Own::of(config));
-        Self { flags, balancer, turn: Mutex::default(), own, is_exposed, log }
+        let (turn, values) = (Mutex::default(), Mutex::new(started.clone()));
+        Self { flags, balancer, turn, started, values, own, is_exposed, log }
     }
 
     /// Reads all again, and makes it so.
     ///
     /// # Errors
     /// The mistake and its place. Nothing is changed then.
-    pub(super) fn reload(&self) -> Result<Changes, String> {
+    pub(super) fn reload(&self) -> Result<Reloaded, String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if self.flags.file().is_none() && !self.flags.has_tls() {
             return Err("there is no file to read again; start with --config FILE".to_owned());
         }
-        let config = self.flags.config_again().map_err(|errors| errors.to_string())?;
+        let (config, values) = self.flags.config_again().map_err(|errors| errors.to_string())?;
         let own = Own::of(&config);
         // The file may be right for where the API will listen; it still listens where it did.
         if self.is_exposed && own.admin_token.is_none() {
@@ -69,13 +79,16 @@ impl Reloader {
         changes.settings |= own != *self.own();
         self.log.configure(&own.log);
         *self.own() = own;
-        Ok(changes)
+        let mut before = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = ChangedKeys::between(&self.started, &before, &values);
+        *before = values;
+        Ok(Reloaded::new(changes, keys))
     }
 
     /// Does the same for a signal.
     pub(super) fn reload_and_log(&self) {
         match self.reload() {
-            Ok(changes) => self.log.event(&events::RELOADED, in_words(&changes), []),
+            Ok(reloaded) => self.log.event(&events::RELOADED, in_words(&reloaded), []),
             Err(reason) => {
                 let fields = [("reason", reason.into())];
                 self.log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
@@ -98,9 +111,29 @@ impl Reloader {
     }
 }
 
+/// The outcome of a reload.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Reloaded {
+    #[serde(flatten)]
+    changes: Changes,
+    /// The settings that changed, except the list of backends.
+    changed: Vec<&'static str>,
+}
+
+impl Reloaded {
+    fn new(mut changes: Changes, keys: ChangedKeys) -> Self {
+        let ChangedKeys { mut changed, needs_restart } = keys;
+        changed.retain(|key| *key != "backends");
+        changes.needs_restart.extend(needs_restart);
+        changes.needs_restart.sort_unstable();
+        changes.needs_restart.dedup();
+        Self { changes, changed }
+    }
+}
+
 /// Returns the changes on one line.
-pub(super) fn in_words(changes: &Changes) -> String {
-    json_in_words(&json!(changes))
+pub(super) fn in_words(reloaded: &Reloaded) -> String {
+    json_in_words(&json!(reloaded))
 }
 
 /// Returns the changes for the admin API's answer.
@@ -122,18 +155,12 @@ pub(super) fn json_in_words(changes: &Value) -> String {
             parts.push(part);
         }
     }
-    if changes["settings"] == true {
+    let changed = list("changed");
+    // A file that a setting names has another content.
+    if changes["settings"] == true && changed.is_empty() {
         parts.push("settings changed".to_owned());
     }
-    let needs_restart = list("needs_restart");
-    if !needs_restart.is_empty() {
-        let keys = needs_restart.join(", ");
-        parts.push(format!("{keys} changed, which takes effect with the next start"));
-    }
-    match parts.is_empty() {
-        true => "nothing changed".to_owned(),
-        false => parts.join("; "),
-    }
+    changes::in_words(parts, &changed, &list("needs_restart"))
 }
 
 #[cfg(test)]
@@ -142,7 +169,7 @@ mod tests {
 
     #[test]
     fn changes_are_one_line() {
-        assert_eq!(in_words(&Changes::default()), "nothing changed");
+        assert_eq!(in_words(&Reloaded::default()), "nothing changed");
         let all: Vec<_> = (1..=10).map(|port| ([127, 0, 0, 1], port).into()).collect();
         let changes = Changes {
             added: all.clone(),
@@ -151,9 +178,13 @@ mod tests {
             needs_restart: vec!["listen", "shards"],
             ..Changes::default()
         };
-        let text = in_words(&changes);
+        let changed = vec!["pick", "retries"];
+        let text = in_words(&Reloaded { changes, changed });
         assert!(text.starts_with("added 127.0.0.1:1, 127.0.0.1:2, "), "{text}");
-        assert!(text.contains(" and 2 more; removed 127.0.0.1:1; settings changed; "), "{text}");
+        assert!(
+            text.contains(" and 2 more; removed 127.0.0.1:1; changed pick, retries; "),
+            "{text}"
+        );
         assert!(text.ends_with("listen, shards changed, which takes effect with the next start"));
     }
 }

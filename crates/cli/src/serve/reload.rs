@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng::Running;
-use throng_config::{Entry, Key, Values};
+use throng_config::Values;
 
-use super::{SettingFlags, Settings, TABLE};
+use super::{SettingFlags, Settings, site};
 use crate::Failure;
+use crate::changes::{Changes, in_words};
+use crate::hosts::LiveHosts;
 use crate::log::{Log, events};
 
 /// The settings of a running server, and where they come from.
@@ -15,14 +17,9 @@ pub(super) struct Reloader<'a> {
     /// Overrides the defaults of the table, because of `--register`.
     defaults: &'static [(&'static str, &'static str)],
     started: Values,
+    /// Those of the server that runs.
+    hosts: LiveHosts,
     current: Mutex<(Arc<Settings>, Values)>,
-}
-
-/// The settings that a reload has changed.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Changes {
-    changed: Vec<&'static str>,
-    needs_restart: Vec<&'static str>,
 }
 
 impl<'a> Reloader<'a> {
@@ -37,8 +34,9 @@ impl<'a> Reloader<'a> {
         let warnings = draft.take_warnings();
         let values = draft.values().clone();
         let settings = Arc::new(Settings::from_draft(draft)?);
+        let hosts = settings.hosts.clone();
         let current = Mutex::new((settings, values.clone()));
-        Ok((Self { flags, defaults, started: values, current }, warnings))
+        Ok((Self { flags, defaults, started: values, hosts, current }, warnings))
     }
 
     /// Returns the settings in force.
@@ -53,7 +51,11 @@ impl<'a> Reloader<'a> {
             return log.event(&events::RELOADED, message, []);
         }
         match self.read_again(running, log) {
-            Ok(changes) => log.event(&events::RELOADED, changes.in_words(), []),
+            Ok(changes) => {
+                let Changes { changed, needs_restart } = changes;
+                let message = in_words(Vec::new(), &changed, &needs_restart);
+                log.event(&events::RELOADED, message, []);
+            }
             Err(reason) => {
                 let fields = [("reason", reason.into())];
                 log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
@@ -71,10 +73,17 @@ impl<'a> Reloader<'a> {
         }
         let values = draft.values().clone();
         let settings = Settings::from_draft(draft).map_err(|errors| errors.to_string())?;
-        reload_certificates(running)?;
-        log.configure(&settings.log);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = Changes::between(&self.started, &current.1, &values);
+        let server = site::server(&settings);
+        server.check().map_err(|error| error.to_string())?;
+        reload_certificates(running)?;
+        running.reconfigure(&server).map_err(|error| error.to_string())?;
+        // What `auto` means follows from `listen`, which is still that of the start.
+        if changes.changed.contains(&"allowed_hosts") {
+            self.hosts.replace(&settings.hosts);
+        }
+        log.configure(&settings.log);
         *current = (Arc::new(settings), values);
         Ok(changes)
     }
@@ -98,38 +107,4 @@ fn reload_certificates(running: &Running) -> Result<(), String> {
 #[cfg(not(feature = "tls"))]
 fn reload_certificates(_: &Running) -> Result<(), String> {
     Ok(())
-}
-
-impl Changes {
-    /// Settings that need a restart are compared with those of the start, so that they are reported
-    /// until there was one.
-    fn between(started: &Values, before: &Values, now: &Values) -> Self {
-        let text = |values: &Values, key: &Key| values.entry(key.name).map(Entry::to_toml);
-        let mut changes = Self::default();
-        for key in TABLE.keys {
-            let (list, before) = match key.at_start {
-                true => (&mut changes.needs_restart, started),
-                false => (&mut changes.changed, before),
-            };
-            if text(before, key) != text(now, key) {
-                list.push(key.name);
-            }
-        }
-        changes
-    }
-
-    fn in_words(&self) -> String {
-        let mut parts = Vec::new();
-        if !self.changed.is_empty() {
-            parts.push(format!("changed {}", self.changed.join(", ")));
-        }
-        if !self.needs_restart.is_empty() {
-            let keys = self.needs_restart.join(", ");
-            parts.push(format!("{keys} changed, which takes effect with the next start"));
-        }
-        match parts.is_empty() {
-            true => "nothing changed".to_owned(),
-            false => parts.join("; "),
-        }
-    }
 }

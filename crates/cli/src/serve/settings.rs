@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use throng::{
-    Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, IoBackend, Limit, Limits, Origins,
+    App, Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, IoBackend, Limit, Limits,
+    Origins, Server,
 };
 #[cfg(feature = "tls")]
 use throng::{Tls, TlsVersion};
 use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, Token, drain_delay};
 
 use super::admin::Admin;
-use crate::hosts::{AllowedHosts, is_loopback};
+use crate::hosts::{AllowedHosts, LiveHosts, is_loopback};
 use crate::sockets::Listen;
 
 /// The settings of a server.
@@ -28,7 +29,7 @@ pub struct Settings {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) share_port: bool,
     pub(crate) origins: Origins,
-    pub(crate) hosts: AllowedHosts,
+    pub(crate) hosts: LiveHosts,
     pub(crate) limits: Limits,
     /// How a shutdown closes the connections.
     pub drain: DrainPlan,
@@ -91,7 +92,7 @@ impl Settings {
         let admin = admin(&draft, &listen);
         let is_local = listen.iter().all(|address| is_loopback(address));
         let settings = Self {
-            hosts: AllowedHosts::new(hosts.as_deref(), &listen),
+            hosts: LiveHosts::new(AllowedHosts::new(hosts.as_deref(), &listen)),
             public_metrics: draft
                 .get::<Option<bool>>("public_metrics")
                 .unwrap_or(admin.is_none() && is_local),
@@ -220,6 +221,9 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
         rule.max_backlog = record.get::<Option<_>>("max_backlog").or(rule.max_backlog);
         if let Some(age) = record.get::<Option<_>>("max_age") {
             rule.max_age = unless_zero(age);
+        }
+        if let Err(error) = Server::new(App::new()).channel_backpressure(&pattern, rule).check() {
+            record.wrong(error);
         }
         rules.push(Rule { pattern, rules: rule });
     }

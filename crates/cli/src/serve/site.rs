@@ -4,7 +4,6 @@ use throng::prelude::*;
 use throng::{Bound, Status, Topic};
 
 use super::{Rule, Settings};
-use crate::hosts::AllowedHosts;
 use crate::sockets::{self, Listen};
 
 /// The answer in place of metrics.
@@ -145,10 +144,8 @@ pub(crate) fn app(settings: &Settings) -> App {
         Some(dir) => app.dir("/", Files::new(dir)),
         None => app.get("/", |_| Response::html(PAGE)),
     };
-    match settings.hosts.clone() {
-        AllowedHosts::Any => app,
-        hosts => app.layer(move |request: &mut Request<'_>| hosts.check(request)),
-    }
+    let hosts = settings.hosts.clone();
+    app.layer(move |request: &mut Request<'_>| hosts.check(request))
 }
 
 fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {

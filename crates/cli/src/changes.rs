@@ -1,0 +1,46 @@
+//! The settings that a reload has changed, and those that it cannot change.
+
+use throng_config::{Entry, Key, Values};
+
+/// Names of settings that differ.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Those in force from now on.
+    pub(crate) changed: Vec<&'static str>,
+    /// Those that take effect with the next start.
+    pub(crate) needs_restart: Vec<&'static str>,
+}
+
+impl Changes {
+    /// Compares the values `now` with those `before`. Settings that need a restart are compared
+    /// with those of the start, so that they are reported until there was one.
+    pub(crate) fn between(started: &Values, before: &Values, now: &Values) -> Self {
+        let text = |values: &Values, key: &Key| values.entry(key.name).map(Entry::to_toml);
+        let mut changes = Self::default();
+        for (key, _) in now.iter() {
+            let (list, before) = match key.at_start {
+                true => (&mut changes.needs_restart, started),
+                false => (&mut changes.changed, before),
+            };
+            if text(before, key) != text(now, key) {
+                list.push(key.name);
+            }
+        }
+        changes
+    }
+}
+
+/// Returns on one line what changed: `parts`, then these settings.
+pub(crate) fn in_words(mut parts: Vec<String>, changed: &[&str], needs_restart: &[&str]) -> String {
+    if !changed.is_empty() {
+        parts.push(format!("changed {}", changed.join(", ")));
+    }
+    if !needs_restart.is_empty() {
+        let keys = needs_restart.join(", ");
+        parts.push(format!("{keys} changed, which takes effect with the next start"));
+    }
+    match parts.is_empty() {
+        true => "nothing changed".to_owned(),
+        false => parts.join("; "),
+    }
+}
