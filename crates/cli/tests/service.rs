@@ -123,6 +123,47 @@ fn the_command_lines_of_the_units_start_a_service() {
     }
 }
 
+/// Returns the values of a key in a unit.
+fn values<'t>(unit: &'t str, key: &str) -> Vec<&'t str> {
+    let values = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    values.collect()
+}
+
+#[test]
+fn the_socket_unit_listens_where_the_server_does_by_default() {
+    let unit = packaging("systemd/throng.socket");
+    let default = |name: &str| throng_cli::serve::TABLE.key(name).unwrap().default;
+    assert_eq!(values(&unit, "ListenStream"), [default("listen")]);
+    assert_eq!(values(&unit, "Backlog"), [default("backlog")]);
+    assert_eq!(values(&unit, "WantedBy"), ["sockets.target"]);
+}
+
+#[test]
+fn systemd_understands_every_line_of_the_units() {
+    let analyze = Path::new("/usr/bin/systemd-analyze");
+    if !analyze.exists() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("throng-units-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let units = ["throng.service", "throng-balance.service", "throng.socket"];
+    let paths = units.map(|unit| {
+        let text = packaging(&format!("systemd/{unit}"));
+        let path = folder.join(unit);
+        // It looks for the programs, too.
+        let text = text.replace("/usr/bin/throng", env!("CARGO_BIN_EXE_throng"));
+        std::fs::write(&path, text).unwrap();
+        path
+    });
+    let output = Command::new(analyze).args(["verify", "--man=no"]).args(&paths).output().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    // Where systemd is older than that type, the line before is in force.
+    let known = |line: &&str| !line.ends_with("service type, ignoring: notify-reload");
+    let of_ours = |line: &&str| units.iter().any(|unit| line.contains(unit));
+    assert_eq!(complaints.lines().filter(of_ours).filter(known).collect::<Vec<_>>(), [""; 0]);
+}
+
 #[test]
 fn the_manifests_have_valid_settings_and_enough_time_to_end() {
     for (file, program, lengths) in [
@@ -134,8 +175,14 @@ fn the_manifests_have_valid_settings_and_enough_time_to_end() {
             let (name, rest) = line.trim().strip_prefix("- {name: ")?.split_once(", value: \"")?;
             Some((name, rest.strip_suffix("\"}")?))
         });
-        let variables: Vec<(&str, &str)> = variables.collect();
-        assert!(variables.len() >= 2, "{file}");
+        let secret = |line: &str| -> Option<_> {
+            let (name, _) = line.trim().strip_prefix("- {name: ")?.split_once(", valueFrom: ")?;
+            Some((name.to_owned(), "0123456789abcdef".to_owned()))
+        };
+        let secrets: Vec<(String, String)> = text.lines().filter_map(secret).collect();
+        let secrets = secrets.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let variables: Vec<(&str, &str)> = variables.chain(secrets).collect();
+        assert!(variables.len() >= 4, "{file}");
         let throng = |words: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
             command.args(words).envs(variables.iter().copied());
@@ -153,6 +200,15 @@ fn the_manifests_have_valid_settings_and_enough_time_to_end() {
                 text => text.strip_suffix('s').unwrap().parse().unwrap(),
             }
         };
+        let port = |key: &str| -> String {
+            let settings = shown["settings"].as_array().unwrap();
+            let setting = settings.iter().find(|setting| setting["key"] == key).unwrap();
+            setting["value"].to_string().rsplit(':').next().unwrap().trim_matches(['"', ']']).into()
+        };
+        for (name, key) in [("http", "listen"), ("admin", "admin.listen")] {
+            let line = format!("- {{name: {name}, containerPort: {}}}", port(key));
+            assert!(text.contains(&line), "{file}: {line}");
+        }
         let needed: u64 = lengths.iter().map(|key| seconds(key)).sum();
         let grace = text.lines().find_map(|line| {
             line.trim().strip_prefix("terminationGracePeriodSeconds: ")?.parse::<u64>().ok()
