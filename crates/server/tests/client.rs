@@ -291,6 +291,71 @@ fn a_silent_server_is_pinged_and_then_given_up() {
 }
 
 #[test]
+fn a_silent_server_is_pinged_by_short_waits_for_messages_too() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let mut stream = accept(&listener);
+        upgrade(&mut stream, "");
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received);
+        received
+    });
+    let interval = Duration::from_millis(20);
+    let mut client = Client::builder(&url(address, "/")).heartbeat(interval).connect().unwrap();
+    let waits = (0..400).map(|_| client.recv_timeout(interval / 4).map(|_| ()).unwrap_err());
+    let mut others =
+        waits.skip_while(|error| matches!(error, Error::Timeout { during: Step::Receiving, .. }));
+    let error = others.next().expect("the server was never given up");
+    assert!(matches!(error, Error::Timeout { during: Step::Heartbeat, .. }), "{error}");
+    drop(others);
+    drop(client);
+    assert_eq!(server.join().unwrap()[..2], [0x89, 0x80]);
+}
+
+#[test]
+fn a_receive_without_a_wait_takes_what_has_come() {
+    let (address, server) = scripted(b"\x81\x01x\x88\x02\x03\xe8".to_vec());
+    let mut client = Client::connect(&url(address, "/")).unwrap();
+    let asked = std::time::Instant::now();
+    let received = loop {
+        match client.recv_timeout(Duration::ZERO) {
+            Ok(message) => break message,
+            Err(Error::Timeout { during: Step::Receiving, .. }) => {
+                assert!(asked.elapsed() < TIMEOUT, "the message was never received");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(received, Some(Message::Text("x")));
+    drop(client);
+    server.join().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_refusal_whose_body_stalls_is_a_refusal() {
+    for body in ["Content-Length: 99\r\n\r\nno token", "Transfer-Encoding: chunked\r\n\r\nX"] {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        write!(theirs, "HTTP/1.1 403 No\r\n{body}").unwrap();
+        let builder = Client::builder("ws://local/").connect_timeout(Duration::from_millis(500));
+        let error = builder.connect_over(ours).unwrap_err();
+        let Error::Refused(refused) = &error else { panic!("{error}") };
+        let came = if body.ends_with('X') { &b""[..] } else { b"no token" };
+        assert_eq!((refused.status, &refused.body[..]), (403, came));
+    }
+}
+
+#[test]
+fn a_proxy_whose_answer_has_no_end_is_given_up() {
+    let endless: &'static [u8] = Vec::leak(b"HTTP/1.1 100 Continue\r\n\r\n".repeat(8000));
+    let proxy = proxy(vec![(b"\r\n\r\n", endless)], (Ipv4Addr::LOCALHOST, 9).into());
+    let builder = Client::builder("ws://h.invalid/").proxy(format!("http://{proxy}"));
+    let error = builder.connect().unwrap_err();
+    assert!(error.to_string().contains("longer than"), "{error}");
+}
+
+#[test]
 fn every_step_of_connecting_has_a_time_limit() {
     // It takes connections into its backlog, and answers none.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -454,6 +519,37 @@ fn a_lost_connection_is_made_again_and_resumed() {
     assert_eq!(feed.recv().unwrap(), None, "a normal closure is an end");
     assert_eq!(feed.connections(), 3);
     assert_eq!(server.join().unwrap(), [b"no1", b"no2", b"no3"]);
+}
+
+#[test]
+fn a_connection_that_is_closed_while_it_is_prepared_is_made_again() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        // Restarting, serving, and at last closing for good.
+        for frames in [&b"\x88\x02\x03\xf4"[..], b"\x81\x02in", b"\x88\x02\x0f\xa1"] {
+            let mut stream = accept(&listener);
+            upgrade(&mut stream, "");
+            stream.write_all(frames).unwrap();
+            let _ = stream.read(&mut [0; 16]);
+        }
+    });
+    let backoff = Backoff::default().first(Duration::from_millis(1));
+    let reconnecting = || {
+        Client::builder(&url(address, "/")).reconnecting(backoff).on_connect(|client| match client
+            .recv(
+        )? {
+            Some(_) => client.send("thanks"),
+            None => client.send("is anybody there?"),
+        })
+    };
+    let mut feed = reconnecting();
+    feed.client().unwrap();
+    assert_eq!(feed.connections(), 1);
+    drop(feed);
+    let refused = reconnecting().client().map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::Closed), "{refused}");
+    server.join().unwrap();
 }
 
 #[test]

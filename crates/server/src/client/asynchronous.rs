@@ -12,13 +12,16 @@ use throng_engine::{Chunk, CloseCode, Message};
 use throng_proto::Input;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 
 use super::builder::{Builder, Plan};
 use super::error::{Error, Step};
 use super::handshake::Answer;
 use super::proxy::{Proxy, Reaction};
-use super::session::{self, CloseFrame, Fault, Session};
+use super::session::{self, CloseFrame, Output, Session};
+
+/// The time after which the next address of a host is tried, too (RFC 8305 section 8).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// A connection that an [`AsyncClient`] can use: everything that tokio can read and write.
 pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -44,12 +47,23 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + ?Sized> AsyncStream for S {}
 /// # }
 /// ```
 pub struct AsyncClient {
-    stream: Box<dyn AsyncStream>,
+    link: Link,
     session: Session,
     subprotocol: Option<String>,
+    heartbeat: Option<Heartbeat>,
+}
+
+/// The connection, and what operations that were dropped have left to do.
+struct Link {
+    stream: Box<dyn AsyncStream>,
     write_timeout: Duration,
     close_timeout: Duration,
-    heartbeat: Option<Heartbeat>,
+    /// Whether the stream may hold written bytes, as TLS does.
+    flush_due: bool,
+    /// Runs while the server does not read.
+    write_timer: Option<Pin<Box<Sleep>>>,
+    /// The time until which the server may end the connection.
+    linger_until: Option<Instant>,
 }
 
 /// Notices that a server is silent.
@@ -122,23 +136,8 @@ impl AsyncClient {
     /// # Errors
     /// As for [`AsyncClient::send`], but for [`Error::Closed`].
     pub async fn flush(&mut self) -> Result<(), Error> {
-        let Self { stream, session, write_timeout, .. } = self;
-        let limit = *write_timeout;
-        // A timer only for a server that does not read at once.
-        let first = poll_fn(|cx| Poll::Ready(poll_flush(&mut **stream, session, cx))).await;
-        let flushed = match first {
-            Poll::Ready(flushed) => Ok(flushed),
-            Poll::Pending => {
-                timeout(limit, poll_fn(|cx| poll_flush(&mut **stream, session, cx))).await
-            }
-        };
-        let error = match flushed {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => Error::Lost(error),
-            Err(_) => Error::Timeout { during: Step::Sending, limit },
-        };
-        session.end();
-        Err(error)
+        let Self { link, session, .. } = self;
+        poll_fn(|cx| link.poll_flush(session.output(), cx)).await
     }
 
     /// Sends a ping with a payload of at most 125 bytes; the pong is counted by
@@ -169,10 +168,10 @@ impl AsyncClient {
         if !self.wait().await? {
             return Ok(None);
         }
-        let Self { session, stream, close_timeout, .. } = self;
+        let Self { session, link, .. } = self;
         match session.message() {
             Ok(message) => Ok(Some(message)),
-            Err(fault) => Err(fail(&mut **stream, fault, *close_timeout).await),
+            Err(output) => link.finish(output).await.map(|()| None),
         }
     }
 
@@ -205,17 +204,17 @@ impl AsyncClient {
         reason: &str,
     ) -> Result<CloseFrame, Error> {
         self.session.close(code.into(), reason)?;
-        let limit = self.close_timeout;
+        let limit = self.link.close_timeout;
         let answered = timeout(limit, async {
             self.flush().await?;
             while self.wait().await? {
                 if self.session.is_by_chunks() {
                     self.session.chunk();
-                } else if let Err(fault) = self.session.message() {
-                    return Err(fail(&mut *self.stream, fault, limit).await);
+                } else if let Err(output) = self.session.message() {
+                    self.link.finish(output).await?;
                 }
             }
-            Ok(())
+            Ok::<(), Error>(())
         })
         .await;
         match answered {
@@ -223,7 +222,7 @@ impl AsyncClient {
             // The server answered, but left the TCP connection open.
             Err(_) if self.session.close_frame().is_some() => {}
             Err(_) => {
-                self.session.end();
+                self.session.output().end();
                 return Err(Error::Timeout { during: Step::Closing, limit });
             }
         }
@@ -233,27 +232,20 @@ impl AsyncClient {
     /// Waits until a message, or a chunk of one, can be taken. Returns false if none will come.
     async fn wait(&mut self) -> Result<bool, Error> {
         loop {
-            let had_ended = self.session.has_ended();
             match self.session.advance() {
-                Ok(session::Step::Message) => return Ok(true),
-                Ok(session::Step::NeedInput) => {}
-                Ok(session::Step::Ended) => {
-                    if !had_ended {
-                        self.flush().await?;
-                        linger(&mut *self.stream, self.close_timeout).await;
-                    }
+                session::Step::Message => return Ok(true),
+                session::Step::NeedInput => {}
+                session::Step::Ended => {
+                    self.link.finish(self.session.output()).await?;
                     return Ok(false);
                 }
-                Err(fault) => {
-                    return Err(fail(&mut *self.stream, fault, self.close_timeout).await);
-                }
             }
-            if !self.session.output().is_empty() {
+            if self.link.flush_due || !self.session.output().unsent().is_empty() {
                 self.flush().await?;
             }
             let outcome = poll_fn(|cx| self.poll_input(cx)).await;
             if outcome.is_err() {
-                self.session.end();
+                self.session.output().end();
             }
             outcome?;
         }
@@ -262,7 +254,7 @@ impl AsyncClient {
     /// Reads, or queues a ping. Nothing is lost if it is not polled again.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let mut buffer = ReadBuf::new(self.session.input_space());
-        if let Poll::Ready(read) = Pin::new(&mut *self.stream).poll_read(cx, &mut buffer) {
+        if let Poll::Ready(read) = Pin::new(&mut *self.link.stream).poll_read(cx, &mut buffer) {
             read.map_err(Error::Lost)?;
             let n = buffer.filled().len();
             if n == 0 {
@@ -288,7 +280,7 @@ impl AsyncClient {
                 return Poll::Ready(Err(Error::Timeout { during, limit: interval }));
             }
             heartbeat.pinged = true;
-            if !self.session.is_closing() {
+            if self.session.output().is_open() {
                 return Poll::Ready(self.session.ping(b""));
             }
         }
@@ -301,7 +293,10 @@ impl Builder {
     /// # Errors
     /// As for [`Builder::connect`].
     pub async fn connect_async(&self) -> Result<AsyncClient, Error> {
-        self.within(self.dial()).await
+        let deadline = Deadline::after(self.connect_timeout);
+        let plan = self.plan()?;
+        let stream = deadline.bound(self.reach(&plan)).await?;
+        self.upgrade(plan, stream, deadline).await
     }
 
     /// Upgrades a connection that exists; otherwise like [`Builder::connect_over`].
@@ -312,22 +307,12 @@ impl Builder {
         &self,
         stream: impl AsyncStream + 'static,
     ) -> Result<AsyncClient, Error> {
-        self.within(async { self.upgrade(self.plan()?, Box::new(stream)).await }).await
+        let deadline = Deadline::after(self.connect_timeout);
+        self.upgrade(self.plan()?, Box::new(stream), deadline).await
     }
 
-    async fn within(
-        &self,
-        connecting: impl Future<Output = Result<AsyncClient, Error>>,
-    ) -> Result<AsyncClient, Error> {
-        let limit = self.connect_timeout;
-        match timeout(limit, connecting).await {
-            Ok(connected) => connected,
-            Err(_) => Err(Error::Timeout { during: Step::Connecting, limit }),
-        }
-    }
-
-    async fn dial(&self) -> Result<AsyncClient, Error> {
-        let plan = self.plan()?;
+    /// Connects by TCP, through the proxy and with TLS as the settings say.
+    async fn reach(&self, plan: &Plan) -> Result<Box<dyn AsyncStream>, Error> {
         let (host, port) = (plan.url.host(), plan.url.port());
         let tcp = match &plan.proxy {
             None => connect_tcp(host, port).await?,
@@ -337,33 +322,36 @@ impl Builder {
                 tcp
             }
         };
-        let stream: Box<dyn AsyncStream> = match plan.url.is_secure() {
-            false => Box::new(tcp),
+        match plan.url.is_secure() {
+            false => Ok(Box::new(tcp)),
             #[cfg(feature = "tls")]
             true => {
                 let tls = self.tls.client_for(&plan.url)?;
-                Box::new(tls.handshake_async(tcp).await.map_err(Error::Tls)?)
+                Ok(Box::new(tls.handshake_async(tcp).await.map_err(Error::Tls)?))
             }
             #[cfg(not(feature = "tls"))]
-            true => return Err(Error::without_tls()),
-        };
-        self.upgrade(plan, stream).await
+            true => Err(Error::without_tls()),
+        }
     }
 
     async fn upgrade(
         &self,
         plan: Plan,
         mut stream: Box<dyn AsyncStream>,
+        deadline: Deadline,
     ) -> Result<AsyncClient, Error> {
         let Plan { request, asked, entropy, limits, .. } = plan;
-        write_all(&mut *stream, &request).await.map_err(Error::Lost)?;
+        let writing = async { write_all(&mut *stream, &request).await.map_err(Error::Lost) };
+        deadline.bound(writing).await?;
         let mut answer = Answer::new();
         let mut buffer = vec![0; 8 << 10];
         let (opened, rest) = loop {
-            let n = read(&mut *stream, &mut buffer).await.map_err(Error::Lost)?;
-            if n == 0 {
-                break (answer.finish()?, Vec::new());
-            }
+            let reading = async { read(&mut *stream, &mut buffer).await.map_err(Error::Lost) };
+            let n = match deadline.bound(reading).await {
+                Ok(0) => break (answer.finish()?, Vec::new()),
+                Ok(n) => n,
+                Err(error) => return Err(answer.cut_off(error)),
+            };
             let mut input = Input::new(&mut buffer[..n]);
             if let Some(opened) = answer.receive(&mut input, &asked)? {
                 break (opened, input.as_slice().to_vec());
@@ -372,11 +360,16 @@ impl Builder {
         let mut session = Session::new(limits, self.by_chunks, opened.deflate, entropy);
         session.receive_first(&rest);
         Ok(AsyncClient {
-            stream,
+            link: Link {
+                stream,
+                write_timeout: self.write_timeout,
+                close_timeout: self.close_timeout,
+                flush_due: false,
+                write_timer: None,
+                linger_until: None,
+            },
             session,
             subprotocol: opened.subprotocol,
-            write_timeout: self.write_timeout,
-            close_timeout: self.close_timeout,
             heartbeat: self.heartbeat.map(|interval| Heartbeat {
                 interval,
                 timer: Box::pin(sleep(interval)),
@@ -387,21 +380,79 @@ impl Builder {
     }
 }
 
+/// The time by which connecting must be done.
+#[derive(Clone, Copy)]
+struct Deadline {
+    begun: Instant,
+    limit: Duration,
+}
+
+impl Deadline {
+    fn after(limit: Duration) -> Self {
+        Self { begun: Instant::now(), limit }
+    }
+
+    /// Waits for a part of connecting, until the deadline.
+    async fn bound<T>(self, part: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let missed = Error::Timeout { during: Step::Connecting, limit: self.limit };
+        match self.begun.checked_add(self.limit) {
+            Some(end) => timeout_at(end, part).await.unwrap_or(Err(missed)),
+            None => part.await,
+        }
+    }
+}
+
 async fn connect_tcp(host: &str, port: u16) -> Result<TcpStream, Error> {
     let unresolved = |source| Error::Resolve { host: host.to_owned(), source };
     let addresses: Vec<SocketAddr> =
         tokio::net::lookup_host((host, port)).await.map_err(unresolved)?.collect();
-    let mut failure = unresolved(io::Error::new(ErrorKind::NotFound, "it has no address"));
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                stream.set_nodelay(true).map_err(Error::Lost)?;
-                return Ok(stream);
-            }
-            Err(source) => failure = Error::Connect { address: address.to_string(), source },
+    let none = unresolved(io::Error::new(ErrorKind::NotFound, "it has no address"));
+    let stream = connect_any(addresses).await.ok_or(none)??;
+    stream.set_nodelay(true).map_err(Error::Lost)?;
+    Ok(stream)
+}
+
+/// Connects to the first address that answers. Another attempt begins when all so far have failed
+/// or made no progress for a while
+/// ([RFC 8305 section 5](https://www.rfc-editor.org/rfc/rfc8305#section-5)).
+async fn connect_any(addresses: Vec<SocketAddr>) -> Option<Result<TcpStream, Error>> {
+    let mut waiting = addresses.into_iter();
+    let mut attempts = Vec::new();
+    let mut last = None;
+    loop {
+        match waiting.next() {
+            Some(address) => attempts.push(Box::pin(connect_to(address))),
+            None if attempts.is_empty() => return last.map(Err),
+            None => {}
+        }
+        let any = poll_fn(|cx| poll_any(&mut attempts, cx));
+        let ended = match waiting.len() {
+            0 => Some(any.await),
+            _ => timeout(ATTEMPT_DELAY, any).await.ok(),
+        };
+        match ended {
+            Some(Ok(stream)) => return Some(Ok(stream)),
+            Some(Err(error)) => last = Some(error),
+            None => {}
         }
     }
-    Err(failure)
+}
+
+async fn connect_to(address: SocketAddr) -> Result<TcpStream, Error> {
+    TcpStream::connect(address)
+        .await
+        .map_err(|source| Error::Connect { address: address.to_string(), source })
+}
+
+/// Waits until one of the futures is ready, and removes it.
+fn poll_any<F: Future + Unpin>(futures: &mut Vec<F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    for at in 0..futures.len() {
+        if let Poll::Ready(output) = Pin::new(&mut futures[at]).poll(cx) {
+            futures.swap_remove(at);
+            return Poll::Ready(output);
+        }
+    }
+    Poll::Pending
 }
 
 async fn pass_proxy(
@@ -455,38 +506,72 @@ async fn write_all(stream: &mut dyn AsyncStream, mut bytes: &[u8]) -> io::Result
     .await
 }
 
-fn poll_flush(
-    stream: &mut dyn AsyncStream,
-    session: &mut Session,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    let mut stream = Pin::new(stream);
-    while !session.output().is_empty() {
-        match ready!(stream.as_mut().poll_write(cx, session.output()))? {
-            0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
-            n => session.sent(n),
+impl Link {
+    /// Sends what is queued, and flushes the stream. Nothing is lost if it is not polled again.
+    fn poll_flush(&mut self, output: &mut Output, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let before = output.unsent().len();
+        let flushed = match self.poll_write(output, cx) {
+            Poll::Ready(flushed) => flushed.map_err(Error::Lost),
+            Poll::Pending => {
+                if output.unsent().len() < before {
+                    self.write_timer = None;
+                }
+                let limit = self.write_timeout;
+                let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+                ready!(timer.as_mut().poll(cx));
+                Err(Error::Timeout { during: Step::Sending, limit })
+            }
+        };
+        self.write_timer = None;
+        if flushed.is_err() {
+            output.end();
+        }
+        Poll::Ready(flushed)
+    }
+
+    fn poll_write(&mut self, output: &mut Output, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut stream = Pin::new(&mut *self.stream);
+        while !output.unsent().is_empty() {
+            self.flush_due = true;
+            match ready!(stream.as_mut().poll_write(cx, output.unsent()))? {
+                0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                n => output.sent(n),
+            }
+        }
+        ready!(stream.poll_flush(cx))?;
+        self.flush_due = false;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends the last frames, and waits for the server to end the connection. Returns the rule that
+    /// the server broke, if that was the reason. It can be called again if its future is dropped.
+    async fn finish(&mut self, output: &mut Output) -> Result<(), Error> {
+        let mut flushed = Ok(());
+        if !output.has_ended() {
+            flushed = poll_fn(|cx| self.poll_flush(output, cx)).await;
+        }
+        if !output.has_ended() {
+            self.linger().await;
+            output.end();
+        }
+        match output.take_failure() {
+            Some(error) => Err(Error::Protocol(error)),
+            None => flushed,
         }
     }
-    stream.poll_flush(cx)
-}
 
-/// Sends the Close frame for a rule that the server broke, and waits until it has read it.
-async fn fail(stream: &mut dyn AsyncStream, fault: Fault, limit: Duration) -> Error {
-    let sent = timeout(limit, write_all(stream, &fault.close_frame)).await;
-    if matches!(sent, Ok(Ok(()))) {
-        linger(stream, limit).await;
+    /// Reads and drops until the server ends the connection, which is its duty.
+    async fn linger(&mut self) {
+        let now = Instant::now();
+        let limit = now.checked_add(self.close_timeout).unwrap_or(now);
+        let until = *self.linger_until.get_or_insert(limit);
+        let dropping = async {
+            let mut dropped = [0; 4096];
+            while matches!(read(&mut *self.stream, &mut dropped).await, Ok(1..)) {}
+        };
+        // Also if it does not end it: we do.
+        let _ = timeout_at(until, dropping).await;
     }
-    Error::Protocol(fault.error)
-}
-
-/// Reads and drops until the server ends the connection, which is its duty.
-async fn linger(stream: &mut dyn AsyncStream, limit: Duration) {
-    let dropping = async {
-        let mut dropped = [0; 4096];
-        while matches!(read(stream, &mut dropped).await, Ok(1..)) {}
-    };
-    // Also if it does not end it: we do.
-    let _ = timeout(limit, dropping).await;
 }
 
 impl fmt::Debug for AsyncClient {
@@ -495,5 +580,20 @@ impl fmt::Debug for AsyncClient {
             .field("subprotocol", &self.subprotocol)
             .field("is_compressed", &self.is_compressed())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dial::tests::{serving, unresponsive};
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_does_not_hold_up_the_next() {
+        let (dead, alive) = (unresponsive(), serving());
+        let addresses = vec![dead.address, alive.local_addr().unwrap()];
+        let stream = timeout(Duration::from_secs(10), connect_any(addresses)).await;
+        let stream = stream.expect("the second address was not tried").unwrap().unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), alive.local_addr().unwrap());
     }
 }

@@ -13,7 +13,10 @@ use throng_proto::ws::{Fragment, Opcode};
 use super::builder::Builder;
 use super::dial::{self, is_timeout};
 use super::error::{Error, Step};
-use super::session::{self, CloseFrame, FRAGMENT, Fault, Session};
+use super::session::{self, CloseFrame, FRAGMENT, Output, Session};
+
+/// Time limit of a read that only takes what has come: 0 s would be no limit.
+const SHORTEST_READ: Duration = Duration::from_micros(1);
 
 /// A blocking connection that a [`Client`] can use: TCP, TLS, or one of the program's own.
 ///
@@ -102,6 +105,8 @@ struct Timing {
     write: Duration,
     close: Duration,
     armed: Option<Duration>,
+    /// When the server fell silent, or was pinged; `None` if it sent a byte since.
+    silent_since: Option<Instant>,
     /// Whether the server was pinged, and has been silent since.
     pinged: bool,
 }
@@ -131,6 +136,7 @@ impl Client {
             write: builder.write_timeout,
             close: builder.close_timeout,
             armed: builder.heartbeat,
+            silent_since: None,
             pinged: false,
         };
         Self { stream, session, subprotocol, timing }
@@ -184,7 +190,7 @@ impl Client {
     /// # Errors
     /// As for [`Client::send`], but for [`Error::Closed`].
     pub fn flush(&mut self) -> Result<(), Error> {
-        flush(&mut *self.stream, &mut self.session, self.timing.write)
+        flush(&mut *self.stream, self.session.output(), self.timing.write)
     }
 
     /// Sends one message as long as `source`, in fragments of 64 KiB, and returns its length. It is
@@ -203,7 +209,7 @@ impl Client {
             let filled = match fill(&mut source, &mut buffer) {
                 Ok(filled) => filled,
                 Err(error) => {
-                    self.session.end();
+                    self.session.output().end();
                     return Err(Error::Lost(error));
                 }
             };
@@ -242,7 +248,8 @@ impl Client {
         self.recv_until(None)
     }
 
-    /// Receives the next message if it comes within `timeout`; otherwise like [`Client::recv`].
+    /// Receives the next message if it comes within `timeout`; otherwise like [`Client::recv`]. With
+    /// a timeout of 0 s it takes what has come.
     ///
     /// # Errors
     /// As for [`Client::recv`]. [`Error::Timeout`] with [`Step::Receiving`] does not end the
@@ -264,7 +271,7 @@ impl Client {
         let Self { session, stream, timing, .. } = self;
         match session.message() {
             Ok(message) => Ok(Some(message)),
-            Err(fault) => Err(fail(&mut **stream, fault, timing.close)),
+            Err(output) => finish(&mut **stream, output, timing).map(|()| None),
         }
     }
 
@@ -301,7 +308,7 @@ impl Client {
                 Ok(false) => break,
                 Ok(true) => self.drop_message()?,
                 Err(Error::Timeout { limit, .. }) => {
-                    self.session.end();
+                    self.session.output().end();
                     return Err(Error::Timeout { during: Step::Closing, limit });
                 }
                 Err(error) => return Err(error),
@@ -323,80 +330,80 @@ impl Client {
         }
         match self.session.message() {
             Ok(_) => Ok(()),
-            Err(fault) => Err(fail(&mut *self.stream, fault, self.timing.close)),
+            Err(output) => finish(&mut *self.stream, output, &self.timing),
         }
     }
 
     /// Waits until a message, or a chunk of one, can be taken. Returns false if none will come.
     fn wait(&mut self, until: Option<Wait>) -> Result<bool, Error> {
+        let mut has_read = false;
         loop {
-            let had_ended = self.session.has_ended();
             match self.session.advance() {
-                Ok(session::Step::Message) => return Ok(true),
-                Ok(session::Step::NeedInput) => {}
-                Ok(session::Step::Ended) => {
-                    if !had_ended {
-                        self.finish()?;
-                    }
+                session::Step::Message => return Ok(true),
+                session::Step::NeedInput => {}
+                session::Step::Ended => {
+                    finish(&mut *self.stream, self.session.output(), &self.timing)?;
                     return Ok(false);
                 }
-                Err(fault) => return Err(fail(&mut *self.stream, fault, self.timing.close)),
             }
             self.flush()?;
-            self.read(until)?;
+            let left = match until {
+                None => None,
+                // A wait of 0 s takes what has come.
+                Some(until) if !has_read => Some(until.left().unwrap_or(SHORTEST_READ)),
+                Some(until) => Some(until.left().ok_or_else(|| until.missed())?),
+            };
+            self.read(left)?;
+            has_read = true;
         }
     }
 
-    fn read(&mut self, until: Option<Wait>) -> Result<(), Error> {
-        let pause = match until {
-            None => self.timing.heartbeat,
-            Some(until) => {
-                let left = until.left().ok_or_else(|| until.missed())?;
-                Some(self.timing.heartbeat.map_or(left, |heartbeat| heartbeat.min(left)))
-            }
-        };
-        if self.timing.armed != pause {
+    /// Reads once, for at most `left`, and pings a server that is silent.
+    fn read(&mut self, left: Option<Duration>) -> Result<(), Error> {
+        let timing = &mut self.timing;
+        let silence = timing.silent_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let heartbeat = timing.heartbeat.map(|after| {
+            after.checked_sub(silence).filter(|left| !left.is_zero()).unwrap_or(SHORTEST_READ)
+        });
+        let pause = heartbeat.into_iter().chain(left).min();
+        if timing.armed != pause {
             self.stream.set_read_timeout(pause).map_err(Error::Lost)?;
-            self.timing.armed = pause;
+            timing.armed = pause;
         }
         match self.stream.read(self.session.input_space()) {
             Ok(0) => {
-                self.session.end();
+                self.session.output().end();
                 Err(Error::Lost(ErrorKind::UnexpectedEof.into()))
             }
             Ok(n) => {
-                self.timing.pinged = false;
+                (timing.silent_since, timing.pinged) = (None, false);
                 self.session.received(n);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(error) if is_timeout(&error) => self.silent(pause),
+            Err(error) if is_timeout(&error) => self.silent(pause.unwrap_or_default()),
             Err(error) => {
-                self.session.end();
+                self.session.output().end();
                 Err(Error::Lost(error))
             }
         }
     }
 
-    /// Nothing came for `pause`.
-    fn silent(&mut self, pause: Option<Duration>) -> Result<(), Error> {
-        let Some(interval) = self.timing.heartbeat.filter(|interval| pause == Some(*interval))
-        else {
+    /// Nothing came for `pause`, and maybe for longer.
+    fn silent(&mut self, pause: Duration) -> Result<(), Error> {
+        let timing = &mut self.timing;
+        let Some(interval) = timing.heartbeat else { return Ok(()) };
+        let now = Instant::now();
+        let since = *timing.silent_since.get_or_insert(now.checked_sub(pause).unwrap_or(now));
+        if now.duration_since(since) < interval {
             return Ok(());
-        };
-        if self.timing.pinged {
-            self.session.end();
+        }
+        if timing.pinged {
+            self.session.output().end();
             return Err(Error::Timeout { during: Step::Heartbeat, limit: interval });
         }
-        self.timing.pinged = true;
-        if self.session.is_closing() { Ok(()) } else { self.ping(b"") }
-    }
-
-    /// Both Close frames are there or on their way: the server ends the TCP connection.
-    fn finish(&mut self) -> Result<(), Error> {
-        self.flush()?;
-        linger(&mut *self.stream, self.timing.close);
-        Ok(())
+        (timing.silent_since, timing.pinged) = (Some(now), true);
+        if self.session.output().is_open() { self.ping(b"") } else { Ok(()) }
     }
 }
 
@@ -440,42 +447,45 @@ impl Wait {
     }
 }
 
-fn flush(stream: &mut dyn Stream, session: &mut Session, limit: Duration) -> Result<(), Error> {
-    while !session.output().is_empty() {
-        match stream.write(session.output()) {
-            Ok(0) => {
-                session.end();
-                return Err(Error::Lost(ErrorKind::WriteZero.into()));
-            }
-            Ok(n) => session.sent(n),
+fn flush(stream: &mut dyn Stream, output: &mut Output, limit: Duration) -> Result<(), Error> {
+    while !output.unsent().is_empty() {
+        match stream.write(output.unsent()) {
+            Ok(0) => return Err(unsent(output, ErrorKind::WriteZero.into(), limit)),
+            Ok(n) => output.sent(n),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(unsent(session, error, limit)),
+            Err(error) => return Err(unsent(output, error, limit)),
         }
     }
     // TLS keeps what the socket did not take at once.
     loop {
         match stream.flush() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            flushed => return flushed.map_err(|error| unsent(session, error, limit)),
+            flushed => return flushed.map_err(|error| unsent(output, error, limit)),
         }
     }
 }
 
 /// Ends a session whose output cannot be sent.
-fn unsent(session: &mut Session, error: io::Error, limit: Duration) -> Error {
-    session.end();
+fn unsent(output: &mut Output, error: io::Error, limit: Duration) -> Error {
+    output.end();
     match is_timeout(&error) {
         true => Error::Timeout { during: Step::Sending, limit },
         false => Error::Lost(error),
     }
 }
 
-/// Sends the Close frame for a rule that the server broke, and waits until it has read it.
-fn fail(stream: &mut dyn Stream, fault: Fault, limit: Duration) -> Error {
-    if stream.write_all(&fault.close_frame).and_then(|()| stream.flush()).is_ok() {
-        linger(stream, limit);
+/// Sends the last frames, and waits for the server to end the connection. Returns the rule that the
+/// server broke, if that was the reason.
+fn finish(stream: &mut dyn Stream, output: &mut Output, timing: &Timing) -> Result<(), Error> {
+    let flushed = match output.has_ended() {
+        true => Ok(()),
+        false => flush(stream, output, timing.write).map(|()| linger(stream, timing.close)),
+    };
+    output.end();
+    match output.take_failure() {
+        Some(error) => Err(Error::Protocol(error)),
+        None => flushed,
     }
-    Error::Protocol(fault.error)
 }
 
 /// Reads and drops until the server ends the connection, which is its duty (RFC 6455 section

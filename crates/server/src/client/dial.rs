@@ -82,18 +82,35 @@ pub(super) fn connect_over(builder: &Builder, stream: Box<dyn Stream>) -> Result
 fn connect_tcp(host: &str, port: u16, deadline: Deadline) -> Result<TcpStream, Error> {
     let unresolved = |source| Error::Resolve { host: host.to_owned(), source };
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(unresolved)?.collect();
-    let mut failure = unresolved(io::Error::new(ErrorKind::NotFound, "it has no address"));
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, deadline.left()?) {
-            Ok(stream) => {
-                stream.set_nodelay(true).map_err(Error::Lost)?;
-                return Ok(stream);
-            }
-            Err(error) if is_timeout(&error) => failure = deadline.missed(),
-            Err(source) => failure = Error::Connect { address: address.to_string(), source },
+    let none = unresolved(io::Error::new(ErrorKind::NotFound, "it has no address"));
+    connect_any(&addresses, deadline).unwrap_or(Err(none))
+}
+
+/// Connects to the first address that answers; those that are left share the time.
+fn connect_any(addresses: &[SocketAddr], deadline: Deadline) -> Option<Result<TcpStream, Error>> {
+    let mut last = None;
+    for (tried, address) in addresses.iter().enumerate() {
+        let connected = deadline.left().and_then(|left| {
+            let shared = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+            connect_to(*address, shared.max(Duration::from_nanos(1)), deadline)
+        });
+        match connected {
+            Ok(stream) => return Some(Ok(stream)),
+            Err(error) => last = Some(Err(error)),
         }
     }
-    Err(failure)
+    last
+}
+
+fn connect_to(address: SocketAddr, limit: Duration, all: Deadline) -> Result<TcpStream, Error> {
+    match TcpStream::connect_timeout(&address, limit) {
+        Ok(stream) => {
+            stream.set_nodelay(true).map_err(Error::Lost)?;
+            Ok(stream)
+        }
+        Err(error) if is_timeout(&error) => Err(all.missed()),
+        Err(source) => Err(Error::Connect { address: address.to_string(), source }),
+    }
 }
 
 fn pass_proxy(
@@ -165,12 +182,14 @@ fn upgrade(
     let mut answer = Answer::new();
     let mut buffer = [0; 8 << 10];
     let (opened, rest) = loop {
-        deadline.arm(&mut *stream)?;
+        if let Err(missed) = deadline.arm(&mut *stream) {
+            return Err(answer.cut_off(missed));
+        }
         let n = match stream.read(&mut buffer) {
             Ok(0) => break (answer.finish()?, Vec::new()),
             Ok(n) => n,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(deadline.failed(error)),
+            Err(error) => return Err(answer.cut_off(deadline.failed(error))),
         };
         let mut input = Input::new(&mut buffer[..n]);
         if let Some(opened) = answer.receive(&mut input, &asked)? {
@@ -182,4 +201,51 @@ fn upgrade(
     stream.set_write_timeout(Some(builder.write_timeout)).map_err(Error::Lost)?;
     stream.set_read_timeout(builder.heartbeat).map_err(Error::Lost)?;
     Ok(Client::new(builder, stream, session, opened.subprotocol))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    use super::*;
+
+    /// A listener whose queue is full: the system drops further attempts to connect.
+    pub(in super::super) struct Unresponsive {
+        pub(in super::super) address: SocketAddr,
+        _listener: Socket,
+        _waiting: Vec<Socket>,
+    }
+
+    pub(in super::super) fn unresponsive() -> Unresponsive {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).unwrap();
+        listener.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let waiting = (0..8).map(|_| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let _ = socket.connect(&address);
+            socket
+        });
+        Unresponsive {
+            address: address.as_socket().unwrap(),
+            _waiting: waiting.collect(),
+            _listener: listener,
+        }
+    }
+
+    pub(in super::super) fn serving() -> TcpListener {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_for_the_next() {
+        let (dead, alive) = (unresponsive(), serving());
+        let addresses = [dead.address, alive.local_addr().unwrap()];
+        let deadline = Deadline::after(Duration::from_secs(2));
+        let stream = connect_any(&addresses, deadline).unwrap().unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), addresses[1]);
+    }
 }

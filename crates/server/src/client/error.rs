@@ -11,6 +11,9 @@ use throng_proto::ws::handshake::BadResponse;
 
 use crate::error::Blame;
 
+/// Bytes of a server's text that the text of an error shows.
+const MAX_SHOWN: usize = 200;
+
 /// The reason why a client could not connect, or why its session ended without a closing handshake.
 ///
 /// [`Error::blame`] returns who has to act on it, [`Error::is_temporary`] whether another attempt
@@ -169,7 +172,7 @@ impl fmt::Display for Error {
                 write!(f, "the server answered {} instead of 101", refused.status)?;
                 let body = String::from_utf8_lossy(&refused.body);
                 match body.lines().next().map(str::trim).filter(|line| !line.is_empty()) {
-                    Some(line) => write!(f, ": {}", &line[..line.floor_char_boundary(200)]),
+                    Some(line) => write!(f, ": {}", Printable(line)),
                     None => Ok(()),
                 }
             }
@@ -190,6 +193,19 @@ impl fmt::Display for Error {
             Self::Closed => f.write_str("the session has ended; connect again"),
             Self::Random(source) => write!(f, "the system has no random numbers: {source}"),
         }
+    }
+}
+
+/// The beginning of a text from the server, with what a terminal might act on escaped.
+struct Printable<'t>(&'t str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let begin = &self.0[..self.0.floor_char_boundary(MAX_SHOWN)];
+        begin.chars().try_for_each(|c| match c {
+            '"' | '\'' | '\\' => write!(f, "{c}"),
+            _ => write!(f, "{}", c.escape_debug()),
+        })
     }
 }
 
@@ -217,5 +233,19 @@ impl From<InvalidUrl> for Error {
 impl From<SettingError> for Error {
     fn from(error: SettingError) -> Self {
         Self::Setting(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_not_in_the_text() {
+        let body = format!("it's \u{1b}[2J\u{202e}gone{}", "x".repeat(1000)).into_bytes();
+        let refused = Refused { status: 403, headers: Vec::new(), body };
+        let text = Error::Refused(Box::new(refused)).to_string();
+        assert!(text.contains(r"it's \u{1b}[2J\u{202e}gonexx"), "{text}");
+        assert!(text.len() < 300, "{text}");
     }
 }

@@ -43,7 +43,11 @@ impl Answer {
         // A body has no limit: it is not read to its end.
         let limits = Limits { max_body: u64::MAX, ..Limits::default() };
         loop {
-            match self.decoder.next_event(input, &limits).map_err(Error::Http)? {
+            let event = match self.decoder.next_event(input, &limits) {
+                Ok(event) => event,
+                Err(error) => return Err(self.cut_off(Error::Http(error))),
+            };
+            match event {
                 None => break,
                 Some(ResponseEvent::Head(response)) if response.is_interim() => {}
                 Some(ResponseEvent::Head(response)) if response.status() == 101 => {
@@ -80,6 +84,14 @@ impl Answer {
         match &self.outcome {
             Some(Err(refused)) if refused.body.len() == MAX_BODY => self.finish().map(Some),
             _ => Ok(None),
+        }
+    }
+
+    /// Returns the refusal whose body was cut off by `error`; otherwise the error.
+    pub(crate) fn cut_off(&mut self, error: Error) -> Error {
+        match self.outcome.take() {
+            Some(Err(refused)) => Error::Refused(refused),
+            _ => error,
         }
     }
 

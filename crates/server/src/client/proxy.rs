@@ -7,6 +7,9 @@ use throng_proto::http1::{Limits, ResponseDecoder, ResponseEvent};
 
 use super::error::Error;
 
+/// Maximum length of a proxy's answer to CONNECT, with the interim responses before it.
+const MAX_ANSWER: usize = 64 << 10;
+
 /// A proxy, from its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Proxy {
@@ -28,6 +31,10 @@ pub(super) struct Negotiation<'p> {
     host: &'p str,
     port: u16,
     stage: Stage,
+    /// Decodes the answer to CONNECT.
+    decoder: ResponseDecoder,
+    /// Bytes that the decoder has had.
+    decoded: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +117,8 @@ impl Proxy {
         if host.len() > 255 {
             return Err(Error::setting("url", "the host is longer than 255 bytes"));
         }
-        Ok((Negotiation { proxy: self, host, port, stage }, bytes))
+        let decoder = ResponseDecoder::new();
+        Ok((Negotiation { proxy: self, host, port, stage, decoder, decoded: 0 }, bytes))
     }
 
     fn connect_request(&self, host: &str, port: u16) -> Vec<u8> {
@@ -187,13 +195,17 @@ impl Negotiation<'_> {
         Ok(Reaction::Send(bytes))
     }
 
-    fn connected(&self, received: &[u8]) -> Result<Reaction, Error> {
-        let mut bytes = received.to_vec();
+    fn connected(&mut self, received: &[u8]) -> Result<Reaction, Error> {
+        if received.len() > MAX_ANSWER {
+            let what = format!("its answer is longer than {MAX_ANSWER} bytes");
+            return Err(Error::Proxy(what));
+        }
+        let mut bytes = received.get(self.decoded..).unwrap_or_default().to_vec();
+        self.decoded = received.len();
         let mut input = Input::new(&mut bytes);
-        let mut decoder = ResponseDecoder::new();
         let limits = Limits::default();
         loop {
-            match decoder.next_event(&mut input, &limits) {
+            match self.decoder.next_event(&mut input, &limits) {
                 Err(error) => {
                     return Err(Error::Proxy(format!("its answer is not HTTP/1.1: {error}")));
                 }
@@ -277,6 +289,7 @@ mod tests {
         );
         assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n").unwrap(), Reaction::Wait);
         assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n\r\n").unwrap(), Reaction::Done);
+        let (mut talk, _) = proxy.begin("::1", 443).unwrap();
         let refused = talk.receive(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n").unwrap_err();
         assert!(refused.to_string().contains("it answered 407"), "{refused}");
     }

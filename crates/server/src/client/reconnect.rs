@@ -106,8 +106,9 @@ impl Builder {
 }
 
 impl Reconnecting {
-    /// Calls `resume` with each new connection, before anything else uses it. If it fails, that
-    /// counts as a failed attempt.
+    /// Calls `resume` with each new connection, before anything else uses it. If it fails with a
+    /// [temporary](Error::is_temporary) error, or because the server is closing with a code that
+    /// asks to connect again, that counts as a failed attempt.
     pub fn on_connect(
         mut self,
         resume: impl FnMut(&mut Client) -> Result<(), Error> + Send + 'static,
@@ -139,19 +140,32 @@ impl Reconnecting {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let resumed = self.builder.connect().and_then(|mut client| {
-                (self.resume)(&mut client)?;
-                Ok(client)
-            });
-            match resumed {
+            match self.attempt() {
                 Ok(client) => {
                     self.connections += 1;
                     return Ok(client);
                 }
-                Err(error) if !error.is_temporary() => return Err(error),
-                Err(error) if attempts >= self.backoff.attempts => return Err(error),
-                Err(_) => self.sleep()?,
+                Err((_, true)) if attempts < self.backoff.attempts => self.sleep()?,
+                Err((error, _)) => return Err(error),
             }
+        }
+    }
+
+    /// Connects once and prepares the connection. An error comes with whether another attempt can
+    /// succeed.
+    fn attempt(&mut self) -> Result<Client, (Error, bool)> {
+        let temporary = |error: Error| {
+            let is_temporary = error.is_temporary();
+            (error, is_temporary)
+        };
+        let mut client = self.builder.connect().map_err(temporary)?;
+        match (self.resume)(&mut client) {
+            Ok(()) => Ok(client),
+            Err(Error::Closed) => {
+                let close = client.close_frame();
+                Err((Error::Closed, close.is_none_or(|close| asks_to_reconnect(close.code))))
+            }
+            Err(error) => Err(temporary(error)),
         }
     }
 

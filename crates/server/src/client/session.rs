@@ -16,8 +16,8 @@ use super::random::Entropy;
 
 /// Bytes that one read can bring.
 const INPUT_BYTES: usize = 128 << 10;
-/// Memory of the output that is kept for the next message.
-const MAX_OUTPUT_KEPT: usize = 1 << 20;
+/// Memory of each buffer that is kept for the next message.
+const MAX_KEPT: usize = 1 << 20;
 /// Size of the fragments of a message that is sent as a stream.
 pub(crate) const FRAGMENT: NonZeroUsize = NonZeroUsize::new(64 << 10).unwrap();
 
@@ -41,7 +41,6 @@ pub(crate) struct Session {
     next: Next,
     held: Vec<u8>,
     held_text: String,
-    stage: Stage,
     by_chunks: bool,
     pongs: u64,
     close: Option<CloseFrame>,
@@ -69,7 +68,10 @@ enum Stage {
     Open,
     /// We sent a Close frame, and wait for the server's.
     Closing,
-    /// Both Close frames have been exchanged, or the session failed.
+    /// Nothing more is received. The output may hold our Close frame, and the server is to end the
+    /// connection.
+    Ending,
+    /// The connection is not used any more.
     Ended,
 }
 
@@ -80,14 +82,9 @@ pub(crate) enum Step {
     Message,
     /// Bytes are needed.
     NeedInput,
-    /// The session has ended with a closing handshake.
+    /// Nothing more will be received: the output is to be sent, and [`Output::take_failure`]
+    /// returns the reason unless that was a closing handshake.
     Ended,
-}
-
-/// A rule that the server broke, and the Close frame that it is to be sent.
-pub(crate) struct Fault {
-    pub(crate) error: ProtocolError,
-    pub(crate) close_frame: Vec<u8>,
 }
 
 /// Received bytes that are not decoded yet.
@@ -97,11 +94,14 @@ struct InputBuffer {
     end: usize,
 }
 
-/// Frames to be sent.
-struct Output {
+/// The half of a session that sends: frames, and how far the session is.
+pub(crate) struct Output {
     bytes: Vec<u8>,
     sent: usize,
     entropy: Entropy,
+    stage: Stage,
+    /// The rule that the server broke, until it is reported.
+    failure: Option<ProtocolError>,
 }
 
 /// Compression of one connection.
@@ -161,12 +161,11 @@ impl Session {
             limits,
             spare: Spare::new(),
             input: InputBuffer::new(),
-            output: Output { bytes: Vec::new(), sent: 0, entropy },
+            output: Output::new(entropy),
             codec,
             next: Next::None,
             held: Vec::new(),
             held_text: String::new(),
-            stage: Stage::Open,
             by_chunks,
             pongs: 0,
             close: None,
@@ -193,19 +192,9 @@ impl Session {
         self.close.as_ref()
     }
 
-    /// Returns whether no message can be sent any more.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.stage != Stage::Open
-    }
-
-    /// Returns whether nothing more will be received.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.stage == Stage::Ended
-    }
-
-    /// Ends the session without a closing handshake.
-    pub(crate) fn end(&mut self) {
-        self.stage = Stage::Ended;
+    /// Returns the half that sends.
+    pub(crate) fn output(&mut self) -> &mut Output {
+        &mut self.output
     }
 
     /// Returns memory for received bytes, never empty; [`Session::received`] follows.
@@ -227,25 +216,9 @@ impl Session {
         self.input.end = bytes.len();
     }
 
-    /// Returns what is to be sent; [`Session::sent`] follows.
-    pub(crate) fn output(&self) -> &[u8] {
-        &self.output.bytes[self.output.sent..]
-    }
-
-    /// Removes `n` bytes from the output.
-    pub(crate) fn sent(&mut self, n: usize) {
-        let output = &mut self.output;
-        output.sent += n;
-        if output.sent >= output.bytes.len() {
-            output.bytes.clear();
-            output.bytes.shrink_to(MAX_OUTPUT_KEPT);
-            output.sent = 0;
-        }
-    }
-
     /// Queues a message.
     pub(crate) fn send(&mut self, message: Message<'_>) -> Result<(), Error> {
-        self.check_open()?;
+        self.output.check_open()?;
         let (text, payload) = match message {
             Message::Text(text) => (true, text.as_bytes()),
             Message::Binary(bytes) => (false, bytes),
@@ -264,7 +237,7 @@ impl Session {
 
     /// Queues one fragment of a message.
     pub(crate) fn send_fragment(&mut self, fragment: Fragment<'_>) -> Result<(), Error> {
-        self.check_open()?;
+        self.output.check_open()?;
         let key = self.output.key()?;
         fragment.encode(Some(key), &mut self.output.bytes);
         Ok(())
@@ -272,7 +245,7 @@ impl Session {
 
     /// Queues a ping of at most 125 bytes.
     pub(crate) fn ping(&mut self, payload: &[u8]) -> Result<(), Error> {
-        self.check_open()?;
+        self.output.check_open()?;
         if payload.len() > 125 {
             let len = payload.len();
             let message = format!("the payload of a ping has {len} bytes; at most 125 are allowed");
@@ -285,45 +258,54 @@ impl Session {
 
     /// Queues a Close frame.
     pub(crate) fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), Error> {
-        self.check_open()?;
+        self.output.check_open()?;
         if !code.is_sendable() {
             let message = format!("the code {code} is never sent; use 1000, or 4000 to 4999");
             return Err(Error::setting("close", message));
         }
         let key = self.output.key()?;
         encode_close(code.get(), reason, Some(key), &mut self.output.bytes);
-        self.stage = Stage::Closing;
+        self.output.stage = Stage::Closing;
         Ok(())
-    }
-
-    fn check_open(&self) -> Result<(), Error> {
-        if self.stage == Stage::Open { Ok(()) } else { Err(Error::Closed) }
     }
 
     /// Decodes input up to the next message, and answers control frames. A message that was found
     /// before and not taken is that message still.
-    pub(crate) fn advance(&mut self) -> Result<Step, Fault> {
+    pub(crate) fn advance(&mut self) -> Step {
         if !matches!(self.next, Next::None) {
-            return Ok(Step::Message);
+            return Step::Message;
         }
+        self.release();
         loop {
-            if self.stage == Stage::Ended {
-                return Ok(Step::Ended);
+            if matches!(self.output.stage, Stage::Ending | Stage::Ended) {
+                return Step::Ended;
             }
             let max = self.limits.max_whole_message();
             if !self.by_chunks && self.decoder.has_whole_message(self.input.filled(), max) {
                 self.next = Next::Whole;
-                return Ok(Step::Message);
+                return Step::Message;
             }
-            if let Some(step) = self.decode()? {
-                return Ok(step);
+            match self.decode() {
+                Ok(Some(step)) => return step,
+                Ok(None) => {}
+                Err(error) => self.output.fail(error),
             }
+        }
+    }
+
+    /// Frees what only a large message needed.
+    fn release(&mut self) {
+        if self.held.capacity() > MAX_KEPT {
+            self.held = Vec::new();
+        }
+        if self.held_text.capacity() > MAX_KEPT {
+            self.held_text = String::new();
         }
     }
 
     /// Decodes one event that is not a whole message at the front of the input. `None`: a control
     /// frame, which has been handled.
-    fn decode(&mut self) -> Result<Option<Step>, Fault> {
+    fn decode(&mut self) -> Result<Option<Step>, ProtocolError> {
         let Self { decoder, limits, spare, input, output, codec, held, held_text, .. } = self;
         let before = input.end - input.start;
         let mut rest = Input::new(&mut input.bytes[input.start..input.end]);
@@ -352,9 +334,7 @@ impl Session {
                 self.next = Next::Joined { text: false };
             }
             Ok(Some(Event::Compressed(message))) => {
-                let Some(codec) = codec else {
-                    return Err(fault(ProtocolError::ReservedBits, output, &mut self.stage));
-                };
+                let Some(codec) = codec else { return Err(ProtocolError::ReservedBits) };
                 let Codec { inflater, peers, .. } = &mut **codec;
                 match inflater.inflate(message, peers.as_mut(), limits.max_message_size) {
                     Ok(inflated) => self.next = hold(inflated.event, held, held_text),
@@ -371,7 +351,7 @@ impl Session {
                 self.next = Next::HeldChunk { text, first, last };
             }
             Ok(Some(Event::Ping(payload))) => {
-                if self.stage == Stage::Open
+                if output.stage == Stage::Open
                     && let Ok(key) = output.key()
                 {
                     encode_masked(Opcode::Pong, payload, key, &mut output.bytes);
@@ -384,38 +364,29 @@ impl Session {
             }
             Ok(Some(Event::Close(close))) => {
                 let (code, reason) = close.map_or((1005, ""), |close| (close.code, close.reason));
-                if self.stage == Stage::Open
+                if output.stage == Stage::Open
                     && let Ok(key) = output.key()
                 {
                     encode_close(code, "", Some(key), &mut output.bytes);
                 }
                 let reason = reason.to_owned();
                 self.close = Some(CloseFrame { code: CloseCode::new(code), reason });
-                self.stage = Stage::Ended;
+                output.stage = Stage::Ending;
                 outcome = Ok(Some(Step::Ended));
             }
             Err(error) => outcome = Err(error),
         }
         input.take(taken);
-        outcome.map_err(|error| fault(error, output, &mut self.stage))
+        outcome
     }
 
-    /// Returns the message that [`Session::advance`] found; an empty one if it found none.
-    pub(crate) fn message(&mut self) -> Result<Message<'_>, Fault> {
-        let Self { decoder, limits, input, output, stage, .. } = self;
+    /// Returns the message that [`Session::advance`] found.
+    ///
+    /// # Errors
+    /// It is not UTF-8, which has ended the session.
+    pub(crate) fn message(&mut self) -> Result<Message<'_>, &mut Output> {
         match std::mem::replace(&mut self.next, Next::None) {
-            Next::Whole => {
-                let InputBuffer { bytes, start, end } = input;
-                let before = *end - *start;
-                let mut rest = Input::new(&mut bytes[*start..*end]);
-                let event = decoder.whole_message(&mut rest, limits.max_whole_message());
-                *start += before - rest.len();
-                match event {
-                    Some(Event::Text(text)) => Ok(Message::Text(text)),
-                    Some(Event::Binary(bytes)) => Ok(Message::Binary(bytes)),
-                    _ => Err(fault(ProtocolError::InvalidText, output, stage)),
-                }
-            }
+            Next::Whole => self.whole_message(),
             Next::Joined { text: true } => {
                 Ok(Message::Text(self.spare.joined_text().unwrap_or_default()))
             }
@@ -424,6 +395,23 @@ impl Session {
             }
             Next::HeldText => Ok(Message::Text(&self.held_text)),
             _ => Ok(Message::Binary(&self.held)),
+        }
+    }
+
+    fn whole_message(&mut self) -> Result<Message<'_>, &mut Output> {
+        let Self { decoder, limits, input, output, .. } = self;
+        let InputBuffer { bytes, start, end } = input;
+        let before = *end - *start;
+        let mut rest = Input::new(&mut bytes[*start..*end]);
+        let event = decoder.whole_message(&mut rest, limits.max_whole_message());
+        *start += before - rest.len();
+        match event {
+            Some(Event::Text(text)) => Ok(Message::Text(text)),
+            Some(Event::Binary(bytes)) => Ok(Message::Binary(bytes)),
+            _ => {
+                output.fail(ProtocolError::InvalidText);
+                Err(output)
+            }
         }
     }
 
@@ -453,20 +441,62 @@ fn hold(event: Event<'_>, bytes: &mut Vec<u8>, text: &mut String) -> Next {
     }
 }
 
-/// Ends the session: everything that was queued, and a Close frame with the error.
-fn fault(error: ProtocolError, output: &mut Output, stage: &mut Stage) -> Fault {
-    if *stage == Stage::Open
-        && let Ok(key) = output.key()
-    {
-        encode_close(error.close_code(), &error.to_string(), Some(key), &mut output.bytes);
-    }
-    *stage = Stage::Ended;
-    let sent = std::mem::take(&mut output.sent);
-    let close_frame = std::mem::take(&mut output.bytes).split_off(sent);
-    Fault { error, close_frame }
-}
-
 impl Output {
+    fn new(entropy: Entropy) -> Self {
+        Self { bytes: Vec::new(), sent: 0, entropy, stage: Stage::Open, failure: None }
+    }
+
+    /// Returns what is to be sent; [`Output::sent`] follows.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// Removes `n` bytes, which were sent.
+    pub(crate) fn sent(&mut self, n: usize) {
+        self.sent += n;
+        if self.sent >= self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(MAX_KEPT);
+            self.sent = 0;
+        }
+    }
+
+    /// Returns whether messages can be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        if self.is_open() { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    /// Returns whether the connection is not used any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stage == Stage::Ended
+    }
+
+    /// Ends the use of the connection.
+    pub(crate) fn end(&mut self) {
+        self.stage = Stage::Ended;
+    }
+
+    /// Queues a Close frame with the error, which ends the session.
+    fn fail(&mut self, error: ProtocolError) {
+        if self.is_open()
+            && let Ok(key) = self.key()
+        {
+            let (code, reason) = (error.close_code(), error.to_string());
+            encode_close(code, &reason, Some(key), &mut self.bytes);
+        }
+        self.stage = Stage::Ending;
+        self.failure = Some(error);
+    }
+
+    /// Returns the rule that the server broke, once.
+    pub(crate) fn take_failure(&mut self) -> Option<ProtocolError> {
+        self.failure.take()
+    }
+
     fn key(&mut self) -> Result<[u8; 4], Error> {
         self.entropy.take().map_err(Error::Random)
     }
@@ -498,5 +528,22 @@ impl InputBuffer {
             (self.start, self.end) = (0, self.end - self.start);
         }
         &mut self.bytes[self.end..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_large_message_is_not_kept() {
+        let limits = Limits { max_frame_size: 1 << 30, max_message_size: 1 << 30 };
+        let mut session = Session::new(limits, true, None, Entropy::new().unwrap());
+        session.held = vec![0; MAX_KEPT + 1];
+        session.held_text = "x".repeat(MAX_KEPT + 1);
+        session.receive_first(b"\x82\x01x");
+        assert_eq!(session.advance(), Step::Message);
+        assert_eq!(session.chunk().bytes, b"x");
+        assert!(session.held.capacity().max(session.held_text.capacity()) <= MAX_KEPT);
     }
 }

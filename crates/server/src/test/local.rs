@@ -267,14 +267,17 @@ impl LocalClient {
     pub fn try_recv(&mut self) -> Option<OwnedMessage> {
         self.server.settle();
         loop {
-            let step = match self.session.advance() {
-                Ok(step) => step,
-                Err(fault) => panic!("the server broke the protocol: {}", fault.error),
-            };
-            match step {
-                Step::Message => return self.session.message().ok().map(OwnedMessage::from),
+            match self.session.advance() {
+                Step::Message => {
+                    if let Ok(message) = self.session.message() {
+                        return Some(message.into());
+                    }
+                }
                 Step::Ended => {
                     self.deliver();
+                    if let Some(error) = self.session.output().take_failure() {
+                        panic!("the server broke the protocol: {error}");
+                    }
                     return None;
                 }
                 Step::NeedInput => {
@@ -319,11 +322,9 @@ impl LocalClient {
     /// Moves what is queued to the server, and runs it.
     fn deliver(&mut self) {
         let output = self.session.output();
-        if !output.is_empty() {
-            self.pipe.link().to_server.extend_from_slice(output);
-            let len = output.len();
-            self.session.sent(len);
-        }
+        let len = output.unsent().len();
+        self.pipe.link().to_server.extend_from_slice(output.unsent());
+        output.sent(len);
         self.server.settle();
     }
 
