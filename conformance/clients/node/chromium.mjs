@@ -1,5 +1,7 @@
 // Chromium's own WebSocket and EventSource, and the page at /: node chromium.mjs 127.0.0.1:9001 /usr/bin/chromium
 import { mkdtempSync, rmSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
@@ -223,6 +225,35 @@ check('the page leaves one channel when it joins another', async () => {
   await say(ann, 'now here');
   await hears(bob, 'now here');
   await Promise.all([ann.close(), bob.close()]);
+});
+
+check('the page is accessible and fits from 320 to 2,560 pixels, light and dark', async () => {
+  const page = await openPage();
+  const rules = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+  await page.evaluate(rules);
+  await joinChannel(page, 'accessible');
+  await say(page, 'without-a-space-to-break-at-'.repeat(20));
+  await hears(page, 'without-a-space');
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme });
+    for (const width of [320, 480, 768, 1280, 2560]) {
+      await page.setViewportSize({ width, height: 800 });
+      const faults = await page.evaluate(async () => {
+        const { violations } = await axe.run(document, { resultTypes: ['violations'] });
+        const faults = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target).join(', ')}`);
+        document.querySelector('#connections').textContent = '1,000,000 / 1.1M';
+        for (const element of document.querySelectorAll('body *:not(svg *)')) {
+          const { right } = element.getBoundingClientRect();
+          const spills = getComputedStyle(element).overflowX === 'visible' && element.scrollWidth > element.clientWidth + 1;
+          const isBlock = getComputedStyle(element).display !== 'inline';
+          if (right > innerWidth || (spills && isBlock)) faults.push(`${element.id || element.tagName} spills over`);
+        }
+        return faults;
+      });
+      same(faults, [], `${colorScheme}, ${width} pixels`);
+    }
+  }
+  await page.close();
 });
 
 await within(240_000, runChecks(finish)).catch(async (error) => {
