@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex};
 
 use throng_io::{Clock, Driver};
 
-use crate::backpressure::Classes;
+use crate::backpressure::{Classes, Rules};
 use crate::configuration::Configuration;
 use crate::configurator::Configurator;
 use crate::conn::input_time::InputTime;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
+use crate::context::recent::RecentJoins;
 use crate::limits::{Limits, RouteOptions};
 use crate::pubsub::channels::{Channels, Totals};
+use crate::pubsub::history::Histories;
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::samples::Samples;
@@ -67,6 +69,15 @@ pub struct BuildOptions {
 }
 
 impl BuildOptions {
+    /// Creates the histories, and takes their memory out of the account.
+    pub(crate) fn histories(&self, rules: &Rules, account: &mut MemoryAccount) -> Histories {
+        let max_bytes = match rules.histories().is_empty() {
+            true => 0,
+            false => account.reserve(self.limits.max_history_memory),
+        };
+        Histories::new(rules.histories().clone(), max_bytes, crate::random::mix(self.seed()))
+    }
+
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one(0u8))
     }
@@ -90,7 +101,9 @@ pub fn build<D: Driver, S: Service>(
     let parts = drivers.len();
     let configuration = Configuration::new(limits, classes, routes, parts)?;
     let totals = Arc::new(Totals::default());
-    let account = Arc::new(MemoryAccount::new(limits.max_memory));
+    let mut account = MemoryAccount::new(limits.max_memory);
+    let histories = options.histories(&configuration.rules, &mut account);
+    let account = Arc::new(account);
     let max_connections = *max_connections;
     let admission = Admission::new(limits, max_connections, drivers.len());
     let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
@@ -105,7 +118,7 @@ pub fn build<D: Driver, S: Service>(
         handovers.push(receiver);
     }
     let clock = drivers.first().map_or(Clock::System, Driver::clock);
-    let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock);
+    let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock, histories);
     // Address space only; a page is touched when its first connection comes.
     let capacity = max_connections.clamp(1024, 1 << 20) + 1024;
     let snapshots: Arc<[Arc<Snapshot>]> =
@@ -142,6 +155,7 @@ pub fn build<D: Driver, S: Service>(
                     crowded: Vec::new(),
                     commands: VecDeque::new(),
                     queue: queues[shard].clone(),
+                    recent: RecentJoins::default(),
                 },
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),

@@ -60,6 +60,9 @@ pub use pubsub::channels::{
 };
 pub use pubsub::delivery::{AckSlot, Delivery, Receipt};
 pub use pubsub::filter::Filter;
+pub use pubsub::history::{
+    History, HistoryCounts, HistoryMode, Position, PositionError, Publication, Recorded, Recovery,
+};
 pub use remote::{
     Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,
 };

@@ -74,6 +74,11 @@ pub struct Limits {
     /// limits allow. It is a measure, not a reservation: for moments up to an eighth more may be
     /// held, and the allocator's overhead is not counted.
     pub max_memory: Limit,
+    /// Memory of the histories of all channels together, in bytes; see
+    /// [`History`](crate::History). Default 64 MiB. It is a part of `max_memory`, a quarter of it at
+    /// most, and only where a channel has a history. When it is used up, whole channels are
+    /// forgotten, those that were published to least recently first.
+    pub max_history_memory: usize,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in
     /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.
     /// Default 256 B/s. With 0, one byte is progress enough, as it is for sessions.
@@ -129,6 +134,7 @@ impl Default for Limits {
             min_body_rate: 1024,
             max_body_memory: 256 << 20,
             max_memory: Limit::Auto,
+            max_history_memory: 64 << 20,
             min_response_rate: 256,
             keep_alive_timeout: Duration::from_secs(75),
             reassembly_timeout: Duration::from_secs(60),
@@ -215,6 +221,7 @@ setters! { Limits:
     heartbeat_timeout: Duration,
     heartbeat_always: bool,
     max_backlog: usize,
+    max_history_memory: usize,
     ;
     max_connections: Option<usize>,
     max_pending_handshakes: Limit,

@@ -24,6 +24,13 @@ pub struct Fields {
 }
 
 impl Fields {
+    /// Returns the memory of both.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let both = [&self.id, &self.name].into_iter().flatten();
+        size_of::<Self>() + both.map(|text| text.len()).sum::<usize>()
+    }
+
     /// Sets the id, which a browser that reconnects sends as `Last-Event-ID`.
     pub fn set_id(&mut self, id: &str) {
         self.id = Some(one_line(id));

@@ -1,6 +1,6 @@
 //! Back-pressure: rules for messages to receivers that read too slowly, by channel and by route.
 
-mod pattern;
+pub(crate) mod pattern;
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::backpressure::pattern::Pattern;
 use crate::limits::{Limits, setters};
+use crate::pubsub::history::{History, HistoryRule, HistoryRules};
 use crate::setting::{SettingError, UnknownName};
 
 /// Policy for when the messages that wait for a slow receiver have reached their cap.
@@ -131,6 +132,7 @@ pub struct Classes {
     default: Backpressure,
     channels: Vec<(Pattern, Backpressure)>,
     routes: Vec<(u16, String, Backpressure)>,
+    histories: Vec<(Pattern, History)>,
 }
 
 impl Classes {
@@ -147,6 +149,17 @@ impl Classes {
     /// The pattern is malformed.
     pub fn add_channels(&mut self, pattern: &str, rules: Backpressure) -> Result<(), SettingError> {
         self.channels.push((Pattern::new(pattern)?, rules));
+        Ok(())
+    }
+
+    /// Keeps a history of channels whose names match `pattern`, as
+    /// [`Classes::add_channels`] has it. Slow receivers of those channels are closed, whatever other
+    /// rules say.
+    ///
+    /// # Errors
+    /// The pattern is malformed.
+    pub fn add_history(&mut self, pattern: &str, history: History) -> Result<(), SettingError> {
+        self.histories.push((Pattern::new(pattern)?, history));
         Ok(())
     }
 
@@ -192,6 +205,14 @@ impl Classes {
             }
             rules.routes[at] = class;
         }
+        let mut histories = Vec::new();
+        for (pattern, history) in &self.histories {
+            let max_bytes = history.checked(pattern.as_str(), limits.max_backlog)?;
+            let class = rules.add(pattern.as_str(), SlowPolicy::Close.into(), limits)?;
+            let (pattern, history) = (pattern.clone(), *history);
+            histories.push(HistoryRule { pattern, class, history, max_bytes });
+        }
+        rules.histories = HistoryRules(histories.into());
         Ok(rules)
     }
 }
@@ -203,11 +224,16 @@ pub(crate) struct Rules {
     default: ClassIndex,
     channels: Vec<(Pattern, ClassIndex)>,
     routes: Vec<ClassIndex>,
+    histories: HistoryRules,
 }
 
 impl Rules {
     pub(crate) fn names(&self) -> impl Iterator<Item = (&Arc<str>, SlowPolicy)> {
         self.classes.iter().map(|class| (&class.name, class.policy))
+    }
+
+    pub(crate) fn histories(&self) -> &HistoryRules {
+        &self.histories
     }
 
     pub(crate) fn class(&self, index: ClassIndex) -> &Class {
@@ -261,6 +287,8 @@ impl Rules {
             default: number(&self.default),
             channels: channels.collect(),
             routes: self.routes.iter().map(number).collect(),
+            // Which channels have a history is known when the server is built.
+            histories: before.histories.clone(),
         })
     }
 

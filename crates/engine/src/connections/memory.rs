@@ -35,6 +35,8 @@ const LEAST_STEP: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct MemoryAccount {
     limit: AtomicUsize,
+    /// Part of the configured limit that histories have.
+    reserved: usize,
     /// The sum of `of_class`.
     used: AtomicUsize,
     /// Memory of the connections that use 2^n to 2^(n+1) - 1 bytes each, and of [`HANDSHAKES`].
@@ -113,6 +115,7 @@ impl MemoryAccount {
     pub(crate) fn new(limit: Limit) -> Self {
         let account = Self {
             limit: AtomicUsize::default(),
+            reserved: 0,
             used: AtomicUsize::new(0),
             of_class: std::array::from_fn(|_| AtomicUsize::new(0)),
             is_over: AtomicBool::new(false),
@@ -125,11 +128,19 @@ impl MemoryAccount {
     pub(crate) fn configure(&self, limit: Limit) {
         let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
         let limit = limit.or_else(|| quarter().unwrap_or(usize::MAX));
-        self.limit.store(limit, Ordering::Relaxed);
+        self.limit.store(limit.saturating_sub(self.reserved), Ordering::Relaxed);
     }
 
     fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Takes up to `bytes` out of the account for another purpose, and a quarter of it at most;
+    /// returns how many.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> usize {
+        self.reserved = bytes.min(self.limit() / 4);
+        self.limit = AtomicUsize::new(self.limit() - self.reserved);
+        self.reserved
     }
 
     /// Returns whether more than the limit is used.

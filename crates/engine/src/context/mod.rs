@@ -2,6 +2,8 @@
 //! and the other shards.
 
 mod publish;
+pub(crate) mod recent;
+mod recorded;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,15 +13,17 @@ use throng_io::{Clock, ConnId, Instant, TlsInfo};
 use throng_proto::ws::{Opcode, deflate};
 
 use crate::conn::input_time::InputTime;
-use crate::conn::stage::{AfterFlush, Stage};
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::connections::send::Published;
+use crate::context::recent::RecentJoins;
 use crate::message::Message;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::channels::{Channels, PatternError, Totals};
 use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::filter::Filter;
+use crate::pubsub::history::{Position, Recovery};
 use crate::remote::{Command, Remote, ShardQueue};
 use crate::samples::Samples;
 use crate::stalls::Watch;
@@ -44,6 +48,7 @@ pub struct Core {
     pub(crate) commands: VecDeque<Command>,
     /// The sending half of this shard's queue.
     pub(crate) queue: ShardQueue,
+    pub(crate) recent: RecentJoins,
 }
 
 impl Core {
@@ -317,6 +322,25 @@ impl<'a> Cx<'a> {
         match self.can_subscribe() {
             true => self.core.channels.subscribe_pattern(self.id.slot() as u32, pattern),
             false => Ok(false),
+        }
+    }
+
+    /// Adds this connection to the channel of exactly this name, at an exact place: what the result
+    /// says was missed since the position `since`, and what comes live, are together all that is
+    /// published from there on, each once and in order. Without history it is like
+    /// [`Cx::subscribe`].
+    pub fn subscribe_since(&mut self, channel: &str, since: Option<Position>) -> Recovery {
+        match self.can_subscribe() {
+            true => self.core.join_at(self.id, channel, since),
+            false => Recovery::default(),
+        }
+    }
+
+    /// Sets whether publications of channels with history are sent to this WebSocket with their
+    /// offset in front: `OFFSET PAYLOAD`. Events have their position as their id anyway.
+    pub fn send_offsets(&mut self, on: bool) {
+        if let Some(conn) = self.core.connections.table.conn_mut(self.id) {
+            conn.set(flag::OFFSETS, on);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Lost, Receivers};
-use crate::remote::{Command, Posting, shards_of};
+use crate::remote::{Command, Posting, Road, shards_of};
 use crate::samples::is_sampled;
 
 impl Core {
@@ -30,10 +30,28 @@ impl Core {
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Receipt {
         self.connections.stats.publishes += 1;
         let began = is_sampled(self.connections.stats.publishes).then(|| self.clock.read());
-        if self.remote.is_alone() && !self.has_commands() {
-            return Receipt::known(self.publish_now(channel, frame, except, began));
+        match self.remote.road() {
+            Road::Alone if !self.has_commands() => {
+                Receipt::known(self.publish_now(channel, frame, except, began))
+            }
+            Road::Histories => self.publish_by_rule(channel, frame, except, began),
+            Road::Alone | Road::Shards => self.publish_in_order(channel, frame, except, began),
         }
-        self.publish_in_order(channel, frame, except, began)
+    }
+
+    /// Publishes where some channels have a history.
+    #[inline(never)]
+    fn publish_by_rule(
+        &mut self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+        began: Option<Instant>,
+    ) -> Receipt {
+        match self.remote.history_rule(channel) {
+            Some(rule) => self.publish_recorded((channel, rule), frame, except, began).0,
+            None => self.publish_in_order(channel, frame, except, began),
+        }
     }
 
     /// Returns whether commands of other threads wait for this shard.
@@ -69,7 +87,7 @@ impl Core {
 
     /// Lists the shards with members of `channel`, this one included: patterns of this shard alone
     /// are not looked for there. Returns the channel's name if it has members of its own.
-    fn find_homes(&mut self, channel: &str) -> Option<Arc<str>> {
+    pub(super) fn find_homes(&mut self, channel: &str) -> Option<Arc<str>> {
         let own = self.shard as u16;
         let name = self.channels.homes(channel, &mut self.homes).map(Arc::clone);
         if !self.homes.contains(&own) {
@@ -112,8 +130,8 @@ impl Core {
     }
 
     /// Sends to every member of `channel` but `except`, on this shard now, and by one command each
-    /// on the others that have members: members of different shards may see different orders. The
-    /// counts are this shard's.
+    /// on the others that have members: members of different shards may see different orders, unless
+    /// the channel has a history. The counts are this shard's.
     pub fn publish_unordered(
         &mut self,
         channel: &str,
@@ -121,9 +139,15 @@ impl Core {
         except: Option<ConnId>,
     ) -> Delivery {
         self.connections.stats.publishes += 1;
-        let unreached = match self.remote.is_alone() {
-            true => 0,
-            false => self.publish_elsewhere(channel, frame, except),
+        let unreached = match self.remote.road() {
+            Road::Alone => 0,
+            Road::Shards => self.publish_elsewhere(channel, frame, except),
+            Road::Histories => {
+                if let Some(rule) = self.remote.history_rule(channel) {
+                    return self.publish_recorded((channel, rule), frame, except, None).1;
+                }
+                self.publish_elsewhere(channel, frame, except)
+            }
         };
         Delivery { unreached, ..self.publish_here(channel, frame, except) }
     }
@@ -178,7 +202,7 @@ impl Core {
     }
 
     /// Counts a publication's commands against the turn's budget; returns how many were lost.
-    fn count_commands(&mut self, posting: Posting) -> u64 {
+    pub(super) fn count_commands(&mut self, posting: Posting) -> u64 {
         self.connections.outbox.record_commands(posting.posted);
         self.connections.stats.commands_dropped += posting.lost;
         posting.lost

@@ -133,7 +133,8 @@ impl Frame {
         let deflated = deflated.get().into_iter().flat_map(|forms| forms.iter());
         let deflated = deflated.filter_map(OnceLock::get).flatten();
         let forms: usize = event.chain(deflated).map(|form| form.len()).sum();
-        size_of::<Inner>() + bytes.len() + forms
+        let fields = self.inner.fields.as_deref().map_or(0, sse::Fields::memory);
+        size_of::<Inner>() + bytes.len() + fields + forms
     }
 
     /// Returns how many owners share it.
@@ -154,6 +155,42 @@ impl Frame {
             deflated: self.inner.deflated.clone(),
             ..*self.inner
         }
+    }
+
+    /// Returns the message without its derived forms, which a copy of it makes for itself.
+    pub(crate) fn bare(&self) -> Self {
+        Self::of(Inner {
+            bytes: Arc::clone(&self.inner.bytes),
+            fields: self.inner.fields.clone(),
+            event: OnceLock::new(),
+            deflated: OnceLock::new(),
+            ..*self.inner
+        })
+    }
+
+    /// Returns the message without its derived forms, with this id.
+    pub(crate) fn numbered(&self, id: &str) -> Self {
+        let mut fields = self.inner.fields.as_deref().cloned().unwrap_or_default();
+        fields.set_id(id);
+        Self::of(Inner {
+            bytes: Arc::clone(&self.inner.bytes),
+            fields: Some(Arc::new(fields)),
+            event: OnceLock::new(),
+            deflated: OnceLock::new(),
+            ..*self.inner
+        })
+    }
+
+    /// Returns the message with a text in front of it.
+    pub(crate) fn prefixed(&self, prefix: &str) -> Self {
+        let opcode = if self.inner.text { Opcode::Text } else { Opcode::Binary };
+        let payload = [prefix.as_bytes(), self.payload()].concat();
+        let Inner { key, incompressible, .. } = *self.inner;
+        let frame = Self::encode(opcode, &payload);
+        if key == 0 && !incompressible {
+            return frame;
+        }
+        Self::of(Inner { key, incompressible, ..frame.copy() })
     }
 
     /// Sets a key: the message is the newest value of `key`, for

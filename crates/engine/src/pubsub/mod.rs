@@ -3,3 +3,4 @@
 pub(crate) mod channels;
 pub(crate) mod delivery;
 pub(crate) mod filter;
+pub(crate) mod history;

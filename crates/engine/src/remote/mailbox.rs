@@ -178,6 +178,16 @@ impl<T> Mailbox<T> {
         true
     }
 
+    /// Returns whether a command that [`Mailbox::send`] queues now would fit.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let queue = lock(&self.inner.queue);
+        let fits = |queue: &Queue<T>| {
+            queue.commands.len() < self.inner.capacity && queue.bytes <= MAX_BYTES
+        };
+        queue.as_ref().is_none_or(fits)
+    }
+
     fn put(&self, command: T, bytes: usize, times: usize) -> Result<Fill, T> {
         let (first, fill) = {
             let mut queue = lock(&self.inner.queue);

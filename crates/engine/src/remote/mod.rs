@@ -2,6 +2,7 @@
 
 pub(crate) mod losses;
 pub mod mailbox;
+mod recorded;
 pub(crate) mod registry;
 
 use std::any::Any;
@@ -19,6 +20,7 @@ use crate::outbox::frame::Frame;
 use crate::pubsub::channels::{Interest, Totals};
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
+use crate::pubsub::history::{Histories, Recorded, Stripe};
 use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
 use crate::remote::registry::ThreadRegistry;
@@ -40,6 +42,15 @@ pub enum Command {
         channel: Arc<str>,
         /// The message, encoded once.
         frame: Frame,
+        /// The member that does not get it, usually the publisher.
+        except: Option<ConnId>,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
+    /// Send a publication of a channel with history to every member but one.
+    Recorded {
+        /// The publication, and its channel.
+        recorded: Arc<Recorded>,
         /// The member that does not get it, usually the publisher.
         except: Option<ConnId>,
         /// Slot for the shard's counts.
@@ -106,6 +117,7 @@ impl Command {
             Self::Publish { frame, .. }
             | Self::Broadcast { frame, .. }
             | Self::Send { frame, .. } => frame.as_bytes().len(),
+            Self::Recorded { recorded, .. } => recorded.publication.frame().as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
             Self::CloseAll { reason, .. } => reason.len(),
             Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } => 0,
@@ -230,17 +242,31 @@ pub struct RemoteCounts {
 /// command is put into the queues of all shards concerned.
 #[derive(Debug)]
 struct Order {
-    stripes: [Mutex<()>; ORDER_STRIPES],
+    /// With the histories of the channels whose publications each orders.
+    stripes: [Mutex<Stripe>; ORDER_STRIPES],
     hasher: RandomState,
+    histories: Histories,
 }
 
 /// Publishers to different channels rarely meet at a lock.
 const ORDER_STRIPES: usize = 64;
 
-impl Default for Order {
-    fn default() -> Self {
-        Self { stripes: [const { Mutex::new(()) }; ORDER_STRIPES], hasher: RandomState::new() }
+impl Order {
+    fn new(histories: Histories) -> Self {
+        let stripes = std::array::from_fn(|_| Mutex::default());
+        Self { stripes, hasher: RandomState::new(), histories }
     }
+}
+
+/// Way that a shard's publications take, known when the server is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Road {
+    /// There is one shard.
+    Alone,
+    /// There are others, or may be.
+    Shards,
+    /// Some channels have a history.
+    Histories,
 }
 
 #[derive(Debug, Default)]
@@ -261,6 +287,7 @@ pub struct Remote {
     totals: Arc<Totals>,
     /// The shards' clock.
     clock: Clock,
+    road: Road,
 }
 
 /// Error of a full mailbox: it holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages, the shard
@@ -282,14 +309,25 @@ impl std::fmt::Display for MailboxFull {
 impl std::error::Error for MailboxFull {}
 
 impl Remote {
-    pub(crate) fn new(shards: Vec<ShardQueue>, totals: Arc<Totals>, clock: Clock) -> Self {
+    pub(crate) fn new(
+        shards: Vec<ShardQueue>,
+        totals: Arc<Totals>,
+        clock: Clock,
+        histories: Histories,
+    ) -> Self {
+        let road = match histories.rules.is_empty() {
+            true if shards.len() == 1 => Road::Alone,
+            true => Road::Shards,
+            false => Road::Histories,
+        };
         Self {
             shards: shards.into(),
             counters: Arc::default(),
-            order: Arc::default(),
+            order: Arc::new(Order::new(histories)),
             registry: None,
             totals,
             clock,
+            road,
         }
     }
 
@@ -298,15 +336,19 @@ impl Remote {
         registry: Arc<ThreadRegistry>,
         totals: Arc<Totals>,
         clock: Clock,
+        histories: Histories,
     ) -> Self {
+        let road = if histories.rules.is_empty() { Road::Shards } else { Road::Histories };
         Self {
-            shards: Arc::new([acceptor]),
-            counters: Arc::default(),
-            order: Arc::default(),
             registry: Some(registry),
-            totals,
-            clock,
+            road,
+            ..Self::new(vec![acceptor], totals, clock, histories)
         }
+    }
+
+    #[inline]
+    pub(crate) fn road(&self) -> Road {
+        self.road
     }
 
     /// Returns whether there is no other shard.
@@ -355,6 +397,9 @@ impl Remote {
         deadline: Option<Instant>,
     ) -> Result<Receipt, MailboxFull> {
         let sampled = self.sample();
+        if let Some(rule) = self.history_rule(channel) {
+            return self.publish_recorded((channel, rule), frame, except, (deadline, sampled));
+        }
         let homes = self.totals.homes_of(channel, None);
         let order = (homes.len() > 1).then(|| self.order_of(channel));
         let channel: Arc<str> = channel.into();
@@ -371,14 +416,14 @@ impl Remote {
     }
 
     /// Returns the guard under which publications to a channel are put into several queues.
-    pub(crate) fn order_of(&self, channel: &str) -> MutexGuard<'_, ()> {
+    pub(crate) fn order_of(&self, channel: &str) -> MutexGuard<'_, Stripe> {
         let stripe = self.order.hasher.hash_one(channel) as usize % ORDER_STRIPES;
         self.order.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the guards under which messages to connections of any channel are put into several
     /// queues.
-    pub(crate) fn order_of_all(&self) -> [MutexGuard<'_, ()>; ORDER_STRIPES] {
+    pub(crate) fn order_of_all(&self) -> [MutexGuard<'_, Stripe>; ORDER_STRIPES] {
         // Always in the order of the stripes, so that no two callers wait for each other.
         let lock = |stripe: usize| self.order.stripes[stripe].lock();
         std::array::from_fn(|stripe| lock(stripe).unwrap_or_else(PoisonError::into_inner))
@@ -509,6 +554,10 @@ impl Remote {
         }
         self.counters.commands_dropped.fetch_add(lost, Ordering::Relaxed);
         Err(MailboxFull { receipt: Some(receipt) })
+    }
+
+    fn count_refused(&self) {
+        self.counters.commands_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns what threads outside of the shards have sent so far.

@@ -262,6 +262,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn carry_out_commands(&mut self) {
         let mut drain = None;
         if self.state.core.commands.is_empty() {
+            self.state.core.recent.queue_taken();
             self.state.core.commands.extend(self.state.inbox.commands.drain());
             // Losses are handled first: they happened before the commands that follow were queued.
             for lost in self.state.inbox.losses.take() {
@@ -278,6 +279,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Command::Publish { channel, frame, except, ack } => {
                     state.core.watch.deliver();
                     let delivery = state.core.publish_now(&channel, &frame, except, ack.began());
+                    work += delivery.receivers();
+                    ack.count(delivery);
+                }
+                Command::Recorded { recorded, except, ack } => {
+                    state.core.watch.deliver();
+                    let delivery = state.core.deliver_recorded(&recorded, except, ack.began());
                     work += delivery.receivers();
                     ack.count(delivery);
                 }
@@ -377,6 +384,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.expire_arrivals();
         self.expire_writes(now);
         self.measure_memory();
+        let core = &self.state.core;
+        core.remote.expire_histories(core.shard, secs, core.now());
         if self.output_peak.is_over(self.held_memory()) {
             throng_io::memory::trim();
         }

@@ -24,6 +24,7 @@ use crate::conn::input_time::InputTime;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
+use crate::context::recent::RecentJoins;
 use crate::http1::body::RequestBodies;
 use crate::pubsub::channels::{Channels, Totals};
 use crate::pubsub::delivery::AckSlot;
@@ -112,15 +113,18 @@ where
     let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
+    let mut account = MemoryAccount::new(options.limits.max_memory);
+    let histories = options.histories(&configuration.rules, &mut account);
     let remote = Remote::with_registry(
         queue.clone(),
         Arc::clone(&registry),
         Arc::clone(&totals),
         acceptor.clock(),
+        histories,
     );
     let snapshot = Arc::new(Snapshot::new(&configuration.rules));
     let configuration = Arc::new(Mutex::new(Arc::new(configuration)));
-    let account = Arc::new(MemoryAccount::new(options.limits.max_memory));
+    let account = Arc::new(account);
     let shared = Arc::new(ThreadPerConnection {
         threads,
         service: Box::new(service),
@@ -192,6 +196,7 @@ where
                 crowded: Vec::new(),
                 commands: VecDeque::new(),
                 queue,
+                recent: RecentJoins::default(),
             },
             service: (self.service)(&self.admission),
             admission: Arc::clone(&self.admission),

@@ -1,0 +1,115 @@
+//! Publications of channels with history, and members that join at an exact place.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use throng_io::{ConnId, Instant};
+
+use crate::conn::stage::flag;
+use crate::connections::send::Published;
+use crate::context::Core;
+use crate::outbox::frame::Frame;
+use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
+use crate::pubsub::history::{Position, Recorded, Recovery};
+use crate::remote::Command;
+use crate::remote::losses::Receivers;
+
+impl Core {
+    /// Adds a publication to the history of its channel, and sends it to every member but `except`.
+    /// The shards with members are found under the lock that orders publications, so that members
+    /// that join from now on get it from the history, and all others as a command.
+    pub(super) fn publish_recorded(
+        &mut self,
+        (channel, rule): (&str, u16),
+        frame: &Frame,
+        except: Option<ConnId>,
+        began: Option<Instant>,
+    ) -> (Receipt, Delivery) {
+        let remote = self.remote.clone();
+        let mut stripe = remote.order_of(channel);
+        let recorded = remote.record(&mut stripe, (channel, rule), frame, self.connections.now);
+        self.find_homes(channel);
+        let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
+        let (receipt, mut acks) = Receipt::new(self.homes.len(), began);
+        if remote.registry().is_some() {
+            acks = acks.into_iter().map(AckSlot::of_one).collect();
+        }
+        let acks = RefCell::new(acks);
+        let command = || {
+            let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed);
+            Command::Recorded { recorded: Arc::clone(&recorded), except, ack }
+        };
+        // Whatever comes before this message was put into this shard's queue under the same lock.
+        let here = !self.has_commands();
+        let but = here.then_some(self.shard);
+        let homes = Some(&self.homes[..]);
+        let posting = remote.post_to_others(but, homes, &receivers, command, &mut self.crowded);
+        drop(stripe);
+        self.count_commands(posting);
+        let mut delivery = Delivery::default();
+        if here {
+            delivery = self.deliver_recorded(&recorded, except, began);
+            if let Some(ack) = acks.into_inner().pop() {
+                ack.count(delivery);
+            }
+        }
+        delivery.unreached = posting.lost;
+        (receipt, delivery)
+    }
+
+    /// Sends a publication to the members of this shard that have not got it from the history.
+    pub(crate) fn deliver_recorded(
+        &mut self,
+        recorded: &Recorded,
+        except: Option<ConnId>,
+        began: Option<Instant>,
+    ) -> Delivery {
+        if let Some(began) = began {
+            self.samples.publish(began);
+        }
+        let mut delivery = Delivery::default();
+        let Recorded { channel, class, publication, .. } = recorded;
+        let of = Published { channel, class: Some(*class) };
+        let Self { connections, channels, recent, .. } = self;
+        channels.matching(channel, |slot| {
+            let Some(id) = connections.table.in_slot(slot) else { return };
+            if Some(id) == except
+                || !recent.is_empty() && recent.has_got(id, channel, recorded.offset())
+            {
+                return;
+            }
+            let frame = match connections.table.has(id, flag::OFFSETS) {
+                true => recorded.with_offset(),
+                false => publication.frame(),
+            };
+            delivery.count(connections.publish_to(id, frame, of));
+        });
+        delivery
+    }
+
+    /// Adds a connection to a channel at an exact place.
+    pub(super) fn join_at(
+        &mut self,
+        id: ConnId,
+        channel: &str,
+        since: Option<Position>,
+    ) -> Recovery {
+        let (slot, now) = (id.slot() as u32, self.connections.now);
+        let Some(rule) = self.remote.history_rule(channel) else {
+            let joined = self.channels.subscribe(slot, channel);
+            return Recovery { joined, ..Recovery::default() };
+        };
+        // A member is registered under the lock, so each later publication is posted here.
+        let Self { channels, remote, .. } = &mut *self;
+        let join = || channels.subscribe(slot, channel);
+        let Some((position, recovered, missed)) = remote.join_at((channel, rule), since, now, join)
+        else {
+            return Recovery::default();
+        };
+        // Publications up to the position may be among the commands that wait.
+        if self.has_commands() {
+            self.recent.add(id, channel.into(), position.offset);
+        }
+        Recovery { joined: true, position: Some(position), recovered, missed }
+    }
+}

@@ -1,0 +1,171 @@
+//! History of channels: their last publications, with positions at which a member can join again.
+//!
+//! A publication of a channel with history gets an offset, one more than that of the one before,
+//! and is kept, under the lock that orders the channel's publications. A member joins under the
+//! same lock: what it gets from the history ends where what it gets live begins.
+//!
+//! The store is `store.rs`, one channel of it `ring.rs`. Channels without history do not come here.
+
+mod ring;
+mod rules;
+mod store;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+use crate::backpressure::ClassIndex;
+use crate::outbox::frame::Frame;
+
+pub use rules::{History, HistoryMode};
+pub(crate) use rules::{HistoryRule, HistoryRules};
+pub use store::HistoryCounts;
+pub(crate) use store::{Histories, Stripe};
+
+/// Place in a channel's sequence of publications: behind the one with this offset.
+///
+/// As text it is `EPOCH:OFFSET`, the epoch in 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// Identifies the sequence: another epoch says nothing about this one's offsets.
+    pub epoch: u64,
+    /// Offset of the last publication before this place.
+    pub offset: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}:{}", self.epoch, self.offset)
+    }
+}
+
+/// Error of a text that is no position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PositionError;
+
+impl fmt::Display for PositionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a position is EPOCH:OFFSET, 16 hexadecimal digits and a number")
+    }
+}
+
+impl std::error::Error for PositionError {}
+
+impl FromStr for Position {
+    type Err = PositionError;
+
+    fn from_str(text: &str) -> Result<Self, PositionError> {
+        let (epoch, offset) = text.split_once(':').ok_or(PositionError)?;
+        let is_number = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit());
+        let is_epoch = epoch.len() == 16 && epoch.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_number || !is_epoch {
+            return Err(PositionError);
+        }
+        Ok(Self {
+            epoch: u64::from_str_radix(epoch, 16).map_err(|_| PositionError)?,
+            offset: offset.parse().map_err(|_| PositionError)?,
+        })
+    }
+}
+
+/// A publication of a channel with history.
+///
+/// Its frame has the position as the id of the server-sent event.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    position: Position,
+    frame: Frame,
+}
+
+impl Publication {
+    fn new(position: Position, frame: &Frame) -> Self {
+        Self { position, frame: frame.numbered(&position.to_string()) }
+    }
+
+    /// Returns the place behind this publication.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Returns the message.
+    #[must_use]
+    pub fn frame(&self) -> &Frame {
+        &self.frame
+    }
+
+    /// Returns the message with its offset in front: `OFFSET PAYLOAD`.
+    #[must_use]
+    pub fn with_offset(&self) -> Frame {
+        self.frame.prefixed(&format!("{} ", self.position.offset))
+    }
+}
+
+/// A publication on its way to the members of a channel.
+#[derive(Debug)]
+pub struct Recorded {
+    pub(crate) channel: Arc<str>,
+    pub(crate) class: ClassIndex,
+    pub(crate) publication: Publication,
+    /// [`Publication::with_offset`], made for the first member that needs it.
+    with_offset: OnceLock<Frame>,
+}
+
+impl Recorded {
+    fn new(channel: Arc<str>, class: ClassIndex, publication: Publication) -> Self {
+        Self { channel, class, publication, with_offset: OnceLock::new() }
+    }
+
+    pub(crate) fn offset(&self) -> u64 {
+        self.publication.position.offset
+    }
+
+    pub(crate) fn with_offset(&self) -> &Frame {
+        self.with_offset.get_or_init(|| self.publication.with_offset())
+    }
+}
+
+/// Outcome of joining a channel with history.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+#[must_use = "the missed publications are to be sent, or the client is to be told that they are lost"]
+pub struct Recovery {
+    /// Whether the connection became a member now. If not, it was one, or is closing, and nothing
+    /// else is set.
+    pub joined: bool,
+    /// The place from which on the connection gets publications live; `None`: the channel has no
+    /// history.
+    pub position: Option<Position>,
+    /// Whether `missed` is all that was published since the position that was asked for. False if
+    /// that is not known, or not kept any more, and if no position was given.
+    pub recovered: bool,
+    /// What was published in between, in order.
+    pub missed: Vec<Publication>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_is_read_as_it_is_written_and_nothing_else_is() {
+        let position = Position { epoch: 0xab, offset: u64::MAX };
+        assert_eq!(position.to_string(), "00000000000000ab:18446744073709551615");
+        assert_eq!(position.to_string().parse(), Ok(position));
+        for wrong in [
+            "",
+            ":",
+            "ab:1",
+            "00000000000000ab",
+            "00000000000000ab:",
+            "00000000000000ab:+1",
+            "00000000000000ab:-1",
+            "+0000000000000ab:1",
+            "00000000000000ab:1:1",
+            "00000000000000ab:18446744073709551616",
+            "00000000000000ag:1",
+        ] {
+            assert_eq!(wrong.parse::<Position>(), Err(PositionError), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Rules of history: which channels have one, and how much of it is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backpressure::ClassIndex;
+use crate::backpressure::pattern::Pattern;
+use crate::limits::setters;
+use crate::setting::SettingError;
+
+/// Part of a channel's history that a client that comes back gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HistoryMode {
+    /// All that it missed, or the explicit answer that this is not possible.
+    #[default]
+    Stream,
+    /// The newest publication, if it has not got that: for channels of which each message replaces
+    /// those before.
+    Cache,
+}
+
+/// Amount of history that is kept of each channel that matches a pattern, and what of it a client
+/// that comes back gets.
+///
+/// A member of such a channel that reads too slowly is closed with 1008, whatever other rules say:
+/// it comes back, and gets what it missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
+pub struct History {
+    /// Publications kept.
+    pub count: usize,
+    /// Age up to which they are kept.
+    pub age: Duration,
+    /// Bytes kept of one channel, with about 250 for each publication and channel besides the
+    /// message. Default `None`: half of [`Limits::max_backlog`](crate::Limits::max_backlog), which
+    /// is also the most, so that what is recovered fits into a connection's queue.
+    pub max_bytes: Option<usize>,
+    /// What a client that comes back gets. Default [`HistoryMode::Stream`].
+    pub mode: HistoryMode,
+}
+
+impl History {
+    /// Creates a rule that keeps `count` publications for `age`.
+    pub const fn new(count: usize, age: Duration) -> Self {
+        Self { count, age, max_bytes: None, mode: HistoryMode::Stream }
+    }
+
+    /// Returns the bytes kept of a channel.
+    ///
+    /// # Errors
+    /// A number is 0 or too large; names the setting.
+    pub(crate) fn checked(&self, name: &str, max_backlog: usize) -> Result<usize, SettingError> {
+        let wrong = |problem: String| {
+            SettingError::new("history", format!("history of {name:?} {problem}"))
+        };
+        let most = max_backlog / 2;
+        let bytes = self.max_bytes.unwrap_or(most);
+        if self.count == 0 {
+            return Err(wrong("keeps 0 publications; give at least 1, or leave it out".to_owned()));
+        }
+        if self.age.is_zero() || self.age > MAX_AGE {
+            return Err(wrong(format!("has an age of {:?}; give 1ns to 7 days", self.age)));
+        }
+        if bytes == 0 || bytes > most {
+            let problem = format!(
+                "has max_bytes of {bytes}; give 1 to {most}, half of max_backlog, so that what is \
+                 recovered fits into a connection's queue"
+            );
+            return Err(wrong(problem));
+        }
+        Ok(bytes)
+    }
+}
+
+setters! { History:
+    mode: HistoryMode,
+    ;
+    max_bytes: Option<usize>,
+}
+
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A rule, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct HistoryRule {
+    pub(crate) pattern: Pattern,
+    /// The class of the channels' publications, which closes slow receivers.
+    pub(crate) class: ClassIndex,
+    pub(crate) history: History,
+    pub(crate) max_bytes: usize,
+}
+
+/// The rules of a server; the first whose pattern matches applies.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HistoryRules(pub(crate) Arc<[HistoryRule]>);
+
+impl HistoryRules {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the number of the rule for a channel.
+    pub(crate) fn of(&self, channel: &str) -> Option<u16> {
+        let at = self.0.iter().position(|rule| rule.pattern.matches(channel))?;
+        Some(at as u16)
+    }
+}

@@ -1,0 +1,288 @@
+//! The histories of all channels, in stripes: each is kept under the lock that orders the
+//! publications of its channels.
+//!
+//! All stripes share one budget of bytes. A publication that exceeds it removes whole channels,
+//! those that were published to least recently, of each stripe in turn.
+//!
+//! **Positions without memory.** The epoch is the server's, and a channel that is forgotten leaves
+//! one number for its whole stripe: the greatest offset of any forgotten channel, at which new ones
+//! begin. So a client that waits for the first publication of a channel costs nothing here, and one
+//! that comes back with an offset that is no less has missed nothing that was forgotten.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throng_io::Instant;
+
+use super::ring::{Freed, Ring};
+use super::{HistoryMode, HistoryRule, HistoryRules, Position, Publication, Recorded};
+use crate::outbox::frame::Frame;
+
+/// Memory of a channel besides its publications and twice its name.
+const CHANNEL: usize = 256;
+
+/// Time for which a channel is remembered after its last publication has expired: clients that
+/// come back in it learn that they have missed nothing.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Figures of all histories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HistoryCounts {
+    /// Channels of which something is known.
+    pub channels: u64,
+    /// Publications kept.
+    pub publications: u64,
+    /// Memory of both, in bytes.
+    pub bytes: u64,
+    /// Most memory.
+    pub max_bytes: u64,
+    /// Publications removed because the memory of all channels was used up.
+    pub evicted: u64,
+    /// Clients that came back with a position and got all that they had missed.
+    pub recovered: u64,
+    /// Clients that came back with a position from which they could not continue.
+    pub unrecovered: u64,
+}
+
+/// What all stripes share.
+#[derive(Debug)]
+pub(crate) struct Histories {
+    pub(crate) rules: HistoryRules,
+    epoch: u64,
+    max_bytes: usize,
+    bytes: AtomicUsize,
+    channels: AtomicUsize,
+    publications: AtomicUsize,
+    evicted: AtomicU64,
+    recovered: AtomicU64,
+    unrecovered: AtomicU64,
+    /// The stripe that makes room next.
+    turn: AtomicUsize,
+}
+
+/// The channels whose publications one lock orders.
+#[derive(Debug, Default)]
+pub(crate) struct Stripe {
+    rings: HashMap<Arc<str>, Ring>,
+    /// From the one that was published to least recently.
+    by_use: BTreeMap<u64, Arc<str>>,
+    uses: u64,
+    /// Greatest offset of a channel that is forgotten.
+    floor: u64,
+}
+
+impl Histories {
+    pub(crate) fn new(rules: HistoryRules, max_bytes: usize, epoch: u64) -> Self {
+        Self {
+            rules,
+            epoch,
+            max_bytes,
+            bytes: AtomicUsize::new(0),
+            channels: AtomicUsize::new(0),
+            publications: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
+            recovered: AtomicU64::new(0),
+            unrecovered: AtomicU64::new(0),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn rule(&self, number: u16) -> &HistoryRule {
+        &self.rules.0[usize::from(number)]
+    }
+
+    pub(crate) fn counts(&self) -> HistoryCounts {
+        HistoryCounts {
+            channels: self.channels.load(Ordering::Relaxed) as u64,
+            publications: self.publications.load(Ordering::Relaxed) as u64,
+            bytes: self.bytes.load(Ordering::Relaxed) as u64,
+            max_bytes: self.max_bytes as u64,
+            evicted: self.evicted.load(Ordering::Relaxed),
+            recovered: self.recovered.load(Ordering::Relaxed),
+            unrecovered: self.unrecovered.load(Ordering::Relaxed),
+        }
+    }
+
+    fn count_return(&self, recovered: bool) {
+        let counter = if recovered { &self.recovered } else { &self.unrecovered };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.max_bytes
+    }
+
+    fn free(&self, freed: Freed) {
+        self.bytes.fetch_sub(freed.bytes, Ordering::Relaxed);
+        self.publications.fetch_sub(freed.publications, Ordering::Relaxed);
+    }
+
+    /// Removes channels until the budget holds: of `own`, which is locked, and of those of `others`
+    /// that nobody holds, in turn.
+    #[cold]
+    pub(crate) fn make_room(&self, own: &mut Stripe, others: &[Mutex<Stripe>]) {
+        while self.is_over() {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            for other in 0..others.len() {
+                if !self.is_over() {
+                    return;
+                }
+                if let Ok(mut stripe) = others[(turn + other) % others.len()].try_lock() {
+                    stripe.evict_least_used(self);
+                }
+            }
+            // All others are empty or held: their holders make room as well.
+            if self.is_over() && !own.evict_least_used(self) {
+                return;
+            }
+        }
+    }
+}
+
+impl Stripe {
+    /// Adds a publication. [`Histories::make_room`] is to follow if this returns true.
+    pub(crate) fn append(
+        &mut self,
+        all: &Histories,
+        (channel, rule): (&str, u16),
+        frame: &Frame,
+        now: Instant,
+    ) -> (Recorded, bool) {
+        let name = match self.rings.get_key_value(channel) {
+            Some((name, _)) => Arc::clone(name),
+            None => self.create(all, channel, rule),
+        };
+        self.uses += 1;
+        let Some(ring) = self.rings.get_mut(&name) else { unreachable!("it was there") };
+        if let Some(listed) = self.by_use.remove(&ring.used) {
+            self.by_use.insert(self.uses, listed);
+        }
+        ring.used = self.uses;
+        let (offset, cost) = ring.push(frame, now);
+        all.bytes.fetch_add(cost, Ordering::Relaxed);
+        all.publications.fetch_add(1, Ordering::Relaxed);
+        all.free(ring.trim(all.rule(rule), now));
+        let position = Position { epoch: all.epoch, offset };
+        let recorded = Recorded::new(name, all.rule(rule).class, Publication::new(position, frame));
+        (recorded, all.is_over())
+    }
+
+    fn create(&mut self, all: &Histories, channel: &str, rule: u16) -> Arc<str> {
+        let name: Arc<str> = channel.into();
+        let mut ring = Ring::new(self.floor, rule);
+        self.uses += 1;
+        ring.used = self.uses;
+        self.by_use.insert(self.uses, Arc::clone(&name));
+        self.rings.insert(Arc::clone(&name), ring);
+        all.bytes.fetch_add(cost_of(&name), Ordering::Relaxed);
+        all.channels.fetch_add(1, Ordering::Relaxed);
+        name
+    }
+
+    /// Forgets a channel.
+    fn forget(&mut self, all: &Histories, name: &str) -> Freed {
+        let Some(ring) = self.rings.remove(name) else { return Freed::default() };
+        self.by_use.remove(&ring.used);
+        self.floor = self.floor.max(ring.top());
+        let freed = Freed { publications: ring.len(), bytes: ring.bytes() + cost_of(name) };
+        all.free(freed);
+        all.channels.fetch_sub(1, Ordering::Relaxed);
+        if self.rings.len() < self.rings.capacity() / 4 {
+            self.rings.shrink_to(self.rings.len() * 2);
+        }
+        freed
+    }
+
+    /// Forgets the channel that was published to least recently; returns false if there is none.
+    fn evict_least_used(&mut self, all: &Histories) -> bool {
+        let Some((_, name)) = self.by_use.first_key_value() else { return false };
+        let name = Arc::clone(name);
+        let freed = self.forget(all, &name);
+        all.evicted.fetch_add(freed.publications as u64, Ordering::Relaxed);
+        true
+    }
+
+    /// Removes what is too old, and channels of which nothing has been left for a long time.
+    pub(crate) fn expire(&mut self, all: &Histories, now: Instant) {
+        let mut idle = Vec::new();
+        for (name, ring) in &mut self.rings {
+            let rule = all.rule(ring.rule);
+            all.free(ring.trim(rule, now));
+            if ring.len() == 0 && now.since(ring.at()) > rule.history.age + REMEMBERED {
+                idle.push(Arc::clone(name));
+            }
+        }
+        for name in idle {
+            self.forget(all, &name);
+        }
+    }
+
+    /// Returns the place at which a member joins now, whether it continues from `since`, and what
+    /// it has missed.
+    pub(crate) fn join(
+        &mut self,
+        all: &Histories,
+        (channel, rule): (&str, u16),
+        since: Option<Position>,
+        now: Instant,
+    ) -> (Position, bool, Vec<Publication>) {
+        let mode = all.rule(rule).history.mode;
+        let ring = self.rings.get_mut(channel);
+        let floor = Position { epoch: all.epoch, offset: self.floor };
+        let Some(ring) = ring else {
+            let recovered = since.is_some_and(|since| since == floor);
+            if since.is_some() {
+                all.count_return(recovered);
+            }
+            return (floor, recovered, Vec::new());
+        };
+        all.free(ring.trim(all.rule(ring.rule), now));
+        let position = ring.position(all.epoch);
+        let publication = |(offset, frame): (u64, &Frame)| {
+            Publication::new(Position { epoch: all.epoch, offset }, frame)
+        };
+        if mode == HistoryMode::Cache {
+            let has_all = since == Some(position);
+            let newest = ring.iter().next_back().filter(|_| !has_all).map(publication);
+            let recovered = has_all || newest.is_some();
+            if since.is_some() {
+                all.count_return(recovered);
+            }
+            return (position, recovered, newest.into_iter().collect());
+        }
+        let Some(since) = since else { return (position, false, Vec::new()) };
+        let missed = (since.epoch == all.epoch).then(|| ring.since(since.offset)).flatten();
+        let missed = missed.map(|missed| missed.map(publication).collect());
+        all.count_return(missed.is_some());
+        (position, missed.is_some(), missed.unwrap_or_default())
+    }
+
+    /// Returns the place behind the last publication, and the last `most` of those that are kept.
+    pub(crate) fn last(
+        &mut self,
+        all: &Histories,
+        channel: &str,
+        most: usize,
+        now: Instant,
+    ) -> (Position, Vec<Publication>) {
+        let Some(ring) = self.rings.get_mut(channel) else {
+            return (Position { epoch: all.epoch, offset: self.floor }, Vec::new());
+        };
+        all.free(ring.trim(all.rule(ring.rule), now));
+        let skipped = ring.len().saturating_sub(most);
+        let publication = |(offset, frame): (u64, &Frame)| {
+            Publication::new(Position { epoch: all.epoch, offset }, frame)
+        };
+        (ring.position(all.epoch), ring.iter().skip(skipped).map(publication).collect())
+    }
+}
+
+fn cost_of(name: &str) -> usize {
+    CHANNEL + name.len()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+use std::ops::Range;
+
+use super::*;
+use crate::backpressure::pattern::Pattern;
+use crate::pubsub::history::History;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn rule(history: History, max_bytes: usize) -> HistoryRules {
+    let pattern = Pattern::new(">").expect("valid");
+    HistoryRules(Arc::new([HistoryRule { pattern, class: 1, history, max_bytes }]))
+}
+
+/// Stripes with one rule for all channels.
+struct Store {
+    all: Histories,
+    stripes: Vec<Mutex<Stripe>>,
+}
+
+impl Store {
+    fn new(history: History, max_bytes: usize, together: usize) -> Self {
+        let all = Histories::new(rule(history, max_bytes), together, 7);
+        Self { all, stripes: (0..4).map(|_| Mutex::default()).collect() }
+    }
+
+    fn stripe(&self, channel: &str) -> std::sync::MutexGuard<'_, Stripe> {
+        let number = channel.bytes().map(usize::from).sum::<usize>() % self.stripes.len();
+        self.stripes[number].lock().unwrap()
+    }
+
+    fn publish(&self, channel: &str, text: &str, secs: u64) -> u64 {
+        let mut stripe = self.stripe(channel);
+        let now = Instant(secs * SECOND);
+        let (recorded, is_over) = stripe.append(&self.all, (channel, 0), &Frame::text(text), now);
+        if is_over {
+            self.all.make_room(&mut stripe, &self.stripes);
+        }
+        recorded.offset()
+    }
+
+    fn join(&self, channel: &str, since: Option<u64>, secs: u64) -> (u64, bool, Vec<u64>) {
+        let since = since.map(|offset| Position { epoch: 7, offset });
+        let mut stripe = self.stripe(channel);
+        let (position, recovered, missed) =
+            stripe.join(&self.all, (channel, 0), since, Instant(secs * SECOND));
+        let missed = missed.iter().map(|missed| missed.position().offset).collect();
+        (position.offset, recovered, missed)
+    }
+
+    /// Adds up what is kept, and compares it with the figures.
+    fn check(&self) {
+        let (mut channels, mut publications, mut bytes) = (0, 0, 0);
+        for stripe in &self.stripes {
+            let stripe = stripe.lock().unwrap();
+            assert_eq!(stripe.rings.len(), stripe.by_use.len());
+            channels += stripe.rings.len() as u64;
+            for (name, ring) in &stripe.rings {
+                publications += ring.len() as u64;
+                bytes += (ring.bytes() + cost_of(name)) as u64;
+                assert_eq!(stripe.by_use[&ring.used], *name);
+            }
+        }
+        let counts = self.all.counts();
+        assert_eq!(
+            (counts.channels, counts.publications, counts.bytes),
+            (channels, publications, bytes)
+        );
+        assert!(counts.bytes <= counts.max_bytes, "{counts:?}");
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn offsets(range: Range<u64>) -> Vec<u64> {
+    range.collect()
+}
+
+#[test]
+fn a_client_gets_exactly_what_it_missed_or_is_refused() {
+    let store = Store::new(History::new(5, HOUR), 1 << 20, 1 << 20);
+    assert_eq!(store.join("a", None, 0), (0, false, vec![]));
+    assert_eq!(store.join("a", Some(0), 0), (0, true, vec![]), "nothing was published");
+    assert_eq!(store.join("a", Some(1), 0), (0, false, vec![]), "a position in the future");
+    for n in 1..=9 {
+        assert_eq!(store.publish("a", "x", n), n);
+    }
+    assert_eq!(store.join("a", Some(9), 9), (9, true, vec![]));
+    assert_eq!(store.join("a", Some(7), 9), (9, true, vec![8, 9]));
+    assert_eq!(store.join("a", Some(4), 9), (9, true, offsets(5..10)));
+    assert_eq!(store.join("a", Some(3), 9), (9, false, vec![]), "number 4 is not kept");
+    assert_eq!(store.join("a", Some(10), 9), (9, false, vec![]));
+    let other = Position { epoch: 8, offset: 8 };
+    let mut stripe = store.stripe("a");
+    let (_, recovered, missed) = stripe.join(&store.all, ("a", 0), Some(other), Instant(0));
+    assert!(!recovered && missed.is_empty(), "another epoch");
+    drop(stripe);
+    let counts = store.all.counts();
+    assert_eq!((counts.recovered, counts.unrecovered, counts.evicted), (4, 4, 0));
+    store.check();
+}
+
+#[test]
+fn what_is_too_old_is_not_given_even_before_it_is_removed() {
+    let store = Store::new(History::new(100, Duration::from_secs(10)), 1 << 20, 1 << 20);
+    for n in 1..=5 {
+        store.publish("a", "x", n);
+    }
+    assert_eq!(store.join("a", Some(3), 14), (5, true, vec![4, 5]));
+    assert_eq!(store.join("a", Some(2), 14), (5, false, vec![]), "number 3 is 11 s old");
+    assert_eq!(store.join("a", Some(5), 500), (5, true, vec![]), "it has missed nothing");
+    assert_eq!(store.all.counts().publications, 0);
+    let (position, last) = store.stripe("a").last(&store.all, "a", 9, Instant(500 * SECOND));
+    assert_eq!((position.offset, last.len()), (5, 0));
+    let long = 500 + 3600 + 11;
+    for stripe in &store.stripes {
+        stripe.lock().unwrap().expire(&store.all, Instant(long * SECOND));
+    }
+    assert_eq!((store.all.counts().channels, store.all.counts().bytes), (0, 0));
+    assert_eq!(store.join("a", Some(5), long), (5, true, vec![]), "nor has it now");
+    assert_eq!(store.join("a", Some(4), long), (5, false, vec![]));
+    assert_eq!(store.publish("a", "x", long), 6, "an offset is not used again");
+    store.check();
+}
+
+#[test]
+fn a_channel_keeps_no_more_bytes_than_its_rule_says() {
+    let store = Store::new(History::new(1000, HOUR), 10_000, 1 << 20);
+    for n in 1..=100 {
+        store.publish("a", &"x".repeat(1000), n);
+    }
+    let (_, kept) = store.stripe("a").last(&store.all, "a", 1000, Instant(0));
+    assert!((7..10).contains(&kept.len()), "{} kept", kept.len());
+    assert_eq!(store.publish("a", &"x".repeat(20_000), 101), 101);
+    assert_eq!(store.all.counts().publications, 0, "one that does not fit is not kept");
+    assert_eq!(store.join("a", Some(100), 101), (101, false, vec![]));
+    assert_eq!(store.join("a", Some(101), 101), (101, true, vec![]));
+    store.check();
+}
+
+#[test]
+fn many_channels_stay_within_the_memory_of_all_and_forgotten_ones_are_not_recovered() {
+    let store = Store::new(History::new(10, HOUR), 10_000, 100_000);
+    for n in 0..10_000 {
+        store.publish(&format!("channel {n}"), "some message", 0);
+        store.publish("often", "x", 0);
+        if n % 97 == 0 {
+            store.check();
+        }
+    }
+    let counts = store.all.counts();
+    assert!(counts.evicted > 9000 && counts.channels < 400, "{counts:?}");
+    let (top, recovered, _) = store.join("channel 3", Some(1), 0);
+    assert!(!recovered && top >= 1, "its first publication is forgotten");
+    let (top, recovered, missed) = store.join("often", None, 0);
+    assert_eq!((recovered, missed), (false, vec![]));
+    assert_eq!(store.join("often", Some(top - 2), 0), (top, true, vec![top - 1, top]));
+}
+
+#[test]
+fn a_publication_is_kept_although_other_channels_use_up_the_memory() {
+    let store = Store::new(History::new(10, HOUR), 10_000, 50_000);
+    // All of one stripe.
+    for n in 0..500 {
+        store.publish(&format!("{}{}", "a".repeat(n % 20 * 4), "b".repeat(n / 20 * 4)), "x", 0);
+    }
+    assert_eq!(store.publish("c", "x", 0), 1);
+    assert_eq!(store.join("c", Some(0), 0), (1, true, vec![1]));
+    store.check();
+}
+
+#[test]
+fn a_cache_gives_the_newest_publication_to_those_who_have_not_got_it() {
+    let history = History::new(10, Duration::from_secs(10)).mode(HistoryMode::Cache);
+    let store = Store::new(history, 1 << 20, 1 << 20);
+    assert_eq!(store.join("a", None, 0), (0, false, vec![]));
+    for n in 0..3 {
+        store.publish("a", "x", n);
+    }
+    assert_eq!(store.join("a", None, 3), (3, true, vec![3]));
+    assert_eq!(store.join("a", Some(1), 3), (3, true, vec![3]));
+    assert_eq!(store.join("a", Some(3), 3), (3, true, vec![]));
+    assert_eq!(store.join("a", Some(1), 60), (3, false, vec![]), "it is too old");
+}
+
+#[test]
+fn forms_that_are_made_for_members_do_not_grow_the_history() {
+    let store = Store::new(History::new(10, HOUR), 1 << 20, 1 << 20);
+    store.publish("a", "many\n\n\n\n\nlines", 0);
+    let before = store.all.counts().bytes;
+    let mut stripe = store.stripe("a");
+    let (_, last) = stripe.last(&store.all, "a", 1, Instant(0));
+    let frame = last[0].frame().clone();
+    assert!(frame.event(1000, |_| ()).is_some());
+    assert_eq!(frame.references(), 2, "the history has a copy of its own");
+    drop(stripe);
+    assert_eq!(store.all.counts().bytes, before);
+}

@@ -1,0 +1,144 @@
+//! Publications of channels with history, by threads outside of the shards.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use throng_io::ConnId;
+
+use super::{Command, MailboxFull, RETRY, Remote, Road};
+use crate::outbox::frame::Frame;
+use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
+use crate::pubsub::history::{HistoryCounts, Position, Publication, Recorded, Stripe};
+use crate::remote::losses::Receivers;
+
+impl Remote {
+    /// Returns the number of the rule for a channel's history, if it has one.
+    pub(crate) fn history_rule(&self, channel: &str) -> Option<u16> {
+        match self.road {
+            Road::Histories => self.order.histories.rules.of(channel),
+            Road::Alone | Road::Shards => None,
+        }
+    }
+
+    /// Adds a publication to the history of its channel, whose `stripe` is held.
+    pub(crate) fn record(
+        &self,
+        stripe: &mut Stripe,
+        of: (&str, u16),
+        frame: &Frame,
+        now: throng_io::Instant,
+    ) -> Arc<Recorded> {
+        let histories = &self.order.histories;
+        let (recorded, is_over) = stripe.append(histories, of, frame, now);
+        if is_over {
+            histories.make_room(stripe, &self.order.stripes);
+        }
+        Arc::new(recorded)
+    }
+
+    /// Calls `join` under the lock of a channel's publications, with the place at which a member
+    /// joins, whether it continues from `since`, and what it has missed.
+    pub(crate) fn join_at(
+        &self,
+        of: (&str, u16),
+        since: Option<Position>,
+        now: throng_io::Instant,
+        join: impl FnOnce() -> bool,
+    ) -> Option<(Position, bool, Vec<Publication>)> {
+        let mut stripe = self.order_of(of.0);
+        join().then(|| stripe.join(&self.order.histories, of, since, now))
+    }
+
+    /// Returns the last `most` publications of a channel's history that are kept, and the place
+    /// behind the last one; `None`: the channel has no history.
+    #[must_use]
+    pub fn history(&self, channel: &str, most: usize) -> Option<(Position, Vec<Publication>)> {
+        self.history_rule(channel)?;
+        let now = self.clock.read();
+        Some(self.order_of(channel).last(&self.order.histories, channel, most, now))
+    }
+
+    /// Returns the figures of all histories; `None`: no channel has one.
+    #[must_use]
+    pub fn history_counts(&self) -> Option<HistoryCounts> {
+        (self.road == Road::Histories).then(|| self.order.histories.counts())
+    }
+
+    /// Removes what has expired from the histories of one stripe; each second of each shard has
+    /// another one.
+    pub(crate) fn expire_histories(&self, shard: usize, second: u64, now: throng_io::Instant) {
+        // Threads of connections leave it to the one that accepts.
+        if self.road != Road::Histories || self.registry.is_some() && shard != 0 {
+            return;
+        }
+        let number = second as usize * self.shards.len() + shard;
+        let stripe = &self.order.stripes[number % self.order.stripes.len()];
+        // Whoever holds it removes what has expired of the channel it is about.
+        if let Ok(mut stripe) = stripe.try_lock() {
+            stripe.expire(&self.order.histories, now);
+        }
+    }
+
+    /// Publishes to a channel with history. Where a queue has no room nothing is published, until
+    /// `deadline`: members that miss a publication would have to come back.
+    pub(super) fn publish_recorded(
+        &self,
+        of: (&str, u16),
+        frame: &Frame,
+        except: Option<ConnId>,
+        (deadline, sampled): (Option<Instant>, Option<throng_io::Instant>),
+    ) -> Result<Receipt, MailboxFull> {
+        loop {
+            let mut stripe = self.order_of(of.0);
+            let homes = self.totals.homes_of(of.0, None);
+            if self.have_room(&homes) {
+                let recorded = self.record(&mut stripe, of, frame, self.clock.read());
+                return Ok(self.post_recorded(&homes, &recorded, except, sampled));
+            }
+            drop(stripe);
+            if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+                self.count_refused();
+                return Err(MailboxFull { receipt: None });
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    /// Returns whether the queues of these shards have room. That of a connection's own thread is
+    /// its backlog, for which nobody else waits.
+    fn have_room(&self, homes: &[u16]) -> bool {
+        let queues = homes.iter().filter_map(|home| self.shards.get(usize::from(*home)));
+        self.registry.is_some() || queues.into_iter().all(|queue| queue.mailbox.has_room())
+    }
+
+    /// Posts a publication to the shards with members. A shard that cannot take it closes its
+    /// members, which come back.
+    fn post_recorded(
+        &self,
+        homes: &[u16],
+        recorded: &Arc<Recorded>,
+        except: Option<ConnId>,
+        sampled: Option<throng_io::Instant>,
+    ) -> Receipt {
+        let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
+        let queues = match self.registry() {
+            Some(registry) => registry.queues(Some(homes), None),
+            None => {
+                let of = |home: &u16| self.shards.get(usize::from(*home)).cloned();
+                homes.iter().filter_map(of).collect()
+            }
+        };
+        let (receipt, acks) = Receipt::new(queues.len() + 1, sampled);
+        for (at, ack) in acks.into_iter().enumerate() {
+            let Some(queue) = queues.get(at) else {
+                // Reports that nothing has members.
+                ack.count(Delivery::default());
+                continue;
+            };
+            let ack = if self.registry.is_some() { AckSlot::of_one(ack) } else { ack };
+            let recorded = Arc::clone(recorded);
+            let _ = queue.publish(Command::Recorded { recorded, except, ack }, &receivers);
+        }
+        receipt
+    }
+}
