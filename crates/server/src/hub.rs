@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use throng_engine::{CloseCode, Frame, MailboxFull, Receipt, Remote, Totals};
+use throng_engine::{
+    CloseCode, Frame, MailboxFull, Position, Publication, Receipt, Remote, Totals,
+};
 
 use crate::filter::Filter;
 use crate::handle::Handle;
@@ -93,6 +95,13 @@ impl Hub {
     #[must_use]
     pub fn channels(&self) -> Vec<(Arc<str>, usize)> {
         self.totals.list()
+    }
+
+    /// Returns the last `most` publications of a channel that its history keeps, oldest first, and
+    /// the position behind the newest; `None` if the channel has no history.
+    #[must_use]
+    pub fn history(&self, channel: &str, most: usize) -> Option<(Position, Vec<Publication>)> {
+        self.remote.history(channel, most)
     }
 
     /// Sends a message to one connection; nothing happens if it has ended.

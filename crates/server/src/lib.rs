@@ -244,8 +244,9 @@ pub use observe::Observer;
 pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};
 pub use server::Server;
 pub use throng_engine::{
-    Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, Limit, Limits, MailboxFull,
-    Message, PatternError, Receipt, Sent, SettingError, SlowPolicy, Stats, UnknownName,
+    Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, History, HistoryCounts,
+    HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position, PositionError,
+    Publication, Receipt, Recovery, Sent, SettingError, SlowPolicy, Stats, UnknownName,
     is_channel_token,
 };
 #[cfg(feature = "files")]
@@ -290,6 +291,8 @@ pub mod prelude {
 mod manual {
     #[doc = include_str!("../../../docs/back-pressure.md")]
     mod back_pressure {}
+    #[doc = include_str!("../../../docs/history.md")]
+    mod history {}
     #[doc = include_str!("../../../docs/http.md")]
     mod http {}
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use throng_engine::workers::{WorkerMetrics, Workers};
 use throng_engine::{
-    Admission, ClassCounters, Kind, Remote, RemoteCounts, SlowPolicy, Snapshot, Stats,
+    Admission, ClassCounters, HistoryCounts, Kind, Remote, RemoteCounts, SlowPolicy, Snapshot,
+    Stats,
 };
 use throng_http::openmetrics::{Format, Type, Writer};
 use throng_http::{Request, Response};
@@ -19,6 +20,7 @@ use crate::tls::Security;
 use crate::workers::Pool;
 
 mod durations;
+mod history;
 mod load;
 mod workers;
 
@@ -53,7 +55,8 @@ impl Observer {
 
     /// Writes the metrics of a server that has just started, for lists of them.
     pub fn write_idle(writer: &mut Writer) {
-        Figures::default().write(writer);
+        let history = Some(HistoryCounts::default());
+        Figures { history, ..Figures::default() }.write(writer);
         Security::write_idle(writer);
         write_build(writer, &[]);
     }
@@ -71,6 +74,7 @@ impl Observer {
             durations: durations::Figures::of(snapshots, workers.waits.clone()),
             workers,
             hub: self.remote.counts(),
+            history: self.remote.history_counts(),
             load: load::Figures::of(snapshots, &self.stalls),
         };
         figures.write(writer);
@@ -94,6 +98,9 @@ impl Observer {
         figures.insert("max_connections".to_owned(), limit.into());
         figures.insert("hub_publishes".to_owned(), hub.publishes.into());
         figures.insert("hub_commands_dropped".to_owned(), hub.commands_dropped.into());
+        if let Some(history) = self.remote.history_counts() {
+            figures.insert("history".to_owned(), history::to_json(&history));
+        }
         figures.insert("shards".to_owned(), self.snapshots.len().into());
         figures.insert("ready".to_owned(), admission.is_ready().into());
         figures.insert("resident_bytes".to_owned(), process::resident_bytes().into());
@@ -229,6 +236,8 @@ struct Figures {
     ready: bool,
     workers: WorkerMetrics,
     hub: RemoteCounts,
+    /// `None`: no channel has one.
+    history: Option<HistoryCounts>,
     load: load::Figures,
     durations: durations::Figures,
 }
@@ -260,6 +269,9 @@ impl Figures {
             ),
         ] {
             writer.metric(name, help, Type::Counter).sample(&[], value);
+        }
+        if let Some(history) = &self.history {
+            history::write(history, writer);
         }
         self.load.write(writer);
         self.durations.write(writer);
@@ -335,6 +347,7 @@ mod tests {
             ready: true,
             workers,
             hub,
+            history: None,
             load,
             durations,
         };

@@ -5,7 +5,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use throng_engine::workers::WorkerSettings;
-use throng_engine::{Backpressure, Limits, SettingError};
+use throng_engine::{Backpressure, History, Limits, SettingError};
 use throng_http::Origins;
 #[cfg(feature = "deflate")]
 use throng_proto::ws::deflate::Settings as Deflate;
@@ -41,6 +41,26 @@ impl Server {
     /// ```
     pub fn channel_backpressure(mut self, pattern: &str, rules: impl Into<Backpressure>) -> Self {
         if let Err(error) = self.classes.add_channels(pattern, rules.into()) {
+            self.note(error);
+        }
+        self
+    }
+
+    /// Keeps a history of the channels that match `pattern`, as for
+    /// [`channel_backpressure`](Self::channel_backpressure): a client that comes back gets what it
+    /// missed, or learns that this is not possible. See
+    /// [`Socket::subscribe_since`](crate::Socket::subscribe_since); streams of server-sent events do
+    /// it by themselves. Default: no history.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # use throng::History;
+    /// # use std::time::Duration;
+    /// let five_minutes = Duration::from_secs(300);
+    /// Server::new(App::new()).channel_history("chat.*", History::new(100, five_minutes));
+    /// ```
+    pub fn channel_history(mut self, pattern: &str, history: History) -> Self {
+        if let Err(error) = self.classes.add_history(pattern, history) {
             self.note(error);
         }
         self

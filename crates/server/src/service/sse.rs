@@ -1,6 +1,6 @@
 //! Server-sent events: a response that becomes a stream of what is published to a channel.
 
-use throng_engine::{Answer, Cx, check_pattern};
+use throng_engine::{Answer, Cx, Frame, check_pattern};
 use throng_http::{HeaderError, Reject, ReplyTo, Request, Response, Status};
 use throng_proto::{http1, sse};
 
@@ -19,9 +19,12 @@ impl ShardService {
         request: &Request<'_>,
     ) -> Result<Answer, Reject> {
         self.check_admitted(head)?;
-        let EventStream { topic, retry, first } = channel(request)?;
-        if let Topic::Pattern(pattern) = &topic {
-            check_pattern(pattern).map_err(|error| Reject::bad_request(error.to_string()))?;
+        let EventStream { mut topic, retry, first } = channel(request)?;
+        if let Topic::Pattern(pattern) = &mut topic {
+            let checked = check_pattern(pattern);
+            if !checked.map_err(|error| Reject::bad_request(error.to_string()))? {
+                topic = Topic::Channel(std::mem::take(pattern));
+            }
         }
         self.refresh_date(cx.core_ref().now());
         let to = ReplyTo::request(head, self.date.current());
@@ -42,9 +45,7 @@ impl ShardService {
         cx.start_events();
         cx.set_route(route, 0);
         match topic {
-            Topic::Channel(channel) => {
-                cx.subscribe(&channel);
-            }
+            Topic::Channel(channel) => join(cx, &channel, last_id(request)),
             Topic::Pattern(pattern) => {
                 // It was checked above.
                 let _ = cx.subscribe_pattern(&pattern);
@@ -52,6 +53,31 @@ impl ShardService {
         }
         Ok(Answer::Events)
     }
+}
+
+/// Returns the id of the last event that the client got: from the header, or for clients that
+/// cannot send one, from the query.
+fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
+    request.last_event_id().or_else(|| request.query("last_event_id"))
+}
+
+/// Joins a channel behind the last event that the client got. With a history the stream begins with
+/// its position, as an id without an event; if the client cannot continue, as an event `lost`.
+fn join(cx: &mut Cx<'_>, channel: &str, last_id: Option<&str>) {
+    let since = last_id.and_then(|id| id.parse().ok());
+    let recovery = cx.subscribe_since(channel, since);
+    let Some(position) = recovery.position.map(|position| position.to_string()) else { return };
+    let is_lost = last_id.is_some() && !recovery.recovered;
+    cx.write(|out| {
+        if is_lost {
+            let lost = Frame::text(&position).event_name("lost").event_id(&position);
+            lost.encode_event(out);
+        }
+        recovery.missed.iter().for_each(|missed| missed.frame().encode_event(out));
+        if !is_lost && recovery.missed.is_empty() {
+            out.extend_from_slice(format!("id: {position}\n\n").as_bytes());
+        }
+    });
 }
 
 /// The response's head. Neither browsers nor proxies are to keep it, or to wait for its end.

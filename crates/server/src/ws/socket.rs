@@ -4,7 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{CloseCode, Cx, Delivery, Frame, Message, PatternError, Receipt, Sent};
+use throng_engine::{
+    CloseCode, Cx, Delivery, Frame, Message, PatternError, Position, Receipt, Recovery, Sent,
+};
 
 use crate::filter::Filter;
 use crate::handle::Handle;
@@ -142,6 +144,44 @@ impl<'a, D> Socket<'a, D> {
     /// [`is_channel_token`](crate::is_channel_token), so that a dot makes no other channel of it.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         self.cx.subscribe(channel)
+    }
+
+    /// Joins the channel of exactly this name at an exact place. Of a channel with history
+    /// ([`Server::channel_history`](crate::Server::channel_history)) the result has what was
+    /// published since the position `since`, which is to be sent now: nothing is lost, doubled or
+    /// out of order between the last of it and the first message that comes live. If that is not
+    /// possible, or no position was given, [`Recovery::recovered`] is false, and the member is live
+    /// from [`Recovery::position`] on.
+    ///
+    /// What the connection published itself before it was lost is among what it missed, even by
+    /// [`publish_to_others`](Self::publish_to_others).
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # use throng::Position;
+    /// let chat = Ws::on_upgrade(|request| {
+    ///     Ok(request.query("since").and_then(|since| since.parse::<Position>().ok()))
+    /// })
+    /// .on_open(|ws| {
+    ///     let since = *ws.data();
+    ///     ws.send_offsets(true);
+    ///     let recovery = ws.subscribe_since("chat.lobby", since);
+    ///     let position = recovery.position.map_or_else(String::new, |at| at.to_string());
+    ///     let _ = ws.send(format!("from {position}, recovered: {}", recovery.recovered));
+    ///     for missed in &recovery.missed {
+    ///         let _ = ws.send(missed.with_offset());
+    ///     }
+    /// });
+    /// # let _ = App::new().ws("/", chat);
+    /// ```
+    pub fn subscribe_since(&mut self, channel: &str, since: Option<Position>) -> Recovery {
+        self.cx.subscribe_since(channel, since)
+    }
+
+    /// Sets whether what is published to channels with history is sent to this connection with its
+    /// offset in front, `OFFSET PAYLOAD`, so that the client knows its position. Default: false.
+    pub fn send_offsets(&mut self, on: bool) {
+        self.cx.send_offsets(on);
     }
 
     /// Joins all channels that match a pattern: tokens separated by dots, `*` for any one token,
