@@ -174,3 +174,47 @@ fn the_dashboard_and_the_alert_rules_are_printed() {
     assert!(dashboard["panels"].as_array().unwrap().len() > 50);
     assert!(print("alerts").starts_with("groups:\n"));
 }
+
+#[test]
+fn a_channel_with_a_history_lets_clients_continue_and_shows_it_to_operators() {
+    let flags = ["--admin", "127.0.0.1:0", "--channel", "chat.>=close,history=2/5m"];
+    let served = Operated::start(&flags);
+    let mut client = Client::connect(served.address, "/ws/chat.a?since=");
+    let Got::Text(began) = client.next() else { panic!("no text") };
+    let epoch = began.split('"').nth(3).unwrap().to_owned();
+    assert_eq!(began, format!("{{\"epoch\":\"{epoch}\",\"offset\":0,\"recovered\":false}}"));
+    for number in 1..=3 {
+        client.send(Opcode::Text, format!("line {number}").as_bytes());
+        assert_eq!(client.next(), Got::Text(format!("{number} line {number}")));
+    }
+    drop(client);
+    let since = |offset: u32| {
+        let path = format!("/ws/chat.a?since={epoch}:{offset}");
+        let mut client = Client::connect(served.address, &path);
+        let Got::Text(began) = client.next() else { panic!("no text") };
+        (began.contains("\"recovered\":true"), client)
+    };
+    let (recovered, mut client) = since(1);
+    assert!(recovered);
+    for number in 2..=3 {
+        assert_eq!(client.next(), Got::Text(format!("{number} line {number}")));
+    }
+    assert!(!since(0).0, "the first line is not kept");
+    let none = Client::connect(served.address, "/ws/other?since=").next();
+    assert_eq!(none.close_code(), Some(1008));
+    let answer = get(served.admin, "/history/chat.a?limit=1", "");
+    let publications = "[{\"data\":\"line 3\",\"offset\":3}]";
+    assert!(answer.text().contains(publications), "{}", answer.text());
+    assert_eq!(get(served.admin, "/history/other", "").status(), 404);
+    assert_eq!(get(served.admin, "/history/chat.a?limit=x", "").status(), 400);
+    until_metrics(
+        served.admin,
+        &[
+            "throng_history_channels 1",
+            "throng_history_publications 2",
+            "throng_history_recovered_total 1",
+            "throng_history_unrecovered_total 1",
+            "throng_history_evicted_total 0",
+        ],
+    );
+}

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use throng::{App, Bound, Observer, Request, Response};
+use serde_json::{Value, json};
+use throng::{App, Bound, Hub, Observer, Publication, Request, Response, Status};
 use throng_config::Token;
 
 use crate::admin::{self, guard};
@@ -17,7 +18,12 @@ pub(crate) struct Admin {
 }
 
 /// Binds the server that shows the metrics of `observer`.
-pub(super) fn bind(admin: &Admin, observer: Observer, log: Log) -> throng::Result<Bound> {
+pub(super) fn bind(
+    admin: &Admin,
+    (observer, hub): (Observer, Hub),
+    log: Log,
+) -> throng::Result<Bound> {
+    let history_token = admin.token.clone();
     let shared = Arc::new((observer, admin.token.clone()));
     let route = |answer: fn(&Observer, &Request<'_>) -> Response| {
         let shared = Arc::clone(&shared);
@@ -35,6 +41,47 @@ pub(super) fn bind(admin: &Admin, observer: Observer, log: Log) -> throng::Resul
         .livez()
         .get("/readyz", move |_: &Request<'_>| ready.0.readiness())
         .get("/metrics", route(Observer::metrics))
-        .get("/stats.json", route(|observer, _| observer.stats()));
+        .get("/stats.json", route(|observer, _| observer.stats()))
+        .get("/history/{channel}", move |request: &Request<'_>| {
+            match guard::check_read(request, history_token.as_ref()) {
+                Ok(()) => history(&hub, request),
+                Err(refusal) => refusal.closing(),
+            }
+        });
     admin::bind(app, admin.address, log)
+}
+
+/// Publications in one answer, unless the request says otherwise, and at most.
+const PUBLICATIONS: usize = 100;
+const MAX_PUBLICATIONS: usize = 1000;
+
+/// Answers with the last `?limit=` publications of a channel.
+fn history(hub: &Hub, request: &Request<'_>) -> Response {
+    let most = match request.query("limit").map(str::parse::<usize>) {
+        None => PUBLICATIONS,
+        Some(Ok(most)) => most.min(MAX_PUBLICATIONS),
+        Some(Err(_)) => {
+            return Response::error(Status::BAD_REQUEST, "limit is a number, for example 100");
+        }
+    };
+    let channel = request.param("channel").unwrap_or_default();
+    let Some((position, publications)) = hub.history(channel, most) else {
+        let problem = "this channel has no history: give it one, for example --channel \
+                       'chat.>=close,history=100/5m'";
+        return Response::error(Status::NOT_FOUND, problem);
+    };
+    let publications: Vec<Value> = publications.iter().map(publication).collect();
+    let epoch = format!("{:016x}", position.epoch);
+    let answer = json!({"epoch": epoch, "offset": position.offset, "publications": publications});
+    Response::json(answer.to_string())
+}
+
+/// A publication as JSON; the bytes of a message that is no text are a list of numbers.
+fn publication(publication: &Publication) -> Value {
+    let payload = publication.frame().payload();
+    let data = match std::str::from_utf8(payload) {
+        Ok(text) => Value::from(text),
+        Err(_) => Value::from(payload),
+    };
+    json!({"offset": publication.position().offset, "data": data})
 }

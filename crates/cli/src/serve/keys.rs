@@ -11,6 +11,7 @@ pub static TABLE: Table = Table { program: "serve", keys: KEYS };
 /// How a rule for channels is written, for messages.
 const EXAMPLE: &str = "prices.*=latest,max_backlog=64KiB,max_age=5s";
 
+#[rustfmt::skip]
 static CHANNELS: Records = Records {
     alias: Some("channel"),
     fields: &[
@@ -18,6 +19,10 @@ static CHANNELS: Records = Records {
         Key::new("slow_policy", POLICY, "", "as the setting; if not set, that"),
         Key::new("max_backlog", SOME, "", "as the setting; if not set, that"),
         Key::new("max_age", MAX_AGE, "", "as the setting; if not set, that"),
+        Key::new("history", Kind::Text("a count and an age such as \"100/5m\""), "",
+            "publications kept for clients that come back, and how long"),
+        Key::new("recovery", Kind::Word(&["stream", "cache"]), "",
+            "what a client that comes back gets: all that it missed, or the newest only"),
     ],
     parse: rule,
     example: "a rule such as \"prices.*=latest,max_age=5s\"",
@@ -94,8 +99,9 @@ static KEYS: &[Key] = &[
     Key::new("max_age", MAX_AGE, "0s",
         "queued messages older than this are dropped; 0s = no limit"),
     Key::new("channels", Kind::Records(&CHANNELS), "",
-        "rules for slow receivers by channel, first match wins: \
-         PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME], several with ; or [[channel]] tables"),
+        "rules by channel, first match wins: \
+         PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE][,recovery=cache], \
+         several with ; or [[channel]] tables; a history needs a restart"),
     Key::new("wildcards", Kind::Switch, "false",
         "let /ws/news.* and /sse/news.> subscribe to all that match").at_start(),
     Key::new("fragment_threshold", Kind::SIZE, "1MiB",
@@ -116,6 +122,8 @@ static KEYS: &[Key] = &[
     Key::new("max_memory", Kind::SIZE, "0",
         "memory of all connections: queues, partial messages, bodies; the largest go with 1008 \
          or 503; 0 = a quarter of the machine's or cgroup's"),
+    Key::new("max_history_memory", Kind::SIZE, "64MiB",
+        "memory of the histories of all channels; the least used channels are forgotten").at_start(),
     Key::new("min_response_rate", Kind::SIZE, "256B",
         "least bytes per second that a client must read of a response; 0 = any progress"),
     Key::new("keep_alive_timeout", TIMEOUT, "75s", "idle time between two requests, at least 1s"),
@@ -204,7 +212,8 @@ fn rule(text: &str) -> Result<Fields, String> {
 }
 
 fn unknown(key: &str, known: impl Iterator<Item = &'static str>) -> String {
-    let hint = throng_config::units::did_you_mean(key, known)
-        .unwrap_or_else(|| "a rule has slow_policy, max_backlog and max_age".to_owned());
+    let hint = throng_config::units::did_you_mean(key, known).unwrap_or_else(|| {
+        "a rule has slow_policy, max_backlog, max_age, history and recovery".to_owned()
+    });
     format!("unknown key `{}`: {hint}", key.escape_debug())
 }

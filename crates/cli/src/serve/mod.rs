@@ -41,7 +41,9 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "Paths:
   /echo            a WebSocket that echoes messages
   /ws/{channel}    a WebSocket whose messages go to the channel's other
-                   members; with ?echo=1 to the sender, too
+                   members; with ?echo=1 to the sender, too; with ?since=
+                   each message has its offset in front, and what was missed
+                   since ?since=EPOCH:OFFSET comes first (with a history)
   /sse/{channel}   the channel's messages as server-sent events
   /upload          a WebSocket that streams messages without buffering them, and
                    answers each with its length (up to max_upload_size)
@@ -67,6 +69,10 @@ THRONG_CHANNELS with ; between them.
   drop_newest      drops new messages
   drop_oldest      drops the oldest queued messages
   latest           queues only the newest message of each channel
+History: `--channel 'chat.>=close,history=100/5m'` keeps the last 100 messages
+of each channel for five minutes. A client of /sse/ that comes back gets what
+it missed (Last-Event-ID), or an event called `lost`; one of /ws/ asks by
+?since=. The admin server has them at /history/{channel}?limit=N.
 With --set wildcards=true, /ws/news.* and /sse/news.> get the messages of all
 channels that match; a message sent on a pattern's WebSocket closes it with
 1008.
@@ -138,7 +144,7 @@ fn start_admin(
     log: &Log,
 ) -> Result<Option<Running>, Failure> {
     let Some(settings) = admin else { return Ok(None) };
-    Ok(Some(admin::bind(settings, bound.observer(), log.clone())?.spawn()?))
+    Ok(Some(admin::bind(settings, (bound.observer(), bound.hub()), log.clone())?.spawn()?))
 }
 
 /// Prints where the server for operators is.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use throng::Running;
+use throng::{History, Running};
 use throng_config::Values;
 
 use super::{SettingFlags, Settings, site};
@@ -17,6 +17,8 @@ pub(super) struct Reloader<'a> {
     /// Overrides the defaults of the table, because of `--register`.
     defaults: &'static [(&'static str, &'static str)],
     started: Values,
+    /// The rules of the start: a history cannot change.
+    histories: Vec<(String, Option<History>)>,
     /// Those of the server that runs.
     hosts: LiveHosts,
     current: Mutex<(Arc<Settings>, Values)>,
@@ -34,9 +36,9 @@ impl<'a> Reloader<'a> {
         let warnings = draft.take_warnings();
         let values = draft.values().clone();
         let settings = Arc::new(Settings::from_draft(draft)?);
-        let hosts = settings.hosts.clone();
+        let (hosts, histories) = (settings.hosts.clone(), settings.histories());
         let current = Mutex::new((settings, values.clone()));
-        Ok((Self { flags, defaults, started: values, hosts, current }, warnings))
+        Ok((Self { flags, defaults, started: values, histories, hosts, current }, warnings))
     }
 
     /// Returns the settings in force.
@@ -74,7 +76,10 @@ impl<'a> Reloader<'a> {
         let values = draft.values().clone();
         let settings = Settings::from_draft(draft).map_err(|errors| errors.to_string())?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = Changes::between(&self.started, &current.1, &values);
+        let mut changes = Changes::between(&self.started, &current.1, &values);
+        if settings.histories() != self.histories {
+            changes.needs_restart.push("history of channels");
+        }
         let server = site::server(&settings);
         server.check().map_err(|error| error.to_string())?;
         reload_certificates(running)?;

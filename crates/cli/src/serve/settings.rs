@@ -2,15 +2,18 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use throng::{
-    App, Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, IoBackend, Limit, Limits,
-    Origins, Server,
+    App, Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, History, HistoryMode,
+    IoBackend, Limit, Limits, Origins, Server, SlowPolicy,
 };
 #[cfg(feature = "tls")]
 use throng::{Tls, TlsVersion};
-use throng_config::{ConfigError, ConfigErrors, Draft, LogSettings, Token, drain_delay};
+use throng_config::{
+    ConfigError, ConfigErrors, Draft, LogSettings, Record, Token, drain_delay, units,
+};
 
 use super::admin::Admin;
 use crate::hosts::{AllowedHosts, LiveHosts, is_loopback};
@@ -54,6 +57,7 @@ pub struct Settings {
 pub(crate) struct Rule {
     pub(crate) pattern: String,
     pub(crate) rules: Backpressure,
+    pub(crate) history: Option<History>,
 }
 
 /// Returns whether another process accepts connections while this one drains: with a shared port,
@@ -63,6 +67,11 @@ fn hands_over(draft: &Draft, listen: &[String]) -> bool {
 }
 
 impl Settings {
+    /// Returns the rules for channels without those for slow receivers.
+    pub(super) fn histories(&self) -> Vec<(String, Option<History>)> {
+        self.channels.iter().map(|rule| (rule.pattern.clone(), rule.history)).collect()
+    }
+
     /// Converts and checks the values of a [`TABLE`](super::TABLE).
     ///
     /// # Errors
@@ -166,6 +175,7 @@ fn limits(draft: &Draft) -> Limits {
         .handshake_timeout(draft.get("handshake_timeout"))
         .min_body_rate(unless_0(draft, "min_body_rate").unwrap_or(usize::MAX))
         .max_body_memory(draft.get("max_body_memory"))
+        .max_history_memory(draft.get("max_history_memory"))
         .max_memory(match draft.get("max_memory") {
             0 => Limit::Auto,
             usize::MAX => Limit::Unlimited,
@@ -213,7 +223,8 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
             let remedy = format!("{pattern:?} is there twice, and only the first would apply");
             record.wrong(format!("{remedy}: take one out"));
         }
-        if !["slow_policy", "max_backlog", "max_age"].iter().any(|field| record.is_set(field)) {
+        let fields = ["slow_policy", "max_backlog", "max_age", "history"];
+        if !fields.iter().any(|field| record.is_set(field)) {
             record.wrong("it has no rules: write for example slow_policy = \"latest\"");
         }
         let mut rule = general;
@@ -225,10 +236,56 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
         if let Err(error) = Server::new(App::new()).channel_backpressure(&pattern, rule).check() {
             record.wrong(error);
         }
-        rules.push(Rule { pattern, rules: rule });
+        let history = history(&record, rule);
+        rules.push(Rule { pattern, rules: rule, history });
     }
     rules
 }
+
+/// Reads the history of a channel's rule, whose back-pressure is `rule`.
+fn history(record: &Record<'_>, rule: Backpressure) -> Option<History> {
+    let Some(Kept(history)) = record.parse("history") else {
+        if record.is_set("recovery") && !record.is_set("history") {
+            record.wrong("recovery needs a history: write for example history = \"100/5m\"");
+        }
+        return None;
+    };
+    if rule.policy != SlowPolicy::Close || rule.max_age.is_some() {
+        record.wrong(
+            "with a history no message may be dropped: write slow_policy = \"close\" and max_age = \
+             \"0s\" in this rule, so that a slow client is closed, comes back, and gets the rest",
+        );
+    }
+    if record.is_set("max_backlog") {
+        record.wrong(
+            "with a history the rule has no max_backlog of its own: leave it out, and the setting \
+             max_backlog applies",
+        );
+    }
+    let is_cache = record.get::<Option<String>>("recovery").as_deref() == Some("cache");
+    Some(history.mode(if is_cache { HistoryMode::Cache } else { HistoryMode::Stream }))
+}
+
+/// A history as it is written: `100/5m`.
+struct Kept(History);
+
+impl FromStr for Kept {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let remedy = || "write COUNT/AGE, for example \"100/5m\"".to_owned();
+        let (count, age) = text.split_once('/').ok_or_else(remedy)?;
+        let count = units::parse_count(count.trim()).map_err(|_| remedy())?;
+        let age = units::parse_duration(age.trim()).map_err(|_| remedy())?;
+        if count == 0 || age.is_zero() || age > MAX_HISTORY {
+            return Err("write at least 1 publication, and an age of up to 168h".to_owned());
+        }
+        Ok(Self(History::new(count, age)))
+    }
+}
+
+/// The longest age of a history.
+const MAX_HISTORY: Duration = Duration::from_secs(7 * 24 * 3600);
 
 fn deflate(draft: &Draft) -> Deflate {
     let bits = draft.get("deflate.window_bits");

@@ -1,7 +1,7 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
 use throng::prelude::*;
-use throng::{Bound, Status, Topic};
+use throng::{Bound, Position, Status, Topic};
 
 use super::{Rule, Settings};
 use crate::sockets::{self, Listen};
@@ -16,13 +16,22 @@ const PAGE: &str = include_str!("../page.html");
 /// alone.
 enum Member {
     /// Between the upgrade and the session.
-    Joining(Box<(String, bool)>),
+    Joining(Box<Joining>),
     /// Its messages go to the others.
     Talks,
     /// With `?echo=1` they come back, too.
     Echoes,
     /// Subscribed to a pattern: there is no one channel to publish to.
     ListensOnly,
+}
+
+/// What the request for a session of `/ws/{channel}` asks for.
+struct Joining {
+    channel: String,
+    echo: bool,
+    /// With `?since=`: the client wants the positions of messages, and what it has missed since
+    /// this one.
+    since: Option<Option<Position>>,
 }
 
 /// The longest channel name: long enough for any path a person writes, short enough not to matter
@@ -65,8 +74,9 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         None => server,
     };
     let rules = settings.channels.iter();
-    rules.fold(server, |server, Rule { pattern, rules }| {
-        server.channel_backpressure(pattern, *rules)
+    rules.fold(server, |server, Rule { pattern, rules, history }| match history {
+        Some(history) => server.channel_history(pattern, *history),
+        None => server.channel_backpressure(pattern, *rules),
     })
 }
 
@@ -85,12 +95,17 @@ pub fn listen(server: Server, settings: &Settings) -> throng::Result<Bound> {
 pub(crate) fn app(settings: &Settings) -> App {
     let wildcards = settings.wildcards;
     let channels = Ws::on_upgrade(move |request| {
-        let echo = request.query("echo") == Some("1");
-        Ok(Member::Joining(Box::new((channel(request)?.to_owned(), echo))))
+        let (echo, since) = (request.query("echo") == Some("1"), since(request)?);
+        Ok(Member::Joining(Box::new(Joining { channel: channel(request)?.to_owned(), echo, since })))
     })
     .on_open(move |ws| {
         let Member::Joining(joining) = std::mem::replace(ws.data_mut(), Member::Talks) else { return };
-        let (channel, echo) = *joining;
+        let Joining { channel, echo, since } = *joining;
+        if let Some(since) = since {
+            // Its own messages have positions, too.
+            *ws.data_mut() = Member::Echoes;
+            return join_since(ws, &channel, since);
+        }
         if wildcards && is_pattern(&channel) {
             *ws.data_mut() = Member::ListensOnly;
         } else if echo {
@@ -152,6 +167,39 @@ fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
     match request.param("channel") {
         Some(channel) if (1..=MAX_CHANNEL_NAME).contains(&channel.len()) => Ok(channel),
         _ => Err(Reject::bad_request("a channel name has 1 to 256 bytes")),
+    }
+}
+
+/// Reads `?since=EPOCH:OFFSET`; without a value, the client only wants positions.
+fn since(request: &Request<'_>) -> Result<Option<Option<Position>>, Reject> {
+    match request.query("since") {
+        None => Ok(None),
+        Some("") => Ok(Some(None)),
+        Some(text) => match text.parse() {
+            Ok(position) => Ok(Some(Some(position))),
+            Err(error) => Err(Reject::bad_request(format!(
+                "since is not the position of a message: {error}; leave its value out to begin \
+                 with what comes next"
+            ))),
+        },
+    }
+}
+
+/// Joins a channel with history: sends the position and whether the client continues, then what it
+/// has missed, and then each message with its offset.
+fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position>) {
+    ws.send_offsets(true);
+    let recovery = ws.subscribe_since(channel, since);
+    let Some(Position { epoch, offset }) = recovery.position else {
+        // Here and not as a status, which a page would not get to see.
+        return ws.close(1008, "this channel has no history, so ?since= has no meaning");
+    };
+    let recovered = recovery.recovered;
+    let _ = ws.send(format!(
+        "{{\"epoch\":\"{epoch:016x}\",\"offset\":{offset},\"recovered\":{recovered}}}"
+    ));
+    for missed in &recovery.missed {
+        let _ = ws.send(missed.with_offset());
     }
 }
 

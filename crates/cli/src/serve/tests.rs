@@ -2,7 +2,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use std::path::Path;
-use throng::{Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, Limits, SlowPolicy};
+use throng::{
+    Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, History, HistoryMode, Limits,
+    SlowPolicy,
+};
 
 use throng_config::{ConfigErrors, Sources, Values};
 
@@ -221,7 +224,7 @@ fn channels_have_rules_from_every_source_and_the_last_source_has_them_all() {
     assert_eq!(settings.backpressure, general);
     let latest = general.policy(SlowPolicy::Latest);
     let all = general.max_backlog(65_536);
-    let rule = |pattern: &str, rules| Rule { pattern: pattern.to_owned(), rules };
+    let rule = |pattern: &str, rules| Rule { pattern: pattern.to_owned(), rules, history: None };
     assert_eq!(settings.channels, [rule("prices.*", latest), rule(">", all)]);
     let variable = [("THRONG_CHANNELS", "a.*=close;b=drop_newest")];
     let settings = layered(text, &variable, &[]).unwrap();
@@ -256,6 +259,19 @@ fn a_rule_without_a_value_has_the_general_one() {
 }
 
 #[test]
+fn a_rule_may_have_a_history() {
+    let text = "[[channel]]\nname = \"chat.>\"\nhistory = \"100/5m\"\n[[channel]]\nname = \
+                \"state\"\nhistory = \"1/1h\"\nrecovery = \"cache\"\n";
+    let history: Vec<_> =
+        layered(text, &[], &[]).unwrap().channels.iter().map(|rule| rule.history).collect();
+    let five_minutes = History::new(100, Duration::from_secs(300));
+    let hour = History::new(1, Duration::from_secs(3600)).mode(HistoryMode::Cache);
+    assert_eq!(history, [Some(five_minutes), Some(hour)]);
+    let flag = line(&["--channel", "chat.>=close,history=100/5m"]).unwrap();
+    assert_eq!(flag.channels[0].history, Some(five_minutes));
+}
+
+#[test]
 fn mistakes_in_rules_name_the_rule_and_the_remedy() {
     for (text, parts) in [
         ("news", &["\"news\"", "prices.*=latest"][..]),
@@ -264,11 +280,22 @@ fn mistakes_in_rules_name_the_rule_and_the_remedy() {
         ("news=zzz", &["one of close, drop_newest, drop_oldest, latest"]),
         ("news=latest,5s", &["\"5s\"", "KEY=VALUE"]),
         ("news=latest,max_ags=5s", &["max_ags", "did you mean max_age?"]),
-        ("news=latest,colour=red", &["colour", "slow_policy, max_backlog and max_age"]),
+        (
+            "news=latest,colour=red",
+            &["colour", "slow_policy, max_backlog, max_age, history and recovery"],
+        ),
         ("news=latest,max_age=5", &["channels[0].max_age", "\"5s\""]),
         ("news=latest,max_age=25h", &["channels[0].max_age", "at most"]),
         ("news=latest,max_backlog=1M", &["channels[0].max_backlog", "1MiB"]),
         ("news=latest,max_backlog=0", &["channels[0].max_backlog", "at least"]),
+        ("a=close,history=100", &["channels[0].history", "\"100\"", "COUNT/AGE", "100/5m"]),
+        ("a=close,history=0/5m", &["channels[0].history", "at least 1"]),
+        ("a=close,history=5/200h", &["channels[0].history", "168h"]),
+        ("a=latest,history=5/1m", &["channels[0]", "slow_policy = \"close\""]),
+        ("a=close,max_age=5s,history=5/1m", &["channels[0]", "max_age = \"0s\""]),
+        ("a=close,max_backlog=5KiB,history=5/1m", &["channels[0]", "leave it out"]),
+        ("a=close,recovery=cache", &["recovery needs a history"]),
+        ("a=close,history=5/1m,recovery=all", &["channels[0].recovery", "stream"]),
         ("a=close;b=latest;a=latest", &["channels[2]", "\"a\"", "twice"]),
     ] {
         let message = with(&[&format!("channels={text}")]).unwrap_err();
