@@ -177,7 +177,8 @@ fn the_dashboard_and_the_alert_rules_are_printed() {
 
 #[test]
 fn a_channel_with_a_history_lets_clients_continue_and_shows_it_to_operators() {
-    let flags = ["--admin", "127.0.0.1:0", "--channel", "chat.>=close,history=2/5m"];
+    let rules = "chat.vip=latest;chat.>=close,history=2/5m";
+    let flags = ["--admin", "127.0.0.1:0", "--set", &format!("channels={rules}")];
     let served = Operated::start(&flags);
     let mut client = Client::connect(served.address, "/ws/chat.a?since=");
     let Got::Text(began) = client.next() else { panic!("no text") };
@@ -200,8 +201,10 @@ fn a_channel_with_a_history_lets_clients_continue_and_shows_it_to_operators() {
         assert_eq!(client.next(), Got::Text(format!("{number} line {number}")));
     }
     assert!(!since(0).0, "the first line is not kept");
-    let none = Client::connect(served.address, "/ws/other?since=").next();
-    assert_eq!(none.close_code(), Some(1008));
+    for channel in ["other", "chat.vip"] {
+        let none = Client::connect(served.address, &format!("/ws/{channel}?since=")).next();
+        assert_eq!(none.close_code(), Some(1008), "{channel}");
+    }
     let answer = get(served.admin, "/history/chat.a?limit=1", "");
     let publications = "[{\"data\":\"line 3\",\"offset\":3}]";
     assert!(answer.text().contains(publications), "{}", answer.text());

@@ -35,6 +35,7 @@ mod threads;
 pub mod workers;
 mod ws;
 
+pub use backpressure::history::{History, HistoryMode};
 pub use backpressure::{Backpressure, Classes, SlowPolicy};
 pub use build::{BuildOptions, Built, build};
 pub use configuration::Configuration;
@@ -61,7 +62,7 @@ pub use pubsub::channels::{
 pub use pubsub::delivery::{AckSlot, Delivery, Receipt};
 pub use pubsub::filter::Filter;
 pub use pubsub::history::{
-    History, HistoryCounts, HistoryMode, Position, PositionError, Publication, Recorded, Recovery,
+    HistoryCounts, Position, PositionError, Publication, Recorded, Recovery,
 };
 pub use remote::{
     Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,

@@ -75,8 +75,8 @@ pub struct Limits {
     /// held, and the allocator's overhead is not counted.
     pub max_memory: Limit,
     /// Memory of the histories of all channels together, in bytes; see
-    /// [`History`](crate::History). Default 64 MiB. It is a part of `max_memory`, a quarter of it at
-    /// most, and only where a channel has a history. When it is used up, whole channels are
+    /// [`History`](crate::History). Default 64 MiB. It is a part of `max_memory`, a quarter of it
+    /// at most, and only where a channel has a history. When it is used up, whole channels are
     /// forgotten, those that were published to least recently first.
     pub max_history_memory: usize,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in

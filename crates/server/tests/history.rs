@@ -191,7 +191,7 @@ fn histories_are_in_the_metrics_and_bounded_together() {
 
 #[test]
 fn a_history_that_cannot_be_kept_is_a_mistake_that_names_the_remedy() {
-    let check = |pattern: &str, history| {
+    let check = |pattern: &str, history: History| {
         let server = Server::new(App::new()).channel_history(pattern, history);
         server.check().unwrap_err().to_string()
     };

@@ -357,8 +357,8 @@ impl Run {
             limits,
             ..BuildOptions::default()
         };
-        options.classes.add_history("chat.*", case.history).expect("valid");
-        options.classes.add_history("noise.*", case.history).expect("valid");
+        options.classes.add_history("chat.*", Some(case.history)).expect("valid");
+        options.classes.add_history("noise.*", Some(case.history)).expect("valid");
         let service = |_: usize, _: &_, remote: &Remote| Chat {
             truth: truth.clone(),
             remote: remote.clone(),

@@ -76,7 +76,8 @@ pub fn configured(app: App, settings: &Settings) -> Server {
     let rules = settings.channels.iter();
     rules.fold(server, |server, Rule { pattern, rules, history }| match history {
         Some(history) => server.channel_history(pattern, *history),
-        None => server.channel_backpressure(pattern, *rules),
+        // Later rules do not apply to its channels.
+        None => server.channel_backpressure(pattern, *rules).channel_history(pattern, None),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Back-pressure: rules for messages to receivers that read too slowly, by channel and by route.
 
+pub(crate) mod history;
 pub(crate) mod pattern;
 
 use std::fmt;
@@ -7,9 +8,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backpressure::history::{History, HistoryRule, HistoryRules};
 use crate::backpressure::pattern::Pattern;
 use crate::limits::{Limits, setters};
-use crate::pubsub::history::{History, HistoryRule, HistoryRules};
 use crate::setting::{SettingError, UnknownName};
 
 /// Policy for when the messages that wait for a slow receiver have reached their cap.
@@ -132,7 +133,7 @@ pub struct Classes {
     default: Backpressure,
     channels: Vec<(Pattern, Backpressure)>,
     routes: Vec<(u16, String, Backpressure)>,
-    histories: Vec<(Pattern, History)>,
+    histories: Vec<(Pattern, Option<History>)>,
 }
 
 impl Classes {
@@ -152,13 +153,17 @@ impl Classes {
         Ok(())
     }
 
-    /// Keeps a history of channels whose names match `pattern`, as
-    /// [`Classes::add_channels`] has it. Slow receivers of those channels are closed, whatever other
-    /// rules say.
+    /// Keeps a history of channels whose names match `pattern`, which is as for
+    /// [`Classes::add_channels`]. Slow receivers of those channels are closed, whatever other rules
+    /// say. `None`: those channels have no history, whatever patterns that are added later say.
     ///
     /// # Errors
     /// The pattern is malformed.
-    pub fn add_history(&mut self, pattern: &str, history: History) -> Result<(), SettingError> {
+    pub fn add_history(
+        &mut self,
+        pattern: &str,
+        history: Option<History>,
+    ) -> Result<(), SettingError> {
         self.histories.push((Pattern::new(pattern)?, history));
         Ok(())
     }
@@ -207,12 +212,17 @@ impl Classes {
         }
         let mut histories = Vec::new();
         for (pattern, history) in &self.histories {
-            let max_bytes = history.checked(pattern.as_str(), limits.max_backlog)?;
-            let class = rules.add(pattern.as_str(), SlowPolicy::Close.into(), limits)?;
-            let (pattern, history) = (pattern.clone(), *history);
-            histories.push(HistoryRule { pattern, class, history, max_bytes });
+            let rule = match *history {
+                Some(history) => {
+                    let max_bytes = history.checked(pattern.as_str(), limits.max_backlog)?;
+                    let class = rules.add(pattern.as_str(), SlowPolicy::Close.into(), limits)?;
+                    Some(HistoryRule { class, history, max_bytes })
+                }
+                None => None,
+            };
+            histories.push((pattern.clone(), rule));
         }
-        rules.histories = HistoryRules(histories.into());
+        rules.histories = HistoryRules::new(histories);
         Ok(rules)
     }
 }

@@ -130,8 +130,8 @@ impl Core {
     }
 
     /// Sends to every member of `channel` but `except`, on this shard now, and by one command each
-    /// on the others that have members: members of different shards may see different orders, unless
-    /// the channel has a history. The counts are this shard's.
+    /// on the others that have members: members of different shards may see different orders,
+    /// unless the channel has a history. The counts are this shard's.
     pub fn publish_unordered(
         &mut self,
         channel: &str,

@@ -73,7 +73,7 @@ impl Remote {
         }
         let number = second as usize * self.shards.len() + shard;
         let stripe = &self.order.stripes[number % self.order.stripes.len()];
-        // Whoever holds it removes what has expired of the channel it is about.
+        // The thread that holds it removes what has expired of the channel it is about.
         if let Ok(mut stripe) = stripe.try_lock() {
             stripe.expire(&self.order.histories, now);
         }
@@ -105,7 +105,7 @@ impl Remote {
     }
 
     /// Returns whether the queues of these shards have room. That of a connection's own thread is
-    /// its backlog, for which nobody else waits.
+    /// its backlog, for which no other waits.
     fn have_room(&self, homes: &[u16]) -> bool {
         let queues = homes.iter().filter_map(|home| self.shards.get(usize::from(*home)));
         self.registry.is_some() || queues.into_iter().all(|queue| queue.mailbox.has_room())

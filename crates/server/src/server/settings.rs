@@ -50,7 +50,8 @@ impl Server {
     /// [`channel_backpressure`](Self::channel_backpressure): a client that comes back gets what it
     /// missed, or learns that this is not possible. See
     /// [`Socket::subscribe_since`](crate::Socket::subscribe_since); streams of server-sent events do
-    /// it by themselves. Default: no history.
+    /// it by themselves. `None` gives the channels no history, whatever patterns that are added later
+    /// say. Default: no history.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -59,8 +60,8 @@ impl Server {
     /// let five_minutes = Duration::from_secs(300);
     /// Server::new(App::new()).channel_history("chat.*", History::new(100, five_minutes));
     /// ```
-    pub fn channel_history(mut self, pattern: &str, history: History) -> Self {
-        if let Err(error) = self.classes.add_history(pattern, history) {
+    pub fn channel_history(mut self, pattern: &str, history: impl Into<Option<History>>) -> Self {
+        if let Err(error) = self.classes.add_history(pattern, history.into()) {
             self.note(error);
         }
         self

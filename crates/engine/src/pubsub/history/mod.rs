@@ -7,7 +7,6 @@
 //! The store is `store.rs`, one channel of it `ring.rs`. Channels without history do not come here.
 
 mod ring;
-mod rules;
 mod store;
 
 use std::fmt;
@@ -17,8 +16,6 @@ use std::sync::{Arc, OnceLock};
 use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
 
-pub use rules::{History, HistoryMode};
-pub(crate) use rules::{HistoryRule, HistoryRules};
 pub use store::HistoryCounts;
 pub(crate) use store::{Histories, Stripe};
 
@@ -128,7 +125,7 @@ impl Recorded {
 /// Outcome of joining a channel with history.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-#[must_use = "the missed publications are to be sent, or the client is to be told that they are lost"]
+#[must_use = "send the missed publications, or report to the client that they are lost"]
 pub struct Recovery {
     /// Whether the connection became a member now. If not, it was one, or is closing, and nothing
     /// else is set.
@@ -139,7 +136,7 @@ pub struct Recovery {
     /// Whether `missed` is all that was published since the position that was asked for. False if
     /// that is not known, or not kept any more, and if no position was given.
     pub recovered: bool,
-    /// What was published in between, in order.
+    /// Publications in between, in order.
     pub missed: Vec<Publication>,
 }
 

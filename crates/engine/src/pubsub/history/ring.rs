@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use throng_io::Instant;
 
-use super::{HistoryRule, Position};
+use super::Position;
+use crate::backpressure::history::HistoryRule;
 use crate::outbox::frame::Frame;
 
 /// Memory of a kept publication besides its frame.
@@ -32,7 +33,7 @@ pub(super) struct Ring {
     pub(super) used: u64,
 }
 
-/// What was removed.
+/// Sums of what was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
     pub(super) publications: usize,

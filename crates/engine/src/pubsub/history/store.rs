@@ -17,7 +17,8 @@ use std::time::Duration;
 use throng_io::Instant;
 
 use super::ring::{Freed, Ring};
-use super::{HistoryMode, HistoryRule, HistoryRules, Position, Publication, Recorded};
+use super::{Position, Publication, Recorded};
+use crate::backpressure::history::{HistoryMode, HistoryRule, HistoryRules};
 use crate::outbox::frame::Frame;
 
 /// Memory of a channel besides its publications and twice its name.
@@ -47,7 +48,7 @@ pub struct HistoryCounts {
     pub unrecovered: u64,
 }
 
-/// What all stripes share.
+/// Rules, budget and figures of all stripes.
 #[derive(Debug)]
 pub(crate) struct Histories {
     pub(crate) rules: HistoryRules,
@@ -91,7 +92,7 @@ impl Histories {
     }
 
     pub(crate) fn rule(&self, number: u16) -> &HistoryRule {
-        &self.rules.0[usize::from(number)]
+        self.rules.rule(number)
     }
 
     pub(crate) fn counts(&self) -> HistoryCounts {
@@ -121,7 +122,7 @@ impl Histories {
     }
 
     /// Removes channels until the budget holds: of `own`, which is locked, and of those of `others`
-    /// that nobody holds, in turn.
+    /// that are not held, in turn.
     #[cold]
     pub(crate) fn make_room(&self, own: &mut Stripe, others: &[Mutex<Stripe>]) {
         while self.is_over() {

@@ -1,14 +1,14 @@
 use std::ops::Range;
 
 use super::*;
+use crate::backpressure::history::History;
 use crate::backpressure::pattern::Pattern;
-use crate::pubsub::history::History;
 
 const SECOND: u64 = 1_000_000_000;
 
 fn rule(history: History, max_bytes: usize) -> HistoryRules {
     let pattern = Pattern::new(">").expect("valid");
-    HistoryRules(Arc::new([HistoryRule { pattern, class: 1, history, max_bytes }]))
+    HistoryRules::new(vec![(pattern, Some(HistoryRule { class: 1, history, max_bytes }))])
 }
 
 /// Stripes with one rule for all channels.
@@ -100,7 +100,7 @@ fn a_client_gets_exactly_what_it_missed_or_is_refused() {
 }
 
 #[test]
-fn what_is_too_old_is_not_given_even_before_it_is_removed() {
+fn publications_that_are_too_old_are_not_given_even_before_they_are_removed() {
     let store = Store::new(History::new(100, Duration::from_secs(10)), 1 << 20, 1 << 20);
     for n in 1..=5 {
         store.publish("a", "x", n);

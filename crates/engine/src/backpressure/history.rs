@@ -37,7 +37,7 @@ pub struct History {
     /// message. Default `None`: half of [`Limits::max_backlog`](crate::Limits::max_backlog), which
     /// is also the most, so that what is recovered fits into a connection's queue.
     pub max_bytes: Option<usize>,
-    /// What a client that comes back gets. Default [`HistoryMode::Stream`].
+    /// Part of it that a client that comes back gets. Default [`HistoryMode::Stream`].
     pub mode: HistoryMode,
 }
 
@@ -85,7 +85,6 @@ const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A rule, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryRule {
-    pub(crate) pattern: Pattern,
     /// The class of the channels' publications, which closes slow receivers.
     pub(crate) class: ClassIndex,
     pub(crate) history: History,
@@ -94,16 +93,55 @@ pub(crate) struct HistoryRule {
 
 /// The rules of a server; the first whose pattern matches applies.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HistoryRules(pub(crate) Arc<[HistoryRule]>);
+pub(crate) struct HistoryRules {
+    /// Numbers of rules; none for channels without a history.
+    patterns: Arc<[(Pattern, Option<u16>)]>,
+    rules: Arc<[HistoryRule]>,
+}
 
 impl HistoryRules {
+    pub(crate) fn new(all: Vec<(Pattern, Option<HistoryRule>)>) -> Self {
+        let mut rules = Vec::new();
+        let mut patterns = Vec::new();
+        for (pattern, rule) in all {
+            let number = rule.is_some().then_some(rules.len() as u16);
+            rules.extend(rule);
+            patterns.push((pattern, number));
+        }
+        Self { patterns: patterns.into(), rules: rules.into() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rules.is_empty()
     }
 
     /// Returns the number of the rule for a channel.
     pub(crate) fn of(&self, channel: &str) -> Option<u16> {
-        let at = self.0.iter().position(|rule| rule.pattern.matches(channel))?;
-        Some(at as u16)
+        self.patterns.iter().find(|(pattern, _)| pattern.matches(channel))?.1
+    }
+
+    pub(crate) fn rule(&self, number: u16) -> &HistoryRule {
+        &self.rules[usize::from(number)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_matching_pattern_rules_also_when_it_says_that_there_is_no_history() {
+        let history = History::new(1, Duration::from_secs(1));
+        let rule = |class| Some(HistoryRule { class, history, max_bytes: 1 });
+        let pattern = |pattern| Pattern::new(pattern).unwrap();
+        let rules = HistoryRules::new(vec![
+            (pattern("chat.a"), None),
+            (pattern("chat.*"), rule(4)),
+            (pattern("chat.b"), rule(5)),
+            (pattern(">"), rule(6)),
+        ]);
+        let class = |channel| rules.of(channel).map(|number| rules.rule(number).class);
+        assert_eq!(["chat.a", "chat.b", "x"].map(class), [None, Some(4), Some(6)]);
+        assert!(HistoryRules::new(vec![(pattern("a"), None)]).is_empty());
     }
 }
