@@ -72,6 +72,7 @@ pub use service::{Answer, Fault, Flow, Service};
 pub use setting::{SettingError, UnknownName};
 pub use shard::admission::{Admission, Uncapped};
 pub use shard::audit::Audit;
+pub use shard::burst::BurstDetector;
 pub use shard::peak::Peak;
 pub use shard::token_bucket::TokenBucket;
 pub use shard::{Handover, Shard};

@@ -18,7 +18,6 @@ mod actions;
 mod admission;
 mod answer;
 mod audit;
-mod burst;
 mod choice;
 mod client;
 mod closing;
@@ -44,14 +43,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
-use throng_engine::{Arrivals, ConnMap, KeyBySlot, Peak, Spares, TokenBucket};
+use throng_engine::{Arrivals, BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket};
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsInfo};
 use throng_proto::http1;
 
 use self::actions::Action;
 pub use self::admission::Admission;
 pub use self::audit::{Audit, Holdings};
-use self::burst::BurstDetector;
 use self::closing::{CloseJob, Orphans};
 use self::commands::{limits_of, most_connections, response_limits_of};
 use self::conn::{Conn, Conns, Phase, Tick};

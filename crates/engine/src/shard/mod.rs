@@ -3,6 +3,7 @@
 pub(crate) mod accept;
 pub(crate) mod admission;
 pub(crate) mod audit;
+pub(crate) mod burst;
 mod flush;
 mod memory;
 pub(crate) mod peak;
@@ -37,6 +38,7 @@ use crate::remote::{Command, ShardInbox};
 use crate::service::Service;
 use crate::shard::accept::Starter;
 use crate::shard::admission::Admission;
+use crate::shard::burst::BurstDetector;
 use crate::shard::peak::Peak;
 use crate::shard::shutdown::{Drain, Phase};
 use crate::shard::state::{State, Then, drop_guarded};
@@ -75,6 +77,7 @@ pub struct Shard<D: Driver, S: Service> {
     /// Slots whose deadline has passed; kept for its memory.
     due: Vec<u32>,
     output_peak: Peak,
+    burst: BurstDetector,
 }
 
 /// Parts of one shard, assembled by [`crate::build()`].
@@ -124,6 +127,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             starter: None,
             due: Vec::new(),
             output_peak: Peak::default(),
+            burst: BurstDetector::default(),
         }
     }
 
@@ -386,7 +390,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.measure_memory();
         let core = &self.state.core;
         core.remote.expire_histories(core.shard, secs, core.now());
-        if self.output_peak.is_over(self.held_memory()) {
+        // Both are asked: each follows what happens.
+        let is_over = self.output_peak.is_over(self.held_memory());
+        let accepted = self.state.core.connections.stats.accepted;
+        if self.burst.is_over(accepted) || is_over {
             throng_io::memory::trim();
         }
         self.state.publish_stats();
@@ -568,12 +575,16 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if !is_idle || !core.commands.is_empty() || state.inbox.has_any() {
             return Some(core.now());
         }
-        let watches_threads =
-            || self.threads().is_some_and(|threads| threads > 0 || self.output_peak.is_awaited());
+        let awaits_memory = || {
+            self.burst.is_awaited()
+                || self
+                    .threads()
+                    .is_some_and(|threads| threads > 0 || self.output_peak.is_awaited())
+        };
         let sweeping = core.connections.stats.connections > 0
             || state.has_unpublished_stats()
-            || watches_threads();
-        let sweep = match state.added.is_some() && !watches_threads() {
+            || awaits_memory();
+        let sweep = match state.added.is_some() && !awaits_memory() {
             true => state.next_due_sweep(),
             false => {
                 sweeping.then(|| state.started.after(Duration::from_secs(state.swept_secs + 1)))

@@ -1,0 +1,64 @@
+//! Detection of the end of a burst of new connections: when its memory is worth returning to the
+//! system.
+
+/// Connections of a burst that leave enough free memory to be given back.
+const MANY: u64 = 1000;
+
+/// Connections between two looks that are no burst.
+const FEW: u64 = 64;
+
+/// Looks in a row with few connections until a burst is over: a TLS session that rests gives the
+/// last of its memory back after two seconds.
+const QUIET_LOOKS: u8 = 2;
+
+/// Detects the end of a burst. The memory that a connection needs until its handshake is complete,
+/// hundreds of bytes and with TLS thousands, is free then; after thousands of connections at one
+/// moment the allocator would keep it, between blocks in use.
+#[derive(Debug, Default)]
+pub struct BurstDetector {
+    /// Connections ever accepted, at the last look.
+    looked: u64,
+    /// Those since the last quiet time.
+    came: u64,
+    quiet_looks: u8,
+}
+
+impl BurstDetector {
+    /// Called once a sweep. Returns whether a burst is over, once.
+    pub fn is_over(&mut self, accepted: u64) -> bool {
+        let came = accepted - std::mem::replace(&mut self.looked, accepted);
+        if came >= FEW {
+            self.came += came;
+            self.quiet_looks = 0;
+            return false;
+        }
+        self.quiet_looks = (self.quiet_looks + 1).min(QUIET_LOOKS);
+        if self.quiet_looks < QUIET_LOOKS {
+            return false;
+        }
+        std::mem::take(&mut self.came) >= MANY
+    }
+
+    /// Returns whether the end of a burst is still to be reported.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.came >= MANY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_burst_is_reported_once_after_two_quiet_looks() {
+        let mut burst = BurstDetector::default();
+        let mut look = |accepted| burst.is_over(accepted);
+        for accepted in [0, 10, 10, 600, 1100, 1110, 1500, 1510] {
+            assert!(!look(accepted), "{accepted}");
+        }
+        assert!(look(1520), "few came twice in a row");
+        for accepted in [1520, 1520, 2400, 2400, 2400] {
+            assert!(!look(accepted), "{accepted}: too few for a burst");
+        }
+    }
+}
