@@ -27,8 +27,9 @@ pub struct DrainPlan {
     pub code: CloseCode,
     /// Whether another process accepts connections on the same port or socket. Then the listeners
     /// are closed when the drain begins, and requests of connections that were accepted before are
-    /// answered; upgrades and event streams among them get 503, as they would last. Otherwise, the
-    /// default, all new clients get 503 until all connections were closed.
+    /// answered. Sessions and event streams that they begin are closed in their turn, at the latest
+    /// right after: their clients connect again, to the other process. Otherwise, the default, all
+    /// new clients get 503 until all connections were closed.
     ///
     /// On Linux, set `net.ipv4.tcp_migrate_req` to 1 where processes share a port: without it the
     /// kernel resets connections that arrive in the moment in which a listener is closed.

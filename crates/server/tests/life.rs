@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use support::served::start;
 use support::{Client, Got, dial, eventually};
-use throng::IoBackend;
 use throng::prelude::*;
+use throng::{IoBackend, Running};
 
 const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
 
@@ -87,9 +87,15 @@ fn a_drain_can_be_awaited() {
     client.join().unwrap();
 }
 
-/// A server whose `GET /` answers `name`.
+/// A server whose `GET /` answers `name`, with sessions and event streams.
 fn named(name: &'static str, io: IoBackend) -> Server {
-    Server::new(App::new().get("/", move |_| name)).io(io).shards(2).reuse_port(true)
+    let later = Ws::on_upgrade_blocking(|_| Ok(Accept::new(())));
+    let app = App::new()
+        .get("/", move |_| name)
+        .ws("/ws", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/later", later.on_message(|ws, message| ws.send(message)))
+        .sse("/events", |_| Ok("news"));
+    Server::new(app).io(io).shards(2).reuse_port(true)
 }
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -104,6 +110,23 @@ fn ask(address: SocketAddr) -> Option<String> {
     Some(answer.rsplit("\r\n").next().unwrap_or_default().to_owned())
 }
 
+/// Starts a server's successor on its port, and begins its drain. Returns the successor when no
+/// connection comes to the old one any more.
+#[cfg(target_os = "linux")]
+fn succeed(address: SocketAddr, old: &Running, io: IoBackend) -> Running {
+    let new = named("new", io).bind(address).unwrap().spawn().unwrap();
+    old.begin_drain(DrainPlan::DEFAULT.hand_over(true).grace(Duration::from_secs(60)));
+    let mut in_a_row = 0;
+    eventually("only the successor answers", || {
+        match ask(address).as_deref() {
+            Some("new") => in_a_row += 1,
+            _ => in_a_row = 0,
+        }
+        in_a_row == 40
+    });
+    new
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_server_that_hands_over_leaves_new_connections_to_its_successor() {
@@ -112,17 +135,7 @@ fn a_server_that_hands_over_leaves_new_connections_to_its_successor() {
         // Accepted before the drain, asked afterwards.
         let mut early: Vec<_> = (0..4).map(|_| dial(address)).collect();
         eventually("they are accepted", || old.stats().connections == 4);
-        let bound = named("new", io).bind(address).unwrap();
-        let new = bound.spawn().unwrap();
-        old.begin_drain(DrainPlan::DEFAULT.hand_over(true).grace(Duration::from_secs(60)));
-        let mut in_a_row = 0;
-        eventually("only the successor answers", || {
-            match ask(address).as_deref() {
-                Some("new") => in_a_row += 1,
-                _ => in_a_row = 0,
-            }
-            in_a_row == 40
-        });
+        let new = succeed(address, &old, io);
         for stream in &mut early {
             stream.write_all(GET).unwrap();
             let mut answer = String::new();
@@ -130,6 +143,34 @@ fn a_server_that_hands_over_leaves_new_connections_to_its_successor() {
             assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
             assert!(answer.ends_with("old"), "{answer}");
         }
+        assert_eq!(old.join().unwrap().forced, 0);
+        new.stop().unwrap();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_that_hands_over_serves_sessions_and_streams_that_it_has_accepted() {
+    const UPGRADE: &str = "HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    for io in [IoBackend::Auto, IoBackend::Portable] {
+        let (address, old) = start(named("old", io));
+        let mut early: Vec<_> = (0..3).map(|_| dial(address)).collect();
+        eventually("they are accepted", || old.stats().connections == 3);
+        let new = succeed(address, &old, io);
+        for (path, mut stream) in ["/ws", "/later"].into_iter().zip(early.drain(..2)) {
+            stream.write_all(format!("GET {path} {UPGRADE}").as_bytes()).unwrap();
+            let head = support::read_head(&mut stream);
+            assert!(head.starts_with("HTTP/1.1 101 "), "{path}: {head}");
+            let mut close = [0; 4];
+            stream.read_exact(&mut close).unwrap();
+            assert_eq!((close[0], &close[2..]), (0x88, &1001u16.to_be_bytes()[..]), "{path}");
+        }
+        let mut events = early.pop().unwrap();
+        events.write_all(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let mut stream = String::new();
+        events.read_to_string(&mut stream).unwrap();
+        assert!(stream.starts_with("HTTP/1.1 200 "), "{stream}");
         assert_eq!(old.join().unwrap().forced, 0);
         new.stop().unwrap();
     }

@@ -88,7 +88,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let now = connections.now;
         self.state.core.samples.accept(id, now);
         // Where another process takes over, connections come until the listeners are closed.
-        self.state.keep_working(id);
+        self.state.await_request(id);
     }
 
     /// Ends the oldest connection that has not sent a whole request. Returns false if there is

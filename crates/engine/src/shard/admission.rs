@@ -27,6 +27,7 @@ pub struct Admission {
     draining: AtomicBool,
     /// Whether connections are refused since the drain began.
     closed: AtomicBool,
+    handed_over: AtomicBool,
     loads: Vec<AtomicUsize>,
     /// Connections by address. Only used for addresses that have a cap.
     by_address: AddressCounts,
@@ -58,6 +59,7 @@ impl Admission {
             pending: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             by_address: AddressCounts::default(),
             uncapped: None,
@@ -98,9 +100,17 @@ impl Admission {
         !self.draining.load(Ordering::Relaxed)
     }
 
+    /// Returns whether sessions and event streams may begin: also while another process takes over,
+    /// for the clients that this one has accepted.
+    #[must_use]
+    pub fn admits_sessions(&self) -> bool {
+        self.is_ready() || self.handed_over.load(Ordering::Relaxed)
+    }
+
     /// Turns readiness off. Connections are refused from then on. If another process takes over,
     /// they are admitted until the listeners are closed.
     pub fn begin_drain(&self, hand_over: bool) {
+        self.handed_over.fetch_or(hand_over, Ordering::Relaxed);
         self.draining.store(true, Ordering::Relaxed);
         self.closed.fetch_or(!hand_over, Ordering::Relaxed);
     }

@@ -41,9 +41,9 @@ pub(crate) struct Drain {
     /// The end of the window.
     end: Instant,
     deadline: Instant,
-    /// Sessions that are closed when their work is done.
-    working: Vec<ConnId>,
-    /// When sessions with work are asked for it again.
+    /// Connections that are closed later than their turn.
+    working: Vec<Working>,
+    /// When connections with work are asked for it again.
     next_check: Instant,
     /// When sessions are closed in spite of their work, so that their peers can still answer.
     last_close: Instant,
@@ -55,6 +55,14 @@ pub(crate) struct Drain {
     is_listening: bool,
     pub(crate) code: CloseCode,
     pub(crate) forced: usize,
+}
+
+/// A connection that is closed when its work is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Working {
+    pub(crate) id: ConnId,
+    /// Whether it is a session that knows of the shutdown. Otherwise its request is awaited.
+    pub(crate) is_notified: bool,
 }
 
 impl Phase {
@@ -111,14 +119,14 @@ impl Drain {
         batch
     }
 
-    /// Keeps a session open until its work is done.
-    pub(crate) fn await_work(&mut self, id: ConnId) {
-        self.working.push(id);
+    /// Keeps a connection open until its work is done.
+    pub(crate) fn await_work(&mut self, connection: Working) {
+        self.working.push(connection);
     }
 
-    /// Returns the sessions to be asked for their work now, and whether it is too late to wait.
+    /// Returns the connections to be asked for their work now, and whether it is too late to wait.
     /// Those that still have work are [awaited](Self::await_work) again.
-    pub(crate) fn take_working(&mut self, now: Instant) -> (Vec<ConnId>, bool) {
+    pub(crate) fn take_working(&mut self, now: Instant) -> (Vec<Working>, bool) {
         if now < self.next_check {
             return (Vec::new(), false);
         }

@@ -21,7 +21,7 @@ use crate::message::{Close, Refusal};
 use crate::remote::ShardInbox;
 use crate::service::{Fault, Service};
 use crate::shard::admission::Admission;
-use crate::shard::shutdown::Phase;
+use crate::shard::shutdown::{Phase, Working};
 use crate::stats::{Added, Snapshot};
 use crate::ws::inbound::Inbound;
 use crate::ws::messages::Assembly;
@@ -287,10 +287,10 @@ impl<S: Service> State<S> {
         if batch.is_empty() && drain.is_overdue(now) {
             self.force();
         } else {
-            for id in working {
-                match self.core.connections.table.stage(id) {
-                    Stage::Http => self.drain_connection(id, code, is_late),
-                    _ => self.close_unless_working(id, code, is_late),
+            for Working { id, is_notified } in working {
+                match is_notified {
+                    true => self.close_unless_working(id, code, is_late),
+                    false => self.drain_connection(id, code, is_late),
                 }
             }
             for id in batch {
@@ -316,10 +316,10 @@ impl<S: Service> State<S> {
                 self.guarded(id, |state| {
                     state.service.on_shutdown(&mut Cx::new(&mut state.core, id));
                 });
-                self.close_unless_working(id, code, false);
+                self.close_unless_working(id, code, is_late);
             }
             Stage::Events => self.core.connections.close(id, code.get(), code.meaning()),
-            Stage::Http if !is_late && self.awaits_request(id) => self.keep_working(id),
+            Stage::Http if !is_late && self.awaits_request(id) => self.await_request(id),
             // Half a request: its client gets an answer with the reason.
             Stage::Http if self.request_bodies.is_dropped(id) => {
                 self.core.connections.finish(id, AfterFlush::Linger);
@@ -332,7 +332,9 @@ impl<S: Service> State<S> {
                 self.core.connections.finish(id, AfterFlush::Linger);
             }
             Stage::Http => self.core.connections.finish(id, AfterFlush::Close),
-            // Its answer is its last: the service says so when it has it.
+            // Its answer is its last, unless that is a session.
+            Stage::Serving if !is_late && self.is_handing_over() => self.await_request(id),
+            // The service says so when it has it.
             Stage::Serving => {}
             Stage::Connecting | Stage::Upgrading => {
                 self.core.connections.finish(id, AfterFlush::Abort);
@@ -347,23 +349,32 @@ impl<S: Service> State<S> {
             return;
         }
         if !is_late && self.service.has_work(&mut Cx::new(&mut self.core, id)) {
-            return self.keep_working(id);
+            return self.keep(Working { id, is_notified: true });
         }
         self.core.connections.close(id, code.get(), code.meaning());
     }
 
-    /// Keeps a connection open until its work is done, or it is late. Does nothing without a drain.
-    pub(crate) fn keep_working(&mut self, id: ConnId) {
+    /// Keeps a connection until its request, or its session, has ended, or it is late. Does nothing
+    /// without a drain.
+    pub(crate) fn await_request(&mut self, id: ConnId) {
+        self.keep(Working { id, is_notified: false });
+    }
+
+    fn keep(&mut self, connection: Working) {
         if let Phase::Draining(drain) = &mut self.phase {
-            drain.await_work(id);
+            drain.await_work(connection);
         }
+    }
+
+    fn is_handing_over(&self) -> bool {
+        matches!(&self.phase, Phase::Draining(drain) if drain.hand_over)
     }
 
     /// Returns whether a connection's first request, or what it has begun, is waited for: where
     /// another process takes over, clients notice nothing of it.
     fn awaits_request(&self, id: ConnId) -> bool {
         let connections = &self.core.connections;
-        matches!(&self.phase, Phase::Draining(drain) if drain.hand_over)
+        self.is_handing_over()
             && (connections.table.conn(id).is_some_and(|conn| conn.has(flag::PENDING))
                 || connections.is_in_request(id))
     }

@@ -131,7 +131,7 @@ impl ShardService {
         let (route, client) = (upgrade.route, upgrade.client);
         cx.enter_route(route.into());
         upgrade.cancel = None;
-        let decision = match self.admission.is_ready() {
+        let decision = match self.admission.admits_sessions() {
             true => decision,
             false => Err(shutting_down()),
         };
@@ -167,7 +167,7 @@ impl ShardService {
 
     /// Refuses connections that would last, while the server drains or from foreign origins.
     pub(super) fn check_admitted(&self, head: &http1::Request<'_>) -> Result<(), Reject> {
-        if !self.admission.is_ready() {
+        if !self.admission.admits_sessions() {
             return Err(shutting_down());
         }
         if !self.shared.origins.allow(head) {
