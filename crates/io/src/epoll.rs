@@ -12,6 +12,7 @@ use rustix::net::{
 use socket2::SockRef;
 
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
+use crate::tables::Tables;
 use crate::{Options, Traffic};
 
 /// The poller of [`Epoll`](crate::Epoll).
@@ -164,6 +165,15 @@ impl Poller for EpollPoller {
 
     fn take_error(socket: &OwnedFd) -> bool {
         !matches!(rustix::net::sockopt::socket_error(socket), Ok(Ok(())))
+    }
+}
+
+impl crate::Epoll {
+    /// Adds this driver's descriptors to `tables`, as those of its shard: the poll for it alone,
+    /// the wake-up descriptor for all.
+    pub fn enlist(&self, tables: &mut Tables) {
+        tables.give(self.shard(), &self.poller().epoll);
+        tables.share(&self.signal().0);
     }
 }
 

@@ -5,6 +5,13 @@ mod epoll {
     throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::epoll::EpollPoller>);
 }
 
+#[cfg(target_os = "linux")]
+mod epoll_with_a_table_of_its_own {
+    throng_io::contract_suite!(
+        throng_io::contract::tcp::TcpRig<throng_io::epoll::EpollPoller, true>
+    );
+}
+
 mod portable {
     throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::portable::MioPoller>);
 }

@@ -22,7 +22,7 @@ impl<P: Poller> Rig for Starving<P> {
     type Peer = <TcpRig<P> as Rig>::Peer;
     type Remote = <TcpRig<P> as Rig>::Remote;
 
-    const CAPACITY: usize = TcpRig::<P>::CAPACITY;
+    const CAPACITY: usize = <TcpRig<P> as Rig>::CAPACITY;
 
     fn new() -> Self {
         Self(TcpRig::new())

@@ -109,8 +109,8 @@ impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
     type Remote = <TcpRig<P> as Rig>::Remote;
 
     const SECURES: bool = TLS == SECURED;
-    const SLICE: Duration = TcpRig::<P>::SLICE;
-    const CAPACITY: usize = TcpRig::<P>::CAPACITY;
+    const SLICE: Duration = <TcpRig<P> as Rig>::SLICE;
+    const CAPACITY: usize = <TcpRig<P> as Rig>::CAPACITY;
 
     fn new() -> Self {
         let options = Options {

@@ -10,8 +10,9 @@ use super::{PeerRead, Rig};
 use crate::readiness::poller::Poller;
 use crate::{ListenOptions, ListenerId, Options, ReadinessDriver, listen};
 
-/// A [`ReadinessDriver`] whose peers are std sockets.
-pub struct TcpRig<P: Poller> {
+/// A [`ReadinessDriver`] whose peers are std sockets, on a thread that may have a descriptor table
+/// of its own.
+pub struct TcpRig<P: Poller, const OWN_TABLE: bool = false> {
     driver: ReadinessDriver<P>,
     listening: Option<SocketAddr>,
     /// Bound and not listening.
@@ -21,7 +22,7 @@ pub struct TcpRig<P: Poller> {
 /// Small, so that few bytes fill a connection.
 const SOCKET_BUFFER: usize = 16 * 1024;
 
-impl<P: Poller> Rig for TcpRig<P> {
+impl<P: Poller, const OWN_TABLE: bool> Rig for TcpRig<P, OWN_TABLE> {
     type Driver = ReadinessDriver<P>;
     type Peer = TcpStream;
     type Remote = TcpListener;
@@ -35,6 +36,9 @@ impl<P: Poller> Rig for TcpRig<P> {
             socket_receive_buffer: Some(128 * 1024),
             ..Options::default()
         };
+        if OWN_TABLE {
+            enter_table();
+        }
         let driver = ReadinessDriver::new(options).expect("a descriptor or two");
         Self { driver, listening: None, unused: Vec::new() }
     }
@@ -128,6 +132,20 @@ impl<P: Poller> Rig for TcpRig<P> {
     fn exhaust_descriptors(&mut self, _: bool) -> bool {
         false
     }
+}
+
+/// Does nothing: this system has no such tables.
+#[cfg(not(target_os = "linux"))]
+fn enter_table() {}
+
+/// Gives the test's thread a table, before its first rig opens anything.
+#[cfg(target_os = "linux")]
+fn enter_table() {
+    std::thread_local! {
+        static TABLE: crate::tables::OwnTable =
+            crate::tables::Tables::new(1).enter(0).expect("a table of its own");
+    }
+    TABLE.with(|_| {});
 }
 
 fn loopback() -> SocketAddr {

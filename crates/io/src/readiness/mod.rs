@@ -110,6 +110,22 @@ impl<P: Poller> ReadinessDriver<P> {
         self.listeners.add(&self.poller, listener, &self.options)
     }
 
+    /// Returns the number of the shard that this driver is for.
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.options.shard.into()
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn poller(&self) -> &P {
+        &self.poller
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn signal(&self) -> &P::Signal {
+        self.wakeup.signal()
+    }
+
     /// Returns the number of connections, from adoption to the delivery of
     /// [`Event::Closed`](crate::Event::Closed).
     #[must_use]

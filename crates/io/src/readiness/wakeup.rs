@@ -29,6 +29,11 @@ impl<S: Signal> Wakeup<S> {
         Self { state: AtomicU8::new(AWAKE), signal }
     }
 
+    #[cfg(target_os = "linux")]
+    pub(crate) fn signal(&self) -> &S {
+        &self.signal
+    }
+
     /// Prepares to sleep. Returns false if a wake came first: do not sleep.
     pub(crate) fn may_sleep(&self) -> bool {
         self.state.swap(ASLEEP, Ordering::AcqRel) != WOKEN
