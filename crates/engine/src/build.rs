@@ -58,6 +58,10 @@ pub struct BuildOptions {
     pub routes: Arc<[RouteOptions]>,
     /// The limit on connections in force; 0 = none.
     pub max_connections: usize,
+    /// Connections that a shard's own [descriptor table](throng_io::tables) holds; `None`: shards
+    /// share one. With tables of their own they hand no sockets over, since a descriptor's number
+    /// names another file elsewhere.
+    pub own_tables: Option<usize>,
     /// Settings of stall detection; `None`: nothing is measured, and the clock is read less often.
     pub watching: Option<Watching>,
     /// Replacement of [`MAILBOX_MARK`], for simulations.
@@ -113,14 +117,18 @@ pub fn build<D: Driver, S: Service>(
         let (queue, inbox) = shard_queue(mark, driver.waker());
         queues.push(queue);
         inboxes.push(inbox);
-        let (sender, receiver) = mailbox(HANDOVER_CAPACITY, driver.waker());
-        handover.push(sender);
+        let accepted = if options.own_tables.is_none() { HANDOVER_CAPACITY } else { 0 };
+        let (sender, receiver) = mailbox(accepted, driver.waker());
         handovers.push(receiver);
+        if options.own_tables.is_none() {
+            handover.push(sender);
+        }
     }
     let clock = drivers.first().map_or(Clock::System, Driver::clock);
     let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock, histories);
     // Address space only; a page is touched when its first connection comes.
-    let capacity = max_connections.clamp(1024, 1 << 20) + 1024;
+    let of_a_shard = options.own_tables.unwrap_or(max_connections);
+    let capacity = of_a_shard.clamp(1024, 1 << 20) + 1024;
     let snapshots: Arc<[Arc<Snapshot>]> =
         drivers.iter().map(|_| Arc::new(Snapshot::new(&configuration.rules))).collect();
     let seed = options.seed();

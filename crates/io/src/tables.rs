@@ -56,8 +56,8 @@ impl FromStr for DescriptorTables {
 /// Returns the greatest mean number of connections in each of `tables` tables that have `free`
 /// descriptors left for them.
 ///
-/// SO_REUSEPORT picks a shard at random, so the numbers differ by a standard deviation of the square
-/// root of the mean times `1 - 1 / tables`. Four of them fit.
+/// SO_REUSEPORT picks a shard at random, so the numbers differ by a standard deviation of the
+/// square root of the mean times `1 - 1 / tables`. Four of them fit.
 #[must_use]
 pub fn connections_per_table(free: usize, tables: usize) -> usize {
     let spread = 4.0 * (1.0 - 1.0 / tables.max(1) as f64).sqrt();
@@ -230,7 +230,7 @@ mod linux {
     #[allow(unsafe_code)]
     fn close_range(first: u32, last: u32, flags: libc::c_uint) -> io::Result<()> {
         // SAFETY: the call has no pointers. It closes descriptors that have owners: in a copy of
-        // the table, where no owner is dropped afterwards (whoever makes `Tables` vouches for
+        // the table, where no owner is dropped afterwards (the program that makes `Tables` ensures
         // that), or, in `leave_to_shards`, those whose owners are on the threads of shards.
         let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

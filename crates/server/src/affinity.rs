@@ -86,6 +86,12 @@ impl Placement {
         &self.refusals
     }
 
+    /// Has `shards` shards take turns on the CPUs.
+    fn repeated(mut self, shards: usize) -> Self {
+        self.places = self.places.iter().copied().cycle().take(shards).collect();
+        self
+    }
+
     /// Records that the kernel did not let `shard` run on its CPU.
     pub(crate) fn record_refusal(&mut self, shard: usize, reason: &io::Error) {
         self.refusals.push((shard, reason.to_string()));
@@ -121,7 +127,13 @@ impl fmt::Display for Placement {
 
 impl CpuAffinity {
     /// Chooses the CPUs of so many shards; `None` if they are not pinned.
-    pub(crate) fn place(self, io: IoBackend, shards: usize) -> Result<Option<Placement>> {
+    /// If there may be more shards than CPUs, the CPUs are `shared`.
+    pub(crate) fn place(
+        self,
+        io: IoBackend,
+        shards: usize,
+        shared: bool,
+    ) -> Result<Option<Placement>> {
         if self == Self::None {
             return Ok(None);
         }
@@ -141,8 +153,9 @@ impl CpuAffinity {
         })?;
         let nodes = nodes(Path::new("/sys/devices/system/node"));
         let core_of = |cpu| core_of(Path::new("/sys/devices/system/cpu"), cpu);
-        place(&nodes, core_of, &cpus, shards)
-            .map(Some)
+        let apart = if shared { shards.min(cpus.len()) } else { shards };
+        place(&nodes, core_of, &cpus, apart)
+            .map(|placement| Some(placement.repeated(shards)))
             .map_err(|message| Error::setting("cpu_affinity", message))
     }
 }
@@ -300,9 +313,9 @@ mod tests {
     fn more_shards_than_cpus_are_an_error_that_names_both() {
         let error = place(&two_nodes(), |cpu| cpu, &[0, 1], 3).unwrap_err();
         assert!(error.contains("shards is 3") && error.contains("2 CPUs"), "{error}");
-        let error = CpuAffinity::Cores.place(IoBackend::Threads, 1).unwrap_err().to_string();
+        let error = CpuAffinity::Cores.place(IoBackend::Threads, 1, false).unwrap_err().to_string();
         assert!(error.contains("pin is cores") && error.contains("io is threads"), "{error}");
-        assert_eq!(CpuAffinity::None.place(IoBackend::Threads, 1).unwrap(), None);
+        assert_eq!(CpuAffinity::None.place(IoBackend::Threads, 1, false).unwrap(), None);
     }
 
     #[test]

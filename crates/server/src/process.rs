@@ -30,7 +30,7 @@ pub fn write_metrics(writer: &mut Writer) {
     writer.metric("virtual_memory_bytes", help, Type::Gauge).sample(&[], bytes);
     let open = descriptors_in_use() as u64;
     writer.metric("open_fds", "Open file descriptors", Type::Gauge).sample(&[], open);
-    let most = descriptor_limit() as u64;
+    let most = (descriptor_limit() as u64).saturating_mul(throng_io::tables::count() as u64);
     writer.metric("max_fds", "Limit on open file descriptors", Type::Gauge).sample(&[], most);
     if let Some(booted) = boot_time() {
         let help = "Start time of the process in seconds since 1970";

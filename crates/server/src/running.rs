@@ -14,6 +14,7 @@ use throng_engine::{
     ThreadOptions,
 };
 use throng_io::Driver;
+use throng_io::tables::Tables;
 
 use crate::affinity::Placement;
 use crate::error::{Error, Result};
@@ -41,6 +42,10 @@ pub struct Bound {
     pub(crate) starts_workers: bool,
     pub(crate) security: Security,
     pub(crate) origins: LiveOrigins,
+    /// How the limit on connections came about, where it is not that of one descriptor table.
+    pub(crate) capacity: Option<String>,
+    /// Why shards share a descriptor table although it was to be otherwise.
+    pub(crate) tables_refused: Option<String>,
     #[cfg(feature = "metrics")]
     pub(crate) observer: Observer,
 }
@@ -90,6 +95,21 @@ impl Bound {
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.shards.admission.max_connections()
+    }
+
+    /// Returns how [`Bound::max_connections`] came about, where shards have descriptor tables of
+    /// their own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn capacity(&self) -> Option<&str> {
+        self.capacity.as_deref()
+    }
+
+    /// Returns why shards share a descriptor table although each was to have its own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn tables_refused(&self) -> Option<&str> {
+        self.tables_refused.as_deref()
     }
 
     /// Runs the server, and returns only when it has failed. To stop a server, use
@@ -157,7 +177,9 @@ impl Bound {
         {
             workers.start().map_err(Error::of_workers)?;
         }
-        let Shards { starts, hub, snapshots, admission, configurator } = self.shards;
+        let Shards { starts, tables, hub, snapshots, admission, configurator } = self.shards;
+        let tables = tables.map(Arc::new);
+        let mut all_entered = true;
         let threads = Vec::with_capacity(starts.len());
         let (stalls, shutdown) = (self.stalls, Arc::new(Shutdown::new(starts.len())));
         let mut running = Running {
@@ -178,7 +200,8 @@ impl Bound {
         while let Some(start) = starts.next() {
             let shard = running.threads.len();
             let cpu = running.placement.as_ref().map(|placement| placement.places()[shard].cpu);
-            let (report, pinned) = mpsc::sync_channel(1);
+            let (report, begun) = mpsc::sync_channel(1);
+            let own = tables.clone();
             let exit_guard =
                 ExitGuard { shard, begin_drain: running.drain_beginner(), must_drain: true };
             let name = format!("throng-shard-{shard}");
@@ -186,17 +209,22 @@ impl Bound {
                 // Moves the whole guard into the thread, so that it runs however the thread ends.
                 let mut exit_guard = exit_guard;
                 // Pins before anything else, so that the shard's memory is near its CPU.
-                let _ = report.send(cpu.map_or(Ok(()), throng_io::affinity::pin_thread));
-                let ended = start();
+                let pinned = cpu.map_or(Ok(()), throng_io::affinity::pin_thread);
+                let table = own.map(|tables| tables.enter(shard)).transpose();
+                let _ = report.send((pinned, table.is_ok()));
+                let ended = table.and_then(|_table| start());
                 exit_guard.must_drain = ended.is_err();
                 ended
             });
             match thread {
                 Ok(thread) => {
                     running.threads.push(thread);
-                    if let Some(placement) = &mut running.placement
-                        && let Ok(Err(reason)) = pinned.recv()
-                    {
+                    if running.placement.is_none() && tables.is_none() {
+                        continue;
+                    }
+                    let Ok((pinned, entered)) = begun.recv() else { continue };
+                    all_entered &= entered;
+                    if let (Some(placement), Err(reason)) = (&mut running.placement, pinned) {
                         placement.record_refusal(shard, &reason);
                     }
                 }
@@ -209,6 +237,10 @@ impl Bound {
                     return Err(Error::Shard(error));
                 }
             }
+        }
+        // A shard that has not entered its table closes its descriptors in this one, and ends all.
+        if let Some(tables) = tables.filter(|_| all_entered) {
+            tables.leave_to_shards();
         }
         Ok(running)
     }
@@ -614,6 +646,8 @@ type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
 /// Shards ready to run, with their driver's type erased.
 pub(crate) struct Shards {
     starts: Vec<Start>,
+    /// The descriptor tables of the shards, where each has its own.
+    tables: Option<Tables>,
     hub: Hub,
     snapshots: Arc<[Arc<Snapshot>]>,
     admission: Arc<Admission>,
@@ -659,7 +693,14 @@ impl Shards {
         let Built { shards, remote, snapshots, totals, admission, configurator } = built;
         let starts =
             shards.into_iter().map(|mut shard| Box::new(move || shard.run()) as Start).collect();
-        Self { starts, hub: Hub::new(remote, totals), snapshots, admission, configurator }
+        let hub = Hub::new(remote, totals);
+        Self { starts, tables: None, hub, snapshots, admission, configurator }
+    }
+
+    /// Has each shard enter its descriptor table when it starts.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn in_tables(self, tables: Option<Tables>) -> Self {
+        Self { tables, ..self }
     }
 
     pub(crate) fn remote(&self) -> &Remote {

@@ -1,6 +1,6 @@
 //! The server over real sockets: limits, admission, life and death.
 
-mod support;
+pub mod support;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,6 +12,7 @@ use support::{Client, Got, dial, eventually, exchange, read_head};
 use throng::IoBackend;
 use throng::Running;
 use throng::prelude::*;
+use throng_io::tables::DescriptorTables;
 use throng_proto::ws::Opcode;
 
 const NO_WAIT: DrainPlan = {
@@ -26,7 +27,11 @@ fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
     limits
 }
 
+/// These tests run twice: with one descriptor table, and in `own_tables.rs` with one for each shard.
 fn start(server: Server) -> (SocketAddr, Running) {
+    let own = module_path!().starts_with("own_tables");
+    let tables = if own { DescriptorTables::PerShard } else { DescriptorTables::Shared };
+    let server = server.descriptor_tables(tables);
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     (bound.local_addr(), bound.spawn().unwrap())
 }

@@ -16,6 +16,13 @@ pub struct SettingFlags {
     /// Event loops; 0 = one per usable CPU [default: 0]
     #[arg(long, value_name = "N")]
     shards: Option<String>,
+    /// Open connections; 0 = as many as descriptors allow [default: 0]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<String>,
+    /// Descriptor table of an event loop: shared, per-shard (its own, so that the descriptor limit
+    /// counts for each), or auto (its own if --max-connections needs it) [default: auto]
+    #[arg(long, value_name = "TABLES")]
+    descriptors: Option<String>,
     /// I/O backend: auto, epoll, portable, or threads (one per connection) [default: auto]
     #[arg(long, value_name = "IO")]
     io: Option<String>,
@@ -104,6 +111,8 @@ impl SettingFlags {
         for (key, flag, text) in [
             ("listen", "--listen", &self.listen),
             ("shards", "--shards", &self.shards),
+            ("max_connections", "--max-connections", &self.max_connections),
+            ("descriptors", "--descriptors", &self.descriptors),
             ("io", "--io", &self.io),
             ("dir", "--dir", &self.dir),
             ("tls.cert", "--tls-cert", &self.tls_cert),

@@ -48,6 +48,10 @@ static KEYS: &[Key] = &[
         "address and port, or a list; port 0 takes a free one; systemd = all sockets that were \
          passed on, fd:3 = one of them").at_start(),
     Key::new("shards", Kind::COUNT, "0", "event loops; 0 = one per usable CPU").at_start(),
+    Key::new("descriptors", Kind::Word(&["auto", "shared", "per-shard"]), "auto",
+        "descriptor table of an event loop: shared = that of the process, per-shard = its own, so \
+         that the descriptor limit counts for each (Linux 5.9); auto = its own if \
+         max_connections needs it").at_start(),
     Key::new("io", Kind::Word(&["auto", "epoll", "portable", "threads"]), "auto",
         "I/O backend: auto, epoll, portable, or threads (one per connection)").at_start(),
     Key::new("thread_stack", Kind::SIZE, "256KiB",

@@ -191,7 +191,12 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
         bound.local_addrs().iter().map(|address| format!("{scheme}://{address}")).collect();
     let addresses = addresses.join(" and ");
     let most = bound.max_connections();
-    say::line(format_args!("throng listens on {addresses} (up to {most} connections)"));
+    let how = bound.capacity().map_or(String::new(), |how| format!(", {how}"));
+    say::line(format_args!("throng listens on {addresses} (up to {most} connections{how})"));
+    if let Some(reason) = bound.tables_refused() {
+        let message = format!("event loops share one descriptor table: {reason}");
+        log.event(&events::WARNING, message, []);
+    }
     log.started(
         &events::LISTENING,
         [("address", addresses.into()), ("max_connections", most.into())],

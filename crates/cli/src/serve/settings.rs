@@ -14,6 +14,7 @@ use throng::{Tls, TlsVersion};
 use throng_config::{
     ConfigError, ConfigErrors, Draft, LogSettings, Record, Token, drain_delay, units,
 };
+use throng_io::tables::DescriptorTables;
 
 use super::admin::Admin;
 use crate::hosts::{AllowedHosts, LiveHosts, is_loopback};
@@ -24,6 +25,7 @@ use crate::sockets::Listen;
 pub struct Settings {
     pub(crate) listen: Vec<String>,
     pub(crate) shards: usize,
+    pub(crate) descriptors: DescriptorTables,
     pub(crate) io: IoBackend,
     pub(crate) thread_stack: usize,
     pub(crate) pin: CpuAffinity,
@@ -108,6 +110,7 @@ impl Settings {
             admin,
             listen,
             shards: draft.get("shards"),
+            descriptors: draft.parse("descriptors").unwrap_or_default(),
             io: draft.parse("io").unwrap_or_default(),
             thread_stack: draft.get("thread_stack"),
             pin: draft.parse("pin").unwrap_or_default(),

@@ -61,6 +61,7 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         .compression(settings.deflate)
         .origins(settings.origins.clone())
         .shards(Some(settings.shards).filter(|&shards| shards > 0))
+        .descriptor_tables(settings.descriptors)
         .io(settings.io)
         .thread_stack(settings.thread_stack)
         .cpu_affinity(settings.pin)

@@ -46,7 +46,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
             Ok(key) => key,
             Err(why) => return self.refuse(socket, peer, why),
         };
-        let shard = self.state.admission.place(self.state.core.shard);
+        let here = self.state.core.shard;
+        let shard = match self.neighbours.is_empty() {
+            true => self.state.admission.keep_here(here),
+            false => self.state.admission.place(here),
+        };
         if let Some(start) = &mut self.starter {
             if let Err(socket) = start(socket, peer, key) {
                 self.state.admission.leave(shard, true, key);

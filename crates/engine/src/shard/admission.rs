@@ -206,6 +206,12 @@ impl Admission {
         shard
     }
 
+    /// Counts a connection at shard `me`, which accepted it and cannot hand it over; returns `me`.
+    pub(crate) fn keep_here(&self, me: usize) -> usize {
+        self.load(me).fetch_add(1, Ordering::Relaxed);
+        me
+    }
+
     /// Moves the count of a connection to shard `me`: it was placed at another, which could not
     /// take it.
     pub(crate) fn keep(&self, me: usize, other: usize) {

@@ -69,7 +69,8 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) driver: D,
     pub(crate) state: State<S>,
     pub(crate) handovers: Inbox<Handover<D::Socket>>,
-    /// The other shards' `handovers`, indexed by shard.
+    /// The other shards' `handovers`, indexed by shard. Empty where each shard has a descriptor
+    /// table of its own: there is no way for a socket to another thread.
     pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
     pub(crate) accept_rests_until: Option<Instant>,
     /// Starts a thread for each connection, in thread-per-connection mode.

@@ -13,20 +13,51 @@ use crate::io_backend::IoBackend;
 /// Descriptors reserved for listeners, polls, wake-ups, logs and refusals.
 pub(super) const RESERVED_DESCRIPTORS: usize = 64;
 
+/// The descriptors of a table.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    /// The limit in force.
+    pub(super) limit: u64,
+    /// The same, as a number of descriptors.
+    pub(super) usable: usize,
+    /// Those open in the process.
+    pub(super) used: usize,
+    /// Those reserved for files that are being sent.
+    pub(super) for_files: usize,
+}
+
+impl Descriptors {
+    /// Returns those that are needed for other purposes than connections, in a table that `shards`
+    /// share.
+    fn reserve(&self, shards: usize) -> usize {
+        RESERVED_DESCRIPTORS + shards * 4 + self.used + self.for_files
+    }
+
+    /// Returns those that are left for connections in such a table.
+    pub(super) fn free(&self, shards: usize) -> usize {
+        self.usable.saturating_sub(self.reserve(shards))
+    }
+}
+
 impl Server {
-    /// Returns the limit in force: the setting, or as many as the descriptors allow.
-    pub(super) fn max_connections(&self, shards: usize) -> Result<usize> {
+    /// Raises the limit on descriptors as far as it goes, and divides them.
+    pub(super) fn descriptors(&self) -> Descriptors {
         // Where the system does not allow it, as in some sandboxes, the limit stays what it is.
-        let descriptors = throng_io::limits::raise_descriptors()
+        let limit = throng_io::limits::raise_descriptors()
             .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
-        let used = throng_io::limits::descriptors_in_use();
-        let descriptors_usable = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        let usable = usize::try_from(limit).unwrap_or(usize::MAX);
         #[cfg(feature = "files")]
-        let for_files = share_among(&self.app.files, descriptors_usable / 4);
+        let for_files = share_among(&self.app.files, usable / 4);
         #[cfg(not(feature = "files"))]
         let for_files = 0;
-        let reserve = RESERVED_DESCRIPTORS + shards * 4 + used + for_files;
-        let free = descriptors_usable.saturating_sub(reserve);
+        Descriptors { limit, usable, used: throng_io::limits::descriptors_in_use(), for_files }
+    }
+
+    /// Returns the limit in force where shards share a table: the setting, or as many as the
+    /// descriptors allow.
+    pub(super) fn max_connections(&self, shards: usize) -> Result<usize> {
+        let all = self.descriptors();
+        let (descriptors, reserve, free) = (all.limit, all.reserve(shards), all.free(shards));
         let asked = self.limits.max_connections.unwrap_or(0);
         #[cfg(unix)]
         if self.io == IoBackend::Threads {

@@ -7,6 +7,7 @@ mod capacity;
 mod reconfigure;
 mod settings;
 mod startup;
+mod tables;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use throng_engine::workers::WorkerSettings;
 use throng_engine::{Classes, Limits, SettingError};
 use throng_http::{Network, Origins};
+use throng_io::tables::DescriptorTables;
 use throng_proto::ws::deflate::Settings as Deflate;
 
 use crate::access;
@@ -43,6 +45,7 @@ pub struct Server {
     /// Whether the worker threads are started with the server even if no route always needs them.
     starts_workers: bool,
     shards: Option<usize>,
+    descriptor_tables: DescriptorTables,
     io: IoBackend,
     thread_stack: usize,
     backlog: i32,
@@ -74,6 +77,7 @@ impl Server {
             workers: WorkerSettings::default(),
             starts_workers: false,
             shards: None,
+            descriptor_tables: DescriptorTables::Shared,
             io: IoBackend::Auto,
             thread_stack: THREAD_STACK,
             backlog: 4096,

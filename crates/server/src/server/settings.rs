@@ -120,6 +120,17 @@ impl Server {
         self
     }
 
+    /// Sets whether shards get descriptor tables of their own. Default: no.
+    ///
+    /// For the binary alone, which moves no descriptor from one thread to another: in other
+    /// programs an `OwnedFd` that is dropped on another thread would close a stranger's descriptor.
+    /// That is why the type is in a crate that is no part of this one's interface.
+    #[doc(hidden)]
+    pub fn descriptor_tables(mut self, tables: throng_io::tables::DescriptorTables) -> Self {
+        self.descriptor_tables = tables;
+        self
+    }
+
     /// Sets the I/O backend. Default: [`IoBackend::Auto`].
     pub fn io(mut self, io: IoBackend) -> Self {
         self.io = io;

@@ -1,5 +1,7 @@
 //! Starts a server: checks routes and settings, listens, and builds the shards.
 
+#[cfg(target_os = "linux")]
+use std::cell::RefCell;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 #[cfg(feature = "metrics")]
@@ -15,12 +17,15 @@ use throng_engine::{
 use throng_http::{Network, param_names};
 #[cfg(target_os = "linux")]
 use throng_io::Epoll;
+#[cfg(target_os = "linux")]
+use throng_io::tables::Tables;
 use throng_io::{Driver, ListenOptions, ListenerId, Options, Portable, listen_many};
 use throng_proto::ws;
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
 use super::Server;
 use super::capacity::RESERVED_DESCRIPTORS;
+use super::tables::Decision;
 use crate::app::{Action, Route};
 use crate::error::{Error, Result};
 use crate::http::Delivered;
@@ -35,7 +40,7 @@ use crate::tls::{Secured, Security, wrap};
 use crate::workers::{Pool, RouteContext};
 
 /// The maximum number of event loops; more than any machine has CPUs is a mistake.
-const MAX_SHARDS: usize = 1024;
+pub(super) const MAX_SHARDS: usize = 1024;
 
 /// The idle time after which the kernel sends TCP keep-alive probes. Heartbeats find a dead peer
 /// sooner; this is for programs that turned them off, and for connections that are not WebSockets.
@@ -85,9 +90,13 @@ impl Server {
     pub fn bind(self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Bound> {
         self.check()?;
         let address = resolve(address)?;
-        let count = self.shard_count()?;
+        let mut count = self.shard_count()?;
+        let tables = self.plan_tables(count, false)?;
+        if let Decision::PerShard(plan) = &tables {
+            count = plan.shards;
+        }
         let (listeners, bound) = self.listen(address, count)?;
-        self.build(listeners, bound)
+        self.build(listeners, bound, tables)
     }
 
     /// Accepts connections on sockets that listen already: those that a service manager passed on
@@ -114,15 +123,26 @@ impl Server {
             return Err(Error::setting("listeners", message));
         }
         self.listen_besides(&mut of_shards, &mut bound)?;
-        self.build(of_shards, bound)
+        let tables = self.plan_tables(count, true)?;
+        self.build(of_shards, bound, tables)
     }
 
     /// Builds the shards, each with its listeners.
-    fn build(self, listeners: Vec<Vec<TcpListener>>, bound: Vec<SocketAddr>) -> Result<Bound> {
+    fn build(
+        self,
+        listeners: Vec<Vec<TcpListener>>,
+        bound: Vec<SocketAddr>,
+        tables: Decision,
+    ) -> Result<Bound> {
         let count = listeners.len();
-        let placement = self.cpu_affinity.place(self.io, count)?;
+        let (own_tables, max_connections, capacity) = match &tables {
+            Decision::PerShard(plan) => {
+                (Some(plan.of_a_table), plan.max_connections, Some(plan.describe()))
+            }
+            Decision::Shared(_) => (None, self.max_connections(count)?, None),
+        };
+        let placement = self.cpu_affinity.place(self.io, count, own_tables.is_some())?;
         let security = self.tls.load(count)?;
-        let max_connections = self.max_connections(count)?;
         let starts_workers = self.starts_workers || self.app.uses_workers();
         let drivers = Drivers {
             io: self.io,
@@ -130,11 +150,14 @@ impl Server {
             base: Options {
                 unsent_low_water: Some(self.unsent_low_water()),
                 socket_send_buffer: self.send_buffer,
-                ..driver_options(max_connections, &self.limits)
+                ..driver_options(own_tables.unwrap_or(max_connections), &self.limits)
             },
             security: security.clone(),
+            own_tables: own_tables.is_some(),
         };
-        let prepared = self.prepare(max_connections, security)?;
+        // Started by a shard, they would share its table.
+        let starts_workers = starts_workers || own_tables.is_some();
+        let prepared = self.prepare(max_connections, own_tables, security)?;
         let origins = prepared.shared.origins.clone();
         let shards = drivers.build(listeners, &prepared.options, prepared.service())?;
         let parts = (shards.remote(), shards.snapshots(), shards.admission());
@@ -148,6 +171,11 @@ impl Server {
             starts_workers,
             security: finished.security,
             origins,
+            capacity,
+            tables_refused: match tables {
+                Decision::Shared(reason) => reason,
+                Decision::PerShard(_) => None,
+            },
             #[cfg(feature = "metrics")]
             observer: finished.observer,
         })
@@ -162,7 +190,7 @@ impl Server {
         const CONNECTIONS: usize = 10_000;
         self.check()?;
         let security = self.tls.load(1)?;
-        let prepared = self.prepare(CONNECTIONS, security)?;
+        let prepared = self.prepare(CONNECTIONS, None, security)?;
         let service = prepared.service();
         let make = |_, admission: &Arc<Admission>, _: &Remote| service(admission);
         let built = throng_engine::build(vec![driver], &prepared.options, make)?;
@@ -173,7 +201,12 @@ impl Server {
     }
 
     /// Prepares what the shards share.
-    fn prepare(self, max_connections: usize, security: Security) -> Result<Prepared> {
+    fn prepare(
+        self,
+        max_connections: usize,
+        own_tables: Option<usize>,
+        security: Security,
+    ) -> Result<Prepared> {
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
         let stalls = Arc::new(Stalls::new(self.stall_warning, self.events.clone(), paths));
         let options = BuildOptions {
@@ -181,6 +214,7 @@ impl Server {
             classes: self.classes(),
             routes: self.route_options(),
             max_connections,
+            own_tables,
             watching: Some(stalls.watching()),
             mailbox_mark: None,
             uncapped: uncapped(&self.trusted_proxies),
@@ -384,6 +418,8 @@ struct Drivers {
     thread_stack: usize,
     base: Options,
     security: Security,
+    /// Each shard gets a descriptor table of its own.
+    own_tables: bool,
 }
 
 impl Drivers {
@@ -398,16 +434,27 @@ impl Drivers {
         match self.io {
             #[cfg(target_os = "linux")]
             IoBackend::Auto | IoBackend::Epoll => {
-                let add = Epoll::add_listener;
-                if !security.is_on() {
-                    let drivers =
-                        each_listening(base, listeners, Epoll::new, |driver, listener| {
-                            add(driver, listener).map(drop)
-                        })?;
-                    return Shards::build(drivers, options, service);
-                }
-                let drivers = each_secured(base, &security, listeners, Epoll::new, add)?;
-                Shards::build(drivers, options, service)
+                let tables = self.own_tables.then(|| Tables::new(listeners.len()));
+                let tables = RefCell::new(tables);
+                let new = |options| {
+                    let driver = Epoll::new(options)?;
+                    tables.borrow_mut().iter_mut().for_each(|tables| driver.enlist(tables));
+                    Ok(driver)
+                };
+                let add = |driver: &mut Epoll, listener| {
+                    let shard = driver.shard();
+                    tables.borrow_mut().iter_mut().for_each(|all| all.give(shard, &listener));
+                    driver.add_listener(listener)
+                };
+                let shards = if security.is_on() {
+                    let drivers = each_secured(base, &security, listeners, new, add)?;
+                    Shards::build(drivers, options, service)?
+                } else {
+                    let add = |driver: &mut Epoll, listener| add(driver, listener).map(drop);
+                    let drivers = each_listening(base, listeners, new, add)?;
+                    Shards::build(drivers, options, service)?
+                };
+                Ok(shards.in_tables(tables.into_inner()))
             }
             #[cfg(not(target_os = "linux"))]
             IoBackend::Epoll => {

@@ -218,6 +218,7 @@ impl Plan {
             classes: self.rules.classes(),
             routes: Arc::default(),
             max_connections: self.max_connections,
+            own_tables: None,
             uncapped: None,
             // A turn takes no time here, so there is nothing to hear of.
             watching: Some(Watching {

@@ -1,0 +1,129 @@
+//! Shards with descriptor tables of their own: the tests of `server.rs`, and what is special.
+#![cfg(target_os = "linux")]
+
+#[path = "server.rs"]
+mod server;
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use server::support::{Client, Got, dial, eventually};
+use throng::prelude::*;
+use throng::{Bound, Running};
+use throng_io::tables::DescriptorTables;
+use throng_proto::ws::Opcode;
+
+const SHARDS: usize = 3;
+
+thread_local! {
+    /// Descriptors that a handler has opened in the table of its shard.
+    static HOARD: RefCell<Vec<File>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Echoes; `fill` uses up the descriptors of the session's shard, `free` closes them again.
+fn echo_or_fill(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+    HOARD.with_borrow_mut(|hoard| match message {
+        Message::Text("fill") => hoard.extend(std::iter::from_fn(|| File::open("/dev/null").ok())),
+        Message::Text("free") => hoard.clear(),
+        _ => {}
+    });
+    let _ = ws.send(message);
+}
+
+fn bind(shards: usize) -> Bound {
+    let app = App::new().ws("/echo", Ws::new().on_message(echo_or_fill));
+    let server = Server::new(app).shards(shards).descriptor_tables(DescriptorTables::PerShard);
+    let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    assert_eq!(bound.tables_refused(), None);
+    assert!(bound.capacity().unwrap().contains(&format!("{shards} descriptor tables")));
+    bound
+}
+
+fn start(shards: usize) -> (SocketAddr, Running) {
+    let bound = bind(shards);
+    (bound.local_addr(), bound.spawn().unwrap())
+}
+
+/// Connects so many clients that each shard has some.
+fn some_on_each(address: SocketAddr, running: &Running) -> Vec<Client> {
+    let clients = (0..48).map(|_| Client::connect(address, "/echo")).collect();
+    eventually("each shard has a session", || {
+        running.shard_stats().iter().all(|stats| stats.connections > 0)
+    });
+    clients
+}
+
+#[test]
+fn no_listener_survives_in_any_table() {
+    let (address, running) = start(SHARDS);
+    let mut clients = some_on_each(address, &running);
+    running.begin_drain(DrainPlan::default().window(Duration::ZERO).grace(Duration::from_secs(60)));
+    // Clients leave until each shard but one has ended: that one waits, and listens no more.
+    for client in &mut clients[1..] {
+        assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+        client.send(Opcode::Close, &1001u16.to_be_bytes());
+    }
+    eventually("no table has a listener", || {
+        TcpStream::connect(address).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
+    drop(clients);
+    let outcome = running.join().unwrap();
+    assert_eq!(outcome.stuck_shards.len(), 0);
+}
+
+#[test]
+fn a_wake_up_reaches_every_shard_and_a_drain_closes_everybody() {
+    let (address, running) = start(SHARDS);
+    let mut clients = some_on_each(address, &running);
+    // All shards sleep: a broadcast from this thread has to wake each.
+    let hub = running.hub();
+    for round in 0..20 {
+        let text = format!("round {round}");
+        hub.broadcast(text.as_str()).unwrap();
+        for client in &mut clients {
+            assert_eq!(client.next(), Got::Text(text.clone()));
+        }
+    }
+    running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+    for client in &mut clients {
+        assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+        client.send(Opcode::Close, &1001u16.to_be_bytes());
+    }
+    assert_eq!(running.join().unwrap().forced, 0);
+}
+
+#[test]
+fn a_shard_without_descriptors_stops_its_own_accepting_only() {
+    let (address, running) = start(2);
+    let mut hoarder = Client::connect(address, "/echo");
+    hoarder.send_text("fill");
+    assert_eq!(hoarder.next(), Got::Text("fill".into()));
+    let mut pending: Vec<TcpStream> = (0..64).map(|_| dial(address)).collect();
+    let accepted = || running.shard_stats().iter().map(|stats| stats.accepted).collect::<Vec<_>>();
+    // The kernel spreads them over both; those of one shard are all accepted.
+    eventually("one shard accepts", || accepted().iter().any(|&count| count > 8));
+    let before: u64 = accepted().iter().sum();
+    assert!(before < 65, "{:?}", accepted());
+    hoarder.send_text("free");
+    assert_eq!(hoarder.next(), Got::Text("free".into()));
+    eventually("all are accepted", || accepted().iter().sum::<u64>() == 65);
+    pending.clear();
+    let _ = running.drain(DrainPlan::default().window(Duration::ZERO)).unwrap();
+}
+
+#[test]
+fn descriptors_of_all_tables_are_counted() {
+    let (address, running) = start(2);
+    let mut hoarder = Client::connect(address, "/echo");
+    let limit = throng_io::limits::descriptor_limits().0 as usize;
+    hoarder.send_text("fill");
+    assert_eq!(hoarder.next(), Got::Text("fill".into()));
+    // The full table, and what this test has open in that of the process.
+    assert!(throng_io::limits::descriptors_in_use() > limit);
+    hoarder.send_text("free");
+    assert_eq!(hoarder.next(), Got::Text("free".into()));
+    let _ = running.drain(DrainPlan::default().window(Duration::ZERO)).unwrap();
+}
