@@ -107,6 +107,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
         size: 4096,
         backlog: 1 << 20,
         exact: false,
+        own_table: false,
     };
     let resources = plan.rooms().iter().map(|channel| format!("/ws/{channel}")).collect();
     let talk = Talk::new(resources, plan.rate_per_s, Arc::clone(&tally));

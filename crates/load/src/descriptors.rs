@@ -1,6 +1,7 @@
 //! The descriptor limit: raised as far as it goes, and said plainly when that is not far enough.
 
 use crate::Error;
+use crate::plan::MAX_THREADS;
 
 /// Descriptors that are not connections: standard streams, the poller, its waker, /proc files while sampling.
 pub const RESERVE: usize = 64;
@@ -19,6 +20,39 @@ pub fn make_room(connections: usize) -> Result<(), Error> {
     let raised = Rlimit { current: limit.maximum.or(Some(needed)), maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised)
         .map_err(|error| Error::io("raise the descriptor limit", error.into()))
+}
+
+/// How a run divides its connections over threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// Threads.
+    pub threads: usize,
+    /// Each has a descriptor table of its own, because one does not hold all connections.
+    pub own_tables: bool,
+}
+
+/// Divides `sockets` over `threads` threads, or more if their tables must hold them, and raises the soft limit.
+///
+/// # Errors
+/// [`Error::Descriptors`] if the hard limit is too low even so, or threads cannot have tables of their own here.
+pub fn divide(sockets: usize, threads: usize) -> Result<Division, Error> {
+    let limited = match make_room(sockets) {
+        Ok(()) => return Ok(Division { threads, own_tables: false }),
+        Err(error) => error,
+    };
+    if throng_io::tables::check_support().is_err() {
+        return Err(limited);
+    }
+    let limit = hard_limit().map_or(usize::MAX, |limit| limit as usize);
+    let threads = threads_for(sockets, threads, limit.saturating_sub(RESERVE)).ok_or(limited)?;
+    make_room(sockets.div_ceil(threads))?;
+    Ok(Division { threads, own_tables: true })
+}
+
+/// Threads whose tables hold `sockets` sockets, if each holds `of_a_table`.
+fn threads_for(sockets: usize, threads: usize, of_a_table: usize) -> Option<usize> {
+    let needed = sockets.div_ceil(of_a_table.max(1)).max(threads);
+    (needed <= MAX_THREADS).then_some(needed)
 }
 
 /// Nothing to raise: sockets are not counted in descriptors here.
@@ -72,6 +106,14 @@ mod tests {
     fn enough_needs_nothing() {
         assert!(matches!(shortfall(100, Some(1024), Some(4096)), Ok(None)));
         assert!(matches!(shortfall(1_000_000, None, None), Ok(None)));
+    }
+
+    #[test]
+    fn threads_with_tables_of_their_own_hold_as_many_times_the_limit() {
+        assert_eq!(threads_for(100_000, 1, 19_936), Some(6));
+        assert_eq!(threads_for(100_000, 8, 19_936), Some(8));
+        assert_eq!(threads_for(1_000_000, 2, 19_936), Some(51));
+        assert_eq!(threads_for(2_000_000, 2, 19_936), None);
     }
 
     #[test]

@@ -64,6 +64,15 @@ pub enum Error {
         /// The time given.
         after: Duration,
     },
+    /// Connections did not answer the echo that each was sent after the idle time.
+    Unanswered {
+        /// Connections that answered.
+        answered: u64,
+        /// Connections that were sent to.
+        wanted: u64,
+        /// The time for which no answer came.
+        after: Duration,
+    },
     /// A process that the benchmark started failed, or did not do its part in time; the text says what.
     Child(String),
     /// The caller stopped the run before there was anything to report.
@@ -106,6 +115,13 @@ impl fmt::Display for Error {
                 units::grouped(*wanted as u64),
                 units::grouped(*hard_limit),
                 possible = units::grouped(*possible as u64),
+            ),
+            Self::Unanswered { answered, wanted, after } => write!(
+                f,
+                "{} of {} connections answered an echo after the idle time, and none for {} s",
+                units::grouped(*answered),
+                units::grouped(*wanted),
+                after.as_secs(),
             ),
             Self::Connect { peer, reason, ready } => {
                 write!(f, "cannot connect to {peer}: {reason}")?;

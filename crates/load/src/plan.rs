@@ -27,6 +27,9 @@ pub struct Plan {
     pub content: Content,
     /// What to offer of permessage-deflate; a server may decline. Default off.
     pub deflate: Deflate,
+    /// Whether [`Mode::Idle`] ends with one message on each connection, which has to be answered by the same.
+    /// Default: false.
+    pub echo_after_idle: bool,
     /// Threads, each with its own share of the connections. One keeps up with one server shard. Default 1.
     pub threads: usize,
     /// Source addresses to use; default as many as the ports need (see [`Sources`](crate::Sources)).
@@ -168,6 +171,7 @@ impl Plan {
             content: Content::default(),
             deflate: Deflate::default(),
             threads: 1,
+            echo_after_idle: false,
             sources: None,
             window: 100,
             ramp: Duration::ZERO,

@@ -63,6 +63,7 @@ impl SteeredPool<'_> {
             size: self.size,
             backlog: 1 << 20,
             exact: self.exact,
+            own_table: false,
         };
         let mut steering =
             Steering::new(clock, &shared, self.watched, self.setup_timeout, self.stop, watch);

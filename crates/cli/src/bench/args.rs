@@ -172,6 +172,9 @@ struct Idle {
     /// How long to hold them
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     hold: Duration,
+    /// Then send each connection a message, and fail unless each echoes it
+    #[arg(long)]
+    echo: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -332,6 +335,7 @@ pub(super) enum Task {
 impl Args {
     /// Returns the task of the command line.
     pub(super) fn task(self) -> Result<Task, Error> {
+        let echo_after_idle = matches!(&self.work, Work::Idle(idle) if idle.echo);
         let (target, mode, connections, message, common) = match self.work {
             Work::Echo(echo) => {
                 let (plan, output) = echo.plan()?;
@@ -353,6 +357,7 @@ impl Args {
         };
         let mut plan = Plan::new(Target::parse(&target.url)?, mode);
         plan.connections = connections;
+        plan.echo_after_idle = echo_after_idle;
         if let Some(message) = message {
             (plan.size, plan.text) = (message.size, message.text);
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::{BuildOptions, Limits, Shard, build};
+use throng_io::tables::OwnTable;
 use throng_io::{ConnId, Driver, Instant, Options};
 use throng_proto::ws::deflate::Policy;
 
@@ -14,7 +15,7 @@ use super::dial::Dialler;
 use super::{Client, ClientConn, ClientPool, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
 use crate::report::Errors;
-use crate::tls::{Sockets, TlsClient, sockets};
+use crate::tls::{Sockets, TlsClient, below, sockets};
 use crate::{Error, Record, Sources};
 
 /// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end of one.
@@ -50,6 +51,8 @@ pub struct Start {
     pub backlog: usize,
     /// Wake exactly at deadlines, not up to 50 us later.
     pub exact: bool,
+    /// Have a descriptor table of its own.
+    pub own_table: bool,
 }
 
 /// A clock on the scale of this process's drivers.
@@ -102,6 +105,8 @@ struct Worker<'w> {
     peer: SocketAddr,
     sources: Sources,
     first: usize,
+    /// The thread's descriptor table, if it has its own.
+    _table: Option<OwnTable>,
 }
 
 impl<'w> Worker<'w> {
@@ -117,7 +122,10 @@ impl<'w> Worker<'w> {
             max_connections: start.connections + 16,
             ..Options::default()
         };
-        let driver = sockets(options, start.tls.as_ref()).map_err(cannot)?;
+        let mut driver = sockets(options, start.tls.as_ref()).map_err(cannot)?;
+        // Before others can wake this thread: the descriptor that they write to is in both tables.
+        let table =
+            if start.own_table { Some(enter_table(&mut driver).map_err(cannot)?) } else { None };
         start.shared.lane(start.thread).open(driver.waker());
         let options = BuildOptions {
             limits: limits(&start),
@@ -131,7 +139,7 @@ impl<'w> Worker<'w> {
         let mut shards = built.map_err(|error| cannot(io::Error::other(error)))?.shards;
         let shard = shards.pop().expect("one driver makes one shard");
         let Start { shared, peer, sources, first, .. } = start;
-        Ok(Self { shard, shared, peer, sources, first })
+        Ok(Self { shard, shared, peer, sources, first, _table: table })
     }
 
     /// Runs to the end; when that was, and the traffic until then.
@@ -214,6 +222,21 @@ fn limits(start: &Start) -> Limits {
     // A ping of ours would be work for the server that nobody asked for, and traffic in the idle mode.
     limits.heartbeat_interval = None;
     limits
+}
+
+/// Gives this thread a descriptor table of its own, with the descriptors of `driver`. What a run opens besides
+/// belongs to the threads that stay in the table of the process, and is closed there. The driver's poll stays open
+/// in that one until the process ends.
+#[cfg(target_os = "linux")]
+fn enter_table(driver: &mut Sockets) -> io::Result<OwnTable> {
+    let mut tables = throng_io::tables::Tables::new(1);
+    below(driver).enlist(&mut tables);
+    tables.enter(0)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn enter_table(_: &mut Sockets) -> io::Result<OwnTable> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The kernel may delay a timer by 50 us to join wake-ups; a schedule wants them on time.

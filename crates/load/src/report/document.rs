@@ -223,6 +223,7 @@ impl Report {
         let each = Unit::Number;
         let list = Table::list(vec![
             figure("connections", Unit::Count, "", idle.connections),
+            figure("answered", Unit::Count, "answered an echo", idle.answered),
             figure("held_s", Unit::Seconds, "", idle.held_s),
             figure("rss_bytes_per_connection", each, "", idle.rss_bytes_per_connection),
             figure("private_bytes_per_connection", each, "", idle.private_bytes_per_connection),

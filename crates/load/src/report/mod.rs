@@ -205,6 +205,8 @@ pub struct OpenLoopReport {
 pub struct IdleReport {
     /// Connections held.
     pub connections: u64,
+    /// Connections that answered an echo afterwards, if that was asked for: all of them.
+    pub answered: Option<u64>,
     /// Time held.
     pub held_s: f64,
     /// The server's memory before the first connection.

@@ -33,9 +33,13 @@ pub fn run(
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<Report, Error> {
     plan.check()?;
+    let descriptors::Division { threads, own_tables } =
+        descriptors::divide(plan.sockets(), plan.threads)?;
+    let plan = &Plan { threads, ..plan.clone() };
     let peer = plan.target.resolve()?;
     let context = RunContext {
         plan,
+        own_tables,
         peer,
         tls: plan.tls.load(&plan.target)?,
         sources: Sources::plan(peer, plan.sockets(), sources::ephemeral_ports(), plan.sources)?,
@@ -43,7 +47,6 @@ pub fn run(
         shared: Arc::new(Shared::new(plan.threads)),
         server: watched(&plan.server_pids, peer)?,
     };
-    descriptors::make_room(plan.sockets())?;
     let steering = Steering::new(
         context.clock,
         &context.shared,
@@ -74,6 +77,8 @@ pub fn run(
 /// What all parts of a run stand on.
 struct RunContext<'a> {
     plan: &'a Plan,
+    /// Each thread has a descriptor table of its own.
+    own_tables: bool,
     peer: SocketAddr,
     tls: Option<Arc<TlsClient>>,
     sources: Sources,
@@ -139,6 +144,7 @@ impl RunContext<'_> {
                     size: self.plan.size,
                     backlog,
                     exact,
+                    own_table: self.own_tables,
                 };
                 first += connections;
                 let (make, shared) = (&make, Arc::clone(&self.shared));

@@ -130,11 +130,15 @@ pub(super) fn idle(
     let ((took, measured), setup, _) = context.with_threads(
         0,
         1 << 20,
-        |_, _| Idle::new(context.plan),
+        |_, share| Idle::new(context.plan, share),
         || {
             let took = steering.ready(context.plan.connections)?;
             let timeline = context.begin(SETTLE, hold);
-            Ok((took, measure(&mut steering, timeline, SETTLE, hold)?))
+            let measured = measure(&mut steering, timeline, SETTLE, hold)?;
+            if context.plan.echo_after_idle {
+                await_echoes(context, &mut steering)?;
+            }
+            Ok((took, measured))
         },
     )?;
     let connections = context.plan.connections as u64;
@@ -144,6 +148,7 @@ pub(super) fn idle(
     };
     let idle = IdleReport {
         connections,
+        answered: context.plan.echo_after_idle.then_some(connections),
         held_s: measured.seconds(hold),
         memory_before: before,
         memory_after: measured.server_memory,
@@ -154,6 +159,25 @@ pub(super) fn idle(
     };
     let facts = Facts { completed: connections, idle: true, ..Facts::default() };
     Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts))
+}
+
+/// Waits until each connection has answered its echo, for as long as any answer comes.
+fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result<(), Error> {
+    let wanted = context.plan.connections as u64;
+    let answered = || context.shared.sum(|lane| &lane.done);
+    loop {
+        let before = answered();
+        let stage = || Stage::Draining { waiting: wanted.saturating_sub(answered()) };
+        if steering.wait_for(DRAIN, || answered() >= wanted, stage) {
+            return Ok(());
+        }
+        if steering.is_over() {
+            return Err(Error::Interrupted);
+        }
+        if answered() == before {
+            return Err(Error::Unanswered { answered: before, wanted, after: DRAIN });
+        }
+    }
 }
 
 /// Connect, upgrade, one echo, reset, and again.

@@ -19,12 +19,20 @@ pub fn listening_pids(address: SocketAddr) -> Vec<u32> {
     if inodes.is_empty() {
         return Vec::new();
     }
-    let mut pids: Vec<u32> = numbered(Path::new("/proc"))
-        .filter(|(_, dir)| holds_any(&dir.join("fd"), &inodes))
-        .map(|(pid, _)| pid)
-        .collect();
-    pids.sort_unstable();
-    pids
+    let holding = |holds: &dyn Fn(&Path) -> bool| {
+        let processes = numbered(Path::new("/proc")).filter(|(_, dir)| holds(dir));
+        let mut pids: Vec<u32> = processes.map(|(pid, _)| pid).collect();
+        pids.sort_unstable();
+        pids
+    };
+    let in_process = holding(&|dir| holds_any(&dir.join("fd"), &inodes));
+    if !in_process.is_empty() {
+        return in_process;
+    }
+    // Threads may have descriptor tables of their own, with the listener in one of those.
+    holding(&|dir| {
+        numbered(&dir.join("task")).any(|(_, thread)| holds_any(&thread.join("fd"), &inodes))
+    })
 }
 
 fn holds_any(descriptors: &Path, inodes: &BTreeSet<u64>) -> bool {

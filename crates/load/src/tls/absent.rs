@@ -28,6 +28,11 @@ pub(crate) fn sockets(options: Options, _tls: Option<&Arc<TlsClient>>) -> io::Re
     Below::new(options)
 }
 
+/// Returns the driver itself: there is no TLS over it.
+pub(crate) fn below(driver: &mut Sockets) -> &mut Below {
+    driver
+}
+
 /// Says that there is no TLS.
 pub(crate) fn load(_plan: &TlsPlan, host: &str) -> Result<Arc<TlsClient>, String> {
     Err(format!(

@@ -5,14 +5,14 @@ mod secured;
 #[cfg(feature = "tls")]
 pub use secured::TlsClient;
 #[cfg(feature = "tls")]
-pub(crate) use secured::{Sockets, load, sockets};
+pub(crate) use secured::{Sockets, below, load, sockets};
 
 #[cfg(not(feature = "tls"))]
 mod absent;
 #[cfg(not(feature = "tls"))]
 pub use absent::TlsClient;
 #[cfg(not(feature = "tls"))]
-pub(crate) use absent::{Sockets, load, sockets};
+pub(crate) use absent::{Sockets, below, load, sockets};
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -21,6 +21,11 @@ pub(crate) fn sockets(options: Options, tls: Option<&Arc<TlsClient>>) -> io::Res
     Ok(driver)
 }
 
+/// Returns the driver below TLS.
+pub(crate) fn below(driver: &mut Sockets) -> &mut Below {
+    driver.inner()
+}
+
 /// Reads the files of `plan`, for connections to `host`.
 pub(crate) fn load(plan: &TlsPlan, host: &str) -> Result<Arc<TlsClient>, String> {
     let wrong = |error: ConfigError| error.to_string();

@@ -55,6 +55,7 @@ pub(crate) fn subscribe(
         size: plan.size,
         backlog: 1 << 20,
         exact: false,
+        own_table: false,
     };
     // Both clocks tick alike; only their origins differ.
     let machine_offset_ns = machine_now_ns().wrapping_sub(clock.now().0);
