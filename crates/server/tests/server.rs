@@ -1,6 +1,6 @@
 //! The server over real sockets: limits, admission, life and death.
 
-pub mod support;
+pub(crate) mod support;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
