@@ -16,6 +16,14 @@ pub(crate) struct Conn {
     /// Output that is queued and not yet with the driver.
     pub(crate) out: Option<Box<Batch>>,
     pub(crate) cold: Option<Index>,
+    status: Status,
+    pub(crate) service: ServiceFields,
+}
+
+/// Fields of a connection that each read hands to the service: one word, copied at once.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(8))]
+pub(crate) struct ServiceFields {
     /// The service's own value, for instance an index into its user data.
     pub(crate) data: u32,
     /// The service's route.
@@ -23,7 +31,6 @@ pub(crate) struct Conn {
     /// Messages of at most so many bytes need no check of the route's limits; 0 until those were
     /// looked up.
     pub(crate) inline_limit: u16,
-    status: Status,
 }
 
 /// Id in a free slot: no connection has it, so comparing ids shows that the slot is unused.
@@ -35,10 +42,8 @@ impl Conn {
             id,
             out: None,
             cold: None,
-            data: 0,
-            route: 0,
-            inline_limit: 0,
             status: Status::new(stage),
+            service: ServiceFields::default(),
         }
     }
 

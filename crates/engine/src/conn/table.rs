@@ -78,7 +78,7 @@ impl Table {
 
     /// Returns the route in the slot that `id` names, whether or not it is still this connection's.
     pub(crate) fn route_in_slot(&self, id: ConnId) -> Option<u16> {
-        self.conns.get(id.slot()).map(|conn| conn.route)
+        self.conns.get(id.slot()).map(|conn| conn.service.route)
     }
 
     /// Returns the number of slots in use or used before.

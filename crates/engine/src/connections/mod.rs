@@ -15,6 +15,7 @@ use throng_proto::ws::{self, Opcode, deflate};
 
 use crate::configuration::Configuration;
 use crate::conn::reading::Reading;
+use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::Table;
 use crate::conn::timers::Timers;
@@ -23,15 +24,6 @@ use crate::connections::publishers::Publishers;
 use crate::limits::{Checked, RouteOptions};
 use crate::outbox::{Millis, Outbox, OutboxLimits};
 use crate::stats::Stats;
-
-/// Fields of a connection's record that receiving needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Receiving {
-    pub(crate) route: u16,
-    pub(crate) data: u32,
-    /// Copy of [`Conn::inline_limit`](crate::conn::record::Conn::inline_limit).
-    pub(crate) inline_limit: u16,
-}
 
 /// The shard's connections.
 #[derive(Debug)]
@@ -136,29 +128,28 @@ impl Connections {
     /// Registers input of an open session: the peer is alive, and the connection is flushed after
     /// its input. This is the one access to the record that receiving a message needs.
     #[inline]
-    pub(crate) fn receiving(&mut self, id: ConnId) -> Option<Receiving> {
+    pub(crate) fn receiving(&mut self, id: ConnId) -> Option<ServiceFields> {
         let conn = self.table.conn_mut(id)?;
         if !conn.is(Stage::Open) {
             return None;
         }
         let was_pinged = conn.has(flag::PINGED);
         conn.mark_received();
-        let receiving =
-            Receiving { route: conn.route, data: conn.data, inline_limit: conn.inline_limit };
+        let service = conn.service;
         self.timers.record_input(id.slot(), was_pinged);
-        Some(receiving)
+        Some(service)
     }
 
     /// Registers input after our Close, when only the peer's is awaited; `None` when no input
     /// matters any more.
     #[cold]
-    pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<Receiving> {
+    pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<ServiceFields> {
         let conn = self.table.conn_mut(id)?;
         if !conn.is(Stage::Closing) || conn.is_finishing() {
             return None;
         }
         conn.set(flag::DIRTY, true);
-        Some(Receiving { route: conn.route, data: conn.data, inline_limit: 0 })
+        Some(ServiceFields { inline_limit: 0, ..conn.service })
     }
 
     /// Returns how the messages of a route are decoded.
@@ -169,7 +160,8 @@ impl Connections {
     /// Records up to which length messages need no check of the limits.
     pub(crate) fn record_limits(&mut self, id: ConnId, limits: &ws::Limits) {
         if let Some(conn) = self.table.conn_mut(id) {
-            conn.inline_limit = limits.max_whole_message().min(usize::from(u16::MAX)) as u16;
+            conn.service.inline_limit =
+                limits.max_whole_message().min(usize::from(u16::MAX)) as u16;
         }
     }
 

@@ -2,7 +2,7 @@
 //! too slow.
 
 use throng_io::ConnId;
-use throng_proto::ws::Opcode;
+use throng_proto::ws::{self, Opcode};
 
 use crate::backpressure::{ClassIndex, SlowPolicy};
 use crate::conn::stage::{Stage, flag};
@@ -25,14 +25,15 @@ impl Connections {
     /// message.
     #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
-        match self.table.conn_mut(id) {
-            // One read and one write of the record.
-            Some(conn) if self.outbox.is_fast(conn, payload.len()) => {
+        // One read and one write of the record.
+        let conn = self.table.conn_mut(id);
+        match conn.and_then(|conn| self.outbox.fast_queue(conn, payload.len())) {
+            Some(queue) => {
                 self.stats.messages_out += 1;
-                self.outbox.append_fast(conn, opcode, payload);
+                queue.append(|out| ws::encode(opcode, payload, out));
                 Sent::Accepted
             }
-            _ => self.send_slow(id, opcode, payload),
+            None => self.send_slow(id, opcode, payload),
         }
     }
 

@@ -13,6 +13,7 @@ use throng_io::{Clock, ConnId, Instant, TlsInfo};
 use throng_proto::ws::{Opcode, deflate};
 
 use crate::conn::input_time::InputTime;
+use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::connections::send::Published;
@@ -157,7 +158,7 @@ impl Core {
     /// Returns the service's own value for a connection.
     #[must_use]
     pub fn data(&self, conn: ConnId) -> Option<u32> {
-        Some(self.connections.table.conn(conn)?.data)
+        Some(self.connections.table.conn(conn)?.service.data)
     }
 }
 
@@ -166,28 +167,28 @@ impl Core {
 pub struct Cx<'a> {
     core: &'a mut Core,
     id: ConnId,
-    route: u16,
-    data: u32,
+    service: ServiceFields,
 }
 
 impl<'a> Cx<'a> {
     /// Creates a handle for the connection `id` of this shard. If the connection is gone, sends
     /// return [`Sent::Closed`].
     pub fn new(core: &'a mut Core, id: ConnId) -> Self {
-        let (route, data) = core.connections.table.conn(id).map_or((0, 0), |c| (c.route, c.data));
-        Self { core, id, route, data }
+        let conn = core.connections.table.conn(id);
+        let service = conn.map_or_else(ServiceFields::default, |conn| conn.service);
+        Self { core, id, service }
     }
 
-    /// Creates a handle whose route and value were read from the record just now.
+    /// Creates a handle with fields that were read from the record just now.
     #[inline]
-    pub(crate) fn known(core: &'a mut Core, id: ConnId, route: u16, data: u32) -> Self {
-        Self { core, id, route, data }
+    pub(crate) fn known(core: &'a mut Core, id: ConnId, service: ServiceFields) -> Self {
+        Self { core, id, service }
     }
 
     /// Reborrows the handle, for a callee that takes a `Cx` by value.
     #[inline]
     pub fn reborrow(&mut self) -> Cx<'_> {
-        Cx { core: self.core, id: self.id, route: self.route, data: self.data }
+        Cx { core: self.core, id: self.id, service: self.service }
     }
 
     /// Declares that a callback of `route` follows, which a stall is then attributed to (see
@@ -431,23 +432,21 @@ impl<'a> Cx<'a> {
     #[must_use]
     #[inline]
     pub fn route(&self) -> u16 {
-        self.route
+        self.service.route
     }
 
     /// Returns the service's own value for this connection.
     #[must_use]
     #[inline]
     pub fn data(&self) -> u32 {
-        self.data
+        self.service.data
     }
 
     /// Sets the service's route and value.
     pub fn set_route(&mut self, route: u16, data: u32) {
-        (self.route, self.data) = (route, data);
+        self.service = ServiceFields { data, route, inline_limit: 0 };
         if let Some(conn) = self.core.connections.table.conn_mut(self.id) {
-            conn.route = route;
-            conn.data = data;
-            conn.inline_limit = 0;
+            conn.service = self.service;
         }
     }
 }

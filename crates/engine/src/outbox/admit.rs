@@ -31,7 +31,7 @@ pub(crate) struct TooSlow(pub(crate) ClassIndex);
 impl Outbox {
     /// Returns the class of a message to this connection; `class`: the channel's.
     pub(crate) fn class_or_own(&self, conn: &Conn, class: Option<ClassIndex>) -> ClassIndex {
-        class.unwrap_or_else(|| self.rules.of_route(conn.route))
+        class.unwrap_or_else(|| self.rules.of_route(conn.service.route))
     }
 
     fn class(&self, conn: &Conn, class: Option<ClassIndex>) -> &Class {

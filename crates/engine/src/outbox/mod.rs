@@ -19,7 +19,7 @@ pub(crate) use queue::{Content, Millis};
 use std::sync::Arc;
 
 use throng_io::{Batch, ConnId};
-use throng_proto::ws::{self, Opcode, deflate};
+use throng_proto::ws::deflate;
 
 use crate::backpressure::Rules;
 use crate::conn::map::ConnMap;
@@ -155,17 +155,24 @@ impl Outbox {
         }
     }
 
-    /// Returns whether a message of `len` bytes to this connection is just appended to its queue: a
-    /// small message to a session of a server whose flags are as usual, so nearly all.
+    /// Returns the connection's queue if a message of `len` bytes is just appended to it: a small
+    /// message to a session of a server whose flags are as usual, so nearly all.
     #[inline(always)]
-    pub(crate) fn is_fast(&self, conn: &Conn, len: usize) -> bool {
-        len < self.fast_below
-            && conn.status().is_exactly(
-                Stage::Open,
-                flag::SEND_SLOW_MASK | flag::DIRTY,
-                flag::DIRTY,
-            )
-            && conn.out.as_ref().is_none_or(|out| out.len() + len <= self.high_water)
+    pub(crate) fn fast_queue<'c>(
+        &mut self,
+        conn: &'c mut Conn,
+        len: usize,
+    ) -> Option<&'c mut Batch> {
+        const FLAGS: u32 = flag::SEND_SLOW_MASK | flag::DIRTY;
+        if len >= self.fast_below || !conn.status().is_exactly(Stage::Open, FLAGS, flag::DIRTY) {
+            return None;
+        }
+        match &mut conn.out {
+            Some(out) if out.len() + len > self.high_water => None,
+            Some(out) => Some(out),
+            // Not `insert`, which is not inlined.
+            none => Some(none.get_or_insert_with(|| self.spares.take())),
+        }
     }
 
     /// Returns whether this is an open session whose output leaves as it comes. False only means
@@ -174,13 +181,6 @@ impl Outbox {
     pub(crate) fn is_free(&self, conn: &Conn) -> bool {
         conn.status().is_exactly(Stage::Open, flag::CONTINUE_SLOW_MASK, 0)
             && conn.out.as_ref().is_none_or(|out| out.len() <= self.high_water)
-    }
-
-    /// Appends a message for which [`Outbox::is_fast`] holds.
-    #[inline(always)]
-    pub(crate) fn append_fast(&mut self, conn: &mut Conn, opcode: Opcode, payload: &[u8]) {
-        let out = conn.out.get_or_insert_with(|| self.spares.take());
-        out.append(|out| ws::encode(opcode, payload, out));
     }
 
     /// Appends bytes to the connection's queue.

@@ -223,7 +223,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.enter(id, Stage::Connecting, Inbound::Nothing);
         if let Some(conn) = self.state.core.connections.table.conn_mut(id) {
             conn.set(flag::CLIENT, true);
-            conn.data = data;
+            conn.service.data = data;
         }
         let secs = self.state.core.connections.limits.handshake;
         self.state.core.connections.timers.due_in(id, secs);

@@ -6,8 +6,8 @@ use throng_proto::Input;
 use throng_proto::ws::CloseCode;
 
 use crate::conn::held::HeldInput;
+use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
-use crate::connections::Receiving;
 use crate::message::Close;
 use crate::outbox::borrowed::LARGE;
 use crate::service::{Fault, Service};
@@ -51,18 +51,31 @@ impl<S: Service> State<S> {
 
     /// Decodes input, and returns how many bytes at its end were left.
     fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
+        if self.core.connections.reading.has_rates() {
+            return self.decode_and_count(id, bytes);
+        }
+        self.decode_uncounted(id, bytes)
+    }
+
+    /// Decodes input where messages and bytes are limited by time.
+    #[inline(never)]
+    fn decode_and_count(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
+        let (before, len) = (self.core.connections.stats.messages_in, bytes.len());
+        let rest = self.decode_uncounted(id, bytes);
+        let messages = self.core.connections.stats.messages_in - before;
+        self.record_said(id, messages, (len - rest) as u64);
+        rest
+    }
+
+    #[inline(always)]
+    fn decode_uncounted(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
         self.core.connections.outbox.compression().begin_work();
         let mut input = Input::new(bytes);
-        let (before, len) = (self.core.connections.stats.messages_in, input.len());
         self.guarded(id, |state| {
             if !state.pump_ws(id, &mut input) {
                 state.pump_upgrading(id, &mut input);
             }
         });
-        if self.core.connections.reading.has_rates() {
-            let messages = self.core.connections.stats.messages_in - before;
-            self.record_said(id, messages, (len - input.len()) as u64);
-        }
         // The loops leave input behind only if there is a reason to come back to it.
         input.len()
     }
@@ -113,11 +126,11 @@ impl<S: Service> State<S> {
     fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
         let Self { core, service, inbound, assembly, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return false };
-        let Some(receiving) = core.connections.receiving(id) else {
+        let Some(service_fields) = core.connections.receiving(id) else {
             self.await_close(id, input);
             return true;
         };
-        let mut messages = Messages::new(core, decoder, input, assembly, id, receiving);
+        let mut messages = Messages::new(core, decoder, input, assembly, id, service_fields);
         service.on_read(&mut messages);
         match messages.into_end() {
             End::AtRest => {}
@@ -133,7 +146,7 @@ impl<S: Service> State<S> {
         self.core.connections.outbox.compression().end_relay();
         let Self { core, inbound, assembly, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
-        let Some(Receiving { route, .. }) = core.connections.receiving_late(id) else {
+        let Some(ServiceFields { route, .. }) = core.connections.receiving_late(id) else {
             return;
         };
         let over = messages::skip_to_close(decoder, input, assembly, core, id, route);
@@ -151,8 +164,8 @@ impl<S: Service> State<S> {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
                 // Messages passed on in chunks hold no memory and have no deadline.
                 let conn = self.core.connections.table.conn(id);
-                let (route, assembling) =
-                    conn.map_or((0, false), |conn| (conn.route, conn.has(flag::ASSEMBLING)));
+                let (route, assembling) = conn
+                    .map_or((0, false), |conn| (conn.service.route, conn.has(flag::ASSEMBLING)));
                 let streams = self.core.connections.route_options(route).streams;
                 let between = decoder.is_between_messages() || streams;
                 if !between {

@@ -6,8 +6,9 @@ use throng_proto::Input;
 use throng_proto::ws::deflate::{Inflated, Inflater};
 use throng_proto::ws::{self, Chunk, Deflated, Event};
 
+use crate::conn::record::ServiceFields;
 use crate::conn::stage::Stage;
-use crate::connections::{Connections, Receiving};
+use crate::connections::Connections;
 use crate::context::{Core, Cx};
 use crate::message::Message;
 
@@ -50,7 +51,7 @@ pub struct Messages<'a, 'b> {
     input: &'a mut Input<'b>,
     assembly: &'a mut Assembly,
     id: ConnId,
-    receiving: Receiving,
+    service: ServiceFields,
     end: End,
 }
 
@@ -93,9 +94,9 @@ impl<'a, 'b> Messages<'a, 'b> {
         input: &'a mut Input<'b>,
         assembly: &'a mut Assembly,
         id: ConnId,
-        receiving: Receiving,
+        service: ServiceFields,
     ) -> Self {
-        Self { core, decoder, input, assembly, id, receiving, end: End::AtRest }
+        Self { core, decoder, input, assembly, id, service, end: End::AtRest }
     }
 
     #[inline(always)]
@@ -114,14 +115,14 @@ impl<'a, 'b> Messages<'a, 'b> {
     #[must_use]
     #[inline(always)]
     pub fn route(&self) -> u16 {
-        self.receiving.route
+        self.service.route
     }
 
     /// Returns the service's own value for the session, see [`Cx::data`].
     #[must_use]
     #[inline(always)]
     pub fn data(&self) -> u32 {
-        self.receiving.data
+        self.service.data
     }
 
     /// Declares the route whose callbacks follow, see [`Cx::enter_route`].
@@ -141,23 +142,24 @@ impl<'a, 'b> Messages<'a, 'b> {
     /// later.
     #[inline(always)]
     pub fn deliver(&mut self, receiver: &mut impl Receive) {
-        let Self { core, decoder, input, assembly, id, receiving, end } = self;
-        let (id, Receiving { route, data, inline_limit }) = (*id, *receiving);
+        let Self { core, decoder, input, assembly, id, service, end } = self;
+        // The fields of the service are read where they are needed: rarely.
+        let id = *id;
         let mut completed = false;
         let over = loop {
-            let message = match decoder.whole_message(input, inline_limit.into()) {
+            let message = match decoder.whole_message(input, service.inline_limit.into()) {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
                 Some(Event::Text(text)) => Message::Text(text),
                 _ => {
                     // A message may have been incomplete before: the engine must check, even where
                     // nothing is left.
                     *end = End::Over { over: Over::Taken, completed: true };
-                    match next(decoder, input, assembly, core, id, route) {
+                    match next(decoder, input, assembly, core, id, service.route) {
                         Next::Message(message) => message,
                         Next::Chunk(chunk) => {
                             core.connections.stats.messages_in += u64::from(chunk.last);
                             completed |= chunk.last;
-                            receiver.on_chunk(&mut Cx::known(core, id, route, data), chunk);
+                            receiver.on_chunk(&mut Cx::known(core, id, *service), chunk);
                             if core.connections.table.stage(id) != Stage::Open {
                                 *end = End::NotOpen;
                                 return;
@@ -178,7 +180,7 @@ impl<'a, 'b> Messages<'a, 'b> {
                 }
             };
             core.connections.stats.messages_in += 1;
-            receiver.on_message(&mut Cx::known(core, id, route, data), message);
+            receiver.on_message(&mut Cx::known(core, id, *service), message);
             if decoder.is_at_rest(input) {
                 return;
             }

@@ -89,10 +89,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
             None => self.step(),
         };
         Some(match step? {
-            Step::Received(id, n) => {
-                self.lent = n;
-                Event::Received(id, &mut self.buffer[..n])
-            }
+            Step::Received(id) => Event::Received(id, &mut self.buffer[..self.lent]),
             Step::Sent(id, batch) => Event::Sent(id, batch),
             Step::Closed(id, why) => Event::Closed(id, why),
             Step::Finished(id) => Event::Finished(id),

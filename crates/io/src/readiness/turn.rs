@@ -64,7 +64,8 @@ pub(super) enum Step<S> {
     Incoming(S, SocketAddr, ListenerId),
     AcceptStopped(ErrorKind),
     Connected(ConnId),
-    Received(ConnId, usize),
+    /// Bytes were received: those at the start of the buffer that are lent.
+    Received(ConnId),
     Finished(ConnId),
     Sent(ConnId, Box<Batch>),
     Closed(ConnId, Closed),
@@ -251,7 +252,8 @@ impl<P: Poller> ReadinessDriver<P> {
                 if !P::LEVEL {
                     self.enqueue(id);
                 }
-                Some(Step::Received(id, n))
+                self.lent = n;
+                Some(Step::Received(id))
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 entry.flags &= !flag::CAN_READ;
