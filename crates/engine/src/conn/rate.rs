@@ -5,6 +5,8 @@ use crate::conn::timers::Tick;
 /// Input of each connection in the current second; empty while nothing is limited.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
+    /// Whether any limit is set: checked for each read.
+    are_limited: bool,
     max_messages: u64,
     max_bytes: u64,
     said: Vec<Said>,
@@ -24,6 +26,7 @@ impl Rates {
     pub(crate) fn new(max_messages: u64, max_bytes: u64) -> Self {
         let or_none = |limit: u64| if limit == 0 { u64::MAX } else { limit };
         Self {
+            are_limited: max_messages > 0 || max_bytes > 0,
             max_messages: or_none(max_messages),
             max_bytes: or_none(max_bytes),
             said: Vec::new(),
@@ -33,7 +36,7 @@ impl Rates {
     /// Returns whether any limit is set.
     #[inline]
     pub(crate) fn are_limited(&self) -> bool {
-        self.max_messages & self.max_bytes != u64::MAX
+        self.are_limited
     }
 
     /// Clears the counts of `slot`, which has a new connection.

@@ -76,7 +76,7 @@ impl Connections {
         for slot in 0..self.table.slots() {
             let Some(id) = self.table.in_slot(slot as u32) else { continue };
             let Some(conn) = self.table.conn_mut(id) else { continue };
-            conn.inline_limit = 0;
+            conn.service.inline_limit = 0;
             let is_silent = conn.is(Stage::Open) && !conn.has(flag::PINGED | flag::PAUSED);
             if is_silent || conn.is(Stage::Events) {
                 self.timers.await_heartbeat(id);
