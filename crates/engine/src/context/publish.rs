@@ -17,7 +17,7 @@ use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Lost, Receivers};
-use crate::remote::{Command, Posting, Road, shards_of};
+use crate::remote::{Command, Posting, PublishPath, shards_of};
 use crate::samples::is_sampled;
 
 impl Core {
@@ -30,12 +30,14 @@ impl Core {
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Receipt {
         self.connections.stats.publishes += 1;
         let began = is_sampled(self.connections.stats.publishes).then(|| self.clock.read());
-        match self.remote.road() {
-            Road::Alone if !self.has_commands() => {
+        match self.remote.publish_path() {
+            PublishPath::Alone if !self.has_commands() => {
                 Receipt::known(self.publish_now(channel, frame, except, began))
             }
-            Road::Histories => self.publish_by_rule(channel, frame, except, began),
-            Road::Alone | Road::Shards => self.publish_in_order(channel, frame, except, began),
+            PublishPath::Histories => self.publish_by_rule(channel, frame, except, began),
+            PublishPath::Alone | PublishPath::Shards => {
+                self.publish_in_order(channel, frame, except, began)
+            }
         }
     }
 
@@ -139,10 +141,10 @@ impl Core {
         except: Option<ConnId>,
     ) -> Delivery {
         self.connections.stats.publishes += 1;
-        let unreached = match self.remote.road() {
-            Road::Alone => 0,
-            Road::Shards => self.publish_elsewhere(channel, frame, except),
-            Road::Histories => {
+        let unreached = match self.remote.publish_path() {
+            PublishPath::Alone => 0,
+            PublishPath::Shards => self.publish_elsewhere(channel, frame, except),
+            PublishPath::Histories => {
                 if let Some(rule) = self.remote.history_rule(channel) {
                     return self.publish_recorded((channel, rule), frame, except, None).1;
                 }

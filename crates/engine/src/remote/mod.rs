@@ -246,21 +246,22 @@ struct Order {
     stripes: [Mutex<Stripe>; ORDER_STRIPES],
     hasher: RandomState,
     histories: Histories,
+    path: PublishPath,
 }
 
 /// Publishers to different channels rarely meet at a lock.
 const ORDER_STRIPES: usize = 64;
 
 impl Order {
-    fn new(histories: Histories) -> Self {
+    fn new(histories: Histories, path: PublishPath) -> Self {
         let stripes = std::array::from_fn(|_| Mutex::default());
-        Self { stripes, hasher: RandomState::new(), histories }
+        Self { stripes, hasher: RandomState::new(), histories, path }
     }
 }
 
 /// Way that a shard's publications take, known when the server is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Road {
+pub(crate) enum PublishPath {
     /// There is one shard.
     Alone,
     /// There are others, or may be.
@@ -287,7 +288,6 @@ pub struct Remote {
     totals: Arc<Totals>,
     /// The shards' clock.
     clock: Clock,
-    road: Road,
 }
 
 /// Error of a full mailbox: it holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages, the shard
@@ -315,19 +315,18 @@ impl Remote {
         clock: Clock,
         histories: Histories,
     ) -> Self {
-        let road = match histories.rules.is_empty() {
-            true if shards.len() == 1 => Road::Alone,
-            true => Road::Shards,
-            false => Road::Histories,
+        let path = match histories.rules.is_empty() {
+            true if shards.len() == 1 => PublishPath::Alone,
+            true => PublishPath::Shards,
+            false => PublishPath::Histories,
         };
         Self {
             shards: shards.into(),
             counters: Arc::default(),
-            order: Arc::new(Order::new(histories)),
+            order: Arc::new(Order::new(histories, path)),
             registry: None,
             totals,
             clock,
-            road,
         }
     }
 
@@ -338,17 +337,23 @@ impl Remote {
         clock: Clock,
         histories: Histories,
     ) -> Self {
-        let road = if histories.rules.is_empty() { Road::Shards } else { Road::Histories };
+        let path = match histories.rules.is_empty() {
+            true => PublishPath::Shards,
+            false => PublishPath::Histories,
+        };
         Self {
+            shards: [acceptor].into(),
+            counters: Arc::default(),
+            order: Arc::new(Order::new(histories, path)),
             registry: Some(registry),
-            road,
-            ..Self::new(vec![acceptor], totals, clock, histories)
+            totals,
+            clock,
         }
     }
 
     #[inline]
-    pub(crate) fn road(&self) -> Road {
-        self.road
+    pub(crate) fn publish_path(&self) -> PublishPath {
+        self.order.path
     }
 
     /// Returns whether there is no other shard.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use throng_io::ConnId;
 
-use super::{Command, MailboxFull, RETRY, Remote, Road};
+use super::{Command, MailboxFull, PublishPath, RETRY, Remote};
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::history::{HistoryCounts, Position, Publication, Recorded, Stripe};
@@ -14,9 +14,9 @@ use crate::remote::losses::Receivers;
 impl Remote {
     /// Returns the number of the rule for a channel's history, if it has one.
     pub(crate) fn history_rule(&self, channel: &str) -> Option<u16> {
-        match self.road {
-            Road::Histories => self.order.histories.rules.of(channel),
-            Road::Alone | Road::Shards => None,
+        match self.publish_path() {
+            PublishPath::Histories => self.order.histories.rules.of(channel),
+            PublishPath::Alone | PublishPath::Shards => None,
         }
     }
 
@@ -61,14 +61,14 @@ impl Remote {
     /// Returns the figures of all histories; `None`: no channel has one.
     #[must_use]
     pub fn history_counts(&self) -> Option<HistoryCounts> {
-        (self.road == Road::Histories).then(|| self.order.histories.counts())
+        (self.publish_path() == PublishPath::Histories).then(|| self.order.histories.counts())
     }
 
     /// Removes what has expired from the histories of one stripe; each second of each shard has
     /// another one.
     pub(crate) fn expire_histories(&self, shard: usize, second: u64, now: throng_io::Instant) {
         // Threads of connections leave it to the one that accepts.
-        if self.road != Road::Histories || self.registry.is_some() && shard != 0 {
+        if self.publish_path() != PublishPath::Histories || self.registry.is_some() && shard != 0 {
             return;
         }
         let number = second as usize * self.shards.len() + shard;
