@@ -47,6 +47,12 @@ impl Configurator {
         }
         let mut configuration = Configuration::new(limits, classes, routes, self.parts)?;
         configuration.rules = Arc::new(configuration.rules.replacing(&current.rules)?);
+        if current.rules.histories().most_bytes() > configuration.limits.max_backlog / 2 {
+            let message = "max_backlog is less than twice what a channel's history keeps: raise \
+                           it, or restart";
+            return Err(SettingError::new("max_backlog", message));
+        }
+        self.account.check(limits.max_memory)?;
         *current = Arc::new(configuration);
         self.snapshots.iter().for_each(|snapshot| snapshot.add_classes(&current.rules));
         self.account.configure(limits.max_memory);

@@ -120,6 +120,16 @@ impl HistoryRules {
         self.patterns.iter().find(|(pattern, _)| pattern.matches(channel))?.1
     }
 
+    /// Returns the class of some channel with a history, if there is any.
+    pub(crate) fn first_class(&self) -> Option<ClassIndex> {
+        self.rules.first().map(|rule| rule.class)
+    }
+
+    /// Returns the most bytes that a channel keeps.
+    pub(crate) fn most_bytes(&self) -> usize {
+        self.rules.iter().map(|rule| rule.max_bytes).max().unwrap_or(0)
+    }
+
     pub(crate) fn rule(&self, number: u16) -> &HistoryRule {
         &self.rules[usize::from(number)]
     }

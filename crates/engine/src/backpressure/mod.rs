@@ -114,6 +114,8 @@ pub(crate) type ClassIndex = u16;
 pub(crate) struct Class {
     pub(crate) name: Arc<str>,
     pub(crate) policy: SlowPolicy,
+    /// Whether it is that of channels with a history, which other rules do not replace.
+    pub(crate) is_history: bool,
     pub(crate) max_backlog: usize,
     /// Longest wait in milliseconds; 0 = unlimited.
     pub(crate) max_age: u32,
@@ -214,8 +216,11 @@ impl Classes {
         for (pattern, history) in &self.histories {
             let rule = match *history {
                 Some(history) => {
-                    let max_bytes = history.checked(pattern.as_str(), limits.max_backlog)?;
+                    // What is recovered is sent as the route's own messages are.
+                    let max_backlog = limits.max_backlog.min(rules.least_cap_of_answers());
+                    let max_bytes = history.checked(pattern.as_str(), max_backlog)?;
                     let class = rules.add(pattern.as_str(), SlowPolicy::Close.into(), limits)?;
+                    rules.classes[usize::from(class)].is_history = true;
                     Some(HistoryRule { class, history, max_bytes })
                 }
                 None => None,
@@ -278,10 +283,12 @@ impl Rules {
         let mut classes = before.classes.clone();
         let mut numbers = Vec::with_capacity(self.classes.len());
         for class in &self.classes {
-            let known = classes
-                .iter()
-                .position(|known| known.name == class.name && known.policy == class.policy)
-                .filter(|number| !numbers.contains(number));
+            let is_same = |known: &Class| {
+                known.name == class.name
+                    && known.policy == class.policy
+                    && known.is_history == class.is_history
+            };
+            let known = classes.iter().position(is_same).filter(|number| !numbers.contains(number));
             let number = known.unwrap_or(classes.len());
             numbers.push(number);
             match classes.get_mut(number) {
@@ -327,6 +334,7 @@ impl Rules {
         self.classes.push(Class {
             name: name.into(),
             policy: rules.policy,
+            is_history: false,
             max_backlog: rules.max_backlog.unwrap_or(limits.max_backlog),
             max_age,
         });
@@ -346,6 +354,23 @@ const MAX_AGE_MS: u32 = 24 * 60 * 60 * 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn new_rules_of_the_same_pattern_do_not_reach_a_history() {
+        let history = History::new(10, Duration::from_secs(1));
+        let mut before = Classes::default();
+        before.add_history("chat.>", Some(history)).unwrap();
+        let before = before.checked(&Limits::default()).unwrap();
+        let kept = before.histories().rule(0).class;
+        let mut after = Classes::default();
+        let stale = Backpressure::new(SlowPolicy::Close).max_age(Duration::from_secs(1));
+        after.add_channels("chat.>", stale).unwrap();
+        let after = after.checked(&Limits::default()).unwrap().replacing(&before).unwrap();
+        assert_eq!(after.class(kept).max_age, 0, "its messages do not expire");
+        let other = after.of_channel("chat.a").unwrap();
+        assert_eq!((other == kept, after.class(other).max_age), (false, 1000));
+        assert_eq!(after.histories().rule(0).class, kept);
+    }
 
     #[test]
     fn the_first_matching_pattern_rules_and_caps_default_to_the_connections() {

@@ -19,6 +19,7 @@ use throng_io::ConnId;
 
 use crate::limits::Limit;
 use crate::random::Random;
+use crate::setting::SettingError;
 
 /// Connections are distinguished by how much they hold, in powers of two.
 const SIZES: usize = usize::BITS as usize;
@@ -126,9 +127,29 @@ impl MemoryAccount {
 
     /// Sets the limit, which the next measurement applies.
     pub(crate) fn configure(&self, limit: Limit) {
+        let limit = Self::resolve(limit).saturating_sub(self.reserved);
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Checks whether a limit leaves enough beside what is reserved.
+    ///
+    /// # Errors
+    /// More than a quarter of it is.
+    pub(crate) fn check(&self, limit: Limit) -> Result<(), SettingError> {
+        if Self::resolve(limit) / 4 >= self.reserved {
+            return Ok(());
+        }
+        let least = 4 * self.reserved;
+        let message = format!(
+            "max_memory must be at least {least} bytes, four times what histories have had since \
+             the start: raise it, or restart"
+        );
+        Err(SettingError::new("max_memory", message))
+    }
+
+    fn resolve(limit: Limit) -> usize {
         let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
-        let limit = limit.or_else(|| quarter().unwrap_or(usize::MAX));
-        self.limit.store(limit.saturating_sub(self.reserved), Ordering::Relaxed);
+        limit.or_else(|| quarter().unwrap_or(usize::MAX))
     }
 
     fn limit(&self) -> usize {
@@ -298,6 +319,16 @@ mod tests {
 
     fn id(slot: u32) -> ConnId {
         ConnId::new(0, slot, 1)
+    }
+
+    #[test]
+    fn a_new_limit_leaves_three_quarters_beside_what_histories_have() {
+        let mut account = MemoryAccount::new(Limit::AtMost(1000));
+        assert_eq!((account.reserve(2000), account.limit()), (250, 750));
+        assert!(account.check(Limit::AtMost(999)).is_err());
+        assert!(account.check(Limit::AtMost(1000)).is_ok());
+        account.configure(Limit::AtMost(4000));
+        assert_eq!(account.limit(), 3750);
     }
 
     /// Two shards' memory in an account of 800 bytes, and how many of each are to be ended.

@@ -311,10 +311,12 @@ impl Core {
         let count = lost.count;
         match &lost.receivers {
             Receivers::Channel(channel, except) => {
-                let of = Published {
-                    channel,
-                    class: self.connections.outbox.rules().of_channel(channel),
+                let rules = self.connections.outbox.rules();
+                let class = match self.remote.history_rule(channel) {
+                    Some(rule) => Some(rules.histories().rule(rule).class),
+                    None => rules.of_channel(channel),
                 };
+                let of = Published { channel, class };
                 let connections = &mut self.connections;
                 self.channels.matching(channel, |slot| {
                     if let Some(id) = connections.table.in_slot(slot)
@@ -326,6 +328,14 @@ impl Core {
             }
             Receivers::Filter(filter) => {
                 self.each_receiver(filter, |connections, id, of| connections.miss(id, of, count));
+            }
+            Receivers::Any => {
+                // Each may be a member of a channel with history, which must not miss anything.
+                let history = self.connections.outbox.rules().histories().first_class();
+                self.each_receiver(&Filter::default(), |connections, id, of| {
+                    let class = history.or(of.class);
+                    connections.miss(id, Published { class, ..of }, count);
+                });
             }
         }
     }

@@ -39,8 +39,9 @@ impl Core {
             let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed);
             Command::Recorded { recorded: Arc::clone(&recorded), except, ack }
         };
-        // Whatever comes before this message was put into this shard's queue under the same lock.
-        let here = !self.has_commands();
+        // Whatever comes before this message was put into this shard's queue under the same lock, or
+        // its loss was recorded, which ends those that miss it.
+        let here = !self.has_commands() && !self.queue.has_losses();
         let but = here.then_some(self.shard);
         let homes = Some(&self.homes[..]);
         let posting = remote.post_to_others(but, homes, &receivers, command, &mut self.crowded);

@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     fn class(policy: SlowPolicy, max_backlog: usize, max_age: u32) -> Class {
-        Class { name: "test".into(), policy, max_backlog, max_age }
+        Class { name: "test".into(), policy, is_history: false, max_backlog, max_age }
     }
 
     fn message(n: u8, len: usize) -> Content {

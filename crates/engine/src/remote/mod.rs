@@ -178,6 +178,11 @@ impl ShardQueue {
         self.mailbox.has_commands()
     }
 
+    /// Returns whether the shard misses publications that it does not know of yet.
+    pub(crate) fn has_losses(&self) -> bool {
+        self.losses.are_any()
+    }
+
     /// Queues a command of another thread, or returns it.
     fn put(&self, command: Command) -> Result<(), Command> {
         let bytes = command.bytes();

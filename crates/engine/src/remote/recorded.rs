@@ -8,7 +8,7 @@ use throng_io::ConnId;
 use super::{Command, MailboxFull, PublishPath, RETRY, Remote};
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
-use crate::pubsub::history::{HistoryCounts, Position, Publication, Recorded, Stripe};
+use crate::pubsub::history::{HistoryCounts, Position, Publication, Recorded, Stripe, try_lock};
 use crate::remote::losses::Receivers;
 
 impl Remote {
@@ -74,7 +74,7 @@ impl Remote {
         let number = second as usize * self.shards.len() + shard;
         let stripe = &self.order.stripes[number % self.order.stripes.len()];
         // The thread that holds it removes what has expired of the channel it is about.
-        if let Ok(mut stripe) = stripe.try_lock() {
+        if let Some(mut stripe) = try_lock(stripe) {
             stripe.expire(&self.order.histories, now);
         }
     }

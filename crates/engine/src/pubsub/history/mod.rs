@@ -17,7 +17,7 @@ use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
 
 pub use store::HistoryCounts;
-pub(crate) use store::{Histories, Stripe};
+pub(crate) use store::{Histories, Stripe, try_lock};
 
 /// Place in a channel's sequence of publications: behind the one with this offset.
 ///

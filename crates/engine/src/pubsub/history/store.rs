@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use throng_io::Instant;
@@ -21,7 +21,7 @@ use super::{Position, Publication, Recorded};
 use crate::backpressure::history::{HistoryMode, HistoryRule, HistoryRules};
 use crate::outbox::frame::Frame;
 
-/// Memory of a channel besides its publications and twice its name.
+/// Memory of a channel besides its publications and its name.
 const CHANNEL: usize = 256;
 
 /// Time for which a channel is remembered after its last publication has expired: clients that
@@ -131,7 +131,7 @@ impl Histories {
                 if !self.is_over() {
                     return;
                 }
-                if let Ok(mut stripe) = others[(turn + other) % others.len()].try_lock() {
+                if let Some(mut stripe) = try_lock(&others[(turn + other) % others.len()]) {
                     stripe.evict_least_used(self);
                 }
             }
@@ -283,6 +283,15 @@ impl Stripe {
 
 fn cost_of(name: &str) -> usize {
     CHANNEL + name.len()
+}
+
+/// Locks a stripe unless it is held. A panic of another holder does not matter.
+pub(crate) fn try_lock(stripe: &Mutex<Stripe>) -> Option<MutexGuard<'_, Stripe>> {
+    match stripe.try_lock() {
+        Ok(stripe) => Some(stripe),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ impl Store {
         Self { all, stripes: (0..4).map(|_| Mutex::default()).collect() }
     }
 
-    fn stripe(&self, channel: &str) -> std::sync::MutexGuard<'_, Stripe> {
+    fn stripe(&self, channel: &str) -> MutexGuard<'_, Stripe> {
         let number = channel.bytes().map(usize::from).sum::<usize>() % self.stripes.len();
         self.stripes[number].lock().unwrap()
     }
