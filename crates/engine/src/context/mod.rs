@@ -59,6 +59,12 @@ impl Core {
         self.connections.now
     }
 
+    /// Reads the clock, which is ahead of [`now`](Self::now) in a long turn.
+    #[must_use]
+    pub fn read_clock(&self) -> Instant {
+        self.clock.read()
+    }
+
     /// Returns the number of this shard.
     #[must_use]
     pub fn shard(&self) -> usize {

@@ -51,7 +51,7 @@ impl<D: 'static> Socket<'_, D> {
         F: FnOnce(&mut Socket<'_, D>) + Send + 'static,
     {
         let timer = Timer(NEXT.fetch_add(1, Ordering::Relaxed));
-        let at = self.cx().core_ref().now().after(duration);
+        let at = self.cx().core_ref().read_clock().after(duration);
         let then: Then<D> = Box::new(then);
         self.post(Delivered::SetTimer(at, timer, Box::new(Continuation(then))));
         timer
