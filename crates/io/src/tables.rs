@@ -65,10 +65,11 @@ pub fn connections_per_table(free: usize, tables: usize) -> usize {
     (root * root + 1e-6) as usize
 }
 
-/// Returns the number of tables of this process: 1, and one for each thread that has its own.
+/// Returns the number of tables that hold connections: those of threads with one of their own, or
+/// that of the process.
 #[must_use]
 pub fn count() -> usize {
-    1 + thread_ids().len()
+    thread_ids().len().max(1)
 }
 
 #[cfg(target_os = "linux")]
@@ -95,7 +96,7 @@ impl Tables {
     }
 
     /// Does not happen.
-    pub fn leave_to_shards(&self) {
+    pub fn leave_to(&self, _: usize) {
         match *self {}
     }
 }
@@ -177,6 +178,8 @@ mod linux {
         /// # Errors
         /// The system does not support it, or has no memory for the table.
         pub fn enter(&self, shard: usize) -> io::Result<OwnTable> {
+            // First: no handler may run in this thread with a part of the descriptors.
+            block_signals();
             let mut kept: Vec<u32> =
                 self.common.iter().chain(&self.own[shard]).map(|&fd| fd as u32).collect();
             kept.sort_unstable();
@@ -191,16 +194,15 @@ mod linux {
                 }
                 next = fd + 1;
             }
-            block_signals();
             let thread = rustix::thread::gettid().as_raw_nonzero().get();
             THREADS.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
             Ok(OwnTable { thread, bound_to_thread: PhantomData })
         }
 
-        /// Closes the descriptors of the shards in the table of the calling thread, once each shard
-        /// has [entered](Self::enter) its own.
-        pub fn leave_to_shards(&self) {
-            for &fd in self.own.iter().flatten() {
+        /// Closes the descriptors of `shard` in the table of the calling thread, once the shard has
+        /// [entered](Self::enter) its own.
+        pub fn leave_to(&self, shard: usize) {
+            for &fd in &self.own[shard] {
                 let _ = close_range(fd as u32, fd as u32, 0);
             }
         }
@@ -231,7 +233,7 @@ mod linux {
     fn close_range(first: u32, last: u32, flags: libc::c_uint) -> io::Result<()> {
         // SAFETY: the call has no pointers. It closes descriptors that have owners: in a copy of
         // the table, where no owner is dropped afterwards (the program that makes `Tables` ensures
-        // that), or, in `leave_to_shards`, those whose owners are on the threads of shards.
+        // that), or, in `leave_to`, those whose owners are on the thread of a shard.
         let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -310,7 +312,8 @@ mod tests {
                     tables
                 });
                 let _table = everything.enter(0).unwrap();
-                tables.leave_to_shards();
+                tables.leave_to(0);
+                tables.leave_to(1);
                 all.map(is_open)
             });
             assert_eq!(inside.join().unwrap(), [true, true, false, false]);

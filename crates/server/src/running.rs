@@ -179,7 +179,6 @@ impl Bound {
         }
         let Shards { starts, tables, hub, snapshots, admission, configurator } = self.shards;
         let tables = tables.map(Arc::new);
-        let mut all_entered = true;
         let threads = Vec::with_capacity(starts.len());
         let (stalls, shutdown) = (self.stalls, Arc::new(Shutdown::new(starts.len())));
         let mut running = Running {
@@ -223,7 +222,10 @@ impl Bound {
                         continue;
                     }
                     let Ok((pinned, entered)) = begun.recv() else { continue };
-                    all_entered &= entered;
+                    // One that has not entered its table closes its descriptors in this one.
+                    if let Some(tables) = tables.as_ref().filter(|_| entered) {
+                        tables.leave_to(shard);
+                    }
                     if let (Some(placement), Err(reason)) = (&mut running.placement, pinned) {
                         placement.record_refusal(shard, &reason);
                     }
@@ -237,10 +239,6 @@ impl Bound {
                     return Err(Error::Shard(error));
                 }
             }
-        }
-        // A shard that has not entered its table closes its descriptors in this one, and ends all.
-        if let Some(tables) = tables.filter(|_| all_entered) {
-            tables.leave_to_shards();
         }
         Ok(running)
     }

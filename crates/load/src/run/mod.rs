@@ -33,8 +33,11 @@ pub fn run(
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<Report, Error> {
     plan.check()?;
-    let descriptors::Division { threads, own_tables } =
-        descriptors::divide(plan.sockets(), plan.threads)?;
+    let descriptors::Division { threads, own_tables } = match plan.mode {
+        // Its threads wake that of the publisher, whose descriptor is not in tables of their own.
+        Mode::Broadcast { .. } => descriptors::in_one_table(plan.sockets(), plan.threads)?,
+        _ => descriptors::divide(plan.sockets(), plan.threads)?,
+    };
     let plan = &Plan { threads, ..plan.clone() };
     let peer = plan.target.resolve()?;
     let context = RunContext {

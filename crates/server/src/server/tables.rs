@@ -51,11 +51,13 @@ impl Server {
     pub(super) fn plan_tables(&self, shards: usize, inherited: bool) -> Result<Decision> {
         let asked = self.limits.max_connections;
         let descriptors = self.descriptors();
+        // They are not open yet, but will be where shards share a table.
+        let addresses = 1 + self.more_addresses.len();
+        let listeners = if inherited { 0 } else { shards * addresses };
+        let fit = descriptors.free(shards).saturating_sub(listeners);
         match self.descriptor_tables {
             DescriptorTables::Shared => return Ok(Decision::Shared(None)),
-            DescriptorTables::Auto
-                if asked.is_none_or(|asked| asked <= descriptors.free(shards)) =>
-            {
+            DescriptorTables::Auto if asked.is_none_or(|asked| asked <= fit) => {
                 return Ok(Decision::Shared(None));
             }
             _ => {}
@@ -72,14 +74,16 @@ impl Server {
         if let Some(why) = refusal {
             return Ok(Decision::Shared(Some(why)));
         }
-        let listeners = 1 + self.more_addresses.len();
-        let plan = plan(&descriptors, asked, shards, self.shards.is_none(), listeners)?;
-        check_machine(
-            plan.max_connections as u64,
-            asked.is_some(),
-            throng_io::memory::available(),
-            throng_io::limits::open_file_limit(),
-        )?;
+        let mut plan = plan(&descriptors, asked, shards, self.shards.is_none(), addresses)?;
+        let memory = throng_io::memory::available();
+        let open_files = throng_io::limits::open_file_limit();
+        match asked {
+            Some(asked) => check_machine(asked as u64, memory, open_files)?,
+            None => {
+                let most = machine_holds(memory, open_files);
+                plan.max_connections = plan.max_connections.min(most);
+            }
+        }
         Ok(Decision::PerShard(plan))
     }
 }
@@ -133,17 +137,18 @@ fn too_many(
     )
 }
 
+/// Returns how many connections the machine can hold.
+fn machine_holds(memory: Option<u64>, open_files: Option<u64>) -> usize {
+    let by_memory = memory.map_or(u64::MAX, |bytes| bytes / BYTES_PER_CONNECTION);
+    let most = by_memory.min(open_files.unwrap_or(u64::MAX));
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
 /// Refuses more connections than the machine can hold.
-fn check_machine(
-    connections: u64,
-    asked: bool,
-    memory: Option<u64>,
-    open_files: Option<u64>,
-) -> Result<()> {
-    let subject = if asked { "max_connections is" } else { "the shards' tables hold" };
+fn check_machine(connections: u64, memory: Option<u64>, open_files: Option<u64>) -> Result<()> {
     let refuse = |why: String| {
         let remedy = "lower max_connections";
-        let message = format!("{subject} {connections}, but {why}; {remedy}");
+        let message = format!("max_connections is {connections}, but {why}; {remedy}");
         Err(Error::setting("max_connections", message))
     };
     let bytes = connections.saturating_mul(BYTES_PER_CONNECTION);
@@ -203,7 +208,7 @@ mod tests {
     #[test]
     fn more_than_the_machine_holds_is_refused_with_the_sum() {
         let check = |connections, memory, files| {
-            check_machine(connections, true, memory, files).map_err(|error| error.to_string())
+            check_machine(connections, memory, files).map_err(|error| error.to_string())
         };
         assert_eq!(check(1_000_000, Some(5 << 30), Some(2_000_000)), Ok(()));
         assert_eq!(check(1_000_000, None, None), Ok(()));
