@@ -21,7 +21,11 @@ impl State {
         let is_busy = connections > self.metrics.tunnels || !self.pool.is_empty();
         let sweep = if is_busy || !self.waiting.is_empty() {
             Some(self.now.after(SWEEP))
-        } else if connections > 0 || self.accept_stopped || !self.close_jobs.is_empty() {
+        } else if connections > 0
+            || self.accept_stopped
+            || !self.close_jobs.is_empty()
+            || self.burst.is_awaited()
+        {
             Some(self.now.after(4 * SWEEP))
         } else {
             None
@@ -40,7 +44,8 @@ impl State {
         }
         let is_busy = self.metrics.connections > self.metrics.tunnels || !self.pool.is_empty();
         let period = if is_busy { FAST } else { SLOW };
-        if self.tick.0 < self.swept.0.saturating_add(period) && self.metrics.connections > 0 {
+        let is_periodic = self.metrics.connections > 0 || self.burst.is_awaited();
+        if self.tick.0 < self.swept.0.saturating_add(period) && is_periodic {
             return;
         }
         self.swept = self.tick;

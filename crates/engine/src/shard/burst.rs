@@ -40,7 +40,8 @@ impl BurstDetector {
     }
 
     /// Returns whether the end of a burst is still to be reported.
-    pub(crate) fn is_awaited(&self) -> bool {
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
         self.came >= MANY
     }
 }
