@@ -3,6 +3,7 @@
 //! are still for that name.
 
 use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use throng::{Next, Request, Response, Status};
@@ -19,25 +20,38 @@ pub(crate) enum AllowedHosts {
 
 /// The hosts that requests to a running server may be for. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct LiveHosts(Arc<RwLock<AllowedHosts>>);
+pub(crate) struct LiveHosts(Arc<Live>);
+
+#[derive(Debug)]
+struct Live {
+    /// Whether they are [`AllowedHosts::Any`]: then requests do not take the lock, which all event
+    /// loops share.
+    any: AtomicBool,
+    hosts: RwLock<AllowedHosts>,
+}
 
 impl LiveHosts {
     pub(crate) fn new(hosts: AllowedHosts) -> Self {
-        Self(Arc::new(RwLock::new(hosts)))
+        let any = AtomicBool::new(hosts == AllowedHosts::Any);
+        Self(Arc::new(Live { any, hosts: RwLock::new(hosts) }))
     }
 
     pub(crate) fn replace(&self, with: &Self) {
         let hosts = with.read().clone();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = hosts;
+        self.0.any.store(hosts == AllowedHosts::Any, Ordering::Relaxed);
+        *self.0.hosts.write().unwrap_or_else(PoisonError::into_inner) = hosts;
     }
 
     /// Refuses a request for another host.
     pub(crate) fn check(&self, request: &Request<'_>) -> Next {
-        self.read().check(request)
+        match self.0.any.load(Ordering::Relaxed) {
+            true => Next::Continue,
+            false => self.read().check(request),
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, AllowedHosts> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.hosts.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -69,9 +69,12 @@ fn hands_over(draft: &Draft, listen: &[String]) -> bool {
 }
 
 impl Settings {
-    /// Returns the rules for channels without those for slow receivers.
+    /// Returns which channels have a history: the rules up to the last one with a history, since
+    /// the first that matches applies.
     pub(super) fn histories(&self) -> Vec<(String, Option<History>)> {
-        self.channels.iter().map(|rule| (rule.pattern.clone(), rule.history)).collect()
+        let last = self.channels.iter().rposition(|rule| rule.history.is_some());
+        let rules = &self.channels[..last.map_or(0, |last| last + 1)];
+        rules.iter().map(|rule| (rule.pattern.clone(), rule.history)).collect()
     }
 
     /// Converts and checks the values of a [`TABLE`](super::TABLE).

@@ -104,6 +104,9 @@ pub(crate) fn app(settings: &Settings) -> App {
         let Member::Joining(joining) = std::mem::replace(ws.data_mut(), Member::Talks) else { return };
         let Joining { channel, echo, since } = *joining;
         if let Some(since) = since {
+            if wildcards && is_pattern(&channel) {
+                return ws.close(1008, "a pattern has no position: leave ?since= out");
+            }
             // Its own messages have positions, too.
             *ws.data_mut() = Member::Echoes;
             return join_since(ws, &channel, since);

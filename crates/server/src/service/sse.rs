@@ -58,7 +58,8 @@ impl ShardService {
 /// Returns the id of the last event that the client got: from the header, or for clients that
 /// cannot send one, from the query.
 fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
-    request.last_event_id().or_else(|| request.query("last_event_id"))
+    let id = request.last_event_id().or_else(|| request.query("last_event_id"));
+    id.filter(|id| !id.is_empty())
 }
 
 /// Joins a channel behind the last event that the client got. With a history the stream begins with
