@@ -39,8 +39,8 @@ impl Core {
             let ack = acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed);
             Command::Recorded { recorded: Arc::clone(&recorded), except, ack }
         };
-        // Whatever comes before this message was put into this shard's queue under the same lock, or
-        // its loss was recorded, which ends those that miss it.
+        // Whatever comes before this message was put into this shard's queue under the same lock,
+        // or was lost and recorded there, which ends those that miss it.
         let here = !self.has_commands() && !self.queue.has_losses();
         let but = here.then_some(self.shard);
         let homes = Some(&self.homes[..]);
