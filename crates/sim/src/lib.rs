@@ -25,6 +25,7 @@ pub mod script;
 pub mod seeds;
 pub mod service;
 mod stops;
+pub mod turns;
 pub mod world;
 
 pub use ask::{Ask, Start, Take};

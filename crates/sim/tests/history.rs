@@ -19,6 +19,7 @@ use throng_proto::http1::Request;
 use throng_proto::ws::handshake::{Key, check_request, encode_request, encode_response};
 use throng_proto::ws::{Opcode, encode_masked};
 use throng_sim::net::{LinkId, LinkOptions, Side};
+use throng_sim::turns::turn_any;
 use throng_sim::{Faults, Net, Rng, Seeds, SharedNet, SimDriver, Waiting};
 
 const CHANNELS: [&str; 2] = ["chat.a", "chat.b"];
@@ -38,11 +39,11 @@ enum Bug {
     ReadsThenJoins,
     /// The channel is joined as any other, and then the history read.
     JoinsThenReads,
-    /// What is left of a history passes for all of it.
+    /// The part of a history that is left passes for all of it.
     OverlooksEviction,
 }
 
-/// What was published to each channel: as many messages, numbered from 1.
+/// Messages published to each channel, numbered from 1.
 #[derive(Clone, Default)]
 struct Truth(Rc<RefCell<HashMap<String, u64>>>);
 
@@ -207,7 +208,7 @@ struct Client {
     next: Option<u64>,
 }
 
-/// What the clients of a run have seen.
+/// Counts of the clients of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     recovered: u64,
@@ -408,22 +409,7 @@ impl Run {
 
     /// Turns one shard that has something to do, picked at random; false if none has.
     fn turn_any(&mut self) -> bool {
-        let now = self.net.borrow().now();
-        for shard in &mut self.shards {
-            shard.driver().progress();
-        }
-        let is_ready = |shard: &mut Shard<SimDriver, Chat>| {
-            let is_due = shard.next_deadline().is_some_and(|at| at.0 <= now);
-            shard.driver().is_ready() || is_due
-        };
-        let ready: Vec<_> =
-            (0..self.shards.len()).filter(|n| is_ready(&mut self.shards[*n])).collect();
-        if ready.is_empty() {
-            return false;
-        }
-        let number = self.rng.pick(&ready);
-        assert_eq!(self.shards[number].turn().expect("a wait does not fail"), None);
-        true
+        turn_any(&self.net, &mut self.shards, &mut self.rng)
     }
 
     fn settle(&mut self) {

@@ -13,6 +13,7 @@ use throng_proto::http1::Request;
 use throng_proto::ws::handshake::{Key, check_request, encode_request, encode_response};
 use throng_proto::ws::{Opcode, encode_masked};
 use throng_sim::net::{LinkId, LinkOptions, Side};
+use throng_sim::turns::turn_any;
 use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 
 const SHARDS: usize = 3;
@@ -136,22 +137,7 @@ impl Rooms {
 
     /// Turns one shard that has something to do, picked at random; false if none has.
     fn turn_any(&mut self) -> bool {
-        let now = self.net.borrow().now();
-        for shard in &mut self.shards {
-            shard.driver().progress();
-        }
-        let is_ready = |shard: &mut Shard<SimDriver, Room>| {
-            let is_due = shard.next_deadline().is_some_and(|at| at.0 <= now);
-            shard.driver().is_ready() || is_due
-        };
-        let ready: Vec<_> =
-            (0..self.shards.len()).filter(|n| is_ready(&mut self.shards[*n])).collect();
-        if ready.is_empty() {
-            return false;
-        }
-        let number = self.rng.pick(&ready);
-        assert_eq!(self.shards[number].turn().expect("a wait does not fail"), None);
-        true
+        turn_any(&self.net, &mut self.shards, &mut self.rng)
     }
 
     fn settle(&mut self) {
