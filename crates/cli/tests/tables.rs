@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-/// What both processes hold. More than three tables of 20,000 descriptors on either side.
+/// Connections of both processes: more than three tables of 20,000 descriptors hold.
 const CONNECTIONS: &str = "60000";
 
 /// Descriptors of a table: the limit of both processes, wherever the test runs.

@@ -30,7 +30,7 @@ pub(crate) fn server() -> Server {
         .channel_history("chat.*", History::new(100, Duration::from_secs(300)))
 }
 
-/// What a client gets.
+/// Messages that a client gets.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A line of the chat.

@@ -207,7 +207,7 @@ fn a_history_that_cannot_be_kept_is_a_mistake_that_names_the_remedy() {
     assert!(check("a..b", History::new(1, HOUR)).contains("empty token"));
 }
 
-/// Whatever the general policy is: a receiver that missed a message comes back for it.
+/// The policy is always to close: a receiver that missed a message comes back for it.
 #[test]
 fn a_slow_member_is_closed_and_loses_nothing() {
     let limits = Limits::default().max_backlog(200_000);

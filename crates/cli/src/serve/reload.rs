@@ -84,7 +84,7 @@ impl<'a> Reloader<'a> {
         server.check().map_err(|error| error.to_string())?;
         reload_certificates(running)?;
         running.reconfigure(&server).map_err(|error| error.to_string())?;
-        // What `auto` means follows from `listen`, which is still that of the start.
+        // Unchanged, `auto` keeps the meaning that `listen` gave it at the start.
         if changes.changed.contains(&"allowed_hosts") {
             self.hosts.replace(&settings.hosts);
         }

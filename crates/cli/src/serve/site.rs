@@ -25,7 +25,7 @@ enum Member {
     ListensOnly,
 }
 
-/// What the request for a session of `/ws/{channel}` asks for.
+/// A request for a session of `/ws/{channel}`, until the session is open.
 struct Joining {
     channel: String,
     echo: bool,

@@ -264,7 +264,7 @@ impl Order {
     }
 }
 
-/// Way that a shard's publications take, known when the server is built.
+/// Path of a shard's publications, known when the server is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PublishPath {
     /// There is one shard.

@@ -79,7 +79,7 @@ impl Remote {
         }
     }
 
-    /// Publishes to a channel with history. Where a queue has no room nothing is published, until
+    /// Publishes to a channel with history. Where a queue is full nothing is published, until
     /// `deadline`: members that miss a publication would have to come back.
     pub(super) fn publish_recorded(
         &self,
@@ -104,7 +104,7 @@ impl Remote {
         }
     }
 
-    /// Returns whether the queues of these shards have room. That of a connection's own thread is
+    /// Returns whether the queues of these shards have space. That of a connection's own thread is
     /// its backlog, for which no other waits.
     fn have_room(&self, homes: &[u16]) -> bool {
         let queues = homes.iter().filter_map(|home| self.shards.get(usize::from(*home)));

@@ -18,7 +18,7 @@ pub(super) const RESERVED_DESCRIPTORS: usize = 64;
 pub(super) struct Descriptors {
     /// The limit in force.
     pub(super) limit: u64,
-    /// The same, as a number of descriptors.
+    /// The limit in force, as a count.
     pub(super) usable: usize,
     /// Those open in the process.
     pub(super) used: usize,

@@ -13,7 +13,7 @@ use crate::io_backend::IoBackend;
 /// entry in the poll.
 const BYTES_PER_CONNECTION: u64 = 4096;
 
-/// What a shard has open besides its connections and its listeners: standard streams, its poll, and
+/// Descriptors of a shard besides its connections and its listeners: standard streams, its poll, and
 /// [what is reserved](RESERVED_DESCRIPTORS). A wake-up descriptor for each shard comes on top.
 const BESIDES: usize = 3 + 1 + RESERVED_DESCRIPTORS;
 

@@ -153,7 +153,7 @@ impl<'a, D> Socket<'a, D> {
     /// possible, or no position was given, [`Recovery::recovered`] is false, and the member is live
     /// from [`Recovery::position`] on.
     ///
-    /// What the connection published itself before it was lost is among what it missed, even by
+    /// Its own publications from before it was lost are among those that it missed, even by
     /// [`publish_to_others`](Self::publish_to_others).
     ///
     /// ```

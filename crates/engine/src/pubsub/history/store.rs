@@ -60,7 +60,7 @@ pub(crate) struct Histories {
     evicted: AtomicU64,
     recovered: AtomicU64,
     unrecovered: AtomicU64,
-    /// The stripe that makes room next.
+    /// The stripe that frees memory next.
     turn: AtomicUsize,
 }
 
@@ -135,7 +135,7 @@ impl Histories {
                     stripe.evict_least_used(self);
                 }
             }
-            // All others are empty or held: their holders make room as well.
+            // All others are empty or held: their holders free memory as well.
             if self.is_over() && !own.evict_least_used(self) {
                 return;
             }
