@@ -250,6 +250,15 @@ def node_command(port: int) -> list[str]:
     return ["node", str(FOLDER / "node-ws/server.js"), str(port)]
 
 
+def before(binary: Path) -> Peer:
+    """Another build of our server, usually the one before a change."""
+
+    def command(port: int) -> list[str]:
+        return [str(binary), "serve", "--listen", f"127.0.0.1:{port}", "--shards", "1"]
+
+    return Peer("before", "Throng before", command, lambda: None, binary.exists, lambda: str(binary))
+
+
 def throng_peer(name: str, title: str, command: Callable[[int], list[str]], **more) -> Peer:
     return Peer(name, title, command, prepare_throng, lambda: throng_binary().exists(), throng_version, **more)
 
