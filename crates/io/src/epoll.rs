@@ -169,10 +169,10 @@ impl Poller for EpollPoller {
 }
 
 impl crate::Epoll {
-    /// Adds this driver's descriptors to `tables`, as those of its shard: the poll for it alone,
-    /// the wake-up descriptor for all.
-    pub fn enlist(&self, tables: &mut Tables) {
-        tables.give(self.shard(), &self.poller().epoll);
+    /// Adds this driver's descriptors to `tables`, as those of the shard `index`: the poll for it
+    /// alone, the wake-up descriptor for all.
+    pub fn enlist(&self, index: usize, tables: &mut Tables) {
+        tables.give(index, &self.poller().epoll);
         tables.share(&self.signal().0);
     }
 }

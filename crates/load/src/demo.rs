@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::client::{self, Shared, Start, Timeline, clock};
+use crate::client::{self, Shared, Start, Timeline, clock, open_driver};
 use crate::record::Summary;
 use crate::work::{Talk, TalkTally};
 use crate::{Error, Sources, Target, TlsPlan, descriptors, sources};
@@ -89,12 +89,14 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
     let now = clock.now();
     let never = now.after(Duration::from_secs(100 * 365 * 24 * 3600));
     shared.begin(Timeline { start: now, from: now, to: never });
+    let tls = plan.tls.load(&plan.target)?;
     let start = Start {
         shared: Arc::clone(&shared),
         clock,
         thread: 0,
         peer,
-        tls: plan.tls.load(&plan.target)?,
+        driver: open_driver(plan.clients, 4096, tls.as_ref())?,
+        tls,
         host: plan.target.host_header(),
         deflate: None,
         connections: plan.clients,
@@ -107,7 +109,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
         size: 4096,
         backlog: 1 << 20,
         exact: false,
-        own_table: false,
+        tables: None,
     };
     let resources = plan.rooms().iter().map(|channel| format!("/ws/{channel}")).collect();
     let talk = Talk::new(resources, plan.rate_per_s, Arc::clone(&tally));

@@ -49,15 +49,6 @@ pub fn divide(sockets: usize, threads: usize) -> Result<Division, Error> {
     Ok(Division { threads, own_tables: true })
 }
 
-/// Leaves the threads one table, which must hold `sockets` sockets, and raises the soft limit.
-///
-/// # Errors
-/// As for [`make_room`].
-pub fn in_one_table(sockets: usize, threads: usize) -> Result<Division, Error> {
-    make_room(sockets)?;
-    Ok(Division { threads, own_tables: false })
-}
-
 /// Threads whose tables hold `sockets` sockets, if each holds `of_a_table`.
 fn threads_for(sockets: usize, threads: usize, of_a_table: usize) -> Option<usize> {
     let needed = sockets.div_ceil(of_a_table.max(1)).max(threads);

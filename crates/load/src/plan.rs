@@ -30,6 +30,8 @@ pub struct Plan {
     /// Whether [`Mode::Idle`] ends with one message on each connection, which has to be answered by the same.
     /// Default: false.
     pub echo_after_idle: bool,
+    /// After that, how long to wait for the server to close every connection; `None`: not at all.
+    pub await_close: Option<Duration>,
     /// Threads, each with its own share of the connections. One keeps up with one server shard. Default 1.
     pub threads: usize,
     /// Source addresses to use; default as many as the ports need (see [`Sources`](crate::Sources)).
@@ -172,6 +174,7 @@ impl Plan {
             deflate: Deflate::default(),
             threads: 1,
             echo_after_idle: false,
+            await_close: None,
             sources: None,
             window: 100,
             ramp: Duration::ZERO,

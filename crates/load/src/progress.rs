@@ -51,6 +51,11 @@ pub enum Stage {
         /// Answers awaited.
         waiting: u64,
     },
+    /// The server is to close every connection.
+    AwaitingClose {
+        /// Connections that are open.
+        open: u64,
+    },
 }
 
 impl Stage {
@@ -64,7 +69,7 @@ impl Stage {
             Self::WarmingUp { elapsed, total } | Self::Measuring { elapsed, total } => {
                 elapsed.as_secs_f64() / total.as_secs_f64().max(1e-9)
             }
-            Self::Draining { .. } => 1.0,
+            Self::Draining { .. } | Self::AwaitingClose { .. } => 1.0,
         };
         share.clamp(0.0, 1.0)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use throng_load::client::{self, Setup, Shared, Start, Work, clock};
+use throng_load::client::{self, Setup, Shared, Start, Work, clock, open_driver};
 use throng_load::run::{FinishOnPanic, Steering};
 use throng_load::sampler::Processes;
 use throng_load::{Error, Progress, Sources, Target, descriptors, sources};
@@ -63,7 +63,8 @@ impl SteeredPool<'_> {
             size: self.size,
             backlog: 1 << 20,
             exact: self.exact,
-            own_table: false,
+            driver: open_driver(self.connections, self.size, None)?,
+            tables: None,
         };
         let mut steering =
             Steering::new(clock, &shared, self.watched, self.setup_timeout, self.stop, watch);

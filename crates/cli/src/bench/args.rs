@@ -54,8 +54,9 @@ enum Work {
     ///
     /// Start the server afresh for it: memory that an earlier run left behind hides what these
     /// connections need.
-    #[command(after_help = "Example:
-  throng bench idle ws://127.0.0.1:9001/echo --connections 15000 --hold 10s")]
+    #[command(after_help = "Examples:
+  throng bench idle ws://127.0.0.1:9001/echo --connections 15000 --hold 10s
+  throng bench idle ws://127.0.0.1:9001/echo --hold 1s --await-close 60s    does a shutdown lose a Close frame?")]
     Idle(Idle),
     /// Connect, upgrade, one echo, reset: connections per second, and time by phase
     #[command(after_help = "Example:
@@ -175,6 +176,10 @@ struct Idle {
     /// Then send each connection a message, and fail unless each echoes it
     #[arg(long)]
     echo: bool,
+    /// Then wait so long for the server to close every connection, and report the codes: stop or
+    /// restart it when the progress line says so
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    await_close: Option<Duration>,
     #[command(flatten)]
     common: Common,
 }
@@ -335,7 +340,10 @@ pub(super) enum Task {
 impl Args {
     /// Returns the task of the command line.
     pub(super) fn task(self) -> Result<Task, Error> {
-        let echo_after_idle = matches!(&self.work, Work::Idle(idle) if idle.echo);
+        let (echo_after_idle, await_close) = match &self.work {
+            Work::Idle(idle) => (idle.echo, idle.await_close),
+            _ => (false, None),
+        };
         let (target, mode, connections, message, common) = match self.work {
             Work::Echo(echo) => {
                 let (plan, output) = echo.plan()?;
@@ -358,6 +366,7 @@ impl Args {
         let mut plan = Plan::new(Target::parse(&target.url)?, mode);
         plan.connections = connections;
         plan.echo_after_idle = echo_after_idle;
+        plan.await_close = await_close;
         if let Some(message) = message {
             (plan.size, plan.text) = (message.size, message.text);
         }

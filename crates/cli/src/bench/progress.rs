@@ -64,6 +64,9 @@ fn words(progress: &Progress) -> String {
             format!("publish {} of {}, {rate} deliveries/s", grouped(done), grouped(total))
         }
         Stage::Draining { waiting } => format!("waiting for {} answers", grouped(waiting)),
+        Stage::AwaitingClose { open } => {
+            format!("waiting for the server to close {} connections: stop it now", grouped(open))
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use self::dial::Dialler;
 pub use self::json::JSON_SMALLEST;
 pub use self::payload::Payload;
 pub use self::shared::{Lane, Shared, Timeline};
-pub use self::worker::{MOST_EVENTS, Start, clock, run, wake_exactly};
+pub use self::worker::{MOST_EVENTS, Start, clock, open_driver, run, tables_of, wake_exactly};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::tls::TlsClient;
@@ -239,7 +239,7 @@ impl ClientPool {
     }
 
     #[cold]
-    fn note_lost(&mut self, index: usize, close: Close<'_>) {
+    pub fn note_lost(&mut self, index: usize, close: Close<'_>) {
         if self.shared.is_finishing() {
             return;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::{BuildOptions, Limits, Shard, build};
-use throng_io::tables::OwnTable;
+use throng_io::tables::{OwnTable, Tables};
 use throng_io::{ConnId, Driver, Instant, Options};
 use throng_proto::ws::deflate::Policy;
 
@@ -51,8 +51,46 @@ pub struct Start {
     pub backlog: usize,
     /// Wake exactly at deadlines, not up to 50 us later.
     pub exact: bool,
-    /// Have a descriptor table of its own.
-    pub own_table: bool,
+    /// The thread's driver, from [`open_driver`].
+    pub driver: Sockets,
+    /// Gives the thread a descriptor table of its own.
+    pub tables: Option<Arc<Tables>>,
+}
+
+/// Opens the driver of a thread with `connections` connections and answers of up to `size` bytes.
+///
+/// # Errors
+/// No descriptor or memory for the poll.
+pub fn open_driver(
+    connections: usize,
+    size: usize,
+    tls: Option<&Arc<TlsClient>>,
+) -> Result<Sockets, Error> {
+    let options = Options {
+        // A large answer in few reads; only the pages that are used cost memory.
+        receive_buffer: (2 * size).clamp(256 << 10, 4 << 20),
+        max_events: MOST_EVENTS,
+        max_connections: connections + 16,
+        ..Options::default()
+    };
+    sockets(options, tls).map_err(|error| Error::io("start the event loop", error))
+}
+
+/// Returns the tables of threads with these drivers: each keeps its own poll, and all wake-up descriptors, so that every
+/// thread can wake every other one. What a run opens besides belongs to the threads that stay in the table of the
+/// process. The polls stay open in that one until the process ends.
+#[cfg(target_os = "linux")]
+pub fn tables_of(drivers: &mut [Sockets]) -> io::Result<Tables> {
+    let mut tables = Tables::new(drivers.len());
+    for (thread, driver) in drivers.iter_mut().enumerate() {
+        below(driver).enlist(thread, &mut tables);
+    }
+    Ok(tables)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn tables_of(_: &mut [Sockets]) -> io::Result<Tables> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// A clock on the scale of this process's drivers.
@@ -115,31 +153,30 @@ impl<'w> Worker<'w> {
         if start.exact {
             wake_exactly();
         }
-        let options = Options {
-            // A large answer in few reads; only the pages that are used cost memory.
-            receive_buffer: (2 * start.size).clamp(256 << 10, 4 << 20),
-            max_events: MOST_EVENTS,
-            max_connections: start.connections + 16,
-            ..Options::default()
+        let table = match &start.tables {
+            Some(tables) => Some(tables.enter(start.thread).map_err(cannot)?),
+            None => None,
         };
-        let mut driver = sockets(options, start.tls.as_ref()).map_err(cannot)?;
-        // Before others can wake this thread: the descriptor that they write to is in both tables.
-        let table =
-            if start.own_table { Some(enter_table(&mut driver).map_err(cannot)?) } else { None };
-        start.shared.lane(start.thread).open(driver.waker());
+        start.shared.lane(start.thread).open(start.driver.waker());
         let options = BuildOptions {
             limits: limits(&start),
             max_connections: start.connections,
             ..BuildOptions::default()
         };
         let mut client = Some(Client { pool, work, started: false });
-        let built = build(vec![driver], &options, |_, _, _| {
+        let built = build(vec![start.driver], &options, |_, _, _| {
             client.take().expect("one driver makes one shard")
         });
         let mut shards = built.map_err(|error| cannot(io::Error::other(error)))?.shards;
         let shard = shards.pop().expect("one driver makes one shard");
-        let Start { shared, peer, sources, first, .. } = start;
-        Ok(Self { shard, shared, peer, sources, first, _table: table })
+        Ok(Self {
+            shard,
+            shared: start.shared,
+            peer: start.peer,
+            sources: start.sources,
+            first: start.first,
+            _table: table,
+        })
     }
 
     /// Runs to the end; when that was, and the traffic until then.
@@ -222,21 +259,6 @@ fn limits(start: &Start) -> Limits {
     // A ping of ours would be work for the server that nobody asked for, and traffic in the idle mode.
     limits.heartbeat_interval = None;
     limits
-}
-
-/// Gives this thread a descriptor table of its own, with the descriptors of `driver`. What a run opens besides
-/// belongs to the threads that stay in the table of the process, and is closed there. The driver's poll stays open
-/// in that one until the process ends.
-#[cfg(target_os = "linux")]
-fn enter_table(driver: &mut Sockets) -> io::Result<OwnTable> {
-    let mut tables = throng_io::tables::Tables::new(1);
-    below(driver).enlist(&mut tables);
-    tables.enter(0)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn enter_table(_: &mut Sockets) -> io::Result<OwnTable> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The kernel may delay a timer by 50 us to join wake-ups; a schedule wants them on time.

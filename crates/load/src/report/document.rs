@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::deflate::percent;
 use super::model::{Cell, Column, Document, Render, Table, Unit};
 use super::{
-    BroadcastReport, ConnectReport, EchoReport, Errors, GeneratorReport, IdleReport, Measured,
-    OpenLoopReport, PlanReport, Report, ServerReport, SetupReport,
+    BroadcastReport, ClosesReport, ConnectReport, EchoReport, Errors, GeneratorReport, IdleReport,
+    Measured, OpenLoopReport, PlanReport, Report, ServerReport, SetupReport,
 };
 use crate::record::Summary;
 use crate::row;
@@ -110,6 +110,19 @@ fn seconds(s: f64) -> String {
 /// A column of a list.
 fn figure(key: &'static str, unit: Unit, label: &str, value: impl Into<Cell>) -> (Column, Cell) {
     (Column::new(key, unit, label), value.into())
+}
+
+/// How the server closed the connections.
+fn closes(closes: &ClosesReport) -> Table {
+    let columns =
+        vec![Column::new("", Unit::Text, "closed by the server"), Column::new("", Unit::Count, "")];
+    let by_code = closes.by_code.iter();
+    let mut rows: Vec<_> =
+        by_code.map(|(code, &count)| row![format!("with {code}"), count]).collect();
+    rows.push(row!["without a Close frame", closes.without_frame]);
+    rows.push(row!["left open", closes.left_open]);
+    let took = format!("from the first to the last close: {}", seconds(closes.span_s));
+    Table::new("", columns).rows(rows).notes([took])
 }
 
 /// The quantiles of several times, a row each; what was not measured is left out.
@@ -233,7 +246,9 @@ impl Report {
         ]);
         let (Some(before), Some(after)) = (idle.memory_before, idle.memory_after) else {
             let unknown = "memory is not known: the server's process cannot be read";
-            return vec![list.notes([unknown.to_owned()])];
+            let mut tables = vec![list.notes([unknown.to_owned()])];
+            tables.extend(idle.closes.as_ref().map(closes));
+            return tables;
         };
         let columns = vec![
             Column::new("", Unit::Text, "memory"),
@@ -256,7 +271,9 @@ impl Report {
                 idle.anonymous_bytes_per_connection
             ],
         ]);
-        vec![table, list]
+        let mut tables = vec![table, list];
+        tables.extend(idle.closes.as_ref().map(closes));
+        tables
     }
 
     fn connect(&self, connect: &ConnectReport) -> Vec<Table> {

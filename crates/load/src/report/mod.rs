@@ -10,6 +10,8 @@ pub mod document;
 mod fanout;
 pub mod model;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 pub use self::deflate::DeflateReport;
@@ -201,7 +203,7 @@ pub struct OpenLoopReport {
 }
 
 /// Connections that do nothing.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct IdleReport {
     /// Connections held.
     pub connections: u64,
@@ -221,6 +223,21 @@ pub struct IdleReport {
     pub anonymous_bytes_per_connection: Option<f64>,
     /// Server CPU while nothing happened; 1 is one core kept busy.
     pub server_cores_while_idle: Option<f64>,
+    /// How the server closed the connections afterwards, if that was awaited.
+    pub closes: Option<ClosesReport>,
+}
+
+/// How a server closed the connections of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClosesReport {
+    /// From the first to the last.
+    pub span_s: f64,
+    /// Connections that were closed with a Close frame, by its code; 1005: it had none.
+    pub by_code: BTreeMap<u16, u64>,
+    /// Connections that ended without a Close frame.
+    pub without_frame: u64,
+    /// Connections that were open when the wait was over.
+    pub left_open: u64,
 }
 
 /// Connections made one after the other.

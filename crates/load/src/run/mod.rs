@@ -1,6 +1,7 @@
 //! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads down, report.
 
 mod fanout;
+mod idle;
 mod modes;
 mod steer;
 
@@ -33,11 +34,8 @@ pub fn run(
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<Report, Error> {
     plan.check()?;
-    let descriptors::Division { threads, own_tables } = match plan.mode {
-        // Its threads wake that of the publisher, whose descriptor is not in tables of their own.
-        Mode::Broadcast { .. } => descriptors::in_one_table(plan.sockets(), plan.threads)?,
-        _ => descriptors::divide(plan.sockets(), plan.threads)?,
-    };
+    let descriptors::Division { threads, own_tables } =
+        descriptors::divide(plan.sockets(), plan.threads)?;
     let plan = &Plan { threads, ..plan.clone() };
     let peer = plan.target.resolve()?;
     let context = RunContext {
@@ -65,7 +63,7 @@ pub fn run(
         Mode::Echo { pace: Pace::Open { rate_per_s }, duration, warmup } => {
             modes::open_echo(&context, steering, rate_per_s, duration, warmup)
         }
-        Mode::Idle { hold } => modes::idle(&context, steering, hold),
+        Mode::Idle { hold } => idle::run(&context, steering, hold),
         Mode::Connect { duration, warmup } => modes::connect(&context, steering, duration, warmup),
         Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup } => {
             let layout = ChannelLayout { channels, subscribers };
@@ -123,12 +121,22 @@ impl RunContext<'_> {
             Mode::Echo { pace: Pace::Open { .. }, .. } | Mode::Fanout { .. }
         );
         let deflate = self.plan.policy()?;
+        let connections =
+            |thread| self.plan.share(thread) + if thread == 0 { extra_on_first } else { 0 };
+        let drivers = (0..self.plan.threads).map(|thread| {
+            client::open_driver(connections(thread), self.plan.size, self.tls.as_ref())
+        });
+        let mut drivers = drivers.collect::<Result<Vec<_>, _>>()?;
+        let tables = match self.own_tables {
+            true => client::tables_of(&mut drivers).map(|tables| Some(Arc::new(tables))),
+            false => Ok(None),
+        };
+        let tables = tables.map_err(|error| Error::io("divide the descriptors", error))?;
         thread::scope(|scope| {
             let mut first = 0;
             let mut threads = Vec::new();
-            for thread in 0..self.plan.threads {
-                let share = self.plan.share(thread);
-                let connections = share + if thread == 0 { extra_on_first } else { 0 };
+            for (thread, driver) in drivers.into_iter().enumerate() {
+                let (share, connections) = (self.plan.share(thread), connections(thread));
                 let start = Start {
                     shared: Arc::clone(&self.shared),
                     clock: self.clock,
@@ -147,7 +155,8 @@ impl RunContext<'_> {
                     size: self.plan.size,
                     backlog,
                     exact,
-                    own_table: self.own_tables,
+                    driver,
+                    tables: tables.clone(),
                 };
                 first += connections;
                 let (make, shared) = (&make, Arc::clone(&self.shared));

@@ -10,23 +10,21 @@ use super::RunContext;
 use super::steer::{Measured, Moment, Steering};
 use crate::client::{Setup, Timeline};
 use crate::report::{
-    BroadcastReport, ConnectReport, DeflateReport, EchoReport, GeneratorReport, IdleReport,
+    BroadcastReport, ConnectReport, DeflateReport, EchoReport, GeneratorReport,
     Measured as Results, OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
 };
-use crate::sampler::{CpuUsage, Memory, Processes};
+use crate::sampler::{CpuUsage, Processes};
 use crate::verdict::{Facts, Pacing, Verdict};
 use crate::work::{
-    Broadcast, BroadcastOutcome, ClosedEcho, Connect, ConnectOutcome, Idle, OpenEcho, OpenOutcome,
+    Broadcast, BroadcastOutcome, ClosedEcho, Connect, ConnectOutcome, OpenEcho, OpenOutcome,
     Publication,
 };
 use crate::{Error, Record, Stage};
 
 /// Between all being ready and the first message: the threads have to hear of it.
 pub const LEAD: Duration = Duration::from_millis(5);
-/// Between the last connection and the idle time that counts.
-const SETTLE: Duration = Duration::from_millis(500);
-/// Longest wait for the answers that are still out when an open loop has ended.
-const DRAIN: Duration = Duration::from_secs(5);
+/// Longest wait for the answers that are still out when a run has ended.
+pub(super) const DRAIN: Duration = Duration::from_secs(5);
 /// Bytes queued for one connection of an open loop before the server counts as stuck.
 pub(super) const OPEN_BACKLOG: usize = 256 << 20;
 
@@ -118,66 +116,6 @@ pub(super) fn open_echo(
     let facts =
         Facts { completed: sum.planned - sum.unanswered, pacing: Some(pacing), ..Facts::default() };
     Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts))
-}
-
-/// Connections that do nothing.
-pub(super) fn idle(
-    context: &RunContext<'_>,
-    mut steering: Steering<'_>,
-    hold: Duration,
-) -> Result<Report, Error> {
-    let before = context.server.as_ref().and_then(Processes::memory);
-    let ((took, measured), setup, _) = context.with_threads(
-        0,
-        1 << 20,
-        |_, share| Idle::new(context.plan, share),
-        || {
-            let took = steering.ready(context.plan.connections)?;
-            let timeline = context.begin(SETTLE, hold);
-            let measured = measure(&mut steering, timeline, SETTLE, hold)?;
-            if context.plan.echo_after_idle {
-                await_echoes(context, &mut steering)?;
-            }
-            Ok((took, measured))
-        },
-    )?;
-    let connections = context.plan.connections as u64;
-    let each = |figure: fn(Memory) -> u64| {
-        let (before, after) = (figure(before?), figure(measured.server_memory?));
-        Some((after as f64 - before as f64) / connections as f64)
-    };
-    let idle = IdleReport {
-        connections,
-        answered: context.plan.echo_after_idle.then_some(connections),
-        held_s: measured.seconds(hold),
-        memory_before: before,
-        memory_after: measured.server_memory,
-        rss_bytes_per_connection: each(|memory| memory.rss_bytes),
-        private_bytes_per_connection: each(|memory| memory.private_bytes),
-        anonymous_bytes_per_connection: each(|memory| memory.anonymous_bytes),
-        server_cores_while_idle: measured.server().map(|cpu| cpu.cores),
-    };
-    let facts = Facts { completed: connections, idle: true, ..Facts::default() };
-    Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts))
-}
-
-/// Waits until each connection has answered its echo, for as long as any answer comes.
-fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result<(), Error> {
-    let wanted = context.plan.connections as u64;
-    let answered = || context.shared.sum(|lane| &lane.done);
-    loop {
-        let before = answered();
-        let stage = || Stage::Draining { waiting: wanted.saturating_sub(answered()) };
-        if steering.wait_for(DRAIN, || answered() >= wanted, stage) {
-            return Ok(());
-        }
-        if steering.is_over() {
-            return Err(Error::Interrupted);
-        }
-        if answered() == before {
-            return Err(Error::Unanswered { answered: before, wanted, after: DRAIN });
-        }
-    }
 }
 
 /// Connect, upgrade, one echo, reset, and again.

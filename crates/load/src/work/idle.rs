@@ -1,9 +1,10 @@
-//! Connections that do nothing, and answer one echo when that is over.
+//! Connections that do nothing, answer one echo when that is over, and may wait for the server's Close.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_engine::{Core, Cx, Message};
+use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Payload, Timeline, Work};
@@ -19,6 +20,37 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub(crate) struct Idle {
     resource: String,
     echo: Option<Echo>,
+    /// From when on the server may close connections, which it is then asked to do.
+    closes_from: Option<Instant>,
+    awaits_close: bool,
+    closes: Closes,
+}
+
+/// How the server closed a thread's connections.
+#[derive(Debug, Default)]
+pub(crate) struct Closes {
+    /// Connections by close code; 1006 (RFC 6455 section 7.1.5): without a Close frame.
+    pub(crate) codes: BTreeMap<u16, u64>,
+    /// When the first and the last were closed.
+    pub(crate) span: Option<(Instant, Instant)>,
+}
+
+impl Closes {
+    pub(crate) fn add(&mut self, code: u16, now: Instant) {
+        *self.codes.entry(code).or_default() += 1;
+        let first = self.span.map_or(now, |(first, _)| first);
+        self.span = Some((first, now));
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (&code, &count) in &other.codes {
+            *self.codes.entry(code).or_default() += count;
+        }
+        self.span = match (self.span, other.span) {
+            (Some(one), Some(two)) => Some((one.0.min(two.0), one.1.max(two.1))),
+            (one, two) => one.or(two),
+        };
+    }
 }
 
 /// The messages after the idle time.
@@ -44,18 +76,25 @@ impl Idle {
             answered: vec![false; connections],
             total: 0,
         });
-        Self { resource: plan.resource().to_owned(), echo }
+        Self {
+            resource: plan.resource().to_owned(),
+            echo,
+            closes_from: None,
+            awaits_close: plan.await_close.is_some(),
+            closes: Closes::default(),
+        }
     }
 }
 
 impl Work for Idle {
-    type Outcome = ();
+    type Outcome = Closes;
 
     fn resource(&self, _: usize) -> &str {
         &self.resource
     }
 
     fn on_start(&mut self, _: &mut ClientPool, _: &mut Core, timeline: Timeline) {
+        self.closes_from = self.awaits_close.then_some(timeline.to);
         if let Some(echo) = &mut self.echo {
             echo.next_at = Some(timeline.to.after(PAUSE));
         }
@@ -96,5 +135,17 @@ impl Work for Idle {
         }
     }
 
-    fn finish(&mut self, _: &mut ClientPool, _: Instant) {}
+    fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
+        let now = pool.clock.now();
+        match self.closes_from {
+            Some(from) if from <= now && !pool.shared.is_finishing() => {
+                self.closes.add(close.code.get(), now);
+            }
+            _ => pool.note_lost(index, close),
+        }
+    }
+
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> Closes {
+        std::mem::take(&mut self.closes)
+    }
 }

@@ -14,6 +14,6 @@ pub(crate) use connect::{Connect, ConnectOutcome};
 pub(crate) use fanout::{
     ChannelLayout, Fanout, FanoutOutcome, FanoutTally, SMALLEST as FANOUT_SMALLEST,
 };
-pub(crate) use idle::Idle;
+pub(crate) use idle::{Closes, Idle};
 pub(crate) use open::{OpenEcho, OpenOutcome};
 pub(crate) use talk::{Talk, TalkTally};

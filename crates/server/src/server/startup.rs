@@ -438,7 +438,8 @@ impl Drivers {
                 let tables = RefCell::new(tables);
                 let new = |options| {
                     let driver = Epoll::new(options)?;
-                    tables.borrow_mut().iter_mut().for_each(|tables| driver.enlist(tables));
+                    let shard = driver.shard();
+                    tables.borrow_mut().iter_mut().for_each(|all| driver.enlist(shard, all));
                     Ok(driver)
                 };
                 let add = |driver: &mut Epoll, listener| {

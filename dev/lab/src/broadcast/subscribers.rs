@@ -11,7 +11,7 @@ use super::message;
 use super::plan::SubscriberPlan;
 use super::wire::ChildMessage;
 use throng_load::client::{
-    self, ClientPool, Setup, Shared, Start, Timeline, Work, clock, describe_close,
+    self, ClientPool, Setup, Shared, Start, Timeline, Work, clock, describe_close, open_driver,
 };
 use throng_load::clock::machine_now_ns;
 use throng_load::{Error, Sources, descriptors, sources};
@@ -55,7 +55,8 @@ pub(crate) fn subscribe(
         size: plan.size,
         backlog: 1 << 20,
         exact: false,
-        own_table: false,
+        driver: open_driver(plan.subscribers, plan.size, None)?,
+        tables: None,
     };
     // Both clocks tick alike; only their origins differ.
     let machine_offset_ns = machine_now_ns().wrapping_sub(clock.now().0);

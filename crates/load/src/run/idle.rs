@@ -1,0 +1,141 @@
+//! Connections that do nothing: what they cost, and what becomes of them.
+
+use std::time::Duration;
+
+use super::RunContext;
+use super::modes::{DRAIN, measure};
+use super::steer::Steering;
+use crate::report::{ClosesReport, Errors, IdleReport, Measured as Results, Report};
+use crate::sampler::{Memory, Processes};
+use crate::units::grouped;
+use crate::verdict::Facts;
+use crate::work::{Closes, Idle};
+use crate::{Error, Stage};
+
+/// Between the last connection and the idle time that counts.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Close code of a connection that ended without a Close frame (RFC 6455 section 7.1.5).
+const WITHOUT_FRAME: u16 = 1006;
+
+/// Connections that do nothing.
+pub(super) fn run(
+    context: &RunContext<'_>,
+    mut steering: Steering<'_>,
+    hold: Duration,
+) -> Result<Report, Error> {
+    let before = context.server.as_ref().and_then(Processes::memory);
+    let ((took, measured, left_open), mut setup, outcomes) = context.with_threads(
+        0,
+        1 << 20,
+        |_, share| Idle::new(context.plan, share),
+        || {
+            let took = steering.ready(context.plan.connections)?;
+            let timeline = context.begin(SETTLE, hold);
+            let measured = measure(&mut steering, timeline, SETTLE, hold)?;
+            if context.plan.echo_after_idle {
+                await_echoes(context, &mut steering)?;
+            }
+            let patience = context.plan.await_close;
+            let left_open = patience.map(|patience| await_closes(context, &mut steering, patience));
+            Ok((took, measured, left_open))
+        },
+    )?;
+    let closes = left_open.map(|left_open| {
+        let mut sum = Closes::default();
+        outcomes.iter().for_each(|outcome| sum.merge(outcome));
+        let closes = closes_report(sum, left_open);
+        note_closes(&closes, &mut setup.errors);
+        closes
+    });
+    let connections = context.plan.connections as u64;
+    let each = |figure: fn(Memory) -> u64| {
+        let (before, after) = (figure(before?), figure(measured.server_memory?));
+        Some((after as f64 - before as f64) / connections as f64)
+    };
+    let idle = IdleReport {
+        connections,
+        answered: context.plan.echo_after_idle.then_some(connections),
+        held_s: measured.seconds(hold),
+        memory_before: before,
+        memory_after: measured.server_memory,
+        rss_bytes_per_connection: each(|memory| memory.rss_bytes),
+        private_bytes_per_connection: each(|memory| memory.private_bytes),
+        anonymous_bytes_per_connection: each(|memory| memory.anonymous_bytes),
+        server_cores_while_idle: measured.server().map(|cpu| cpu.cores),
+        closes,
+    };
+    let facts = Facts { completed: connections, idle: true, ..Facts::default() };
+    Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts))
+}
+
+/// Waits until each connection has answered its echo, for as long as any answer comes.
+fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result<(), Error> {
+    let wanted = context.plan.connections as u64;
+    let answered = || context.shared.sum(|lane| &lane.done);
+    loop {
+        let before = answered();
+        let stage = || Stage::Draining { waiting: wanted.saturating_sub(answered()) };
+        if steering.wait_for(DRAIN, || answered() >= wanted, stage) {
+            return Ok(());
+        }
+        if steering.is_over() {
+            return Err(Error::Interrupted);
+        }
+        if answered() == before {
+            return Err(Error::Unanswered { answered: before, wanted, after: DRAIN });
+        }
+    }
+}
+
+/// Waits until the server has closed each connection, at most for `patience`; returns how many are left.
+fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, patience: Duration) -> u64 {
+    let open = || context.shared.sum(|lane| &lane.ready);
+    steering.wait_for(patience, || open() == 0, || Stage::AwaitingClose { open: open() });
+    open()
+}
+
+fn closes_report(mut closes: Closes, left_open: u64) -> ClosesReport {
+    let without_frame = closes.codes.remove(&WITHOUT_FRAME).unwrap_or(0);
+    let span = closes.span.map_or(Duration::ZERO, |(first, last)| last.since(first));
+    ClosesReport { span_s: span.as_secs_f64(), by_code: closes.codes, without_frame, left_open }
+}
+
+/// A connection that was not closed by a Close frame is lost.
+fn note_closes(closes: &ClosesReport, errors: &mut Errors) {
+    let lost = closes.without_frame + closes.left_open;
+    errors.connections_lost += lost;
+    if lost > 0 {
+        errors.note(|| {
+            format!(
+                "{} connections ended without a Close frame, {} were left open",
+                grouped(closes.without_frame),
+                grouped(closes.left_open)
+            )
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_io::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_without_a_close_frame_or_left_open_is_lost() {
+        let mut one = Closes::default();
+        for (code, at) in [(1001, 5), (1006, 7), (1001, 9)] {
+            one.add(code, Instant(at));
+        }
+        let mut sum = Closes::default();
+        sum.add(1012, Instant(1_000_000_003));
+        sum.merge(&one);
+        let report = closes_report(sum, 2);
+        assert_eq!(report.by_code, [(1001, 2), (1012, 1)].into());
+        assert_eq!((report.without_frame, report.left_open), (1, 2));
+        assert!((report.span_s - 0.999_999_998).abs() < 1e-9, "{report:?}");
+        let mut errors = Errors::default();
+        note_closes(&report, &mut errors);
+        assert_eq!(errors.connections_lost, 3);
+    }
+}
