@@ -137,7 +137,7 @@ impl Server {
         let count = listeners.len();
         let (own_tables, max_connections, capacity) = match &tables {
             Decision::PerShard(plan) => {
-                (Some(plan.of_a_table), plan.max_connections, Some(plan.describe()))
+                (Some(plan.of_a_table), plan.max_connections, Some(plan.to_string()))
             }
             Decision::Shared(_) => (None, self.max_connections(count)?, None),
         };

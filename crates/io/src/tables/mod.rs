@@ -1,7 +1,7 @@
 //! Descriptor tables of threads (Linux).
 //!
 //! * Duty: give a thread a descriptor table of its own, and say which descriptors stay open in it.
-//! * Not its duty: how many connections follow from that (the server), starting the threads.
+//! * Not its duty: whether a program's shards have tables of their own, starting the threads.
 //! * Start reading at: [`Tables`].
 //!
 //! RLIMIT_NOFILE counts for each table, and the threads of a process share one unless a thread
@@ -21,12 +21,15 @@
 //! module, nor does it name its types in its documented interface. What throng itself would move,
 //! accepted sockets, has no channel to go through where shards have tables of their own.
 
+mod plan;
+
 #[cfg(not(target_os = "linux"))]
 use std::io;
 use std::str::FromStr;
 
 #[cfg(target_os = "linux")]
 pub use self::linux::{OwnTable, Tables, check_support};
+pub use self::plan::{Plan, TableSize, TooMany, check_machine, machine_holds};
 
 /// Whether shards share the descriptor table of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,18 +54,6 @@ impl FromStr for DescriptorTables {
             _ => Err("auto, shared or per-shard"),
         }
     }
-}
-
-/// Returns the greatest mean number of connections in each of `tables` tables that have `free`
-/// descriptors left for them.
-///
-/// SO_REUSEPORT picks a shard at random, so the numbers differ by a standard deviation of the
-/// square root of the mean times `1 - 1 / tables`. Four of them fit.
-#[must_use]
-pub fn connections_per_table(free: usize, tables: usize) -> usize {
-    let spread = 4.0 * (1.0 - 1.0 / tables.max(1) as f64).sqrt();
-    let root = ((spread * spread + 4.0 * free as f64).sqrt() - spread) / 2.0;
-    (root * root + 1e-6) as usize
 }
 
 /// Returns the number of tables that hold connections: those of threads with one of their own, or
@@ -260,20 +251,6 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
-
-    #[test]
-    fn the_spread_of_random_picks_fits_into_each_table() {
-        assert_eq!(connections_per_table(19_936, 1), 19_936);
-        let two = connections_per_table(19_929, 2);
-        assert!((19_500..19_600).contains(&two), "{two}");
-        for (free, tables) in [(100, 2), (19_929, 2), (19_875, 54), (1_000_000, 4)] {
-            let mean = connections_per_table(free, tables) as f64;
-            let deviation = (mean * (1.0 - 1.0 / tables as f64)).sqrt();
-            assert!(mean + 4.0 * deviation <= free as f64 + 1.0, "{free} {tables}: {mean}");
-            assert!(mean + 4.0 * deviation >= free as f64 - 3.0, "{free} {tables}: {mean}");
-        }
-        assert_eq!(connections_per_table(0, 2), 0);
-    }
 
     fn is_open(fd: &impl AsFd) -> bool {
         rustix::io::fcntl_getfd(fd).is_ok()
