@@ -18,6 +18,7 @@ mod command;
 mod config;
 mod control;
 mod cookie;
+mod descriptors;
 pub mod forward;
 mod guards;
 mod health;

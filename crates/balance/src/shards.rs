@@ -3,16 +3,18 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU32;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
+use throng_io::tables::{DescriptorTables, Tables};
 use throng_io::{Driver, ListenOptions, Options, ServerTls, listen_many};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::command::Command;
+use crate::descriptors::{Division, divide};
 use crate::shard::{RECEIVE_BUFFER, Shard, Start};
 use crate::{AccessLog, Backend, Closing, Configuration, Metrics, Report};
 
@@ -42,8 +44,11 @@ const COMMANDS: usize = 1 << 16;
 pub struct Launch {
     /// Addresses to listen at, each with whether it has TLS; every shard listens at each.
     pub listen: Vec<(SocketAddr, bool)>,
-    /// The number of threads, each with its own connections. 0: one for each CPU.
+    /// The number of threads, each with its own connections. 0: one for each CPU, or as many as
+    /// the descriptors need.
     pub shards: usize,
+    /// Whether each shard has a descriptor table of its own.
+    pub descriptors: DescriptorTables,
     /// The settings and the backends.
     pub configuration: Arc<Configuration>,
     /// The channel for reports of failures.
@@ -65,6 +70,7 @@ pub struct Shards {
     has_tls: Vec<bool>,
     all: Vec<Running>,
     threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+    division: Division,
 }
 
 #[derive(Debug)]
@@ -79,10 +85,9 @@ impl Shards {
     /// # Errors
     /// An address that cannot be bound, or no descriptor or thread for a shard. Nothing runs then.
     pub fn start(launch: Launch) -> io::Result<Self> {
-        let count = match launch.shards {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            shards => shards,
-        };
+        let most = launch.configuration.settings.max_connections;
+        let division = divide(launch.descriptors, most, launch.shards, launch.listen.len())?;
+        let count = division.shards;
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
         for &(address, has_tls) in &launch.listen {
@@ -105,37 +110,39 @@ impl Shards {
                 own.push(listener);
             }
         }
+        let (sockets, tables) = open(listeners, division.plan.is_some())?;
+        let place = Place { addresses, division, tables };
         // Without TLS, the layer for it would cost instructions for nothing.
         if !launch.uses_tls {
-            let drivers = drivers(listeners, Sockets::new, |driver, listener| {
-                driver.add_listener(listener).map(drop)
-            })?;
-            return Self::run(drivers, addresses, launch);
+            return Self::run(sockets, place, launch);
         }
         let per_second = launch.handshakes_per_second.div_ceil(count as u32);
         let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
-        let add = |driver: &mut Tls<Sockets>, listener| {
+        let secure = |sockets| {
+            let mut driver = Tls::new(sockets);
             driver.limit_handshakes(limits);
-            driver.inner().add_listener(listener).map(drop)
+            driver
         };
-        let drivers = drivers(listeners, |options| Sockets::new(options).map(Tls::new), add)?;
-        Self::run(drivers, addresses, launch)
+        Self::run(sockets.into_iter().map(secure).collect(), place, launch)
     }
 
     /// Starts a thread for each driver.
     fn run<D: Driver + Send + 'static>(
         drivers: Vec<D>,
-        mut addresses: Vec<(SocketAddr, bool)>,
+        place: Place,
         launch: Launch,
     ) -> io::Result<Self> {
+        let Place { addresses, division, tables } = place;
+        let tables = tables.map(Arc::new);
         let has_tls: Vec<bool> = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
         let server = launch.tls.map(|tls| tls as ServerTls);
         let of_listener = |has_tls: &bool| server.clone().filter(|_| *has_tls);
         let tls: Vec<_> = has_tls.iter().map(of_listener).collect();
-        let addresses = addresses.drain(..).map(|(address, _)| address).collect();
-        let (count, descriptors_for) = (drivers.len(), descriptors_for_connections());
+        let addresses = addresses.into_iter().map(|(address, _)| address).collect();
+        let (count, descriptors_for) = (drivers.len(), division.connections);
         let admission = Arc::default();
-        let (mut all, mut threads) = (Vec::new(), Vec::new());
+        let mut begun =
+            Self { addresses, has_tls, all: Vec::new(), threads: Mutex::default(), division };
         for (shard, driver) in drivers.into_iter().enumerate() {
             let (mailbox, commands): (_, Inbox<Command>) = mailbox(COMMANDS, driver.waker());
             let metrics = Arc::new(Mutex::new(Metrics::default()));
@@ -153,19 +160,49 @@ impl Shards {
                 access: launch.access.clone(),
             };
             let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
-            let run = move || run(Shard::new(driver, start));
-            match thread.spawn(run) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    let begun = Self { addresses, has_tls, all, threads: Mutex::new(threads) };
-                    begun.shut_down(Duration::ZERO, Duration::ZERO);
-                    let _ = begun.join();
-                    return Err(error);
-                }
+            let (own, (entering, entered)) = (tables.clone(), mpsc::sync_channel(1));
+            let run = move || {
+                // First: what the shard opens belongs into its own table.
+                let table = own.map(|tables| tables.enter(shard)).transpose();
+                let is_in = table.is_ok();
+                let _ = entering.send(is_in);
+                let _table = table?;
+                run(Shard::new(driver, start))
+            };
+            let spawned = thread.spawn(run);
+            let is_in = spawned.is_ok() && entered.recv() == Ok(true);
+            if let Some(tables) = tables.as_ref().filter(|_| is_in) {
+                tables.leave_to(shard);
             }
-            all.push(Running { mailbox, metrics });
+            let error = match spawned {
+                Ok(thread) => {
+                    begun.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
+                    begun.all.push(Running { mailbox, metrics });
+                    if is_in {
+                        continue;
+                    }
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            begun.shut_down(Duration::ZERO, Duration::ZERO);
+            let ended = begun.join();
+            return Err(error.or(ended.err()).unwrap_or_else(|| io::Error::other("no thread")));
         }
-        Ok(Self { addresses, has_tls, all, threads: Mutex::new(threads) })
+        Ok(begun)
+    }
+
+    /// Returns how many client connections there are descriptors for, and how that came about if
+    /// each shard has a descriptor table of its own.
+    #[must_use]
+    pub fn capacity(&self) -> (usize, Option<String>) {
+        (self.division.connections, self.division.plan.map(|plan| plan.to_string()))
+    }
+
+    /// Returns why shards share a descriptor table although that was not asked for.
+    #[must_use]
+    pub fn tables_refused(&self) -> Option<&str> {
+        self.division.refused.as_deref()
     }
 
     /// Returns whether the address at that place has TLS.
@@ -259,20 +296,52 @@ impl Shards {
     }
 }
 
-/// Creates one driver for each shard, with its listeners.
-fn drivers<D: Driver>(
+/// What is known of shards before they run.
+struct Place {
+    /// Bound addresses, each with whether it has TLS.
+    addresses: Vec<(SocketAddr, bool)>,
+    division: Division,
+    /// The descriptors, if each shard has a table of its own.
+    tables: Option<Tables>,
+}
+
+/// Opens the sockets of each shard, with its listeners.
+#[cfg(target_os = "linux")]
+fn open(
     listeners: Vec<Vec<TcpListener>>,
-    new: impl Fn(Options) -> io::Result<D>,
-    add: impl Fn(&mut D, TcpListener) -> io::Result<()>,
-) -> io::Result<Vec<D>> {
-    let driver = |(shard, listeners): (usize, Vec<TcpListener>)| {
-        let mut driver = new(options(shard as u16))?;
-        for listener in listeners {
-            add(&mut driver, listener)?;
+    own_tables: bool,
+) -> io::Result<(Vec<Sockets>, Option<Tables>)> {
+    let mut tables = own_tables.then(|| Tables::new(listeners.len()));
+    let mut all = Vec::new();
+    for (shard, listeners) in listeners.into_iter().enumerate() {
+        let mut sockets = Sockets::new(options(shard as u16))?;
+        if let Some(tables) = &mut tables {
+            sockets.enlist(shard, tables);
+            listeners.iter().for_each(|listener| tables.give(shard, listener));
         }
-        Ok(driver)
-    };
-    listeners.into_iter().enumerate().map(driver).collect()
+        for listener in listeners {
+            sockets.add_listener(listener)?;
+        }
+        all.push(sockets);
+    }
+    Ok((all, tables))
+}
+
+/// Opens the sockets of each shard, with its listeners. There are no tables on this system.
+#[cfg(not(target_os = "linux"))]
+fn open(
+    listeners: Vec<Vec<TcpListener>>,
+    _own_tables: bool,
+) -> io::Result<(Vec<Sockets>, Option<Tables>)> {
+    let mut all = Vec::new();
+    for (shard, listeners) in listeners.into_iter().enumerate() {
+        let mut sockets = Sockets::new(options(shard as u16))?;
+        for listener in listeners {
+            sockets.add_listener(listener)?;
+        }
+        all.push(sockets);
+    }
+    Ok((all, None))
 }
 
 fn options(shard: u16) -> Options {
@@ -291,16 +360,6 @@ fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
     while shard.turn()? {}
     shard.publish();
     Ok(())
-}
-
-/// Returns the number of connections that the descriptor limit allows. A tunnel takes two
-/// descriptors; some are reserved for listeners, polls, checks and the API.
-fn descriptors_for_connections() -> usize {
-    const RESERVE: usize = 192;
-    let usable = throng_io::limits::raise_descriptors()
-        .map_or(1024, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let most = usable.saturating_sub(RESERVE + throng_io::limits::descriptors_in_use()) / 2;
-    most.max(1)
 }
 
 /// Returns a seed that differs in each shard and process: two balancers must not pick alike.

@@ -107,6 +107,29 @@ fn a_broadcast_reaches_subscribers_in_tables_of_their_own() {
     assert_eq!(report["errors"]["wrong_answers"], 0, "{report}");
 }
 
+#[test]
+fn a_balancer_holds_more_tunnels_than_a_descriptor_table() {
+    let (_serve, _, backend) = serve(2_000, &["--max-connections", "900"]);
+    let words = ["balance", "--listen", "127.0.0.1:0", "--backend", &backend];
+    let words = [&words[..], &["--set", "max_connections=700"]].concat();
+    let mut balance = Running(throng(400, &words).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(balance.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains(" (up to 700 connections, in "), "{line}");
+    assert!(line.contains(" descriptor tables of 400)"), "{line}");
+    let address = line.split("http://").nth(1).unwrap().split(' ').next().unwrap();
+    let url = format!("ws://{address}/echo");
+    let words = ["bench", "idle", &url, "-c", "600", "--hold", "100ms", "--echo", "--json"];
+    let words = [&words[..], &["--await-close", "60s"]].concat();
+    let bench = throng(2_000, &words).spawn().unwrap();
+    eventually("all have sent a message", || figure(&backend, "messages_in") >= 600);
+    stop(&balance.0);
+    let report = report(&bench.wait_with_output().unwrap());
+    assert_eq!(report["result"]["answered"], 600, "{report}");
+    assert_eq!(report["result"]["closes"]["by_code"]["1001"], 600, "{report}");
+    assert!(balance.0.wait().unwrap().success());
+}
+
 /// An address that nothing listened on a moment ago.
 fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -20,7 +20,7 @@ pub(crate) const MAX_BACKENDS: usize = 4096;
 const MAX_NAMES: usize = 256;
 
 /// The largest number of event loops, more than any machine has CPUs.
-pub(super) const MAX_SHARDS: usize = 1024;
+pub(crate) const MAX_SHARDS: usize = 1024;
 
 /// A mistake in the value of a key.
 pub(super) struct Wrong {

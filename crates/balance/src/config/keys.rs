@@ -53,6 +53,10 @@ static KEYS: &[Key] = &[
         "addresses and ports where clients connect; port 0 takes a free one").at_start(),
     Key::new("shards", Kind::count(0, MAX_SHARDS as u64), "0",
         "event loops; 0 = one per usable CPU").at_start(),
+    Key::new("descriptors", Kind::Word(&["auto", "shared", "per-shard"]), "auto",
+        "descriptor table of an event loop: shared = that of the process, per-shard = its own, so \
+         that the descriptor limit counts for each (Linux 5.9); auto = its own if \
+         max_connections needs it").at_start(),
     Key::new("backends", Kind::Records(&BACKENDS), "",
         "the backends; a list of addresses, or [[backends]] tables with address, weight, \
          send_proxy, tls and tls_name"),

@@ -14,12 +14,13 @@ use std::time::Duration;
 use throng_config::{
     ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, Values, drain_delay,
 };
+use throng_io::tables::DescriptorTables;
 
 use crate::Network;
 use crate::settings::Settings;
 use check::Wrong;
 
-pub(crate) use check::{MAX_BACKENDS, check_backend};
+pub(crate) use check::{MAX_BACKENDS, MAX_SHARDS, check_backend};
 pub use throng_config::Token;
 pub use tls::{BackendSide, ClientSide};
 
@@ -52,6 +53,13 @@ pub struct Config {
     /// The number of event loops: `shards`. 0, the default: one for each usable CPU. A change needs
     /// a restart.
     pub shards: usize,
+    /// The descriptor table of an event loop: `descriptors`. A configuration that is read has
+    /// `auto` by default, which gives each its own if
+    /// [`max_connections`](crate::Settings::max_connections) asks for more than one table holds; one
+    /// that is built has [`Shared`](DescriptorTables::Shared). With tables of their own, an
+    /// [`AccessLog`](crate::AccessLog) must neither use nor drop descriptors that other threads have
+    /// opened. A change needs a restart.
+    pub descriptors: DescriptorTables,
     /// The backends: `backends`, a list of addresses or of tables `{ address, weight, send_proxy
     /// }`. None are needed if they register themselves. When a configuration without the key is
     /// [applied](crate::Balancer::apply), the backends of the last one stay; only `backends = []`
@@ -174,6 +182,7 @@ impl Default for Config {
         Self {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
             shards: 0,
+            descriptors: DescriptorTables::Shared,
             backends: Vec::new(),
             tls: None,
             backend_tls: None,

@@ -28,6 +28,7 @@ pub(super) fn read(draft: &Draft) -> Config {
     Config {
         listen: draft.get("listen"),
         shards: draft.get("shards"),
+        descriptors: draft.parse("descriptors").unwrap_or_default(),
         backends,
         tls: tls::client_side(draft),
         backend_tls: tls::backend_side(draft),

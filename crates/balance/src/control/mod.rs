@@ -96,6 +96,7 @@ impl Balancer {
     ) -> Result<Self, Error> {
         config.check()?;
         let (listen, count) = (config.all_addresses(), config.shards);
+        let descriptors = config.descriptors;
         let server = config.tls.as_ref().map(load_server).transpose()?;
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
         let clients = load_clients(&config)?;
@@ -115,6 +116,7 @@ impl Balancer {
         let launch = Launch {
             listen,
             shards: count,
+            descriptors,
             configuration,
             reports,
             tls,
@@ -199,6 +201,20 @@ impl Balancer {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         self.inner.shards.addresses()
+    }
+
+    /// Returns how many client connections there are descriptors for, and how that came about if
+    /// each event loop has a [descriptor table of its own](Config::descriptors).
+    #[must_use]
+    pub fn capacity(&self) -> (usize, Option<String>) {
+        self.inner.shards.capacity()
+    }
+
+    /// Returns why event loops share a descriptor table although
+    /// [`descriptors`](Config::descriptors) asked for something else.
+    #[must_use]
+    pub fn tables_refused(&self) -> Option<&str> {
+        self.inner.shards.tables_refused()
     }
 
     /// Applies the backends and settings of `config`: a reload. A backend that stays keeps its

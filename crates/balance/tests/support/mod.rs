@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use throng_balance::shard_over_driver::{Command, Shard, Start};
 use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
+use throng_io::tables::DescriptorTables;
 use throng_io::{Driver, ListenOptions, Options, listen};
 use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
@@ -57,6 +58,7 @@ impl Balancer {
             uses_tls: false,
             access: None,
             shards,
+            descriptors: DescriptorTables::Shared,
             configuration: Arc::new(configuration.clone()),
             reports: sender,
         })

@@ -123,9 +123,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     };
     for (place, address) in balancer.addresses().iter().enumerate() {
         let scheme = if balancer.has_tls(place) { "https" } else { "http" };
-        say::line(format_args!("throng balances on {scheme}://{address}"));
+        let (most, how) = balancer.capacity();
+        let how = how.map_or(String::new(), |how| format!(" (up to {most} connections, {how})"));
+        say::line(format_args!("throng balances on {scheme}://{address}{how}"));
         let address = format!("{scheme}://{address}");
         log.started(&events::LISTENING, [("address", address.into())]);
+    }
+    if let Some(reason) = balancer.tables_refused() {
+        let message = format!("event loops share one descriptor table: {reason}");
+        log.event(&events::WARNING, message, []);
     }
     let backends = summary(&config);
     say::line(&backends);

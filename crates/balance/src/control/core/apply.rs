@@ -142,6 +142,7 @@ impl Core {
         let differ = [
             ("listen", started.listen != config.listen),
             ("shards", started.shards != config.shards),
+            ("descriptors", started.descriptors != config.descriptors),
             ("tls", listen_of(started) != listen_of(config)),
             ("admin.listen", started.admin != config.admin),
             ("log.file", started.log.file != config.log.file),

@@ -1,0 +1,114 @@
+//! How many client connections the descriptors allow, and whether each shard has a table of its own.
+
+use std::io;
+
+use throng_io::tables::{
+    DescriptorTables, Plan, TableSize, check_machine, check_support, machine_holds,
+};
+
+use crate::config::MAX_SHARDS;
+
+/// Descriptors of a client connection: its own, and that of its backend.
+const EACH: usize = 2;
+
+/// Descriptors for listeners, polls, checks and the API, in a table that shards share.
+const RESERVE: usize = 192;
+
+/// Descriptors of a shard's own table for standard streams, its poll and refusals; its listeners
+/// come on top.
+const RESERVE_OF_OWN: usize = 64;
+
+/// Bytes of memory that a client connection takes with that of its backend, nearly all of them in
+/// the kernel.
+const BYTES: u64 = 8192;
+
+/// The descriptors of the shards.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// Shards.
+    pub(crate) shards: usize,
+    /// Client connections of all shards together that there are descriptors for.
+    pub(crate) connections: usize,
+    /// The tables, if each shard has its own.
+    pub(crate) plan: Option<Plan>,
+    /// Why shards share a table although that was not asked for.
+    pub(crate) refused: Option<String>,
+}
+
+/// Divides the descriptors over `shards` shards (0: one for each CPU, or more if their tables must
+/// hold `max_connections`, where 0 is as many as possible).
+///
+/// # Errors
+/// More connections are asked for than the tables or the machine hold.
+pub(crate) fn divide(
+    tables: DescriptorTables,
+    max_connections: usize,
+    shards: usize,
+    listeners: usize,
+) -> io::Result<Division> {
+    // Where the system does not allow it, as in some sandboxes, the limit stays what it is.
+    let limit = throng_io::limits::raise_descriptors()
+        .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
+    let most = if shards == 0 { MAX_SHARDS } else { shards };
+    let count = match shards {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        shards => shards,
+    };
+    let usable = usize::try_from(limit).unwrap_or(usize::MAX);
+    let used = throng_io::limits::descriptors_in_use();
+    let fit = (usable.saturating_sub(RESERVE + used) / EACH).max(1);
+    let shared = |refused| Ok(Division { shards: count, connections: fit, plan: None, refused });
+    match tables {
+        DescriptorTables::Shared => return shared(None),
+        DescriptorTables::Auto if max_connections <= fit => return shared(None),
+        DescriptorTables::Auto | DescriptorTables::PerShard => {}
+    }
+    if let Err(error) = check_support() {
+        return shared(Some(format!("this system refuses tables of their own: {error}")));
+    }
+    let size = TableSize { limit, reserve: RESERVE_OF_OWN + listeners, each: EACH };
+    let asked = (max_connections > 0).then_some(max_connections);
+    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let mut plan = Plan::new(size, asked, count, most).map_err(|error| wrong(error.to_string()))?;
+    match asked {
+        Some(asked) => check_machine(asked as u64, BYTES, EACH as u64).map_err(wrong)?,
+        None => {
+            plan.max_connections = plan.max_connections.min(machine_holds(BYTES, EACH as u64));
+        }
+    }
+    let (shards, connections) = (plan.shards, plan.max_connections);
+    Ok(Division { shards, connections, plan: Some(plan), refused: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_shared_unless_more_is_asked_for_than_one_holds() {
+        let limit = usize::try_from(throng_io::limits::raise_descriptors().unwrap()).unwrap();
+        let few = divide(DescriptorTables::Auto, 5, 2, 1).unwrap();
+        assert_eq!((few.shards, few.plan, few.refused), (2, None, None));
+        assert!(few.connections < limit / 2, "{}", few.connections);
+        assert_eq!(divide(DescriptorTables::Shared, usize::MAX, 2, 1).unwrap().plan, None);
+        let as_many_as_fit = divide(DescriptorTables::Auto, 0, 2, 1).unwrap();
+        assert_eq!(as_many_as_fit.plan, None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn each_table_holds_half_as_many_connections_as_descriptors() {
+        let limit = usize::try_from(throng_io::limits::raise_descriptors().unwrap()).unwrap();
+        let own = divide(DescriptorTables::PerShard, 0, 2, 1).unwrap();
+        let plan = own.plan.unwrap();
+        assert_eq!(own.shards, 2);
+        assert!(plan.of_a_table * 2 < limit && plan.of_a_table * 2 + 100 > limit, "{plan:?}");
+        let more = divide(DescriptorTables::Auto, limit, 0, 1).unwrap();
+        assert!(more.shards >= 2 && more.connections == limit, "{more:?}");
+        let error = divide(DescriptorTables::Auto, 2 * limit, 1, 1).unwrap_err().to_string();
+        assert!(
+            error.contains("1 descriptor tables of") && error.contains("set shards to"),
+            "{error}"
+        );
+    }
+}
