@@ -1,10 +1,10 @@
-//! How many client connections the descriptors allow, and whether each shard has a table of its own.
+//! How many client connections the descriptors allow, and whether each shard has a table of its
+//! own.
 
 use std::io;
 
-use throng_io::tables::{
-    DescriptorTables, Plan, TableSize, check_machine, check_support, machine_holds,
-};
+use throng_io::table_plan::{Plan, TableSize, check_machine, machine_holds};
+use throng_io::tables::{DescriptorTables, check_support};
 
 use crate::config::MAX_SHARDS;
 

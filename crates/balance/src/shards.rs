@@ -296,7 +296,7 @@ impl Shards {
     }
 }
 
-/// What is known of shards before they run.
+/// The addresses and descriptors of shards that do not run yet.
 struct Place {
     /// Bound addresses, each with whether it has TLS.
     addresses: Vec<(SocketAddr, bool)>,

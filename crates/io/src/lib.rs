@@ -25,6 +25,7 @@ pub mod memory;
 pub mod options;
 pub mod portable;
 pub mod readiness;
+pub mod table_plan;
 pub mod tables;
 #[cfg(unix)]
 pub mod threads;

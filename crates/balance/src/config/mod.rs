@@ -55,10 +55,10 @@ pub struct Config {
     pub shards: usize,
     /// The descriptor table of an event loop: `descriptors`. A configuration that is read has
     /// `auto` by default, which gives each its own if
-    /// [`max_connections`](crate::Settings::max_connections) asks for more than one table holds; one
-    /// that is built has [`Shared`](DescriptorTables::Shared). With tables of their own, an
-    /// [`AccessLog`](crate::AccessLog) must neither use nor drop descriptors that other threads have
-    /// opened. A change needs a restart.
+    /// [`max_connections`](crate::Settings::max_connections) asks for more than one table
+    /// holds; one that is built has [`Shared`](DescriptorTables::Shared). With tables of their
+    /// own, an [`AccessLog`](crate::AccessLog) must neither use nor drop descriptors that other
+    /// threads have opened. A change needs a restart.
     pub descriptors: DescriptorTables,
     /// The backends: `backends`, a list of addresses or of tables `{ address, weight, send_proxy
     /// }`. None are needed if they register themselves. When a configuration without the key is

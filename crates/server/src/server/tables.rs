@@ -1,9 +1,8 @@
 //! Whether each shard gets a descriptor table of its own, and how many connections that makes
 //! possible.
 
-use throng_io::tables::{
-    DescriptorTables, Plan, TableSize, check_machine, check_support, machine_holds,
-};
+use throng_io::table_plan::{Plan, TableSize, check_machine, machine_holds};
+use throng_io::tables::{DescriptorTables, check_support};
 
 use super::Server;
 use super::capacity::RESERVED_DESCRIPTORS;

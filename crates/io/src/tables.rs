@@ -21,15 +21,12 @@
 //! module, nor does it name its types in its documented interface. What throng itself would move,
 //! accepted sockets, has no channel to go through where shards have tables of their own.
 
-mod plan;
-
 #[cfg(not(target_os = "linux"))]
 use std::io;
 use std::str::FromStr;
 
 #[cfg(target_os = "linux")]
 pub use self::linux::{OwnTable, Tables, check_support};
-pub use self::plan::{Plan, TableSize, TooMany, check_machine, machine_holds};
 
 /// Whether shards share the descriptor table of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! How many tables are needed, and how many connections they hold.
+//! How many [descriptor tables](crate::tables) are needed, and how many connections they hold.
 
 use std::fmt;
 
@@ -123,8 +123,8 @@ fn least(memory: Option<u64>, open_files: Option<u64>, bytes: u64, files: u64) -
     usize::try_from(by_memory.min(by_files)).unwrap_or(usize::MAX)
 }
 
-/// Checks that the machine holds so many connections, if each takes so many `bytes` of kernel memory
-/// and so many `files`.
+/// Checks that the machine holds so many connections, if each takes so many `bytes` of kernel
+/// memory and so many `files`.
 ///
 /// # Errors
 /// The reason, with the sum.
