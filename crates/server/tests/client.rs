@@ -553,6 +553,28 @@ fn a_connection_that_is_closed_while_it_is_prepared_is_made_again() {
 }
 
 #[test]
+fn the_program_may_say_which_closures_end_the_session() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        // 4001, 1008 without a reason, 1012.
+        for frames in [b"\x88\x02\x0f\xa1", b"\x88\x02\x03\xf0", b"\x88\x02\x03\xf4"] {
+            let mut stream = accept(&listener);
+            upgrade(&mut stream, "");
+            stream.write_all(frames).unwrap();
+            let _ = stream.read(&mut [0; 16]);
+        }
+    });
+    let backoff = Backoff::default().first(Duration::from_millis(1));
+    let mut feed = Client::builder(&url(address, "/"))
+        .reconnecting(backoff)
+        .reconnect_if(|close| close.code.get() != 1012);
+    assert_eq!(feed.recv().unwrap(), None);
+    assert_eq!(feed.connections(), 3);
+    server.join().unwrap();
+}
+
+#[test]
 fn attempts_end_at_once_for_a_mistake_and_after_their_number_for_the_network() {
     let mut wrong = Client::builder("http://h/").reconnecting(Backoff::default());
     assert!(matches!(wrong.recv(), Err(Error::Url(_))));

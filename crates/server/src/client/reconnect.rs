@@ -4,12 +4,13 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use throng_engine::{CloseCode, Message};
+use throng_engine::Message;
 
 use super::blocking::Client;
 use super::builder::Builder;
 use super::error::Error;
 use super::random::Entropy;
+use super::session::CloseFrame;
 
 /// The pauses between attempts to connect: exponential, with full jitter.
 ///
@@ -63,8 +64,12 @@ impl Backoff {
     }
 }
 
-/// A blocking client that connects again when its connection is lost or the server asks for it
-/// (1001, 1006, 1011 to 1014), from [`Builder::reconnecting`].
+/// A blocking client that connects again when its connection is lost or the server asks for it,
+/// from [`Builder::reconnecting`].
+///
+/// By default the close codes 1001, 1006 and 1011 to 1014 ask for it, and 1008 with the reason
+/// "slow consumer", with which this server closes clients that read too slowly; any other 1008 is a
+/// refusal. [`Reconnecting::reconnect_if`] replaces that.
 ///
 /// Each new connection first goes to the resume hook, which can log in, subscribe, and ask for what
 /// was missed. Messages that were sent and not answered are not repeated: only the program knows
@@ -88,6 +93,7 @@ pub struct Reconnecting {
     builder: Builder,
     backoff: Backoff,
     resume: Resume,
+    asks_to_reconnect: Policy,
     client: Option<Client>,
     connections: u64,
     /// Connections that failed or ended since a message came: what makes the pauses longer.
@@ -97,11 +103,22 @@ pub struct Reconnecting {
 /// Prepares a new connection.
 type Resume = Box<dyn FnMut(&mut Client) -> Result<(), Error> + Send>;
 
+/// Returns whether a server that closes so expects its clients back.
+type Policy = Box<dyn Fn(&CloseFrame) -> bool + Send>;
+
 impl Builder {
     /// Makes a client that connects when it is first used, and again whenever that is necessary.
     pub fn reconnecting(self, backoff: Backoff) -> Reconnecting {
         let resume = Box::new(|_: &mut Client| Ok(()));
-        Reconnecting { builder: self, backoff, resume, client: None, connections: 0, failures: 0 }
+        Reconnecting {
+            builder: self,
+            backoff,
+            resume,
+            asks_to_reconnect: Box::new(asks_to_reconnect),
+            client: None,
+            connections: 0,
+            failures: 0,
+        }
     }
 }
 
@@ -114,6 +131,20 @@ impl Reconnecting {
         resume: impl FnMut(&mut Client) -> Result<(), Error> + Send + 'static,
     ) -> Self {
         self.resume = Box::new(resume);
+        self
+    }
+
+    /// Decides by the server's Close frame whether to connect again, instead of the default. A
+    /// connection that ends without one is always made again.
+    ///
+    /// ```no_run
+    /// # use throng::client::{Backoff, Client};
+    /// let feed = Client::builder("ws://127.0.0.1:9001/feed")
+    ///     .reconnecting(Backoff::default())
+    ///     .reconnect_if(|close| close.code.get() != 4001);
+    /// ```
+    pub fn reconnect_if(mut self, policy: impl Fn(&CloseFrame) -> bool + Send + 'static) -> Self {
+        self.asks_to_reconnect = Box::new(policy);
         self
     }
 
@@ -163,7 +194,7 @@ impl Reconnecting {
             Ok(()) => Ok(client),
             Err(Error::Closed) => {
                 let close = client.close_frame();
-                Err((Error::Closed, close.is_none_or(|close| asks_to_reconnect(close.code))))
+                Err((Error::Closed, close.is_none_or(&self.asks_to_reconnect)))
             }
             Err(error) => Err(temporary(error)),
         }
@@ -197,7 +228,7 @@ impl Reconnecting {
     pub fn recv(&mut self) -> Result<Option<Message<'_>>, Error> {
         while !self.wait()? {
             let close = self.client.as_ref().and_then(Client::close_frame);
-            if !close.is_none_or(|close| asks_to_reconnect(close.code)) {
+            if !close.is_none_or(&self.asks_to_reconnect) {
                 return Ok(None);
             }
             self.client = None;
@@ -225,9 +256,15 @@ impl Reconnecting {
     }
 }
 
-/// Returns whether a server that closes with this code expects its clients back.
-fn asks_to_reconnect(code: CloseCode) -> bool {
-    matches!(code.get(), 1001 | 1006 | 1011..=1014)
+/// Reason with which a server closes a client that reads too slowly.
+const SLOW_CONSUMER: &str = "slow consumer";
+
+/// Returns whether a server that closes so expects its clients back.
+fn asks_to_reconnect(close: &CloseFrame) -> bool {
+    match close.code.get() {
+        1008 => close.reason == SLOW_CONSUMER,
+        code => matches!(code, 1001 | 1006 | 1011..=1014),
+    }
 }
 
 impl fmt::Debug for Reconnecting {
@@ -241,6 +278,8 @@ impl fmt::Debug for Reconnecting {
 
 #[cfg(test)]
 mod tests {
+    use throng_engine::CloseCode;
+
     use super::*;
 
     #[test]
@@ -257,7 +296,12 @@ mod tests {
 
     #[test]
     fn a_normal_closure_is_an_end_and_a_restart_is_none() {
-        let asks = [1000, 1001, 1008, 1011, 1012, 1013, 4001].map(CloseCode::new);
-        assert_eq!(asks.map(asks_to_reconnect), [false, true, false, true, true, true, false]);
+        let asks = |code, reason: &str| {
+            let code = CloseCode::new(code);
+            asks_to_reconnect(&CloseFrame { code, reason: reason.to_owned() })
+        };
+        let codes = [1000, 1001, 1008, 1011, 1012, 1013, 4001].map(|code| asks(code, ""));
+        assert_eq!(codes, [false, true, false, true, true, true, false]);
+        assert!(asks(1008, "slow consumer") && !asks(1008, "not a member"));
     }
 }
