@@ -18,7 +18,7 @@ use crate::limits::{Limits, RouteOptions};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::pubsub::history::Histories;
 use crate::remote::mailbox::mailbox;
-use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
+use crate::remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Remote, shard_queue};
 use crate::samples::Samples;
 use crate::service::Service;
 use crate::setting::SettingError;
@@ -66,6 +66,8 @@ pub struct BuildOptions {
     pub watching: Option<Watching>,
     /// Replacement of [`MAILBOX_MARK`], for simulations.
     pub mailbox_mark: Option<usize>,
+    /// Replacement of [`MAILBOX_CAPACITY`], for simulations.
+    pub mailbox_capacity: Option<usize>,
     /// Addresses whose connections have no cap by address.
     pub uncapped: Option<Uncapped>,
     /// Seed of everything random (masks, the order of draining); `None` outside of simulations.
@@ -113,8 +115,9 @@ pub fn build<D: Driver, S: Service>(
     let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
     let (mut queues, mut inboxes, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
     let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
+    let capacity = options.mailbox_capacity.unwrap_or(MAILBOX_CAPACITY);
     for driver in &drivers {
-        let (queue, inbox) = shard_queue(mark, driver.waker());
+        let (queue, inbox) = shard_queue(capacity, mark, driver.waker());
         queues.push(queue);
         inboxes.push(inbox);
         let accepted = if options.own_tables.is_none() { HANDOVER_CAPACITY } else { 0 };

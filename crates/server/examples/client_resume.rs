@@ -22,9 +22,7 @@ pub(crate) fn server() -> Server {
         let Some(position) = recovery.position else { return };
         // The answer, then what was missed, then what is published from now on.
         let _ = ws.send(format!("{position} {}", recovery.recovered));
-        for missed in &recovery.missed {
-            let _ = ws.send(missed.with_offset());
-        }
+        let _ = ws.send_missed(&recovery);
     });
     Server::new(App::new().ws("/chat", chat))
         .channel_history("chat.*", History::new(100, Duration::from_secs(300)))

@@ -12,7 +12,7 @@ use support::events::Events;
 use support::served::{self, start, stop, total};
 use support::{Client, Got, dial, eventually};
 use throng::prelude::*;
-use throng::{Filter, History, Hub, IoBackend, Position, SlowPolicy};
+use throng::{Filter, History, HistoryMode, Hub, IoBackend, Position, SlowPolicy};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -25,9 +25,7 @@ fn chat() -> Ws<Option<Position>> {
             let recovery = ws.subscribe_since("chat.a", since);
             let position = recovery.position.expect("it has a history");
             let _ = ws.send(format!("{position} {}", recovery.recovered));
-            for missed in &recovery.missed {
-                let _ = ws.send(missed.with_offset());
-            }
+            let _ = ws.send_missed(&recovery);
         })
         .on_message(|ws, message| {
             ws.publish_to_others("chat.a", message);
@@ -143,6 +141,48 @@ fn a_stream_of_events_continues_behind_the_last_event() {
     stop(running);
 }
 
+/// As an event an empty line is seven times as long.
+#[test]
+fn a_stream_that_would_begin_with_more_than_fits_into_its_queue_begins_with_a_loss() {
+    let limits = Limits::default().max_backlog(200_000);
+    let cache = History::new(1, HOUR).mode(HistoryMode::Cache);
+    let app = served::app().sse("/sse", |_| Ok("chat.a")).sse("/cache", |_| Ok("cache"));
+    let server = Server::new(app)
+        .channel_history("chat.*", History::new(1000, HOUR))
+        .channel_history("cache", cache);
+    let (address, running) = start(server.limits(limits).shards(1));
+    let hub = running.hub();
+    for _ in 0..40 {
+        total(&hub.publish("chat.a", "\n".repeat(2000)).unwrap());
+    }
+    let epoch = format!("{:016x}", hub.history("chat.a", 1).unwrap().0.epoch);
+    let open = |path: &str, id: u32| {
+        Events::request(dial(address), "GET", path, &[("Last-Event-ID", &format!("{epoch}:{id}"))])
+    };
+    let lost = |offset: u32| format!("id: {epoch}:{offset}\nevent: lost\ndata: {epoch}:{offset}");
+    let mut stream = open("/sse", 0);
+    assert_eq!(stream.next_event().unwrap(), lost(40));
+    total(&hub.publish("chat.a", "live").unwrap());
+    assert_eq!(stream.next_event().unwrap(), format!("id: {epoch}:41\ndata: live"));
+    let metric = |name: &str| {
+        let metrics = served::get(address, "/metrics");
+        metrics.lines().any(|line| line == name)
+    };
+    assert!(
+        metric("throng_history_unrecovered_total 1") && metric("throng_history_recovered_total 0")
+    );
+    let mut stream = open("/sse", 31);
+    for offset in 32..=40 {
+        let event = stream.next_event().unwrap();
+        assert!(event.starts_with(&format!("id: {epoch}:{offset}\n")), "{event:.40}");
+        assert_eq!(event.lines().count(), 2002);
+    }
+    total(&hub.publish("cache", "\n".repeat(80_000)).unwrap());
+    let mut stream = Events::open(address, "/cache");
+    assert_eq!(stream.next_event().unwrap(), lost(1), "also of a first visit");
+    stop(running);
+}
+
 #[test]
 fn the_client_of_the_library_continues_where_it_was() {
     let (address, running) = start(example::server().shards(2));
@@ -157,10 +197,11 @@ fn the_client_of_the_library_continues_where_it_was() {
         lines
     });
     eventually("the client has joined", || hub.subscribers(channel) == 1);
-    for round in 0..4 {
+    for round in 0..4usize {
         total(&hub.publish(channel, format!("{round} heard")).unwrap());
         // Each connection ends; the client is away for the second line, or is back for it.
-        total(&hub.close_all(&Filter::new(), 1012, "").unwrap());
+        let (code, reason) = [(1012, ""), (1008, "slow consumer")][round % 2];
+        total(&hub.close_all(&Filter::new(), code, reason).unwrap());
         total(&hub.publish(channel, format!("{round} missed")).unwrap());
     }
     let lines = reader.join().unwrap();

@@ -203,9 +203,7 @@ fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position
     let _ = ws.send(format!(
         "{{\"epoch\":\"{epoch:016x}\",\"offset\":{offset},\"recovered\":{recovered}}}"
     ));
-    for missed in &recovery.missed {
-        let _ = ws.send(missed.with_offset());
-    }
+    let _ = ws.send_missed(&recovery);
 }
 
 fn is_pattern(channel: &str) -> bool {

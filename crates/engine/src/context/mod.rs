@@ -343,6 +343,13 @@ impl<'a> Cx<'a> {
         }
     }
 
+    /// Sends what [`Cx::subscribe_since`] says was missed, by the rules of the channel: all of it
+    /// leaves, or the connection is closed as too slow and comes back for it. Other messages to the
+    /// connection may have rules by which some are dropped.
+    pub fn send_missed(&mut self, recovery: &Recovery) -> Sent {
+        self.core.send_missed(self.id, recovery)
+    }
+
     /// Sets whether publications of channels with history are sent to this WebSocket with their
     /// offset in front: `OFFSET PAYLOAD`. Events have their position as their id anyway.
     pub fn send_offsets(&mut self, on: bool) {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use throng_io::{ConnId, Instant};
 
-use crate::conn::stage::flag;
+use crate::backpressure::ClassIndex;
+use crate::conn::stage::{Stage, flag};
 use crate::connections::send::Published;
 use crate::context::Core;
 use crate::outbox::frame::Frame;
+use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
-use crate::pubsub::history::{Position, Recorded, Recovery};
+use crate::pubsub::history::{Position, Publication, Recorded, Recovery};
 use crate::remote::Command;
 use crate::remote::losses::Receivers;
 
@@ -26,8 +28,9 @@ impl Core {
         began: Option<Instant>,
     ) -> (Receipt, Delivery) {
         let remote = self.remote.clone();
+        let (kept, now) = (frame.bare(), self.connections.now);
         let mut stripe = remote.order_of(channel);
-        let recorded = remote.record(&mut stripe, (channel, rule), frame, self.connections.now);
+        let recorded = remote.record(&mut stripe, (channel, rule), (frame, kept), now);
         self.find_homes(channel);
         let receivers = Receivers::Channel(Arc::clone(&recorded.channel), except);
         let (receipt, mut acks) = Receipt::new(self.homes.len(), began);
@@ -69,7 +72,7 @@ impl Core {
             self.samples.publish(began);
         }
         let mut delivery = Delivery::default();
-        let Recorded { channel, class, publication, .. } = recorded;
+        let Recorded { channel, class, frame, .. } = recorded;
         let of = Published { channel, class: Some(*class) };
         let Self { connections, channels, recent, .. } = self;
         channels.matching(channel, |slot| {
@@ -79,9 +82,10 @@ impl Core {
             {
                 return;
             }
-            let frame = match connections.table.has(id, flag::OFFSETS) {
-                true => recorded.with_offset(),
-                false => publication.frame(),
+            let frame = match connections.table.stage(id) {
+                Stage::Events => recorded.event(),
+                _ if connections.table.has(id, flag::OFFSETS) => recorded.with_offset(),
+                _ => frame,
             };
             delivery.count(connections.publish_to(id, frame, of));
         });
@@ -103,14 +107,56 @@ impl Core {
         // A member is registered under the lock, so each later publication is posted here.
         let Self { channels, remote, .. } = &mut *self;
         let join = || channels.subscribe(slot, channel);
-        let Some((position, recovered, missed)) = remote.join_at((channel, rule), since, now, join)
-        else {
+        let Some(place) = remote.join_at((channel, rule), since, now, join) else {
             return Recovery::default();
         };
         // Publications up to the position may be among the commands that wait.
         if self.has_commands() {
-            self.recent.add(id, channel.into(), position.offset);
+            self.recent.add(id, channel.into(), place.position.offset);
         }
-        Recovery { joined: true, position: Some(position), recovered, missed }
+        let class = self.remote.history_class(rule);
+        let mut missed = place.missed();
+        let fits = self.fits(id, class, &missed);
+        let recovered = place.recovered && fits;
+        if !fits {
+            missed.clear();
+        }
+        if since.is_some() {
+            self.remote.count_return(recovered);
+        }
+        let position = Some(place.position);
+        let class = Some(class);
+        Recovery { joined: true, position, recovered, missed, too_large: !fits, class }
+    }
+
+    /// Returns whether publications fit into the queue of a connection. Messages do, since a
+    /// channel keeps no more than that; events may be several times as large.
+    fn fits(&self, id: ConnId, class: ClassIndex, missed: &[Publication]) -> bool {
+        if self.connections.table.stage(id) != Stage::Events {
+            return true;
+        }
+        let max = self.connections.outbox.rules().class(class).max_backlog;
+        let room = max.saturating_sub(self.connections.backlog(id));
+        let add = |sum: usize, missed: &Publication| {
+            Some(sum + missed.frame().event_len()).filter(|sum| *sum <= room)
+        };
+        missed.iter().try_fold(0, add).is_some()
+    }
+
+    /// Sends what a connection has missed, by the rules of the channel.
+    pub(super) fn send_missed(&mut self, id: ConnId, recovery: &Recovery) -> Sent {
+        let of = Published { channel: "", class: recovery.class };
+        let with_offset = self.connections.table.has(id, flag::OFFSETS);
+        let mut sent = Sent::Accepted;
+        for missed in &recovery.missed {
+            sent = match with_offset {
+                true => self.connections.send_frame(id, &missed.with_offset(), of),
+                false => self.connections.send_frame(id, missed.frame(), of),
+            };
+            if matches!(sent, Sent::Dropped | Sent::Closed) {
+                break;
+            }
+        }
+        sent
     }
 }

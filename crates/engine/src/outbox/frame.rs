@@ -291,16 +291,20 @@ impl Frame {
         sse::encode(fields, self.inner.text, self.payload(), out);
     }
 
+    /// Returns the length of the message as a server-sent event.
+    pub(crate) fn event_len(&self) -> usize {
+        let no_fields = sse::Fields::default();
+        let fields = self.inner.fields.as_deref().unwrap_or(&no_fields);
+        sse::encoded_len(fields, self.inner.text, self.payload())
+    }
+
     /// Returns the message as a server-sent event, or `None` if that is more than a third larger
     /// than the message, and than `max_message`: as base64 it is a third larger, and a text of many
     /// empty lines seven times. `made` is called the first time, with the number of bytes
     /// processed.
     pub(crate) fn event(&self, max_message: usize, made: impl FnOnce(usize)) -> Option<&Arc<[u8]>> {
         let event = self.inner.event.get_or_init(|| {
-            let (text, payload) = (self.inner.text, self.payload());
-            let no_fields = sse::Fields::default();
-            let fields = self.inner.fields.as_deref().unwrap_or(&no_fields);
-            let len = sse::encoded_len(fields, text, payload);
+            let (payload, len) = (self.payload(), self.event_len());
             let most = payload.len().max(max_message);
             let is_fair = len <= most.saturating_add(most / 3).saturating_add(64);
             made(payload.len() + if is_fair { len } else { 0 });

@@ -117,7 +117,7 @@ impl Command {
             Self::Publish { frame, .. }
             | Self::Broadcast { frame, .. }
             | Self::Send { frame, .. } => frame.as_bytes().len(),
-            Self::Recorded { recorded, .. } => recorded.publication.frame().as_bytes().len(),
+            Self::Recorded { recorded, .. } => recorded.frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
             Self::CloseAll { reason, .. } => reason.len(),
             Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } => 0,
@@ -154,8 +154,8 @@ impl ShardInbox {
 }
 
 /// Creates the queue of a shard that `waker` wakes, crowded with more commands than `mark`.
-pub(crate) fn shard_queue(mark: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
-    queue_of(mailbox_with_mark(MAILBOX_CAPACITY, mark, waker))
+pub(crate) fn shard_queue(capacity: usize, mark: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
+    queue_of(mailbox_with_mark(capacity, mark, waker))
 }
 
 /// Creates the queue of a shard of one connection.

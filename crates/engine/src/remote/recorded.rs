@@ -6,9 +6,12 @@ use std::time::Instant;
 use throng_io::ConnId;
 
 use super::{Command, MailboxFull, PublishPath, RETRY, Remote};
+use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
-use crate::pubsub::history::{HistoryCounts, Position, Publication, Recorded, Stripe, try_lock};
+use crate::pubsub::history::{
+    HistoryCounts, Joined, Position, Publication, Recorded, Stripe, numbered, try_lock,
+};
 use crate::remote::losses::Receivers;
 
 impl Remote {
@@ -20,16 +23,17 @@ impl Remote {
         }
     }
 
-    /// Adds a publication to the history of its channel, whose `stripe` is held.
+    /// Adds a publication to the history of its channel, whose `stripe` is held. `kept` is the
+    /// [`Frame::bare`] of `frame`, made before.
     pub(crate) fn record(
         &self,
         stripe: &mut Stripe,
         of: (&str, u16),
-        frame: &Frame,
+        (frame, kept): (&Frame, Frame),
         now: throng_io::Instant,
     ) -> Arc<Recorded> {
         let histories = &self.order.histories;
-        let (recorded, is_over) = stripe.append(histories, of, frame, now);
+        let (recorded, is_over) = stripe.append(histories, of, (frame, kept), now);
         if is_over {
             histories.make_room(stripe, &self.order.stripes);
         }
@@ -44,9 +48,19 @@ impl Remote {
         since: Option<Position>,
         now: throng_io::Instant,
         join: impl FnOnce() -> bool,
-    ) -> Option<(Position, bool, Vec<Publication>)> {
+    ) -> Option<Joined> {
         let mut stripe = self.order_of(of.0);
         join().then(|| stripe.join(&self.order.histories, of, since, now))
+    }
+
+    /// Returns the class of the publications of channels with this rule.
+    pub(crate) fn history_class(&self, rule: u16) -> ClassIndex {
+        self.order.histories.rule(rule).class
+    }
+
+    /// Counts a client that came back with a position.
+    pub(crate) fn count_return(&self, recovered: bool) {
+        self.order.histories.count_return(recovered);
     }
 
     /// Returns the last `most` publications of a channel's history that are kept, and the place
@@ -55,7 +69,9 @@ impl Remote {
     pub fn history(&self, channel: &str, most: usize) -> Option<(Position, Vec<Publication>)> {
         self.history_rule(channel)?;
         let now = self.clock.read();
-        Some(self.order_of(channel).last(&self.order.histories, channel, most, now))
+        let (position, kept) =
+            self.order_of(channel).last(&self.order.histories, channel, most, now);
+        Some((position, numbered(position.epoch, &kept)))
     }
 
     /// Returns the figures of all histories; `None`: no channel has one.
@@ -88,11 +104,12 @@ impl Remote {
         except: Option<ConnId>,
         (deadline, sampled): (Option<Instant>, Option<throng_io::Instant>),
     ) -> Result<Receipt, MailboxFull> {
+        let kept = frame.bare();
         loop {
             let mut stripe = self.order_of(of.0);
             let homes = self.totals.homes_of(of.0, None);
             if self.have_room(&homes) {
-                let recorded = self.record(&mut stripe, of, frame, self.clock.read());
+                let recorded = self.record(&mut stripe, of, (frame, kept), self.clock.read());
                 return Ok(self.post_recorded(&homes, &recorded, except, sampled));
             }
             drop(stripe);

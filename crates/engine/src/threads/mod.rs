@@ -30,7 +30,9 @@ use crate::pubsub::channels::{Channels, Totals};
 use crate::pubsub::delivery::AckSlot;
 use crate::remote::mailbox::mailbox;
 use crate::remote::registry::ThreadRegistry;
-use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, ShardQueue, shard_queue, thread_queue};
+use crate::remote::{
+    MAILBOX_CAPACITY, MAILBOX_MARK, Remote, ShardInbox, ShardQueue, shard_queue, thread_queue,
+};
 use crate::samples::Samples;
 use crate::service::Service;
 use crate::setting::SettingError;
@@ -111,7 +113,7 @@ where
     let limits = options.limits.with_threads();
     let admission = Admission::new(&limits, options.max_connections, 1);
     let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
-    let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
+    let (queue, inbox) = shard_queue(MAILBOX_CAPACITY, MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
     let mut account = MemoryAccount::new(options.limits.max_memory);
     let histories = options.histories(&configuration.rules, &mut account);

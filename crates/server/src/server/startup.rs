@@ -217,6 +217,7 @@ impl Server {
             own_tables,
             watching: Some(stalls.watching()),
             mailbox_mark: None,
+            mailbox_capacity: None,
             uncapped: uncapped(&self.trusted_proxies),
             seed: None,
         };

@@ -63,12 +63,13 @@ fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
 }
 
 /// Joins a channel behind the last event that the client got. With a history the stream begins with
-/// its position, as an id without an event; if the client cannot continue, as an event `lost`.
+/// its position, as an id without an event; if the client cannot continue, or what it is to get
+/// does not fit into the connection's queue, as an event `lost`.
 fn join(cx: &mut Cx<'_>, channel: &str, last_id: Option<&str>) {
     let since = last_id.and_then(|id| id.parse().ok());
     let recovery = cx.subscribe_since(channel, since);
     let Some(position) = recovery.position.map(|position| position.to_string()) else { return };
-    let is_lost = last_id.is_some() && !recovery.recovered;
+    let is_lost = !recovery.recovered && (last_id.is_some() || recovery.too_large);
     cx.write(|out| {
         if is_lost {
             let lost = Frame::text(&position).event_name("lost").event_id(&position);

@@ -148,10 +148,11 @@ impl<'a, D> Socket<'a, D> {
 
     /// Joins the channel of exactly this name at an exact place. Of a channel with history
     /// ([`Server::channel_history`](crate::Server::channel_history)) the result has what was
-    /// published since the position `since`, which is to be sent now: nothing is lost, doubled or
-    /// out of order between the last of it and the first message that comes live. If that is not
-    /// possible, or no position was given, [`Recovery::recovered`] is false, and the member is live
-    /// from [`Recovery::position`] on.
+    /// published since the position `since`, which is to be sent now with
+    /// [`send_missed`](Self::send_missed): nothing is lost, doubled or out of order between the last
+    /// of it and the first message that comes live. If that is not possible, or no position was
+    /// given, [`Recovery::recovered`] is false, and the member is live from [`Recovery::position`]
+    /// on.
     ///
     /// Its own publications from before it was lost are among those that it missed, even by
     /// [`publish_to_others`](Self::publish_to_others).
@@ -168,14 +169,20 @@ impl<'a, D> Socket<'a, D> {
     ///     let recovery = ws.subscribe_since("chat.lobby", since);
     ///     let position = recovery.position.map_or_else(String::new, |at| at.to_string());
     ///     let _ = ws.send(format!("from {position}, recovered: {}", recovery.recovered));
-    ///     for missed in &recovery.missed {
-    ///         let _ = ws.send(missed.with_offset());
-    ///     }
+    ///     let _ = ws.send_missed(&recovery);
     /// });
     /// # let _ = App::new().ws("/", chat);
     /// ```
     pub fn subscribe_since(&mut self, channel: &str, since: Option<Position>) -> Recovery {
         self.cx.subscribe_since(channel, since)
+    }
+
+    /// Sends what a client has missed, as it is sent live: with offsets if
+    /// [`send_offsets`](Self::send_offsets) is on, and by the rules of the channel. So all of it
+    /// leaves, or the session is closed with 1008 and the client comes back for it; sent with
+    /// [`send`](Self::send), a route's rules may drop some of it silently.
+    pub fn send_missed(&mut self, recovery: &Recovery) -> Sent {
+        self.cx.send_missed(recovery)
     }
 
     /// Sets whether what is published to channels with history is sent to this connection with its

@@ -226,6 +226,7 @@ impl Plan {
                 on_stall: Arc::new(|_| {}),
             }),
             mailbox_mark: self.mailbox_mark,
+            mailbox_capacity: None,
             seed: Some(self.seed),
         }
     }

@@ -75,7 +75,7 @@ pub struct Publication {
 }
 
 impl Publication {
-    fn new(position: Position, frame: &Frame) -> Self {
+    pub(crate) fn new(position: Position, frame: &Frame) -> Self {
         Self { position, frame: frame.numbered(&position.to_string()) }
     }
 
@@ -99,27 +99,66 @@ impl Publication {
 }
 
 /// A publication on its way to the members of a channel.
+///
+/// It is created under the lock of the channel's publications, so what members need besides the
+/// message is made when the first of them gets it.
 #[derive(Debug)]
 pub struct Recorded {
     pub(crate) channel: Arc<str>,
     pub(crate) class: ClassIndex,
-    pub(crate) publication: Publication,
-    /// [`Publication::with_offset`], made for the first member that needs it.
+    pub(crate) frame: Frame,
+    position: Position,
+    publication: OnceLock<Publication>,
     with_offset: OnceLock<Frame>,
 }
 
 impl Recorded {
-    fn new(channel: Arc<str>, class: ClassIndex, publication: Publication) -> Self {
-        Self { channel, class, publication, with_offset: OnceLock::new() }
+    fn new(channel: Arc<str>, class: ClassIndex, position: Position, frame: Frame) -> Self {
+        let (publication, with_offset) = (OnceLock::new(), OnceLock::new());
+        Self { channel, class, frame, position, publication, with_offset }
     }
 
     pub(crate) fn offset(&self) -> u64 {
-        self.publication.position.offset
+        self.position.offset
     }
 
-    pub(crate) fn with_offset(&self) -> &Frame {
-        self.with_offset.get_or_init(|| self.publication.with_offset())
+    /// Returns the message with its position as the id of the event.
+    pub(crate) fn event(&self) -> &Frame {
+        self.publication().frame()
     }
+
+    /// Returns [`Publication::with_offset`].
+    pub(crate) fn with_offset(&self) -> &Frame {
+        self.with_offset.get_or_init(|| self.publication().with_offset())
+    }
+
+    fn publication(&self) -> &Publication {
+        self.publication.get_or_init(|| Publication::new(self.position, &self.frame))
+    }
+}
+
+/// Place at which a member joins a channel, with what is kept of the publications before it that it
+/// has missed.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) position: Position,
+    pub(crate) recovered: bool,
+    missed: Vec<(u64, Frame)>,
+}
+
+impl Joined {
+    /// Creates the missed publications. To be called without the lock.
+    pub(crate) fn missed(&self) -> Vec<Publication> {
+        numbered(self.position.epoch, &self.missed)
+    }
+}
+
+/// Creates publications of messages and their offsets.
+pub(crate) fn numbered(epoch: u64, kept: &[(u64, Frame)]) -> Vec<Publication> {
+    let publication = |(offset, frame): &(u64, Frame)| {
+        Publication::new(Position { epoch, offset: *offset }, frame)
+    };
+    kept.iter().map(publication).collect()
 }
 
 /// Outcome of joining a channel with history.
@@ -136,8 +175,14 @@ pub struct Recovery {
     /// Whether `missed` is all that was published since the position that was asked for. False if
     /// that is not known, or not kept any more, and if no position was given.
     pub recovered: bool,
-    /// Publications in between, in order.
+    /// Publications in between, in order, to be sent with
+    /// [`Cx::send_missed`](crate::Cx::send_missed).
     pub missed: Vec<Publication>,
+    /// Whether they were left out, because as server-sent events they are too large for the
+    /// connection's queue.
+    pub too_large: bool,
+    /// The rules of the channel's messages.
+    pub(crate) class: Option<ClassIndex>,
 }
 
 #[cfg(test)]

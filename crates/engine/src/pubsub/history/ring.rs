@@ -63,9 +63,8 @@ impl Ring {
         self.at
     }
 
-    /// Adds a publication; returns its offset and its memory.
-    pub(super) fn push(&mut self, frame: &Frame, now: Instant) -> (u64, usize) {
-        let frame = frame.bare();
+    /// Adds a publication; returns its offset and its memory. The frame has no derived forms.
+    pub(super) fn push(&mut self, frame: Frame, now: Instant) -> (u64, usize) {
         let cost = ENTRY + frame.memory();
         self.kept.push_back(Kept { frame, at: now, cost });
         self.bytes += cost;

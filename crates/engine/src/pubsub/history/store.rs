@@ -17,7 +17,7 @@ use std::time::Duration;
 use throng_io::Instant;
 
 use super::ring::{Freed, Ring};
-use super::{Position, Publication, Recorded};
+use super::{Joined, Position, Recorded};
 use crate::backpressure::history::{HistoryMode, HistoryRule, HistoryRules};
 use crate::outbox::frame::Frame;
 
@@ -107,7 +107,8 @@ impl Histories {
         }
     }
 
-    fn count_return(&self, recovered: bool) {
+    /// Counts a client that came back.
+    pub(crate) fn count_return(&self, recovered: bool) {
         let counter = if recovered { &self.recovered } else { &self.unrecovered };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -144,12 +145,13 @@ impl Histories {
 }
 
 impl Stripe {
-    /// Adds a publication. [`Histories::make_room`] is to follow if this returns true.
+    /// Adds a publication; `kept` is its [`Frame::bare`]. [`Histories::make_room`] is to follow if
+    /// this returns true.
     pub(crate) fn append(
         &mut self,
         all: &Histories,
         (channel, rule): (&str, u16),
-        frame: &Frame,
+        (frame, kept): (&Frame, Frame),
         now: Instant,
     ) -> (Recorded, bool) {
         let name = match self.rings.get_key_value(channel) {
@@ -162,12 +164,12 @@ impl Stripe {
             self.by_use.insert(self.uses, listed);
         }
         ring.used = self.uses;
-        let (offset, cost) = ring.push(frame, now);
+        let (offset, cost) = ring.push(kept, now);
         all.bytes.fetch_add(cost, Ordering::Relaxed);
         all.publications.fetch_add(1, Ordering::Relaxed);
         all.free(ring.trim(all.rule(rule), now));
         let position = Position { epoch: all.epoch, offset };
-        let recorded = Recorded::new(name, all.rule(rule).class, Publication::new(position, frame));
+        let recorded = Recorded::new(name, all.rule(rule).class, position, frame.clone());
         (recorded, all.is_over())
     }
 
@@ -229,55 +231,44 @@ impl Stripe {
         (channel, rule): (&str, u16),
         since: Option<Position>,
         now: Instant,
-    ) -> (Position, bool, Vec<Publication>) {
+    ) -> Joined {
         let mode = all.rule(rule).history.mode;
-        let ring = self.rings.get_mut(channel);
-        let floor = Position { epoch: all.epoch, offset: self.floor };
-        let Some(ring) = ring else {
-            let recovered = since.is_some_and(|since| since == floor);
-            if since.is_some() {
-                all.count_return(recovered);
-            }
-            return (floor, recovered, Vec::new());
+        let Some(ring) = self.rings.get_mut(channel) else {
+            let position = Position { epoch: all.epoch, offset: self.floor };
+            let recovered = since.is_some_and(|since| since == position);
+            return Joined { position, recovered, missed: Vec::new() };
         };
         all.free(ring.trim(all.rule(ring.rule), now));
         let position = ring.position(all.epoch);
-        let publication = |(offset, frame): (u64, &Frame)| {
-            Publication::new(Position { epoch: all.epoch, offset }, frame)
-        };
+        let shared = |(offset, frame): (u64, &Frame)| (offset, frame.clone());
         if mode == HistoryMode::Cache {
             let has_all = since == Some(position);
-            let newest = ring.iter().next_back().filter(|_| !has_all).map(publication);
+            let newest = ring.iter().next_back().filter(|_| !has_all).map(shared);
             let recovered = has_all || newest.is_some();
-            if since.is_some() {
-                all.count_return(recovered);
-            }
-            return (position, recovered, newest.into_iter().collect());
+            return Joined { position, recovered, missed: newest.into_iter().collect() };
         }
-        let Some(since) = since else { return (position, false, Vec::new()) };
-        let missed = (since.epoch == all.epoch).then(|| ring.since(since.offset)).flatten();
-        let missed = missed.map(|missed| missed.map(publication).collect());
-        all.count_return(missed.is_some());
-        (position, missed.is_some(), missed.unwrap_or_default())
+        let since = since.filter(|since| since.epoch == all.epoch);
+        let missed = since.and_then(|since| Some(ring.since(since.offset)?.map(shared).collect()));
+        let recovered = missed.is_some();
+        Joined { position, recovered, missed: missed.unwrap_or_default() }
     }
 
-    /// Returns the place behind the last publication, and the last `most` of those that are kept.
+    /// Returns the place behind the last publication, and the last `most` of those that are kept,
+    /// with their offsets.
     pub(crate) fn last(
         &mut self,
         all: &Histories,
         channel: &str,
         most: usize,
         now: Instant,
-    ) -> (Position, Vec<Publication>) {
+    ) -> (Position, Vec<(u64, Frame)>) {
         let Some(ring) = self.rings.get_mut(channel) else {
             return (Position { epoch: all.epoch, offset: self.floor }, Vec::new());
         };
         all.free(ring.trim(all.rule(ring.rule), now));
         let skipped = ring.len().saturating_sub(most);
-        let publication = |(offset, frame): (u64, &Frame)| {
-            Publication::new(Position { epoch: all.epoch, offset }, frame)
-        };
-        (ring.position(all.epoch), ring.iter().skip(skipped).map(publication).collect())
+        let kept = ring.iter().skip(skipped).map(|(offset, frame)| (offset, frame.clone()));
+        (ring.position(all.epoch), kept.collect())
     }
 }
 
