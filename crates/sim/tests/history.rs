@@ -1,5 +1,6 @@
 //! Clients that leave a channel and come back get exactly what they missed, in order, once, or are
-//! told that they cannot, while several shards and other threads publish.
+//! told that they cannot, while several shards and other threads publish, and shards' queues lose
+//! publications.
 //!
 //! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on.
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use throng_engine::{
     Answer, BuildOptions, Built, Close, Cx, Frame, History, Limits, Message, Position, Recovery,
-    Refusal, Remote, Service, Shard, UserEvent, build,
+    Refusal, Remote, Service, Shard, SlowPolicy, UserEvent, build,
 };
 use throng_io::ConnId;
 use throng_proto::http1::Request;
@@ -26,6 +27,9 @@ const CHANNELS: [&str; 2] = ["chat.a", "chat.b"];
 const CLIENTS: usize = 6;
 const PUBLISHERS: usize = 3;
 const ROUNDS: usize = 80;
+
+/// The way from which on a message is a burst, more than a small queue takes.
+const BURST: u8 = 96;
 
 /// A mistake that the audit is to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,10 @@ enum Bug {
     JoinsThenReads,
     /// The part of a history that is left passes for all of it.
     OverlooksEviction,
+    /// A publication that this shard's queue cannot take goes to its members at once.
+    OvertakesLoss,
+    /// What was missed is sent by the rules of the route, which drop it for slow clients.
+    SendsByRoute,
 }
 
 /// Messages published to each channel, numbered from 1.
@@ -55,6 +63,11 @@ impl Truth {
         Frame::text(number.to_string())
     }
 
+    /// Takes the last number back: its message was refused.
+    fn refused(&self, channel: &str) {
+        *self.0.borrow_mut().get_mut(channel).expect("it has a number") -= 1;
+    }
+
     fn count(&self, channel: &str) -> u64 {
         self.0.borrow().get(channel).copied().unwrap_or(0)
     }
@@ -65,20 +78,26 @@ struct Chat {
     remote: Remote,
     bug: Bug,
     asked: HashMap<ConnId, String>,
+    /// Sessions that have joined each channel on this shard, by channel.
+    members: HashMap<ConnId, String>,
 }
 
 impl Chat {
     /// Joins a channel as `CHANNEL` or `CHANNEL EPOCH:OFFSET` says.
-    fn join(&self, cx: &mut Cx<'_>, asked: &str) {
+    fn join(&mut self, cx: &mut Cx<'_>, asked: &str) {
         let mut words = asked.split(' ');
         let channel = words.next().expect("one word at least");
         let since: Option<Position> = words.next().map(|word| word.parse().expect("ours"));
+        self.members.insert(cx.id(), channel.to_owned());
         let count = self.truth.count(channel);
         let recovery = self.recover(cx, channel, since);
         let position = recovery.position.expect("it has a history");
         let _ = cx.send(Message::Text(&format!("! {position} {} {count}", recovery.recovered)));
-        for missed in &recovery.missed {
-            let _ = cx.send_frame(&missed.with_offset());
+        match self.bug {
+            Bug::SendsByRoute => recovery.missed.iter().for_each(|missed| {
+                let _ = cx.send_frame(&missed.with_offset());
+            }),
+            _ => drop(cx.send_missed(&recovery)),
         }
     }
 
@@ -112,7 +131,9 @@ impl Chat {
                 }
                 recovery
             }
-            Bug::None => cx.subscribe_since(channel, since),
+            Bug::None | Bug::OvertakesLoss | Bug::SendsByRoute => {
+                cx.subscribe_since(channel, since)
+            }
         }
     }
 
@@ -132,13 +153,25 @@ impl Chat {
         for way in ways.bytes() {
             let channel = CHANNELS[usize::from(way / 16 % 2)];
             match way % 5 {
-                0 => {
-                    let frame = self.truth.next(channel);
-                    let _ = self.remote.publish(channel, &frame, None).expect("there is room");
+                0 if self.remote.publish(channel, &self.truth.next(channel), None).is_err() => {
+                    self.truth.refused(channel);
                 }
+                0 => {}
                 1 => self.remote.post(cx.id(), Box::new(CHANNELS[usize::from(way / 16 % 2)])),
                 2 => drop(cx.publish_unordered(channel, &self.truth.next(channel))),
-                _ => drop(cx.publish(channel, &self.truth.next(channel))),
+                3 if way >= BURST => (0..100).for_each(|_| self.publish_one(cx, channel)),
+                _ => self.publish_one(cx, channel),
+            }
+        }
+    }
+
+    fn publish_one(&self, cx: &mut Cx<'_>, channel: &str) {
+        let lost = cx.core_ref().stats().commands_dropped;
+        cx.publish(channel, &self.truth.next(channel));
+        if self.bug == Bug::OvertakesLoss && cx.core_ref().stats().commands_dropped > lost {
+            let (_, last) = self.remote.history(channel, 1).expect("it has one");
+            for (member, _) in self.members.iter().filter(|(_, joined)| *joined == channel) {
+                let _ = cx.core().send_frame(*member, &last[0].with_offset());
             }
         }
     }
@@ -192,7 +225,9 @@ impl Service for Chat {
 
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
-    fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {}
+    fn on_close(&mut self, cx: &mut Cx<'_>, _: Close<'_>) {
+        self.members.remove(&cx.id());
+    }
 }
 
 /// A client that leaves and comes back.
@@ -206,6 +241,8 @@ struct Client {
     at: Option<Position>,
     /// The next number that it is to get.
     next: Option<u64>,
+    /// Whether the server has closed the session.
+    is_closed: bool,
 }
 
 /// Counts of the clients of a run.
@@ -215,6 +252,7 @@ struct Seen {
     unrecovered: u64,
     missed: u64,
     messages: u64,
+    closed: u64,
 }
 
 impl Client {
@@ -237,6 +275,11 @@ impl Client {
                 return Ok(None);
             };
             self.received.drain(..end + 4);
+        }
+        // Of an older session: what it says does not matter.
+        if self.received.starts_with(b"\x88") {
+            self.is_closed = true;
+            self.received.clear();
         }
         let [0x81, len, ..] = self.received[..] else {
             return match self.received.len() {
@@ -295,6 +338,10 @@ struct Case {
     mark: usize,
     history: History,
     memory: usize,
+    /// Commands that a shard's queue takes.
+    capacity: Option<usize>,
+    /// Bytes that a client's connection takes at a time.
+    link: usize,
 }
 
 impl Case {
@@ -311,6 +358,8 @@ impl Case {
             shards: rng.pick(&[1, 2, 3]),
             mark: rng.pick(&[0, 1000]),
             history,
+            capacity: rng.pick(&[None, None, Some(4)]),
+            link: rng.pick(&[1 << 20, 1000]),
             memory: if evicts { rng.pick(&[1500, 4000, 1 << 20]) } else { 64 << 20 },
         }
     }
@@ -355,9 +404,11 @@ impl Run {
         let mut options = BuildOptions {
             seed: Some(seed),
             mailbox_mark: Some(case.mark),
+            mailbox_capacity: case.capacity,
             limits,
             ..BuildOptions::default()
         };
+        options.classes.set_default(SlowPolicy::Latest.into());
         options.classes.add_history("chat.*", Some(case.history)).expect("valid");
         options.classes.add_history("noise.*", Some(case.history)).expect("valid");
         let service = |_: usize, _: &_, remote: &Remote| Chat {
@@ -365,6 +416,7 @@ impl Run {
             remote: remote.clone(),
             bug,
             asked: HashMap::new(),
+            members: HashMap::new(),
         };
         let Built { shards, remote, .. } = build(drivers, &options, service).expect("valid limits");
         let client = |at: usize| Client {
@@ -374,6 +426,7 @@ impl Run {
             waits: true,
             at: None,
             next: None,
+            is_closed: false,
         };
         let clients = (0..CLIENTS).map(client).collect();
         let mut run = Self {
@@ -398,7 +451,7 @@ impl Run {
         encode_request("sim", target, &Key::new([7; 16]), &[], &[], &mut request).expect("valid");
         self.dialled += 1;
         let latency = self.rng.pick(&[0, 1000, 200_000]);
-        let options = LinkOptions { latency, capacity: 1 << 20, cut_after: None };
+        let options = LinkOptions { latency, capacity: self.case.link, cut_after: None };
         let from = SocketAddr::from(([127, 0, 0, 2], 1000 + self.dialled));
         let mut net = self.net.borrow_mut();
         let listener = self.listeners[shard % self.listeners.len()];
@@ -431,6 +484,11 @@ impl Run {
         if self.seen.unrecovered > before && !self.case.may_lose() {
             return Err(format!("client {at} was not recovered, although nothing was evicted"));
         }
+        if self.clients[at].is_closed {
+            self.net.borrow_mut().close(link, Side::Dialer);
+            self.clients[at].link = None;
+            self.seen.closed += 1;
+        }
         Ok(())
     }
 
@@ -444,7 +502,7 @@ impl Run {
             let shard = self.rng.below(PUBLISHERS);
             let link = self.dial(shard, &target);
             let client = &mut self.clients[at];
-            (client.link, client.waits) = (Some(link), true);
+            (client.link, client.waits, client.is_closed) = (Some(link), true, false);
             client.received.clear();
             return;
         };
@@ -466,12 +524,13 @@ impl Run {
     fn publish(&mut self) {
         if self.rng.one_in(4) {
             let channel = self.rng.pick(&CHANNELS);
-            let frame = self.truth.next(channel);
-            let _ = self.remote.publish(channel, &frame, None).expect("there is room");
+            if self.remote.publish(channel, &self.truth.next(channel), None).is_err() {
+                self.truth.refused(channel);
+            }
         }
         if self.rng.one_in(4) {
             let channel = format!("noise.{}", self.rng.below(40));
-            let _ = self.remote.publish(&channel, &"x".into(), None).expect("there is room");
+            let _ = self.remote.publish(&channel, &"x".into(), None);
         }
         let ways: Vec<u8> = (0..=self.rng.below(4)).map(|_| self.rng.below(128) as u8).collect();
         let mut message = Vec::new();
@@ -495,25 +554,32 @@ impl Run {
         Ok(())
     }
 
+    fn is_up_to_date(&self, at: usize) -> bool {
+        let Client { channel, waits, next, link, .. } = &self.clients[at];
+        link.is_some() && !waits && *next == Some(self.truth.count(channel) + 1)
+    }
+
     /// Runs to the end, where all clients come back a last time.
     fn finish(mut self) -> Result<Seen, String> {
         for _ in 0..ROUNDS {
             self.round()?;
         }
-        self.settle();
-        for at in 0..CLIENTS {
-            self.read(at)?;
-            if self.clients[at].link.is_none() {
-                self.disturb(at);
+        // Until all have read everything: a loss may close a session after it has come back.
+        let mut rounds = 0;
+        while rounds < 500 && (rounds < 2 || !(0..CLIENTS).all(|at| self.is_up_to_date(at))) {
+            rounds += 1;
+            self.settle();
+            for at in 0..CLIENTS {
+                self.read(at)?;
+                if self.clients[at].link.is_none() {
+                    self.disturb(at);
+                }
             }
         }
-        self.settle();
         for at in 0..CLIENTS {
-            self.read(at)?;
-            let client = &self.clients[at];
-            let count = self.truth.count(client.channel);
-            if client.waits || client.next != Some(count + 1) {
-                let next = client.next;
+            if !self.is_up_to_date(at) {
+                let Client { channel, next, .. } = &self.clients[at];
+                let count = self.truth.count(channel);
                 return Err(format!("client {at} waits for {next:?} of {count} in the end"));
             }
         }
@@ -553,7 +619,9 @@ fn the_runs_have_clients_that_miss_much_and_clients_that_lose_it() {
         all.unrecovered += seen.unrecovered;
         all.missed += seen.missed;
         all.messages += seen.messages;
+        all.closed += seen.closed;
     }
+    assert!(all.closed > 20, "{all:?}");
     assert!(all.recovered > 200 && all.unrecovered > 100 && all.missed > 2000, "{all:?}");
 }
 
@@ -565,6 +633,8 @@ fn planted_mistakes_are_found() {
         Bug::ReadsThenJoins,
         Bug::JoinsThenReads,
         Bug::OverlooksEviction,
+        Bug::OvertakesLoss,
+        Bug::SendsByRoute,
     ] {
         let found = (0..50).filter(|seed| run(*seed, bug).is_err()).count();
         assert!(found > 0, "{bug:?} was not found in 50 runs");
