@@ -2,8 +2,13 @@
 //! activation, as `sd_listen_fds(3)` describes it.
 
 use std::io;
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, TcpListener};
+#[cfg(unix)]
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+#[cfg(unix)]
+use socket2::{SockRef, Socket, Type};
 
 /// The first descriptor that a service manager passes on.
 const FIRST: i32 = 3;
@@ -23,6 +28,25 @@ pub struct Inherited {
     pub listener: TcpListener,
 }
 
+/// The descriptor and the address of a listening socket that the process was started with.
+pub type InheritedAddress = (i32, SocketAddr);
+
+/// The inherited sockets, once they were checked, and whether they were taken.
+struct Sockets {
+    checked: Option<Vec<Checked>>,
+    are_taken: bool,
+}
+
+/// An inherited descriptor that is a listening TCP socket.
+#[derive(Clone, Debug)]
+struct Checked {
+    descriptor: i32,
+    name: String,
+    address: SocketAddr,
+}
+
+static SOCKETS: Mutex<Sockets> = Mutex::new(Sockets { checked: None, are_taken: false });
+
 /// Environment variables of socket activation.
 #[derive(Debug, Default)]
 struct Variables {
@@ -34,25 +58,52 @@ struct Variables {
 /// Returns the listening TCP sockets that the process was started with: `LISTEN_PID`, `LISTEN_FDS`
 /// and `LISTEN_FDNAMES` announce them. The first call takes them; later ones fail.
 ///
+/// All descriptors are checked before one is taken, and none is passed on to child processes any
+/// more.
+///
 /// # Errors
 /// `NotFound` if there are none for this process, or they were taken; `InvalidInput` if one of them
 /// is not a listening TCP socket.
 pub fn inherited_listeners() -> io::Result<Vec<Inherited>> {
-    static TAKEN: AtomicBool = AtomicBool::new(false);
-    let read = |name| std::env::var(name).ok();
-    let variables = Variables {
-        pid: read("LISTEN_PID"),
-        count: read("LISTEN_FDS"),
-        names: read("LISTEN_FDNAMES"),
-    };
-    let announced = variables.announced(std::process::id())?;
-    if TAKEN.swap(true, Ordering::Relaxed) {
+    let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+    let checked = sockets.check()?;
+    if sockets.are_taken {
         return Err(not_found("the inherited sockets were taken before"));
     }
-    announced.into_iter().map(|(descriptor, name)| take(descriptor, name)).collect()
+    sockets.are_taken = true;
+    checked.into_iter().map(own).collect()
+}
+
+/// Returns the descriptors and addresses of the sockets that [`inherited_listeners`] returns or has
+/// returned, and takes none of them.
+///
+/// # Errors
+/// As for [`inherited_listeners`], but for sockets that were taken.
+pub fn inherited_addresses() -> io::Result<Vec<InheritedAddress>> {
+    let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+    let checked = sockets.check()?;
+    Ok(checked.into_iter().map(|socket| (socket.descriptor, socket.address)).collect())
+}
+
+impl Sockets {
+    /// Returns the inherited sockets. They are checked once: afterwards their numbers may be those
+    /// of other files.
+    fn check(&mut self) -> io::Result<Vec<Checked>> {
+        if let Some(checked) = &self.checked {
+            return Ok(checked.clone());
+        }
+        let checked = check(Variables::read().announced(std::process::id())?)?;
+        self.checked = Some(checked.clone());
+        Ok(checked)
+    }
 }
 
 impl Variables {
+    fn read() -> Self {
+        let read = |name| std::env::var(name).ok();
+        Self { pid: read("LISTEN_PID"), count: read("LISTEN_FDS"), names: read("LISTEN_FDNAMES") }
+    }
+
     /// Returns the descriptors and names that are announced to the process `own`.
     fn announced(&self, own: u32) -> io::Result<Vec<(i32, String)>> {
         let (Some(pid), Some(count)) = (&self.pid, &self.count) else {
@@ -76,36 +127,89 @@ fn not_found(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no sockets were passed on: {why}; {remedy}"))
 }
 
+/// Checks that all descriptors are listening TCP sockets, and keeps them from child processes.
+#[cfg(unix)]
+fn check(announced: Vec<(i32, String)>) -> io::Result<Vec<Checked>> {
+    let sockets = announced
+        .into_iter()
+        .map(|(descriptor, name)| Ok((borrow(descriptor)?, descriptor, name)))
+        .collect::<io::Result<Vec<_>>>()?;
+    // Before any is refused: the process may go on without them, and start others.
+    for (socket, ..) in &sockets {
+        rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    let check_one = |(socket, descriptor, name): (BorrowedFd<'_>, i32, String)| match address_of(
+        &SockRef::from(&socket),
+    ) {
+        Ok(address) => Ok(Checked { descriptor, name, address }),
+        Err(why) => {
+            let known_as = if name.is_empty() { String::new() } else { format!(" ({name})") };
+            let message = format!("the inherited descriptor {descriptor}{known_as} {why}");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+        }
+    };
+    sockets.into_iter().map(check_one).collect()
+}
+
+/// Returns the address of a listening TCP socket, or what another descriptor is and the remedy.
+#[cfg(unix)]
+fn address_of(socket: &Socket) -> Result<SocketAddr, &'static str> {
+    let Ok(kind) = socket.r#type() else {
+        return Err("is not a socket: pass on sockets alone, by ListenStream= of the .socket unit");
+    };
+    let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+    match address {
+        Some(address) if kind == Type::STREAM => match socket.is_listener() {
+            Ok(true) => Ok(address),
+            _ => Err("does not listen: set Accept=no in the .socket unit"),
+        },
+        _ => Err("is not a TCP socket: write ListenStream=HOST:PORT in the .socket unit"),
+    }
+}
+
 #[cfg(unix)]
 #[allow(unsafe_code)]
-fn take(descriptor: i32, name: String) -> io::Result<Inherited> {
-    use std::os::fd::{FromRawFd, OwnedFd};
-
+fn borrow(descriptor: i32) -> io::Result<BorrowedFd<'static>> {
     // SAFETY: F_GETFD reads the flags of the descriptor, if it is open, and changes nothing.
     if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
-        return Err(not_found(&format!("the descriptor {descriptor} is not open")));
+        let why = format!("LISTEN_FDS announces the descriptor {descriptor}, which is not open");
+        return Err(not_found(&why));
     }
-    // SAFETY: It is open, LISTEN_PID and LISTEN_FDS say that this process was started with it, for
-    // this purpose, and `TAKEN` lets it be taken once.
+    // SAFETY: It is open, and announced to this process, so that nothing else closes it before
+    // `own` has taken it, and it is not borrowed after that: see `Sockets::check`.
+    Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
+}
+
+#[cfg(unix)]
+#[allow(unsafe_code)]
+fn own(Checked { descriptor, name, .. }: Checked) -> io::Result<Inherited> {
+    // SAFETY: `check` found a listening socket, LISTEN_PID and LISTEN_FDS say that this process was
+    // started with it, for this purpose, and `Sockets::are_taken` lets it be taken once.
     let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let socket = socket2::Socket::from(owned);
-    socket.set_cloexec(true)?;
-    let is_tcp = socket.local_addr()?.as_socket().is_some();
-    if !(is_tcp && socket.is_listener().unwrap_or(false)) {
-        let message = format!("the inherited descriptor {descriptor} is no listening TCP socket");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
-    socket.set_nonblocking(true)?;
-    Ok(Inherited { descriptor, name, listener: socket.into() })
+    let listener = TcpListener::from(owned);
+    listener.set_nonblocking(true)?;
+    Ok(Inherited { descriptor, name, listener })
 }
 
 #[cfg(not(unix))]
-fn take(_: i32, _: String) -> io::Result<Inherited> {
+fn check(_: Vec<(i32, String)>) -> io::Result<Vec<Checked>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(unix))]
+fn own(_: Checked) -> io::Result<Inherited> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
+    use std::net::{TcpStream, UdpSocket};
+    #[cfg(unix)]
+    use std::os::fd::{AsRawFd, IntoRawFd};
+    #[cfg(unix)]
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     fn variables(pid: &str, count: &str, names: Option<&str>) -> Variables {
@@ -138,5 +242,59 @@ mod tests {
             let error = variables.announced(7).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotFound, "{variables:?}");
         }
+    }
+
+    /// Announces the descriptors of these sockets, which child processes would get.
+    #[cfg(unix)]
+    fn announce(sockets: &[&dyn AsRawFd]) -> Vec<(i32, String)> {
+        let announce = |socket: &&dyn AsRawFd| {
+            let descriptor = socket.as_raw_fd();
+            let borrowed = borrow(descriptor).unwrap();
+            rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::empty()).unwrap();
+            (descriptor, "web".to_owned())
+        };
+        sockets.iter().map(announce).collect()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn one_that_does_not_fit_is_named_and_all_are_left_open_but_not_to_child_processes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (pair, _other) = UnixStream::pair().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for (wrong, remedy) in [
+            (&connected as &dyn AsRawFd, "does not listen: set Accept=no"),
+            (&datagrams, "is not a TCP socket: write ListenStream="),
+            (&pair, "is not a TCP socket: write ListenStream="),
+            (&file, "is not a socket: pass on sockets alone"),
+        ] {
+            let announced = announce(&[wrong, &listener]);
+            let error = check(announced.clone()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            let named = format!("the inherited descriptor {} (web) {remedy}", announced[0].0);
+            assert!(error.to_string().starts_with(&named), "{error}");
+            for (descriptor, _) in announced {
+                let flags = rustix::io::fcntl_getfd(borrow(descriptor).unwrap()).unwrap();
+                assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "{descriptor} of {remedy}");
+            }
+        }
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_ok(), "it is as it was");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn listening_sockets_are_checked_by_themselves_and_then_owned() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let checked = check(announce(&[&listener])).unwrap();
+        assert_eq!((checked[0].address, checked[0].name.as_str()), (address, "web"));
+        let _ = listener.into_raw_fd();
+        let inherited = own(checked[0].clone()).unwrap();
+        assert_eq!(inherited.listener.local_addr().unwrap(), address);
+        let refused = inherited.listener.accept().unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 }

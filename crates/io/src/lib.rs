@@ -39,7 +39,7 @@ pub use driver::{
     ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, ServerTls, Traffic, Wake, Waker,
 };
 pub use id::ConnId;
-pub use inherited::{Inherited, inherited_listeners};
+pub use inherited::{Inherited, InheritedAddress, inherited_addresses, inherited_listeners};
 pub use listen::{ListenOptions, listen, listen_many};
 pub use options::Options;
 pub use readiness::ReadinessDriver;

@@ -257,7 +257,7 @@ pub use throng_http::openmetrics;
 pub use throng_http::{
     HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
 };
-pub use throng_io::{Inherited, inherited_listeners};
+pub use throng_io::{Inherited, InheritedAddress, inherited_addresses, inherited_listeners};
 #[cfg(feature = "deflate")]
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
