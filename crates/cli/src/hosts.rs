@@ -61,8 +61,7 @@ impl AllowedHosts {
     pub(crate) fn new(names: Option<&[String]>, addresses: &[String]) -> Self {
         match names {
             None if addresses.iter().all(|address| is_loopback(address)) => {
-                let own = addresses.iter().map(|address| name_of(address).to_owned());
-                Self::Names(own.collect())
+                Self::Names(addresses.iter().flat_map(|address| own_names(address)).collect())
             }
             None => Self::Any,
             Some(names) if names.iter().any(|name| name == "*") => Self::Any,
@@ -88,14 +87,21 @@ impl AllowedHosts {
     }
 }
 
-/// Returns whether `address`, HOST:PORT, has loopback addresses alone.
+/// Returns whether `address`, a value of `listen`, stands for loopback addresses alone.
 pub(crate) fn is_loopback(address: &str) -> bool {
-    // Not a host's name: a resolver is not asked for it.
-    if Listen::parse(address).is_inherited() {
-        return false;
+    let addresses = match Listen::parse(address) {
+        Listen::Address(text) => text.to_socket_addrs().map(Iterator::collect).unwrap_or_default(),
+        inherited => inherited.addresses(),
+    };
+    !addresses.is_empty() && addresses.iter().all(|one| one.ip().to_canonical().is_loopback())
+}
+
+/// Returns the names of the server in `address`, a value of `listen`.
+fn own_names(address: &str) -> Vec<String> {
+    match Listen::parse(address) {
+        Listen::Address(text) => vec![name_of(text).to_owned()],
+        inherited => inherited.addresses().iter().map(|one| one.ip().to_string()).collect(),
     }
-    let resolved = address.to_socket_addrs();
-    resolved.is_ok_and(|mut all| all.all(|one| one.ip().to_canonical().is_loopback()))
 }
 
 /// Returns `host` without its port.

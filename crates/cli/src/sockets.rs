@@ -1,7 +1,7 @@
 //! Values of `--listen` that are no addresses: sockets that the service manager opened before it
 //! started this process.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use throng::{Error, SettingError};
 
@@ -28,6 +28,19 @@ impl<'a> Listen<'a> {
 
     pub(crate) fn is_inherited(self) -> bool {
         !matches!(self, Self::Address(_))
+    }
+
+    /// Returns the addresses of the inherited sockets that it stands for, whether they were taken
+    /// or not; none if they cannot be had, which [`take`] reports.
+    pub(crate) fn addresses(self) -> Vec<SocketAddr> {
+        let all = throng::inherited_addresses().unwrap_or_default();
+        let is_meant = |descriptor| match self {
+            Self::Address(_) => false,
+            Self::Descriptor(number) => number == descriptor,
+            Self::Inherited => true,
+        };
+        let meant = all.into_iter().filter(|(descriptor, _)| is_meant(*descriptor));
+        meant.map(|(_, address)| address).collect()
     }
 }
 

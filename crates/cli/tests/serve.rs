@@ -637,6 +637,13 @@ fn it_accepts_on_a_socket_that_the_service_manager_opened() {
         for _ in 0..4 {
             assert!(get(expected, "/livez").starts_with("HTTP/1.1 200"));
         }
+        // It is on loopback alone, and treated so.
+        let mut stream = dial(expected);
+        stream.write_all(b"GET /stats.json HTTP/1.0\r\nHost: evil.example\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+        assert!(get(expected, "/stats.json").starts_with("HTTP/1.1 200"));
         served.process.signal("TERM");
         let (code, _, log) = served.end();
         assert_eq!(code, Some(0), "{log}");
