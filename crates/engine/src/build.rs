@@ -22,7 +22,8 @@ use crate::remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Remote, shard_queue};
 use crate::samples::Samples;
 use crate::service::Service;
 use crate::setting::SettingError;
-use crate::shard::admission::{Admission, Uncapped};
+use crate::shard::admission::{Admission, TrustedProxies};
+use crate::shard::proxy::ProxyProtocol;
 use crate::shard::{Parts, Shard};
 use crate::stalls::{Watch, Watching};
 use crate::stats::Snapshot;
@@ -68,8 +69,10 @@ pub struct BuildOptions {
     pub mailbox_mark: Option<usize>,
     /// Replacement of [`MAILBOX_CAPACITY`], for simulations.
     pub mailbox_capacity: Option<usize>,
-    /// Addresses whose connections have no cap by address.
-    pub uncapped: Option<Uncapped>,
+    /// Addresses of proxies, whose connections have no cap by address.
+    pub trusted_proxies: Option<TrustedProxies>,
+    /// `Some`: accepted connections begin with a PROXY header.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// Seed of everything random (masks, the order of draining); `None` outside of simulations.
     pub seed: Option<u64>,
 }
@@ -112,7 +115,7 @@ pub fn build<D: Driver, S: Service>(
     let account = Arc::new(account);
     let max_connections = *max_connections;
     let admission = Admission::new(limits, max_connections, drivers.len());
-    let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
+    let admission = Arc::new(admission.with_trusted_proxies(options.trusted_proxies.clone()));
     let (mut queues, mut inboxes, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
     let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
     let capacity = options.mailbox_capacity.unwrap_or(MAILBOX_CAPACITY);
@@ -176,6 +179,7 @@ pub fn build<D: Driver, S: Service>(
                 snapshot: Arc::clone(&snapshots[shard]),
                 capacity,
                 seed,
+                proxy_protocol: options.proxy_protocol.clone(),
                 driver,
             })
         })

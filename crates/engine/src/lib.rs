@@ -70,10 +70,11 @@ pub use remote::{
 pub use samples::Durations;
 pub use service::{Answer, Fault, Flow, Service};
 pub use setting::{SettingError, UnknownName};
-pub use shard::admission::{Admission, Uncapped};
+pub use shard::admission::{Admission, TrustedProxies};
 pub use shard::audit::Audit;
 pub use shard::burst::BurstDetector;
 pub use shard::peak::Peak;
+pub use shard::proxy::ProxyProtocol;
 pub use shard::token_bucket::TokenBucket;
 pub use shard::{Handover, Shard};
 pub use stalls::{Culprit, ShardProgress, Stall, Watching};

@@ -1,5 +1,7 @@
 //! Callbacks that a user of the engine supplies: the server, the load generator.
 
+use std::net::SocketAddr;
+
 use throng_io::Instant;
 use throng_proto::http1::{HeaderLines, Request, Response};
 use throng_proto::ws::CloseCode;
@@ -104,6 +106,12 @@ pub trait Service {
     /// Called when the peer broke HTTP or missed a deadline; writes an answer of this status. The
     /// connection closes after it.
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str);
+
+    /// Called when a connection is closed because its peer is no trusted proxy, or its PROXY header
+    /// is wrong or late.
+    fn on_proxy_refused(&mut self, peer: SocketAddr, reason: &str) {
+        let _ = (peer, reason);
+    }
 
     /// Called when a connection is refused; writes the answer. The connection closes after it.
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal);

@@ -100,6 +100,9 @@ counters! {
     refused Counter,
     /// Accepted sockets handed to a less loaded shard.
     handed_over Counter,
+    /// Connections closed because they came from no trusted proxy, or their PROXY header was wrong
+    /// or late.
+    proxy_errors Counter,
     /// Connections refused because the system would not start a thread for them.
     thread_failures Counter,
     /// Times that accepting stopped because descriptors or memory ran out.

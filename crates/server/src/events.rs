@@ -33,6 +33,15 @@ pub enum Event<'a> {
         /// The sentence of the answer.
         reason: &'a str,
     },
+    /// With [`proxy_protocol`](crate::Server::proxy_protocol), a connection was closed: its peer is
+    /// no trusted proxy, or its header was wrong or late.
+    #[non_exhaustive]
+    ProxyRefused {
+        /// The address of the other end.
+        peer: SocketAddr,
+        /// The cause, and the remedy.
+        reason: &'a str,
+    },
     /// A client broke the WebSocket protocol, and its session was closed.
     #[non_exhaustive]
     ProtocolError {
@@ -85,6 +94,7 @@ impl fmt::Display for Event<'_> {
                 let separator = if reason.is_empty() { "" } else { ": " };
                 write!(f, "{separator}{reason}")
             }
+            Self::ProxyRefused { peer, reason } => write!(f, "closed connection {peer}: {reason}"),
             Self::ProtocolError { handle, route, code, reason } => {
                 write!(f, "closed session {handle} of {route} with {code}: {reason}")
             }
@@ -193,6 +203,9 @@ fn trace(event: &Event<'_>) {
             reason,
             "refused"
         ),
+        Event::ProxyRefused { peer, reason } => {
+            tracing::warn!(target: "throng", %peer, reason, "PROXY header refused");
+        }
         Event::ProtocolError { handle, route, code, reason } => tracing::info!(
             target: "throng",
             %handle, route, code = code.get(), reason,
@@ -275,8 +288,8 @@ mod tests {
     #[test]
     fn the_text_of_an_event_has_the_cause_and_the_remedy() {
         let (handle, route) = (Handle::from_bits(1), "/chat");
-        let peer: Option<SocketAddr> = Some("127.0.0.1:5".parse().unwrap());
-        let client = peer.map(|peer| peer.ip());
+        let own: SocketAddr = "127.0.0.1:5".parse().unwrap();
+        let (peer, client) = (Some(own), Some(own.ip()));
         let status = Status::FORBIDDEN;
         for (event, text) in [
             (
@@ -305,6 +318,10 @@ mod tests {
                     reason: "x",
                 },
                 "closed session 0000000000000001 of /chat with 1002 (protocol error): x",
+            ),
+            (
+                Event::ProxyRefused { peer: own, reason: "why" },
+                "closed connection 127.0.0.1:5: why",
             ),
             (
                 Event::Panicked { handle, route: None },

@@ -149,6 +149,7 @@ fn name_of(field: &'static str) -> &'static str {
         "refused" => "connections_refused",
         "handed_over" => "connections_handed_over",
         "thread_failures" => "connection_thread_failures",
+        "proxy_errors" => "proxy_protocol_errors",
         "requests" => "http_requests",
         "bad_requests" => "http_requests_refused",
         "opened" => "sessions_opened",

@@ -485,3 +485,37 @@ fn handshakes_are_as_many_a_second_as_the_setting_says() {
     drop(waiting);
     end(running);
 }
+
+/// The header comes before the handshake, and may come together with it or alone.
+#[test]
+fn a_proxy_header_comes_before_the_handshake() {
+    let files = Files::new("proxied");
+    for io in backends() {
+        let client = |request: &Request<'_>| request.client().map(|client| client.to_string());
+        let app = App::new().get("/client", move |request| client(request));
+        let server = Server::new(app).trusted_proxies(["127.0.0.1"]).proxy_protocol(true);
+        let running = server.io(io).tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+        let header = b"PROXY TCP4 198.51.100.7 192.0.2.1 4711 443\r\n";
+        for is_alone in [true, false] {
+            let mut tcp = dial(running.local_addr());
+            let name = ServerName::try_from("localhost").unwrap();
+            let mut client = ClientConnection::new(files.trust(), name).unwrap();
+            let mut first = header.to_vec();
+            if !is_alone {
+                client.write_tls(&mut first).unwrap();
+            }
+            tcp.write_all(&first).unwrap();
+            let mut stream = StreamOwned::new(client, tcp);
+            let request = "GET /client HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with("\r\n\r\n198.51.100.7"), "{io:?}, {is_alone}: {answer}");
+        }
+        // A handshake without a header is closed.
+        let mut stream = secure(running.local_addr(), &files.trust());
+        assert!(stream.write_all(b"GET").and_then(|()| stream.flush()).is_err());
+        assert_eq!(running.stats().handler_panics, 0);
+        end(running);
+    }
+}

@@ -103,6 +103,8 @@ events! {
         "a WebSocket ended because its backend did, without a Close frame";
     REFUSED = "refused", Info, clients, ["client", "route", "status", "reason"],
         "a connection, a request or an upgrade was refused";
+    PROXY_REFUSED = "proxy_refused", Warn, clients, ["peer", "reason"],
+        "a connection was closed: no trusted proxy, or its PROXY header was wrong or late";
     PROTOCOL_ERROR = "protocol_error", Info, clients, ["session", "route", "code", "reason"],
         "a client broke the WebSocket protocol, and its session was closed";
     SLOW_CONSUMER = "slow_consumer", Warn, clients, ["session", "route"],

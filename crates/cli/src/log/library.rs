@@ -17,6 +17,9 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
                 ]
             })
         }
+        Event::ProxyRefused { peer, reason, .. } => log.access(&events::PROXY_REFUSED, || {
+            vec![("peer", peer.to_string().into()), ("reason", (*reason).into())]
+        }),
         Event::ProtocolError { handle, route, code, reason, .. } => {
             log.access(&events::PROTOCOL_ERROR, || {
                 vec![

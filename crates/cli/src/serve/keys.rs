@@ -30,6 +30,7 @@ static CHANNELS: Records = Records {
 
 const ORIGINS: Kind = Kind::List(&Kind::Text("an origin such as \"https://example.com\""));
 const HOSTS: Kind = Kind::List(&Kind::Text("a host's name such as \"example.com\""));
+const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
 const POLICY: Kind = Kind::Word(&["close", "drop_newest", "drop_oldest", "latest"]);
 const OR_AUTO: Kind = Kind::Or("auto", &Kind::COUNT);
 const SOME: Kind = Kind::size(1, LARGEST);
@@ -81,6 +82,11 @@ static KEYS: &[Key] = &[
     Key::new("allowed_hosts", Kind::Or("auto", &HOSTS), "auto",
         "names in Host besides addresses and localhost; *=any; auto=any unless on loopback \
          alone"),
+    Key::new("trusted_proxies", NETWORKS, "",
+        "networks whose X-Forwarded-For, Forwarded and PROXY headers are trusted").at_start(),
+    Key::new("proxy_protocol", Kind::Switch, "false",
+        "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect")
+        .at_start(),
     Key::new("max_connections", Kind::COUNT, "0",
         "open connections; 0 = as many as descriptors allow").at_start(),
     Key::new("max_pending_handshakes", OR_AUTO, "auto",

@@ -35,6 +35,8 @@ pub struct Settings {
     pub(crate) share_port: bool,
     pub(crate) origins: Origins,
     pub(crate) hosts: LiveHosts,
+    pub(crate) trusted_proxies: Vec<ProxyNetwork>,
+    pub(crate) proxy_protocol: bool,
     pub(crate) limits: Limits,
     /// How a shutdown closes the connections.
     pub drain: DrainPlan,
@@ -105,7 +107,16 @@ impl Settings {
         let hosts: Option<Vec<String>> = draft.get("allowed_hosts");
         let admin = admin(&draft, &listen);
         let is_local = listen.iter().all(|address| is_loopback(address));
+        let trusted_proxies: Vec<ProxyNetwork> = draft.parse_list("trusted_proxies");
+        let proxy_protocol = draft.get("proxy_protocol");
+        if proxy_protocol && trusted_proxies.is_empty() {
+            let remedy = "any client could claim any address: name the proxies in \
+                          trusted_proxies, for example [\"10.0.0.0/8\"]";
+            draft.wrong("proxy_protocol", remedy);
+        }
         let settings = Self {
+            trusted_proxies,
+            proxy_protocol,
             hosts: LiveHosts::new(AllowedHosts::new(hosts.as_deref(), &listen)),
             public_metrics: draft
                 .get::<Option<bool>>("public_metrics")
@@ -144,6 +155,19 @@ impl Settings {
             draft.add(ConfigError::message(error));
         }
         draft.finish().map(|_| settings)
+    }
+}
+
+/// A network of [`Server::trusted_proxies`].
+#[derive(Clone, Debug)]
+pub(crate) struct ProxyNetwork(pub(crate) String);
+
+impl FromStr for ProxyNetwork {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let checked = Server::new(App::new()).trusted_proxies([text]).check();
+        checked.map(|()| Self(text.to_owned())).map_err(|error| error.to_string())
     }
 }
 

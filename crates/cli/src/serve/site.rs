@@ -60,6 +60,8 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         .backpressure(settings.backpressure)
         .compression(settings.deflate)
         .origins(settings.origins.clone())
+        .trusted_proxies(settings.trusted_proxies.iter().map(|network| &network.0))
+        .proxy_protocol(settings.proxy_protocol)
         .shards(Some(settings.shards).filter(|&shards| shards > 0))
         .descriptor_tables(settings.descriptors)
         .io(settings.io)

@@ -19,7 +19,7 @@ use crate::ws::inbound::Inbound;
 
 /// Places of a shard for connections beyond the caps: they may send one request, so that health
 /// checks are answered and others are refused with the reason.
-const RESERVE: usize = 32;
+pub(super) const RESERVE: usize = 32;
 
 /// Connections that make room for one: another shard may take the place that one has left.
 const MAX_EVICTIONS: usize = 4;
@@ -32,6 +32,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
     pub(crate) fn place(&mut self, socket: D::Socket, peer: SocketAddr) {
         self.state.core.connections.stats.accepted += 1;
+        if !self.state.may_connect(peer) {
+            return;
+        }
         if self.state.core.connections.memory.is_over() {
             return self.refuse(socket, peer, Refusal::Full);
         }
@@ -78,7 +81,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.state.core.connections.stats.refused += 1;
             return;
         };
-        self.state.enter(id, Stage::Http, Inbound::http());
+        self.state.enter(id, Stage::Http, self.state.first_inbound());
         self.state.address_keys.insert(id.slot(), key);
         self.state.pending.push(id);
         let connections = &mut self.state.core.connections;
@@ -144,7 +147,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             oldest.into_iter().for_each(|id| self.evict(id));
         }
         let Ok(id) = self.driver.adopt(socket) else { return };
-        self.state.enter(id, Stage::Http, Inbound::http());
+        self.state.enter(id, Stage::Http, self.state.first_inbound());
         self.state.reserved += 1;
         self.state.reserve.push(id);
         let connections = &mut self.state.core.connections;
@@ -155,6 +158,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.timers.due_in(id, connections.limits.handshake);
         if why == Refusal::Draining {
             self.state.inbound[id.slot()] = Inbound::Refused;
+            if self.state.begins_tls_later() {
+                // Nothing can be said before the handshake.
+                self.state.core.connections.finish(id, AfterFlush::Close);
+                return self.flush(id);
+            }
             self.state.guarded(id, |state| {
                 state.service.on_refused(&mut Cx::new(&mut state.core, id), why);
             });

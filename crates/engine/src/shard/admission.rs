@@ -31,16 +31,17 @@ pub struct Admission {
     loads: Vec<AtomicUsize>,
     /// Connections by address. Only used for addresses that have a cap.
     by_address: AddressCounts,
-    uncapped: Option<Uncapped>,
+    trusted_proxies: Option<TrustedProxies>,
 }
 
-/// Selects addresses whose connections have no cap by address, such as those of proxies.
+/// Selects the addresses of trusted proxies: their connections have no cap by address, and with
+/// [`ProxyProtocol`](crate::ProxyProtocol) they alone may connect.
 #[derive(Clone)]
-pub struct Uncapped(pub Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+pub struct TrustedProxies(pub Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
 
-impl fmt::Debug for Uncapped {
+impl fmt::Debug for TrustedProxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Uncapped")
+        f.write_str("TrustedProxies")
     }
 }
 
@@ -62,7 +63,7 @@ impl Admission {
             handed_over: AtomicBool::new(false),
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             by_address: AddressCounts::default(),
-            uncapped: None,
+            trusted_proxies: None,
         };
         admission.configure(limits);
         admission
@@ -82,10 +83,16 @@ impl Admission {
         self.exempts_loopback.store(per_address == Limit::Auto, Ordering::Relaxed);
     }
 
-    /// Sets the addresses that have no cap.
-    pub(crate) fn with_uncapped(mut self, uncapped: Option<Uncapped>) -> Self {
-        self.uncapped = uncapped;
+    /// Sets the addresses of trusted proxies.
+    pub(crate) fn with_trusted_proxies(mut self, proxies: Option<TrustedProxies>) -> Self {
+        self.trusted_proxies = proxies;
         self
+    }
+
+    /// Returns whether this is the address of a trusted proxy.
+    pub(crate) fn is_trusted_proxy(&self, address: IpAddr) -> bool {
+        let is_one = |proxies: &TrustedProxies| (proxies.0)(address.to_canonical());
+        self.trusted_proxies.as_ref().is_some_and(is_one)
     }
 
     /// Returns the limit in force; `usize::MAX` if there is none.
@@ -121,9 +128,8 @@ impl Admission {
             return None;
         }
         let address = address.to_canonical();
-        let is_uncapped = |uncapped: &Uncapped| (uncapped.0)(address);
         if self.exempts_loopback.load(Ordering::Relaxed) && address.is_loopback()
-            || self.uncapped.as_ref().is_some_and(is_uncapped)
+            || self.is_trusted_proxy(address)
         {
             return None;
         }
@@ -137,10 +143,7 @@ impl Admission {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Refusal::Draining);
         }
-        let key = self.key(address);
-        if !self.by_address.enter(key, self.max_per_address.load(Ordering::Relaxed)) {
-            return Err(Refusal::FullForAddress);
-        }
+        let key = self.enter_address(address)?;
         let room_in = |count: &AtomicUsize, most: usize| {
             let room = |now: usize| (now < most).then_some(now + 1);
             count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
@@ -155,6 +158,20 @@ impl Admission {
             return Err(Refusal::Full);
         }
         Ok(key)
+    }
+
+    /// Counts a connection in for its address alone, and returns the key to count it out with.
+    pub(crate) fn enter_address(&self, address: IpAddr) -> Result<Option<AddressKey>, Refusal> {
+        let key = self.key(address);
+        match self.by_address.enter(key, self.max_per_address.load(Ordering::Relaxed)) {
+            true => Ok(key),
+            false => Err(Refusal::FullForAddress),
+        }
+    }
+
+    /// Counts a connection out for its address alone.
+    pub(crate) fn leave_address(&self, key: Option<AddressKey>) {
+        self.by_address.leave(key);
     }
 
     /// Counts a pending connection that has sent its first request, or is gone.

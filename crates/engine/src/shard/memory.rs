@@ -78,6 +78,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let input = match &state.inbound[id.slot()] {
             Inbound::Http(decoder) => decoder.buffered(),
             Inbound::Ws(decoder) => decoder.buffered(),
+            Inbound::ProxyHeader(start) => start.capacity(),
             _ => 0,
         };
         self.driver.output_memory(id)

@@ -7,6 +7,7 @@ pub(crate) mod burst;
 mod flush;
 mod memory;
 pub(crate) mod peak;
+pub(crate) mod proxy;
 mod publishers;
 mod receive;
 mod request_events;
@@ -40,6 +41,7 @@ use crate::shard::accept::Starter;
 use crate::shard::admission::Admission;
 use crate::shard::burst::BurstDetector;
 use crate::shard::peak::Peak;
+use crate::shard::proxy::ProxyProtocol;
 use crate::shard::shutdown::{Drain, Phase};
 use crate::shard::state::{State, Then, drop_guarded};
 use crate::stats::Snapshot;
@@ -93,6 +95,7 @@ pub(crate) struct Parts<D: Driver, S> {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) capacity: usize,
     pub(crate) seed: u64,
+    pub(crate) proxy_protocol: Option<ProxyProtocol>,
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -117,6 +120,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             reserve: Arrivals::default(),
             reserved: 0,
             seed: parts.seed,
+            proxy_protocol: parts.proxy_protocol,
         };
         state.core.connections.now = started;
         Self {
@@ -542,6 +546,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Stops reading a connection until the rest of its input has been decoded.
     fn hold(&mut self, id: ConnId) {
+        if let Inbound::DueTls(rest_at) = self.state.inbound[id.slot()] {
+            return self.begin_tls(id, rest_at);
+        }
         let connections = &mut self.state.core.connections;
         if let Some(conn) = connections.table.conn_mut(id) {
             conn.set(flag::PAUSED, true);

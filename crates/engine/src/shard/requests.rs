@@ -26,6 +26,9 @@ impl<S: Service> State<S> {
             Inbound::Events => {
                 input.take(usize::MAX);
             }
+            Inbound::ProxyHeader(_) => self.pump_proxy_header(id, input),
+            // What is left in the input is held, and then given to the driver.
+            Inbound::DueTls(_) => {}
             Inbound::Nothing | Inbound::Refused | Inbound::Ws(_) => {}
         }
         matches!(self.inbound[id.slot()], Inbound::Ws(_)) && !input.is_empty()
@@ -33,7 +36,7 @@ impl<S: Service> State<S> {
 
     /// Decodes requests until all input is taken, the connection serves none any more, or the rest
     /// has to wait.
-    fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
+    pub(super) fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.connections.promise_flush(id);
         while self.reads_requests(id) && !self.must_wait(id, input) {
             let Self { core, service, inbound, request_bodies, .. } = self;

@@ -21,6 +21,7 @@ use crate::message::{Close, Refusal};
 use crate::remote::ShardInbox;
 use crate::service::{Fault, Service};
 use crate::shard::admission::Admission;
+use crate::shard::proxy::ProxyProtocol;
 use crate::shard::shutdown::{Phase, Working};
 use crate::stats::{Added, Snapshot};
 use crate::ws::inbound::Inbound;
@@ -52,6 +53,8 @@ pub(crate) struct State<S> {
     pub(crate) reserve: Arrivals,
     pub(crate) reserved: usize,
     pub(crate) seed: u64,
+    /// `None`: connections begin with a request or a TLS handshake.
+    pub(crate) proxy_protocol: Option<ProxyProtocol>,
 }
 
 /// Action for when the lent bytes are returned.

@@ -8,7 +8,9 @@ use crate::conn::timers::Tick;
 use crate::context::Cx;
 use crate::message::Close;
 use crate::service::Service;
+use crate::shard::proxy::LATE;
 use crate::shard::state::State;
+use crate::ws::inbound::Inbound;
 
 impl<S: Service> State<S> {
     /// Handles a connection's deadline, whose meaning follows from its stage.
@@ -66,7 +68,10 @@ impl<S: Service> State<S> {
         let Some(conn) = connections.table.conn(id) else { return };
         let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
         let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
-        if paused {
+        if matches!(self.inbound[id.slot()], Inbound::ProxyHeader(_)) {
+            connections.stats.timeouts += 1;
+            self.refuse_proxy(id, LATE);
+        } else if paused {
             // Its requests are held back until it has read its answers; the write timeout watches
             // that.
             connections.timers.due_in(id, connections.limits.handshake);

@@ -37,6 +37,7 @@ use crate::samples::Samples;
 use crate::service::Service;
 use crate::setting::SettingError;
 use crate::shard::admission::Admission;
+use crate::shard::proxy::ProxyProtocol;
 use crate::shard::state::{State, drop_guarded};
 use crate::shard::{Parts, Shard};
 use crate::stalls::{SharedProgress, Watch, Watching};
@@ -90,6 +91,7 @@ struct ThreadPerConnection<D, S> {
     account: Arc<MemoryAccount>,
     buffered: Arc<AtomicUsize>,
     seed: u64,
+    proxy_protocol: Option<ProxyProtocol>,
 }
 
 /// Builds a server of one shard, which accepts on `acceptor` and starts a thread for each
@@ -112,7 +114,7 @@ where
     let totals = Arc::new(Totals::default());
     let limits = options.limits.with_threads();
     let admission = Admission::new(&limits, options.max_connections, 1);
-    let admission = Arc::new(admission.with_uncapped(options.uncapped.clone()));
+    let admission = Arc::new(admission.with_trusted_proxies(options.trusted_proxies.clone()));
     let (queue, inbox) = shard_queue(MAILBOX_CAPACITY, MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
     let mut account = MemoryAccount::new(options.limits.max_memory);
@@ -140,6 +142,7 @@ where
         buffered: Arc::default(),
         account: Arc::clone(&account),
         seed: options.seed(),
+        proxy_protocol: options.proxy_protocol.clone(),
     });
     let (progress, now) = (Arc::clone(&snapshot.progress), current(&configuration));
     let mut shard = shared.shard(acceptor, 0, 0, (queue, inbox), progress, &now);
@@ -208,6 +211,7 @@ where
             snapshot: Arc::clone(&self.snapshot),
             capacity,
             seed,
+            proxy_protocol: self.proxy_protocol.clone(),
             driver,
         });
         shard.state.added = Some(Box::default());

@@ -41,6 +41,7 @@ pub struct Server {
     compression: Deflate,
     origins: Origins,
     trusted_proxies: Vec<Network>,
+    proxy_protocol: bool,
     workers: WorkerSettings,
     /// Whether the worker threads are started with the server even if no route always needs them.
     starts_workers: bool,
@@ -74,6 +75,7 @@ impl Server {
             compression: Deflate::default(),
             origins: Origins::SameHost,
             trusted_proxies: Vec::new(),
+            proxy_protocol: false,
             workers: WorkerSettings::default(),
             starts_workers: false,
             shards: None,

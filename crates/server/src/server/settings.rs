@@ -113,6 +113,27 @@ impl Server {
         self
     }
 
+    /// Sets whether connections begin with a PROXY protocol header, version 1 or 2, which proxies
+    /// send with the client's address (HAProxy: `send-proxy-v2`, nginx: `proxy_protocol on`,
+    /// `throng balance`: `send_proxy`). It comes before a TLS handshake. Only
+    /// [`trusted_proxies`](Self::trusted_proxies) may connect then; other peers, and proxies that
+    /// send something else or nothing within [`Limits::handshake_timeout`], are closed and counted.
+    ///
+    /// The client's address in the header takes the place of the proxy's everywhere: in
+    /// [`Request::peer`](crate::Request::peer) and [`Request::client`](crate::Request::client),
+    /// logs, events and [`Limits::max_connections_per_address`]. A proxy's own connections, such as
+    /// health checks, keep its address. Default: false.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// let server = Server::new(App::new()).trusted_proxies(["10.0.0.0/8"]).proxy_protocol(true);
+    /// # server.check().unwrap();
+    /// ```
+    pub fn proxy_protocol(mut self, on: bool) -> Self {
+        self.proxy_protocol = on;
+        self
+    }
+
     /// Sets the number of event loops, each on a thread of its own. Default: `None`, one per usable
     /// CPU on Linux, and one elsewhere. A connection stays on one event loop for life.
     pub fn shards(mut self, shards: impl Into<Option<usize>>) -> Self {

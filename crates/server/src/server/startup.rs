@@ -12,7 +12,7 @@ use std::{fmt, io};
 use throng_engine::workers::{WorkerSettings, Workers};
 use throng_engine::{
     Admission, BuildOptions, Classes, Limits, Remote, RouteOptions, SettingError, Snapshot,
-    Uncapped,
+    TrustedProxies,
 };
 use throng_http::{Network, param_names};
 #[cfg(target_os = "linux")]
@@ -75,6 +75,11 @@ impl Server {
         if self.stall_warning == Some(Duration::ZERO) {
             let message = "stall_warning is 0; give for example 50 ms, or None to turn it off";
             return Err(Error::setting("stall_warning", message));
+        }
+        if self.proxy_protocol && self.trusted_proxies.is_empty() {
+            let message = "proxy_protocol is on, and trusted_proxies is empty: any client could \
+                           claim any address; name the proxies, for example [\"10.0.0.0/8\"]";
+            return Err(Error::setting("proxy_protocol", message));
         }
         self.limits.check()?;
         Ok(self.classes().check(&self.limits)?)
@@ -142,7 +147,7 @@ impl Server {
             Decision::Shared(_) => (None, self.max_connections(count)?, None),
         };
         let placement = self.cpu_affinity.place(self.io, count, own_tables.is_some())?;
-        let security = self.tls.load(count)?;
+        let security = self.load_tls(count)?;
         let starts_workers = self.starts_workers || self.app.uses_workers();
         let drivers = Drivers {
             io: self.io,
@@ -189,7 +194,7 @@ impl Server {
     ) -> Result<(throng_engine::Shard<D, ShardService>, crate::Hub)> {
         const CONNECTIONS: usize = 10_000;
         self.check()?;
-        let security = self.tls.load(1)?;
+        let security = self.load_tls(1)?;
         let prepared = self.prepare(CONNECTIONS, None, security)?;
         let service = prepared.service();
         let make = |_, admission: &Arc<Admission>, _: &Remote| service(admission);
@@ -198,6 +203,11 @@ impl Server {
         let hub = crate::Hub::new(built.remote, built.totals);
         let shard = built.shards.into_iter().next();
         shard.map(|shard| (shard, hub)).ok_or(Error::ShardPanicked)
+    }
+
+    fn load_tls(&self, shards: usize) -> Result<Security> {
+        let security = self.tls.load(shards)?;
+        Ok(if self.proxy_protocol { security.after_proxy_header() } else { security })
     }
 
     /// Prepares what the shards share.
@@ -218,7 +228,8 @@ impl Server {
             watching: Some(stalls.watching()),
             mailbox_mark: None,
             mailbox_capacity: None,
-            uncapped: uncapped(&self.trusted_proxies),
+            trusted_proxies: trusted_proxies(&self.trusted_proxies),
+            proxy_protocol: self.proxy_protocol.then(|| security.proxy_protocol()),
             seed: None,
         };
         #[cfg(feature = "metrics")]
@@ -520,10 +531,10 @@ fn each_secured<D: Driver>(
 }
 
 /// Selects the addresses of trusted proxies, each of which has the connections of many clients.
-fn uncapped(proxies: &[Network]) -> Option<Uncapped> {
+fn trusted_proxies(proxies: &[Network]) -> Option<TrustedProxies> {
     let proxies = proxies.to_vec();
     let is_proxy = move |address| proxies.iter().any(|network| network.contains(address));
-    Some(Uncapped(Arc::new(is_proxy)))
+    Some(TrustedProxies(Arc::new(is_proxy)))
 }
 
 /// Returns the options of the drivers of all shards.

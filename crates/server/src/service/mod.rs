@@ -10,6 +10,7 @@ mod shared;
 mod sse;
 mod upgrade;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -257,6 +258,10 @@ impl Service for ShardService {
         let status = Status::new(status);
         self.report_refused(cx, status, reason);
         self.reply_to_fault(cx, &Response::error(status, reason));
+    }
+
+    fn on_proxy_refused(&mut self, peer: SocketAddr, reason: &str) {
+        self.shared.events.report(Event::ProxyRefused { peer, reason });
     }
 
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {

@@ -5,10 +5,11 @@ mod request;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use throng_engine::ProxyProtocol;
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::{Type, Writer};
 use throng_http::{PlainHttp, Response};
-use throng_io::{Driver, ListenerId};
+use throng_io::{Driver, ListenerId, ServerTls};
 use throng_proto::http1;
 use throng_tls::{CertificateFiles, ClientAuth, HandshakeLimits, TlsConfig, TlsServer, Version};
 
@@ -138,7 +139,7 @@ impl Setting {
         server.accept_plain(*plain != PlainHttp::Refuse);
         let per_second = handshakes_per_second.div_ceil(shards.max(1) as u32);
         let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
-        Ok(Security { server: Some(server), limits, plain: *plain })
+        Ok(Security { server: Some(server), limits, plain: *plain, after_header: false })
     }
 }
 
@@ -149,9 +150,21 @@ pub(crate) struct Security {
     /// Of each event loop.
     limits: HandshakeLimits,
     plain: PlainHttp,
+    /// Whether a PROXY header comes before the handshake.
+    after_header: bool,
 }
 
 impl Security {
+    /// Secures connections after their PROXY header, instead of from their first byte on.
+    pub(crate) fn after_proxy_header(self) -> Self {
+        Self { after_header: true, ..self }
+    }
+
+    /// Returns what follows a PROXY header.
+    pub(crate) fn proxy_protocol(&self) -> ProxyProtocol {
+        ProxyProtocol { tls: self.server.clone().map(|server| server as ServerTls) }
+    }
+
     pub(crate) fn is_on(&self) -> bool {
         self.server.is_some()
     }
@@ -231,7 +244,9 @@ pub(crate) fn listen<D: Driver>(
 ) -> std::io::Result<()> {
     let listener = add(driver.inner())?;
     if let Some(server) = &security.server {
-        driver.secure(listener, Arc::clone(server));
+        if !security.after_header {
+            driver.secure(listener, Arc::clone(server));
+        }
         driver.limit_handshakes(security.limits);
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Drivers of a server without the feature `tls`.
 
-use throng_engine::Cx;
+use throng_engine::{Cx, ProxyProtocol};
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::Writer;
 use throng_http::{Request, Response};
@@ -25,6 +25,14 @@ impl Setting {
 pub(crate) struct Security(());
 
 impl Security {
+    pub(crate) fn after_proxy_header(self) -> Self {
+        self
+    }
+
+    pub(crate) fn proxy_protocol(&self) -> ProxyProtocol {
+        ProxyProtocol::default()
+    }
+
     pub(crate) fn is_on(&self) -> bool {
         false
     }

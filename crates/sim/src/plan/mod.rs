@@ -219,7 +219,8 @@ impl Plan {
             routes: Arc::default(),
             max_connections: self.max_connections,
             own_tables: None,
-            uncapped: None,
+            trusted_proxies: None,
+            proxy_protocol: None,
             // A turn takes no time here, so there is nothing to hear of.
             watching: Some(Watching {
                 warning: Duration::from_nanos(1),
