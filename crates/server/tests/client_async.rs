@@ -152,6 +152,67 @@ async fn what_the_stream_still_holds_leaves_with_the_next_receive() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_writes_much_before_it_reads_is_read_meanwhile() {
+    let (mut client, mut theirs) = connected(|builder| builder).await;
+    client.queue(&[b'x'; 200]).unwrap();
+    let server = async {
+        for _ in 0..20 {
+            write(&mut theirs, b"\x82\x20").await;
+            write(&mut theirs, &[b'y'; 32]).await;
+        }
+        read_frame(&mut theirs).await
+    };
+    let received = async {
+        for _ in 0..20 {
+            assert_eq!(client.recv().await.unwrap(), Some(Message::Binary(&[b'y'; 32])));
+        }
+        client.flush().await.unwrap();
+    };
+    let both = async { tokio::join!(received, server) };
+    let ((), frame) = tokio::time::timeout(TIMEOUT, both).await.expect("both sides wait");
+    assert_eq!(frame.len(), 8 + 200);
+}
+
+/// Its Close frame has to wait as well, and so would both sides for ever.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_writes_much_before_it_reads_is_read_while_the_client_closes() {
+    let (mut client, mut theirs) = connected(|builder| builder).await;
+    client.queue(&[b'x'; 200]).unwrap();
+    let server = async {
+        for _ in 0..20 {
+            write(&mut theirs, b"\x82\x20").await;
+            write(&mut theirs, &[b'y'; 32]).await;
+        }
+        read_frame(&mut theirs).await;
+        let close = read_frame(&mut theirs).await;
+        write(&mut theirs, b"\x88\x02\x03\xe8").await;
+        drop(theirs);
+        close
+    };
+    let both = async { tokio::join!(client.close(1000, ""), server) };
+    let (closed, close) = tokio::time::timeout(TIMEOUT, both).await.expect("both sides wait");
+    assert_eq!(closed.unwrap().code, 1000);
+    assert_eq!(unmasked(&close), 1000u16.to_be_bytes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pings_of_a_server_that_never_reads_take_no_memory_without_end() {
+    let limit = Duration::from_secs(1);
+    let (mut client, mut theirs) = connected(|builder| builder.write_timeout(limit)).await;
+    client.queue(&[b'x'; 200]).unwrap();
+    let pinging = async {
+        for _ in 0..200_000 {
+            write(&mut theirs, b"\x89\x04ping").await;
+        }
+    };
+    let error = tokio::select! {
+        received = client.recv() => received.unwrap_err(),
+        () = pinging => panic!("more than a mebibyte of pings was read"),
+    };
+    assert!(matches!(error, Error::Timeout { during: Step::Sending, .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_time_without_progress_in_sending_does_not_begin_again_with_each_call() {
     let limit = Duration::from_secs(1);
     let (mut client, _theirs) = connected(|builder| builder.write_timeout(limit)).await;

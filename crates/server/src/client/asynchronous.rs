@@ -206,7 +206,6 @@ impl AsyncClient {
         self.session.close(code.into(), reason)?;
         let limit = self.link.close_timeout;
         let answered = timeout(limit, async {
-            self.flush().await?;
             while self.wait().await? {
                 if self.session.is_by_chunks() {
                     self.session.chunk();
@@ -240,10 +239,7 @@ impl AsyncClient {
                     return Ok(false);
                 }
             }
-            if self.link.flush_due || !self.session.output().unsent().is_empty() {
-                self.flush().await?;
-            }
-            let outcome = poll_fn(|cx| self.poll_input(cx)).await;
+            let outcome = poll_fn(|cx| self.poll_exchange(cx)).await;
             if outcome.is_err() {
                 self.session.output().end();
             }
@@ -251,21 +247,55 @@ impl AsyncClient {
         }
     }
 
-    /// Reads, or queues a ping. Nothing is lost if it is not polled again.
-    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        let mut buffer = ReadBuf::new(self.session.input_space());
-        if let Poll::Ready(read) = Pin::new(&mut *self.link.stream).poll_read(cx, &mut buffer) {
-            read.map_err(Error::Lost)?;
-            let n = buffer.filled().len();
-            if n == 0 {
-                return Poll::Ready(Err(Error::Lost(ErrorKind::UnexpectedEof.into())));
+    /// Sends what is queued, and reads or queues a ping. Nothing is lost if it is not polled again.
+    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Self { link, session, .. } = self;
+        let output = session.output();
+        let is_due = link.flush_due || !output.unsent().is_empty();
+        let is_stuck = match is_due.then(|| link.poll_flush(output, cx)) {
+            Some(Poll::Ready(flushed)) => {
+                flushed?;
+                false
             }
-            self.session.received(n);
-            if let Some(heartbeat) = &mut self.heartbeat {
-                (heartbeat.heard, heartbeat.pinged) = (true, false);
-            }
-            return Poll::Ready(Ok(()));
+            Some(Poll::Pending) => true,
+            None => false,
+        };
+        if !is_stuck {
+            return self.poll_input(cx);
         }
+        // A server may have much to send before it reads. Pings that could not be answered would
+        // only make the output longer, and no pong can come: the write timeout is running.
+        match self.session.output().admits_input() {
+            true => self.poll_read(cx),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Reads, or queues a ping.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        match self.poll_read(cx) {
+            Poll::Pending => self.poll_heartbeat(cx),
+            read => read,
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let mut buffer = ReadBuf::new(self.session.input_space());
+        let stream = Pin::new(&mut *self.link.stream);
+        ready!(stream.poll_read(cx, &mut buffer)).map_err(Error::Lost)?;
+        let n = buffer.filled().len();
+        if n == 0 {
+            return Poll::Ready(Err(Error::Lost(ErrorKind::UnexpectedEof.into())));
+        }
+        self.session.received(n);
+        if let Some(heartbeat) = &mut self.heartbeat {
+            (heartbeat.heard, heartbeat.pinged) = (true, false);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Queues a ping if the server has been silent, and notices one that stays so.
+    fn poll_heartbeat(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Some(heartbeat) = &mut self.heartbeat else { return Poll::Pending };
         loop {
             ready!(heartbeat.timer.as_mut().poll(cx));

@@ -16,6 +16,9 @@ use super::random::Entropy;
 
 /// Bytes that one read can bring.
 const INPUT_BYTES: usize = 128 << 10;
+/// Bytes of pongs that wait to be sent, beyond which nothing more is read.
+#[cfg(feature = "tokio")]
+const MAX_UNSENT_PONGS: usize = 64 << 10;
 /// Memory of each buffer that is kept for the next message.
 const MAX_KEPT: usize = 1 << 20;
 /// Size of the fragments of a message that is sent as a stream.
@@ -98,6 +101,8 @@ struct InputBuffer {
 pub(crate) struct Output {
     bytes: Vec<u8>,
     sent: usize,
+    /// Bytes of pongs that were queued since all was sent.
+    pongs: usize,
     entropy: Entropy,
     stage: Stage,
     /// The rule that the server broke, until it is reported.
@@ -354,7 +359,9 @@ impl Session {
                 if output.stage == Stage::Open
                     && let Ok(key) = output.key()
                 {
+                    let before = output.bytes.len();
                     encode_masked(Opcode::Pong, payload, key, &mut output.bytes);
+                    output.pongs += output.bytes.len() - before;
                 }
                 outcome = Ok(None);
             }
@@ -443,7 +450,7 @@ fn hold(event: Event<'_>, bytes: &mut Vec<u8>, text: &mut String) -> Next {
 
 impl Output {
     fn new(entropy: Entropy) -> Self {
-        Self { bytes: Vec::new(), sent: 0, entropy, stage: Stage::Open, failure: None }
+        Self { bytes: Vec::new(), sent: 0, pongs: 0, entropy, stage: Stage::Open, failure: None }
     }
 
     /// Returns what is to be sent; [`Output::sent`] follows.
@@ -457,8 +464,15 @@ impl Output {
         if self.sent >= self.bytes.len() {
             self.bytes.clear();
             self.bytes.shrink_to(MAX_KEPT);
-            self.sent = 0;
+            (self.sent, self.pongs) = (0, 0);
         }
+    }
+
+    /// Returns whether more may be read while this is not sent: what is read may have to be
+    /// answered.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn admits_input(&self) -> bool {
+        self.pongs < MAX_UNSENT_PONGS
     }
 
     /// Returns whether messages can be sent.
