@@ -9,6 +9,7 @@ mod fuzz;
 mod loom;
 mod metrics;
 mod proxies;
+mod redis;
 mod sslyze;
 
 use crate::outcome::{Stop, Tally};
@@ -131,6 +132,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         name: "proxies",
         about: "nginx and HAProxy under our bench",
         run: proxies::run,
+        prepare: None,
+    },
+    Layer {
+        name: "redis",
+        about: "a cluster on redis-server: kills, hangs, cuts and lost data under traffic",
+        run: redis::run,
         prepare: None,
     },
     Layer {

@@ -1,0 +1,275 @@
+//! The form in which a publication travels between nodes.
+//!
+//! ```text
+//! [place] version kind flags origin:8 published:8 [except:8] [key:8] [name] [id] payload
+//! ```
+//!
+//! Numbers are big-endian, `name` and `id` have two bytes of length in front. The broker's script
+//! puts the place in front of a publication of a channel with history, as text: epoch, offset and
+//! tag with colons in between, and a space. An epoch begins with a hexadecimal digit, a version is
+//! less than that, so the first byte tells the two forms apart.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The form that this release writes.
+const VERSION: u8 = 1;
+
+/// The only kind so far.
+const PUBLICATION: u8 = 1;
+
+const TEXT: u8 = 1;
+const INCOMPRESSIBLE: u8 = 2;
+const EXCEPT: u8 = 4;
+const KEY: u8 = 8;
+const NAME: u8 = 16;
+const ID: u8 = 32;
+const KNOWN: u8 = TEXT | INCOMPRESSIBLE | EXCEPT | KEY | NAME | ID;
+
+/// Most bytes of the name and of the id of a server-sent event.
+pub const MAX_NAME: usize = u16::MAX as usize;
+
+/// A publication, borrowed from the bytes that it came in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// Whether the payload is text, in UTF-8.
+    pub is_text: bool,
+    /// Whether it is not to be compressed.
+    pub is_incompressible: bool,
+    /// The node that published it.
+    pub origin: u64,
+    /// Time of publication, in microseconds since 1970.
+    pub published: u64,
+    /// Connection of the origin that does not get it.
+    pub except: Option<u64>,
+    /// Hash of the message's key.
+    pub key: Option<u64>,
+    /// Name of the server-sent event.
+    pub name: Option<&'a str>,
+    /// Id of the server-sent event.
+    pub id: Option<&'a str>,
+    /// The message.
+    pub payload: &'a [u8],
+}
+
+/// A publication's place in the sequence of its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Identifies the sequence.
+    pub epoch: u64,
+    /// One more than that of the publication before.
+    pub offset: u64,
+    /// Number that the publisher chose at random: a broker that has lost the end of a sequence, and
+    /// continued it, gives the same offset to another publication.
+    pub tag: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}:{}:{}", self.epoch, self.offset, self.tag)
+    }
+}
+
+/// Error of bytes that are no publication of a form that this release knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a publication of a known version")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl FromStr for Place {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let mut parts = text.splitn(3, ':');
+        let epoch = parts.next().ok_or(Malformed)?;
+        let is_epoch = epoch.len() == 16 && epoch.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let epoch = u64::from_str_radix(epoch, 16).map_err(|_| Malformed)?;
+        let (offset, tag) = (number(parts.next())?, number(parts.next())?);
+        if is_epoch { Ok(Self { epoch, offset, tag }) } else { Err(Malformed) }
+    }
+}
+
+fn number(text: Option<&str>) -> Result<u64, Malformed> {
+    let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    text.and_then(|text| text.parse().ok()).ok_or(Malformed)
+}
+
+/// Appends a publication to `out`. A name or id of more than [`MAX_NAME`] bytes is left out.
+pub fn encode(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    let name = envelope.name.filter(|name| name.len() <= MAX_NAME);
+    let id = envelope.id.filter(|id| id.len() <= MAX_NAME);
+    let flags = [
+        (envelope.is_text, TEXT),
+        (envelope.is_incompressible, INCOMPRESSIBLE),
+        (envelope.except.is_some(), EXCEPT),
+        (envelope.key.is_some(), KEY),
+        (name.is_some(), NAME),
+        (id.is_some(), ID),
+    ];
+    let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
+    out.extend([VERSION, PUBLICATION, flags]);
+    out.extend(envelope.origin.to_be_bytes());
+    out.extend(envelope.published.to_be_bytes());
+    for number in [envelope.except, envelope.key].into_iter().flatten() {
+        out.extend(number.to_be_bytes());
+    }
+    for text in [name, id].into_iter().flatten() {
+        out.extend((text.len() as u16).to_be_bytes());
+        out.extend(text.as_bytes());
+    }
+    out.extend(envelope.payload);
+}
+
+/// Reads a publication, and its place if it has one.
+///
+/// # Errors
+/// The bytes are anything else, or of a version that this release does not know.
+pub fn decode(bytes: &[u8]) -> Result<(Option<Place>, Envelope<'_>), Malformed> {
+    let (place, bytes) = match bytes.first() {
+        Some(b'0'..=b'9' | b'a'..=b'f') => {
+            let end = bytes.iter().take(64).position(|byte| *byte == b' ').ok_or(Malformed)?;
+            let text = str::from_utf8(&bytes[..end]).map_err(|_| Malformed)?;
+            (Some(text.parse()?), &bytes[end + 1..])
+        }
+        _ => (None, bytes),
+    };
+    let mut rest = bytes;
+    let [version, kind, flags] = take(&mut rest)?;
+    if version != VERSION || kind != PUBLICATION || flags & !KNOWN != 0 {
+        return Err(Malformed);
+    }
+    let origin = u64::from_be_bytes(take(&mut rest)?);
+    let published = u64::from_be_bytes(take(&mut rest)?);
+    let mut optional = |flag| match flags & flag != 0 {
+        true => take(&mut rest).map(|bytes| Some(u64::from_be_bytes(bytes))),
+        false => Ok(None),
+    };
+    let (except, key) = (optional(EXCEPT)?, optional(KEY)?);
+    let mut text = |flag| match flags & flag != 0 {
+        true => take_text(&mut rest).map(Some),
+        false => Ok(None),
+    };
+    let (name, id) = (text(NAME)?, text(ID)?);
+    let is_text = flags & TEXT != 0;
+    if is_text && str::from_utf8(rest).is_err() {
+        return Err(Malformed);
+    }
+    let is_incompressible = flags & INCOMPRESSIBLE != 0;
+    let payload = rest;
+    let envelope =
+        Envelope { is_text, is_incompressible, origin, published, except, key, name, id, payload };
+    Ok((place, envelope))
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Malformed> {
+    let (taken, after) = rest.split_first_chunk().ok_or(Malformed)?;
+    *rest = after;
+    Ok(*taken)
+}
+
+fn take_text<'a>(rest: &mut &'a [u8]) -> Result<&'a str, Malformed> {
+    let len = usize::from(u16::from_be_bytes(take(rest)?));
+    let (text, after) = rest.split_at_checked(len).ok_or(Malformed)?;
+    *rest = after;
+    str::from_utf8(text).map_err(|_| Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_testkit::{Random, noise};
+
+    use super::*;
+
+    fn full() -> Envelope<'static> {
+        Envelope {
+            is_text: true,
+            is_incompressible: true,
+            origin: 7,
+            published: 1_700_000_000_000_000,
+            except: Some(u64::MAX),
+            key: Some(9),
+            name: Some("price"),
+            id: Some(""),
+            payload: "grün".as_bytes(),
+        }
+    }
+
+    fn encoded(envelope: &Envelope<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(envelope, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_publication_is_read_as_it_was_written() {
+        let plain = Envelope { payload: &[0xff, 0], ..Envelope::default() };
+        for envelope in [Envelope::default(), plain, full()] {
+            let bytes = encoded(&envelope);
+            assert_eq!(decode(&bytes), Ok((None, envelope.clone())));
+            let place = Place { epoch: 0xab, offset: 12, tag: u64::MAX };
+            let placed = [format!("{place} ").as_bytes(), &bytes].concat();
+            assert_eq!(decode(&placed), Ok((Some(place), envelope)));
+        }
+    }
+
+    #[test]
+    fn a_header_that_is_cut_off_or_unknown_is_malformed() {
+        let bytes = encoded(&full());
+        let header = bytes.len() - full().payload.len();
+        for end in 0..header {
+            assert_eq!(decode(&bytes[..end]), Err(Malformed), "{end}");
+        }
+        for (at, value) in [(0, 2), (1, 0), (1, 9), (2, 64)] {
+            let mut other = bytes.clone();
+            other[at] = value;
+            assert_eq!(decode(&other), Err(Malformed));
+        }
+        let mut no_text = bytes;
+        *no_text.last_mut().unwrap() = 0xff;
+        assert_eq!(decode(&no_text), Err(Malformed));
+    }
+
+    #[test]
+    fn a_place_that_is_not_written_as_one_is_malformed() {
+        let bytes = encoded(&full());
+        for place in [
+            "0 ",
+            "00000000000000ab:1 ",
+            "00000000000000ab:1: ",
+            "00000000000000ab:-1:1 ",
+            "ab:1:1 ",
+            "00000000000000ab:1:1:1 ",
+            "00000000000000ab:18446744073709551616:1 ",
+            "00000000000000ab:1:1",
+        ] {
+            assert_eq!(decode(&[place.as_bytes(), &bytes].concat()), Err(Malformed), "{place}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let mut random = Random::new(3);
+        let valid = encoded(&full());
+        for seed in 0..20_000 {
+            let mut bytes = match seed % 2 {
+                0 => noise(random.below(80), seed),
+                _ => valid.clone(),
+            };
+            for _ in 0..random.below(4) {
+                if !bytes.is_empty() {
+                    let at = random.below(bytes.len());
+                    bytes[at] = random.bits() as u8;
+                }
+            }
+            if let Ok((None, envelope)) = decode(&bytes) {
+                assert_eq!(encoded(&envelope), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Which channels a node is subscribed to at the broker, and the commands that make it so.
+//!
+//! A channel is wanted from its first member on, and for a while after its last one has left: a page
+//! that is loaded again costs the broker nothing. Changes are gathered into commands of up to
+//! [`BATCH`] names. A channel is in at most one of the commands that one call returns, and the caller
+//! sends them in order on one connection, so two changes of a channel never change places.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Most names in a command.
+pub const BATCH: usize = 512;
+
+/// The verb of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Begin to deliver.
+    Subscribe,
+    /// Deliver no more.
+    Unsubscribe,
+}
+
+/// A command for the broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The verb.
+    pub verb: Verb,
+    /// The channels.
+    pub names: Vec<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    is_wanted: bool,
+    /// When it is let go of, if it is not wanted again before.
+    expires: Option<u64>,
+    /// Whether the last command with it was to subscribe.
+    is_asked_for: bool,
+    /// Commands to subscribe that the broker has not acknowledged.
+    unacknowledged: u32,
+    is_listed: bool,
+}
+
+/// The channels of a node, as its members and as the broker have them.
+#[derive(Debug, Default)]
+pub struct Interest {
+    channels: HashMap<Arc<str>, Channel>,
+    /// Channels that may need a command.
+    changed: Vec<Arc<str>>,
+    /// Channels that nothing is subscribed to any more, by the time at which they are let go of.
+    leaving: BTreeSet<(u64, Arc<str>)>,
+}
+
+impl Interest {
+    /// Notes that a channel has a member; returns whether it had been forgotten.
+    pub fn enter(&mut self, name: &Arc<str>) -> bool {
+        let is_new = !self.channels.contains_key(name);
+        let channel = self.channels.entry(Arc::clone(name)).or_default();
+        channel.is_wanted = true;
+        if let Some(at) = channel.expires.take() {
+            self.leaving.remove(&(at, Arc::clone(name)));
+        }
+        self.list(name);
+        is_new
+    }
+
+    /// Notes that a channel has no member; it is let go of at `expires`.
+    pub fn leave(&mut self, name: &Arc<str>, expires: u64) {
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        if let Some(at) = channel.expires.replace(expires) {
+            self.leaving.remove(&(at, Arc::clone(name)));
+        }
+        self.leaving.insert((expires, Arc::clone(name)));
+    }
+
+    /// Returns the time at which the next channel is to be let go of.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<u64> {
+        self.leaving.first().map(|(at, _)| *at)
+    }
+
+    /// Forgets the channels whose time has come, and returns them.
+    pub fn expire(&mut self, now: u64) -> Vec<Arc<str>> {
+        let mut gone = Vec::new();
+        while self.leaving.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, name)) = self.leaving.pop_first() else { break };
+            if let Some(channel) = self.channels.get_mut(&name) {
+                (channel.is_wanted, channel.expires) = (false, None);
+            }
+            self.list(&name);
+            gone.push(name);
+        }
+        gone
+    }
+
+    fn list(&mut self, name: &Arc<str>) {
+        if let Some(channel) = self.channels.get_mut(name)
+            && !std::mem::replace(&mut channel.is_listed, true)
+        {
+            self.changed.push(Arc::clone(name));
+        }
+    }
+
+    /// Returns the commands that bring the broker up to date: nothing else is to be sent in between.
+    pub fn commands(&mut self) -> Vec<Batch> {
+        let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
+        for name in std::mem::take(&mut self.changed) {
+            let Some(channel) = self.channels.get_mut(&name) else { continue };
+            channel.is_listed = false;
+            match (channel.is_wanted, channel.is_asked_for) {
+                (true, false) => {
+                    channel.is_asked_for = true;
+                    channel.unacknowledged += 1;
+                    wanted.push(name);
+                }
+                (false, true) => {
+                    channel.is_asked_for = false;
+                    self.forget_if_done(&name);
+                    unwanted.push(name);
+                }
+                (false, false) => self.forget_if_done(&name),
+                (true, true) => {}
+            }
+        }
+        let batches = |verb, names: Vec<Arc<str>>| {
+            let batch = move |names: &[Arc<str>]| Batch { verb, names: names.to_vec() };
+            names.chunks(BATCH).map(batch).collect::<Vec<_>>()
+        };
+        let mut commands = batches(Verb::Subscribe, wanted);
+        commands.extend(batches(Verb::Unsubscribe, unwanted));
+        commands
+    }
+
+    fn forget_if_done(&mut self, name: &Arc<str>) {
+        let is_done = |channel: &Channel| {
+            !channel.is_wanted && !channel.is_asked_for && channel.unacknowledged == 0
+        };
+        if self.channels.get(name).is_some_and(is_done) {
+            self.channels.remove(name);
+        }
+    }
+
+    /// Notes that the broker has acknowledged a subscription. Returns whether the channel is
+    /// subscribed to now: if not, a later command takes it back, or does it once more.
+    pub fn acknowledge(&mut self, name: &str) -> bool {
+        let Some((name, _)) = self.channels.get_key_value(name) else { return false };
+        let name = Arc::clone(name);
+        let Some(channel) = self.channels.get_mut(&name) else { return false };
+        channel.unacknowledged = channel.unacknowledged.saturating_sub(1);
+        let is_subscribed = channel.is_asked_for && channel.unacknowledged == 0;
+        self.forget_if_done(&name);
+        is_subscribed
+    }
+
+    /// Notes that the connection was lost: the broker has forgotten all channels.
+    pub fn broken(&mut self) {
+        self.channels.retain(|_, channel| channel.is_wanted);
+        self.changed = self.channels.keys().cloned().collect();
+        for channel in self.channels.values_mut() {
+            (channel.is_asked_for, channel.unacknowledged, channel.is_listed) = (false, 0, true);
+        }
+    }
+
+    /// Returns the number of channels that are wanted, or are not forgotten yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Returns whether there is no channel.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.channels.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashSet, VecDeque};
+
+    use throng_testkit::Random;
+
+    use super::*;
+
+    fn name(n: usize) -> Arc<str> {
+        format!("c{n}").into()
+    }
+
+    #[test]
+    fn many_channels_need_few_commands_and_a_lost_connection_the_same_again() {
+        let mut interest = Interest::default();
+        assert!((0..1_300).all(|n| interest.enter(&name(n))));
+        for _ in 0..2 {
+            let commands = interest.commands();
+            let sizes: Vec<_> = commands.iter().map(|batch| batch.names.len()).collect();
+            assert_eq!(sizes, [512, 512, 276]);
+            assert!(commands.iter().all(|batch| batch.verb == Verb::Subscribe));
+            assert!(interest.commands().is_empty());
+            interest.broken();
+        }
+    }
+
+    #[test]
+    fn a_channel_that_is_joined_again_in_time_is_not_let_go_of() {
+        let mut interest = Interest::default();
+        assert!(interest.enter(&name(1)));
+        assert_eq!(interest.commands().len(), 1);
+        interest.leave(&name(1), 50);
+        assert_eq!(interest.next_expiry(), Some(50));
+        assert!(!interest.enter(&name(1)));
+        assert!(interest.expire(1_000).is_empty());
+        interest.leave(&name(1), 60);
+        assert!(interest.expire(59).is_empty());
+        assert_eq!(interest.expire(60), [name(1)]);
+        let last = interest.commands();
+        assert_eq!(last, [Batch { verb: Verb::Unsubscribe, names: vec![name(1)] }]);
+        assert!(!interest.acknowledge("c1"));
+        assert!(interest.is_empty());
+    }
+
+    /// What the broker has, and whether what the node believes of it is right, under any sequence of
+    /// joins, leaves, late acknowledgements and lost connections.
+    #[test]
+    fn the_broker_has_what_members_want_in_any_interleaving() {
+        for seed in 0..3_000 {
+            let mut random = Random::new(seed * 7 + 1);
+            let mut interest = Interest::default();
+            let (mut wanted, mut subscribed) = (HashSet::new(), HashSet::new());
+            let mut sent = VecDeque::new();
+            let mut acks = VecDeque::new();
+            for now in 0..60 {
+                let name = name(random.below(4));
+                match random.below(7) {
+                    0 | 1 => {
+                        interest.enter(&name);
+                        wanted.insert(name);
+                    }
+                    2 if wanted.remove(&name) => interest.leave(&name, now),
+                    3 => {
+                        interest.expire(now);
+                        sent.extend(interest.commands());
+                    }
+                    4 => {
+                        if let Some(Batch { verb, names }) = sent.pop_front() {
+                            for name in names {
+                                if verb == Verb::Subscribe {
+                                    subscribed.insert(Arc::clone(&name));
+                                    acks.push_back(name);
+                                } else {
+                                    subscribed.remove(&name);
+                                }
+                            }
+                        }
+                    }
+                    5 => {
+                        if let Some(name) = acks.pop_front()
+                            && interest.acknowledge(&name)
+                        {
+                            let unsent = sent.iter().any(|batch| batch.names.contains(&name));
+                            assert!(unsent || subscribed.contains(&name), "seed {seed}");
+                        }
+                    }
+                    6 if random.below(8) == 0 => {
+                        interest.broken();
+                        (sent, acks) = (VecDeque::new(), VecDeque::new());
+                        subscribed.clear();
+                    }
+                    _ => {}
+                }
+            }
+            interest.expire(60);
+            sent.extend(interest.commands());
+            for Batch { verb, names } in sent {
+                for name in names {
+                    match verb {
+                        Verb::Subscribe => subscribed.insert(name),
+                        Verb::Unsubscribe => subscribed.remove(&name),
+                    };
+                }
+            }
+            assert_eq!(subscribed, wanted, "seed {seed}");
+        }
+    }
+}

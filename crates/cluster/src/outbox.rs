@@ -1,0 +1,233 @@
+//! Publications on their way to the broker, and those that wait because it is away.
+//!
+//! They are sent in the order in which they came. What was sent and not acknowledged when the
+//! connection was lost is sent again if the broker can tell that it has it already; of all others
+//! it stays unknown whether they arrived, and they are counted as that.
+
+use std::collections::VecDeque;
+
+/// Handling of publications while the broker cannot be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhileDown {
+    /// The publisher learns that it was not published.
+    #[default]
+    Refuse,
+    /// It waits for the broker, for a bounded time and within a bounded memory.
+    Buffer,
+    /// Members on this node get it, and no others. Not for channels with history, whose sequence the
+    /// broker makes.
+    Local,
+}
+
+/// A publication that the broker has not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending<T> {
+    /// The publication.
+    pub item: T,
+    /// Its memory.
+    pub bytes: usize,
+    /// When it was accepted.
+    pub since: u64,
+    /// Whether it may be sent twice: the broker recognizes the second one.
+    pub is_repeatable: bool,
+    /// Whether it was sent before.
+    pub is_retry: bool,
+}
+
+/// Outcome of [`Outbox::offer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted<T> {
+    /// It is on its way, or waits.
+    Taken,
+    /// Members on this node are to get it.
+    Local(T),
+    /// There is no room, or no broker.
+    Refused,
+}
+
+/// Publications in order, within limits.
+#[derive(Debug)]
+pub struct Outbox<T> {
+    waiting: VecDeque<Pending<T>>,
+    sent: VecDeque<Pending<T>>,
+    bytes: usize,
+    max_bytes: usize,
+    max_age: u64,
+    is_connected: bool,
+}
+
+impl<T: Clone> Outbox<T> {
+    /// Creates an empty one, without a connection.
+    #[must_use]
+    pub fn new(max_bytes: usize, max_age: u64) -> Self {
+        let (waiting, sent) = (VecDeque::new(), VecDeque::new());
+        Self { waiting, sent, bytes: 0, max_bytes, max_age, is_connected: false }
+    }
+
+    /// Takes a publication, as its channel says.
+    pub fn offer(&mut self, pending: Pending<T>, while_down: WhileDown) -> Accepted<T> {
+        if !self.is_connected {
+            match while_down {
+                WhileDown::Refuse => return Accepted::Refused,
+                WhileDown::Local => return Accepted::Local(pending.item),
+                WhileDown::Buffer => {}
+            }
+        }
+        if self.bytes + pending.bytes > self.max_bytes {
+            return Accepted::Refused;
+        }
+        self.bytes += pending.bytes;
+        self.waiting.push_back(pending);
+        Accepted::Taken
+    }
+
+    /// Returns the publication that is to be sent next.
+    #[must_use]
+    pub fn next(&self) -> Option<&Pending<T>> {
+        self.waiting.front().filter(|_| self.is_connected)
+    }
+
+    /// Takes the next publication to send; the broker's answers come in the same order.
+    pub fn send(&mut self) -> Option<Pending<T>> {
+        if !self.is_connected {
+            return None;
+        }
+        let pending = self.waiting.pop_front()?;
+        self.sent.push_back(pending.clone());
+        Some(pending)
+    }
+
+    /// Notes that the broker has answered the oldest of those that were sent.
+    pub fn acknowledge(&mut self) -> Option<Pending<T>> {
+        let pending = self.sent.pop_front()?;
+        self.bytes -= pending.bytes;
+        Some(pending)
+    }
+
+    /// Notes that there is a connection: what waits may be sent.
+    pub fn connected(&mut self) {
+        self.is_connected = true;
+    }
+
+    /// Notes that the connection was lost; returns the publications of which it stays unknown whether
+    /// the broker has them. The time of those that are sent again counts from now on: noticing the
+    /// loss may have taken all of it.
+    pub fn broken(&mut self, now: u64) -> Vec<Pending<T>> {
+        self.is_connected = false;
+        let mut unknown = Vec::new();
+        while let Some(mut pending) = self.sent.pop_back() {
+            if pending.is_repeatable {
+                (pending.is_retry, pending.since) = (true, now);
+                self.waiting.push_front(pending);
+            } else {
+                self.bytes -= pending.bytes;
+                unknown.push(pending);
+            }
+        }
+        unknown.reverse();
+        unknown
+    }
+
+    /// Removes what has waited for too long.
+    pub fn expire(&mut self, now: u64) -> Vec<Pending<T>> {
+        let mut expired = Vec::new();
+        while let Some(oldest) = self.waiting.front()
+            && !self.is_connected
+            && now.saturating_sub(oldest.since) > self.max_age
+        {
+            self.bytes -= oldest.bytes;
+            expired.extend(self.waiting.pop_front());
+        }
+        expired
+    }
+
+    /// Returns the memory of all publications in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_testkit::Random;
+
+    use super::*;
+
+    fn pending(item: u32, is_repeatable: bool, since: u64) -> Pending<u32> {
+        Pending { item, bytes: 10, since, is_repeatable, is_retry: false }
+    }
+
+    #[test]
+    fn without_a_connection_the_rule_of_the_channel_decides() {
+        let mut outbox = Outbox::new(20, 5_000);
+        assert_eq!(outbox.offer(pending(1, true, 0), WhileDown::Refuse), Accepted::Refused);
+        assert_eq!(outbox.offer(pending(2, false, 0), WhileDown::Local), Accepted::Local(2));
+        assert_eq!(outbox.offer(pending(3, true, 0), WhileDown::Buffer), Accepted::Taken);
+        assert_eq!(outbox.offer(pending(4, true, 1), WhileDown::Buffer), Accepted::Taken);
+        assert_eq!(outbox.offer(pending(5, true, 0), WhileDown::Buffer), Accepted::Refused);
+        assert_eq!(outbox.send(), None);
+        let expired = outbox.expire(5_001);
+        assert_eq!(expired.iter().map(|one| one.item).collect::<Vec<_>>(), [3]);
+        outbox.connected();
+        assert_eq!(outbox.send().map(|one| one.item), Some(4));
+        assert!(outbox.expire(100_000).is_empty());
+        outbox.acknowledge();
+        assert_eq!(outbox.bytes(), 0);
+    }
+
+    #[test]
+    fn what_can_be_repeated_arrives_once_in_order_and_the_rest_at_most_once() {
+        for seed in 0..2_000 {
+            let mut random = Random::new(seed * 11 + 5);
+            let mut outbox = Outbox::new(400, 1_000_000);
+            let (mut next, mut accepted, mut unknown) = (0, Vec::new(), Vec::new());
+            // The pipe to the broker, what it has, and its answers.
+            let (mut pipe, mut broker, mut answers) = (VecDeque::new(), Vec::new(), 0);
+            for now in 0..120 {
+                match random.below(10) {
+                    0..=3 => {
+                        let one = pending(next, next % 3 > 0, now);
+                        if outbox.offer(one, WhileDown::Buffer) == Accepted::Taken {
+                            accepted.push(next);
+                        }
+                        next += 1;
+                    }
+                    4 | 5 => pipe.extend(outbox.send()),
+                    6 | 7 => {
+                        if let Some(Pending { item, is_retry, .. }) = pipe.pop_front() {
+                            if !is_retry || !broker.contains(&item) {
+                                broker.push(item);
+                            }
+                            answers += 1;
+                        }
+                    }
+                    8 if answers > 0 => {
+                        answers -= 1;
+                        assert!(outbox.acknowledge().is_some());
+                    }
+                    9 if random.below(4) == 0 => {
+                        unknown.extend(outbox.broken(now).into_iter().map(|one| one.item));
+                        pipe.clear();
+                        answers = 0;
+                        outbox.connected();
+                    }
+                    _ => outbox.connected(),
+                }
+                assert!(outbox.bytes() <= 400);
+            }
+            outbox.connected();
+            pipe.extend(std::iter::from_fn(|| outbox.send()));
+            for Pending { item, is_retry, .. } in pipe {
+                if !is_retry || !broker.contains(&item) {
+                    broker.push(item);
+                }
+            }
+            assert!(broker.is_sorted_by(|a, b| a < b), "seed {seed}: {broker:?}");
+            let is_missing = |item: &&u32| !broker.contains(item);
+            for item in accepted.iter().filter(is_missing) {
+                assert!(item % 3 == 0 && unknown.contains(item), "seed {seed}: {item} is lost");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The commands of a node, in pipelines, and their answers.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+
+use super::link::{Scripts, Target};
+use super::{Keep, Outgoing};
+use crate::{Answer, Pending, Place};
+
+pub(super) const PUBLISH: &str = include_str!("publish.lua");
+pub(super) const READ: &str = include_str!("read.lua");
+
+/// Publications in one answer to a node that knows its place; it asks again for the rest.
+const PAGE: usize = 1_000;
+
+/// Pipelines with a script that the server has forgotten are sent again this often.
+const RETRIES: usize = 3;
+
+/// A publication with what recognizes it.
+#[derive(Clone, Debug)]
+pub(super) struct Tagged {
+    pub(super) outgoing: Outgoing,
+    /// At random, for the place that it gets.
+    pub(super) tag: u64,
+    /// One more than that of the one before.
+    pub(super) number: u64,
+    /// The subscriptions that were asked for before it.
+    pub(super) after: u64,
+}
+
+/// A question about a channel.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) channel: Arc<str>,
+    pub(super) keep: Keep,
+    pub(super) number: u64,
+    pub(super) after: Option<Place>,
+    /// The epoch of a sequence that begins now.
+    pub(super) epoch: u64,
+}
+
+/// Returns whether the node must not go on with this connection: it is lost, or the server is not
+/// a master that answers.
+pub(super) fn is_fatal(error: &RedisError) -> bool {
+    use ServerErrorKind::{BusyLoading, MasterDown, NoScript, ReadOnly};
+    match error.kind() {
+        ErrorKind::Server(kind) => matches!(kind, BusyLoading | MasterDown | NoScript | ReadOnly),
+        _ => true,
+    }
+}
+
+fn is_forgotten(result: &Result<Value, RedisError>) -> bool {
+    let forgotten = ErrorKind::Server(ServerErrorKind::NoScript);
+    result.as_ref().is_err_and(|error| error.kind() == forgotten)
+}
+
+/// Sends a command for each item, and again those whose script the server has forgotten.
+async fn pipelined<T>(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    items: &[T],
+    add: impl Fn(&mut Pipeline, &Scripts, &T),
+) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
+    let mut results: Vec<Result<Value, RedisError>> = Vec::new();
+    let mut missing: Vec<usize> = (0..items.len()).collect();
+    let mut scripts = scripts.clone();
+    for attempt in 0..RETRIES {
+        if attempt > 0 {
+            scripts = Scripts::load(connection).await?;
+        }
+        let mut pipeline = Pipeline::with_capacity(missing.len());
+        missing.iter().for_each(|at| add(&mut pipeline, &scripts, &items[*at]));
+        pipeline.ignore_errors();
+        let answers: Vec<Result<Value, RedisError>> = pipeline.query_async(connection).await?;
+        match attempt {
+            0 => results = answers,
+            _ => missing.iter().zip(answers).for_each(|(at, answer)| results[*at] = answer),
+        }
+        missing.retain(|at| results.get(*at).is_some_and(is_forgotten));
+        if missing.is_empty() {
+            break;
+        }
+    }
+    Ok(results)
+}
+
+/// Publishes in order.
+pub(super) async fn publish(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    target: &Target,
+    epoch: u64,
+    batch: &[Pending<Tagged>],
+) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
+    pipelined(connection, scripts, batch, |pipeline, scripts, pending| {
+        let Tagged { outgoing, tag, number, .. } = &pending.item;
+        let Outgoing { channel, envelope, keep, .. } = outgoing;
+        let name = target.channel(channel);
+        let Some(keep) = keep else {
+            pipeline.cmd("PUBLISH").arg(name).arg(&envelope[..]);
+            return;
+        };
+        pipeline
+            .cmd("EVALSHA")
+            .arg(&scripts.publish)
+            .arg(2)
+            .arg(&target.keys(channel))
+            .arg(name)
+            .arg(&envelope[..])
+            .arg(*tag)
+            .arg(keep.count)
+            .arg(keep.age.as_millis() as u64)
+            .arg(format!("{epoch:016x}"))
+            .arg(format!("n{:016x}", target.node))
+            .arg(*number)
+            .arg(u8::from(pending.is_retry));
+    })
+    .await
+}
+
+/// Asks about several channels.
+pub(super) async fn read(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    target: &Target,
+    questions: &[Question],
+) -> Result<Vec<Option<Answer<Vec<u8>>>>, RedisError> {
+    let answers = pipelined(connection, scripts, questions, |pipeline, scripts, question| {
+        let Question { channel, keep, after, epoch, .. } = question;
+        let asked = after.map_or_else(String::new, |after| format!("{:016x}", after.epoch));
+        let most = if after.is_some() { keep.count.max(PAGE) } else { keep.count };
+        pipeline
+            .cmd("EVALSHA")
+            .arg(&scripts.read)
+            .arg(2)
+            .arg(&target.keys(channel))
+            .arg(asked)
+            .arg(after.map_or(0, |after| after.offset))
+            .arg(after.map_or(0, |after| after.tag))
+            .arg(most)
+            .arg(keep.age.as_millis() as u64)
+            .arg(format!("{epoch:016x}"));
+    })
+    .await?;
+    answers.into_iter().map(|answer| answer.map(answer_of)).collect()
+}
+
+/// Reads the answer of `read.lua`; `None`: it is in no form that this release knows.
+fn answer_of(value: Value) -> Option<Answer<Vec<u8>>> {
+    let Value::Array(parts) = value else { return None };
+    let [epoch, offset, tag, continues, entries] = <[Value; 5]>::try_from(parts).ok()?;
+    let top = format!("{}:{}:{}", text(epoch)?, text(offset)?, text(tag)?).parse().ok()?;
+    let Value::Array(entries) = entries else { return None };
+    let entries = entries.into_iter().map(entry_of).collect::<Option<_>>()?;
+    Some(Answer { top, continues: continues == Value::Int(1), entries })
+}
+
+fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Reads an entry of the stream: its id is `OFFSET-TAG`.
+fn entry_of(value: Value) -> Option<(u64, u64, Vec<u8>)> {
+    let Value::Array(parts) = value else { return None };
+    let [id, fields] = <[Value; 2]>::try_from(parts).ok()?;
+    let id = text(id)?;
+    let (offset, tag) = id.split_once('-')?;
+    let Value::Array(fields) = fields else { return None };
+    let Some(Value::BulkString(envelope)) = fields.into_iter().nth(1) else { return None };
+    Some((offset.parse().ok()?, tag.parse().ok()?, envelope))
+}

@@ -1,0 +1,192 @@
+//! A node of a cluster whose broker is Redis or Valkey.
+//!
+//! One thread has a runtime of its own and two connections: one for commands, one for
+//! subscriptions. Everything happens in `node.rs`, one event after the other; tasks wait for the
+//! server's answers and put them among the events. `link.rs` connects, `calls.rs` has the commands.
+
+mod calls;
+mod link;
+mod node;
+mod status;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::{Place, WhileDown};
+use link::Target;
+use node::{Event, Node};
+
+pub use status::{Status, StatusSnapshot};
+
+/// Most memory of publications that wait for the broker.
+const MAX_PENDING: usize = 8 * 1024 * 1024;
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the server is: `redis://[user[:password]@]host[:port][/database]`.
+    pub url: String,
+    /// The beginning of all names that are used at the server.
+    pub prefix: String,
+    /// Number of this node, at random.
+    pub node: u64,
+}
+
+/// What the broker keeps of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Publications.
+    pub count: usize,
+    /// Time after the last publication.
+    pub age: Duration,
+}
+
+/// A publication for the broker.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// The channel.
+    pub channel: Arc<str>,
+    /// The [encoded](crate::encode) publication.
+    pub envelope: Arc<[u8]>,
+    /// What the channel keeps; `None`: it has no history.
+    pub keep: Option<Keep>,
+    /// Whether it waits while the broker is away.
+    pub while_down: WhileDown,
+}
+
+/// The members of channels on this node. Called on the node's thread.
+pub trait Members: Send + 'static {
+    /// The sequence of a channel begins behind `place`; `is_loss`: members miss publications.
+    fn begin(
+        &mut self,
+        channel: &Arc<str>,
+        place: Place,
+        entries: Vec<(u64, Vec<u8>)>,
+        is_loss: bool,
+    );
+    /// The next publication of a sequence.
+    fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]);
+    /// Members have got all that the broker had: whoever waits for the sequence can join.
+    fn live(&mut self, channel: &Arc<str>);
+    /// A publication of a channel without history.
+    fn publish(&mut self, channel: &str, envelope: &[u8]);
+    /// The node is about to follow the channel no longer. Returns false if it has members.
+    fn end(&mut self, channel: &Arc<str>) -> bool;
+}
+
+/// The way to a node from any thread.
+#[derive(Clone, Debug)]
+pub struct Bus {
+    events: mpsc::UnboundedSender<Event>,
+    status: Arc<Status>,
+    /// Memory of publications that the node has not taken yet.
+    queued: Arc<AtomicUsize>,
+}
+
+/// Error of a node that cannot start.
+#[derive(Clone, Debug)]
+pub struct StartError(pub(crate) String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A node that does not run yet.
+#[derive(Debug)]
+pub struct Starter {
+    target: Target,
+    bus: Bus,
+    receiver: mpsc::UnboundedReceiver<Event>,
+}
+
+impl Bus {
+    /// Creates a node.
+    ///
+    /// # Errors
+    /// The URL is none of a Redis server.
+    pub fn new(settings: Settings) -> Result<(Self, Starter), StartError> {
+        let target = Target::new(settings)?;
+        let (events, receiver) = mpsc::unbounded_channel();
+        let bus = Self { events, status: Arc::default(), queued: Arc::default() };
+        Ok((bus.clone(), Starter { target, bus, receiver }))
+    }
+
+    /// Returns the figures of the node.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// Notes that a channel has a member.
+    pub fn follow(&self, channel: Arc<str>, keep: Option<Keep>) {
+        let _ = self.events.send(Event::Follow(channel, keep));
+    }
+
+    /// Notes that a channel has no member any more.
+    pub fn unfollow(&self, channel: Arc<str>) {
+        let _ = self.events.send(Event::Unfollow(channel));
+    }
+
+    /// Has the broker asked for the end of a channel's sequence: [`Members::live`] follows.
+    pub fn check(&self, channel: Arc<str>) {
+        let _ = self.events.send(Event::Check(channel));
+    }
+
+    /// Takes a publication; returns false if it is refused.
+    #[must_use]
+    pub fn publish(&self, outgoing: Outgoing) -> bool {
+        let bytes = node::cost_of(&outgoing);
+        let is_refused = outgoing.while_down == WhileDown::Refuse && !self.status.is_up()
+            || self.queued.load(Ordering::Relaxed) + bytes > MAX_PENDING;
+        if is_refused {
+            self.status.refused.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        self.queued.fetch_add(bytes, Ordering::Relaxed);
+        self.events.send(Event::Publish(outgoing)).is_ok()
+    }
+
+    /// Ends the node.
+    pub fn stop(&self) {
+        let _ = self.events.send(Event::Stop);
+    }
+}
+
+impl Starter {
+    /// Connects, and starts the node's thread.
+    ///
+    /// # Errors
+    /// The server cannot be reached, does not let the node in, or is not one that it can use.
+    pub fn start(self, members: impl Members) -> Result<(), StartError> {
+        let (started, outcome) = std::sync::mpsc::channel();
+        let Self { target, bus, receiver } = self;
+        let cannot = |error: std::io::Error| {
+            StartError(format!("cannot start the cluster's thread: {error}"))
+        };
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(async {
+                    match Node::connect(target, bus, members).await {
+                        Ok(node) => {
+                            let _ = started.send(Ok(()));
+                            node.run(receiver).await;
+                        }
+                        Err(error) => drop(started.send(Err(error))),
+                    }
+                }),
+                Err(error) => drop(started.send(Err(cannot(error)))),
+            }
+        };
+        std::thread::Builder::new().name("cluster".to_owned()).spawn(run).map_err(cannot)?;
+        outcome.recv().unwrap_or_else(|_| Err(StartError("the cluster's thread ended".to_owned())))
+    }
+}

@@ -1,0 +1,569 @@
+//! What happens on a node's thread, one event after the other.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use redis::{PushInfo, PushKind, RedisError, Value};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::calls::{self, Question, Tagged};
+use super::link::{Connection, LIMIT, Link, Target};
+use super::{Bus, Keep, MAX_PENDING, Members, Outgoing, StartError};
+use crate::{Accepted, Action, Answer, Batch, Interest, Outbox, Pending, Sequencer, Verb, decode};
+
+/// Time for which publications wait while the broker is away.
+const MAX_WAIT: u64 = 5_000;
+
+/// Time for which a channel without members is followed further.
+const LINGER: u64 = 5_000;
+
+/// Time without a publication after which delivery is probed.
+const PROBE_AFTER: u64 = 5_000;
+
+/// Time after which the broker is asked whether a silent channel is where the node believes it is.
+const CHECK_AFTER: u64 = 40_000;
+
+/// Most commands in a pipeline, and bytes of publications in one.
+const PIPELINE: usize = 256;
+const PIPELINE_BYTES: usize = 1 << 20;
+
+/// Memory of a publication besides its name and its bytes.
+const OVERHEAD: usize = 128;
+
+/// Returns the memory of a publication.
+pub(super) fn cost_of(outgoing: &Outgoing) -> usize {
+    outgoing.channel.len() + outgoing.envelope.len() + OVERHEAD
+}
+
+/// Something that a node reacts to. Numbers are those of the connections it is about.
+#[derive(Debug)]
+pub(super) enum Event {
+    Follow(Arc<str>, Option<Keep>),
+    Unfollow(Arc<str>),
+    Check(Arc<str>),
+    Publish(Outgoing),
+    Stop,
+    Linked(u64, Result<Link, StartError>),
+    Push(u64, PushInfo),
+    Lost(u64),
+    Subscribed(u64, Result<(), RedisError>),
+    Published(u64, Result<Vec<Result<Value, RedisError>>, RedisError>),
+    Answered(u64, Vec<Question>, Result<Vec<Option<Answer<Vec<u8>>>>, RedisError>),
+    Probed(u64, Result<(), RedisError>),
+}
+
+struct Channel {
+    /// Of a channel with history.
+    sequence: Option<(Keep, Sequencer<Vec<u8>>)>,
+    /// When something was last known of it.
+    heard: u64,
+}
+
+pub(super) struct Node<M> {
+    target: Target,
+    bus: Bus,
+    members: M,
+    interest: Interest,
+    channels: HashMap<Arc<str>, Channel>,
+    outbox: Outbox<Tagged>,
+    questions: Vec<Question>,
+    /// Number of the connections in use.
+    generation: u64,
+    link: Option<Link>,
+    /// The last connection for commands.
+    last: Option<Connection>,
+    is_linking: bool,
+    /// When to connect again, and how often that was tried without success.
+    retry: (u64, u32),
+    is_subscribing: bool,
+    is_publishing: bool,
+    is_asking: bool,
+    /// Events that said which channels to follow, and how many of them the broker has taken.
+    follows: u64,
+    follows_sent: u64,
+    follows_taken: u64,
+    heard: u64,
+    /// When the last probe was sent that has not come back.
+    probe: Option<u64>,
+    checked: u64,
+    began: Instant,
+    random: RandomState,
+    drawn: u64,
+    /// Publications so far.
+    number: u64,
+    actions: Vec<Action<Vec<u8>>>,
+}
+
+impl<M: Members> Node<M> {
+    /// Connects for the first time.
+    pub(super) async fn connect(target: Target, bus: Bus, members: M) -> Result<Self, StartError> {
+        let link = target.link(1, None, bus.events.clone()).await?;
+        let mut node = Self {
+            target,
+            bus,
+            members,
+            interest: Interest::default(),
+            channels: HashMap::new(),
+            outbox: Outbox::new(MAX_PENDING, MAX_WAIT),
+            questions: Vec::new(),
+            generation: 1,
+            link: None,
+            last: None,
+            is_linking: false,
+            retry: (0, 0),
+            is_subscribing: false,
+            is_publishing: false,
+            is_asking: false,
+            follows: 0,
+            follows_sent: 0,
+            follows_taken: 0,
+            heard: 0,
+            probe: None,
+            checked: 0,
+            began: Instant::now(),
+            random: RandomState::new(),
+            drawn: 0,
+            number: 0,
+            actions: Vec::new(),
+        };
+        node.bus.status.set_up();
+        node.linked(Ok(link));
+        Ok(node)
+    }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.random.hash_one(self.drawn)
+    }
+
+    /// Runs until it is stopped.
+    pub(super) async fn run(mut self, mut events: UnboundedReceiver<Event>) {
+        loop {
+            let next = tokio::time::timeout(self.rest(), events.recv()).await;
+            let mut event = match next {
+                Ok(Some(event)) => Some(event),
+                Ok(None) => return,
+                Err(_) => None,
+            };
+            while let Some(taken) = event {
+                if matches!(taken, Event::Stop) {
+                    return;
+                }
+                self.handle(taken);
+                event = events.try_recv().ok();
+            }
+            self.on_time();
+            self.send();
+        }
+    }
+
+    /// Returns the time until something is due: at most a second, in which probes and checks are
+    /// looked after.
+    fn rest(&self) -> Duration {
+        let now = self.now();
+        let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
+        let due = [retry, self.interest.next_expiry(), Some(now + 1_000)];
+        let next = due.into_iter().flatten().min().unwrap_or(now);
+        Duration::from_millis(next.saturating_sub(now).min(1_000))
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Follow(channel, keep) => self.follow(&channel, keep),
+            Event::Unfollow(channel) => {
+                let spread = self.draw() % LINGER;
+                self.interest.leave(&channel, self.now() + LINGER + spread);
+            }
+            Event::Check(channel) => {
+                self.with_sequence(&channel, |sequence, actions| sequence.check(actions));
+            }
+            Event::Publish(outgoing) => self.publish(outgoing),
+            Event::Linked(generation, link) if generation == self.generation => self.linked(link),
+            Event::Push(generation, push) if generation == self.generation => self.push(push),
+            Event::Lost(generation) if generation == self.generation => {
+                self.broken("the connection was closed");
+            }
+            Event::Subscribed(generation, done) if generation == self.generation => {
+                self.is_subscribing = false;
+                self.follows_taken = self.follows_sent;
+                self.check_call(done);
+            }
+            Event::Published(generation, done) if generation == self.generation => {
+                self.is_publishing = false;
+                self.published(done);
+            }
+            Event::Answered(generation, questions, answers) if generation == self.generation => {
+                self.is_asking = false;
+                self.answered(&questions, answers);
+            }
+            Event::Probed(generation, done) if generation == self.generation => {
+                self.check_call(done);
+            }
+            // Of connections that were replaced.
+            _ => {}
+        }
+    }
+
+    fn follow(&mut self, channel: &Arc<str>, keep: Option<Keep>) {
+        self.follows += 1;
+        self.interest.enter(channel);
+        let heard = self.now();
+        let sequence = || keep.map(|keep| (keep, Sequencer::default()));
+        self.channels
+            .entry(Arc::clone(channel))
+            .or_insert_with(|| Channel { sequence: sequence(), heard });
+    }
+
+    fn publish(&mut self, outgoing: Outgoing) {
+        let bytes = cost_of(&outgoing);
+        self.bus.queued.fetch_sub(bytes, Ordering::Relaxed);
+        let while_down = outgoing.while_down;
+        let is_repeatable = outgoing.keep.is_some();
+        // Members of this node get what is published after they came: their channels come first.
+        self.number += 1;
+        let (tag, number) = (self.draw(), self.number);
+        let item = Tagged { outgoing, tag, number, after: self.follows };
+        let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
+        match self.outbox.offer(pending, while_down) {
+            Accepted::Taken => {}
+            Accepted::Local(Tagged { outgoing, .. }) => {
+                self.members.publish(&outgoing.channel, &outgoing.envelope);
+            }
+            Accepted::Refused => {
+                self.bus.status.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn linked(&mut self, link: Result<Link, StartError>) {
+        self.is_linking = false;
+        match link {
+            Ok(link) => {
+                self.last = Some(link.connection.clone());
+                self.link = Some(link);
+                self.heard = self.now();
+                self.send_probe();
+            }
+            Err(error) => self.broken(&error.to_string()),
+        }
+    }
+
+    /// Gives up both connections. What members have got so far stays known.
+    fn broken(&mut self, why: &str) {
+        self.generation += 1;
+        self.link = None;
+        (self.is_linking, self.is_subscribing) = (false, false);
+        (self.is_publishing, self.is_asking) = (false, false);
+        self.probe = None;
+        self.questions.clear();
+        self.interest.broken();
+        self.follows_taken = 0;
+        for channel in self.channels.values_mut() {
+            if let Some((_, sequence)) = &mut channel.sequence {
+                sequence.broken();
+            }
+        }
+        let unknown = self.outbox.broken(self.now()).len() as u64;
+        self.bus.status.unknown.fetch_add(unknown, Ordering::Relaxed);
+        self.bus.status.set_down(why.to_owned());
+        let tries = self.retry.1;
+        let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(5_000) };
+        let wait = if longest == 0 { 0 } else { self.draw() % longest };
+        self.retry = (self.now() + wait, tries + 1);
+    }
+
+    fn push(&mut self, PushInfo { kind, data }: PushInfo) {
+        self.heard = self.now();
+        let mut data = data.into_iter();
+        let Some(Value::BulkString(name)) = data.next() else {
+            if kind == PushKind::Disconnection {
+                self.broken("the connection was closed");
+            }
+            return;
+        };
+        let Ok(name) = String::from_utf8(name) else { return };
+        match (kind, data.next()) {
+            (PushKind::Subscribe, _) => self.acknowledged(&name),
+            (PushKind::Message, Some(Value::BulkString(bytes))) => self.message(&name, bytes),
+            _ => {}
+        }
+    }
+
+    fn acknowledged(&mut self, name: &str) {
+        let Some(channel) = self.target.channel_of(name) else { return };
+        if self.interest.acknowledge(channel)
+            && let Some((channel, _)) = self.channels.get_key_value(channel)
+        {
+            let channel = Arc::clone(channel);
+            self.with_sequence(&channel, |sequence, actions| sequence.subscribed(actions));
+        }
+    }
+
+    fn message(&mut self, name: &str, mut bytes: Vec<u8>) {
+        let Some(channel) = self.target.channel_of(name) else {
+            return self.probe_came(name);
+        };
+        let status = &self.bus.status;
+        status.received.fetch_add(1, Ordering::Relaxed);
+        let (place, published, start) = match decode(&bytes) {
+            Ok((Some(place), envelope)) => {
+                let space = bytes.iter().position(|byte| *byte == b' ').unwrap_or(0);
+                (Some(place), envelope.published, space + 1)
+            }
+            Ok((None, envelope)) => (None, envelope.published, 0),
+            Err(_) => {
+                status.malformed.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        };
+        let lag = micros().saturating_sub(published);
+        status.lag_micros.store(lag, Ordering::Relaxed);
+        let Some((channel, _)) = self.channels.get_key_value(channel) else { return };
+        let channel = Arc::clone(channel);
+        match place {
+            None => self.members.publish(&channel, &bytes),
+            Some(place) => {
+                bytes.drain(..start);
+                self.with_sequence(&channel, |sequence, actions| {
+                    sequence.publication(place, bytes, actions);
+                });
+            }
+        }
+    }
+
+    /// Gives an event to a channel's sequence, and takes the steps that follow.
+    fn with_sequence(
+        &mut self,
+        name: &Arc<str>,
+        event: impl FnOnce(&mut Sequencer<Vec<u8>>, &mut Vec<Action<Vec<u8>>>),
+    ) {
+        let now = self.now();
+        let mut actions = std::mem::take(&mut self.actions);
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        channel.heard = now;
+        let Some((keep, sequence)) = &mut channel.sequence else { return };
+        let keep = *keep;
+        event(sequence, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Ask { number, after } => {
+                    let (channel, epoch) = (Arc::clone(name), self.draw());
+                    self.questions.push(Question { channel, keep, number, after, epoch });
+                }
+                Action::Begin { place, entries, is_loss } => {
+                    if is_loss {
+                        self.bus.status.lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.members.begin(name, place, entries, is_loss);
+                }
+                Action::Deliver { place, publication } => {
+                    self.members.deliver(name, place, &publication);
+                }
+                Action::Live => self.members.live(name),
+            }
+        }
+        self.actions = actions;
+    }
+
+    fn answered(
+        &mut self,
+        questions: &[Question],
+        answers: Result<Vec<Option<Answer<Vec<u8>>>>, RedisError>,
+    ) {
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => return self.broken(&error.to_string()),
+        };
+        for (Question { channel, number, after, .. }, answer) in questions.iter().zip(answers) {
+            let Some(answer) = answer else {
+                return self.broken("the server's answer about a channel is not understood");
+            };
+            if after.is_some() && answer.continues && !answer.entries.is_empty() {
+                self.bus.status.filled.fetch_add(1, Ordering::Relaxed);
+            }
+            self.with_sequence(channel, |sequence, actions| {
+                sequence.answer(*number, answer, actions);
+            });
+        }
+    }
+
+    fn published(&mut self, done: Result<Vec<Result<Value, RedisError>>, RedisError>) {
+        let results = match done {
+            Ok(results) => results,
+            Err(error) => return self.broken(&error.to_string()),
+        };
+        for result in results {
+            match result {
+                Err(error) if calls::is_fatal(&error) => return self.broken(&error.to_string()),
+                Ok(_) => self.bus.status.published.fetch_add(1, Ordering::Relaxed),
+                Err(_) => self.bus.status.refused.fetch_add(1, Ordering::Relaxed),
+            };
+            self.outbox.acknowledge();
+        }
+    }
+
+    fn check_call(&mut self, done: Result<(), RedisError>) {
+        if let Err(error) = done {
+            self.broken(&error.to_string());
+        }
+    }
+
+    fn on_time(&mut self) {
+        let now = self.now();
+        for name in self.interest.expire(now) {
+            if self.members.end(&name) {
+                self.channels.remove(&name);
+            } else {
+                self.interest.enter(&name);
+            }
+        }
+        let expired = self.outbox.expire(now).len() as u64;
+        self.bus.status.refused.fetch_add(expired, Ordering::Relaxed);
+        if self.link.is_none() {
+            if !self.is_linking && now >= self.retry.0 {
+                self.relink();
+            }
+            return;
+        }
+        match self.probe {
+            Some(sent) if now > sent + LIMIT.as_millis() as u64 => {
+                self.bus.status.probe_failures.fetch_add(1, Ordering::Relaxed);
+                self.broken("publications do not come back from the server");
+            }
+            None if now > self.heard + PROBE_AFTER => self.send_probe(),
+            _ => {}
+        }
+        if now > self.checked + CHECK_AFTER / 8 {
+            self.checked = now;
+            let is_silent = |channel: &Channel| now > channel.heard + CHECK_AFTER;
+            let silent = self.channels.iter().filter(|(_, channel)| is_silent(channel));
+            let silent: Vec<_> = silent.map(|(name, _)| Arc::clone(name)).collect();
+            for name in silent {
+                self.with_sequence(&name, |sequence, actions| sequence.check(actions));
+            }
+        }
+    }
+
+    fn relink(&mut self) {
+        self.is_linking = true;
+        self.bus.status.reconnects.fetch_add(1, Ordering::Relaxed);
+        let (target, generation) = (self.target.clone(), self.generation);
+        let (last, events) = (self.last.clone(), self.bus.events.clone());
+        tokio::spawn(async move {
+            let link = target.link(generation, last, events.clone()).await;
+            events.send(Event::Linked(generation, link))
+        });
+    }
+
+    /// Publishes a probe by the ordinary way: a connection that is open may still deliver nothing.
+    fn send_probe(&mut self) {
+        let Some(link) = &self.link else { return };
+        self.probe = Some(self.now());
+        let (mut commands, generation) = (link.commands.clone(), self.generation);
+        let (name, events) = (self.target.probe(), self.bus.events.clone());
+        tokio::spawn(async move {
+            let publish = redis::cmd("PUBLISH").arg(name).arg("").to_owned();
+            let done = publish.query_async::<()>(&mut commands).await;
+            events.send(Event::Probed(generation, done))
+        });
+    }
+
+    fn probe_came(&mut self, name: &str) {
+        if name == self.target.probe() {
+            self.probe = None;
+            self.retry.1 = 0;
+            self.bus.status.set_up();
+        }
+    }
+
+    /// Sends what is waiting, each kind with one command on its way at a time.
+    fn send(&mut self) {
+        let status = &self.bus.status;
+        status.channels.store(self.interest.len() as u64, Ordering::Relaxed);
+        status.pending_bytes.store(self.outbox.bytes() as u64, Ordering::Relaxed);
+        let Some(link) = self.link.clone() else { return };
+        if !self.is_subscribing {
+            self.send_subscriptions(&link);
+        }
+        if !self.is_asking && !self.questions.is_empty() {
+            self.send_questions(&link);
+        }
+        if !self.is_publishing {
+            self.send_publications(&link);
+        }
+    }
+
+    fn send_subscriptions(&mut self, link: &Link) {
+        let batches = self.interest.commands();
+        self.follows_sent = self.follows;
+        if batches.is_empty() {
+            self.follows_taken = self.follows;
+            return self.outbox.connected();
+        }
+        self.is_subscribing = true;
+        let (mut connection, target) = (link.subscriptions.clone(), self.target.clone());
+        let (generation, events) = (self.generation, self.bus.events.clone());
+        tokio::spawn(async move {
+            let mut done = Ok(());
+            for Batch { verb, names } in batches {
+                let names: Vec<_> = names.iter().map(|name| target.channel(name)).collect();
+                done = match verb {
+                    Verb::Subscribe => connection.subscribe(&names).await,
+                    Verb::Unsubscribe => connection.unsubscribe(&names).await,
+                };
+                if done.is_err() {
+                    break;
+                }
+            }
+            events.send(Event::Subscribed(generation, done))
+        });
+    }
+
+    fn send_questions(&mut self, link: &Link) {
+        self.is_asking = true;
+        let count = self.questions.len().min(PIPELINE);
+        let questions: Vec<_> = self.questions.drain(..count).collect();
+        let (mut link, target) = (link.clone(), self.target.clone());
+        let (generation, events) = (self.generation, self.bus.events.clone());
+        tokio::spawn(async move {
+            let Link { commands, scripts, .. } = &mut link;
+            let answers = calls::read(commands, scripts, &target, &questions).await;
+            events.send(Event::Answered(generation, questions, answers))
+        });
+    }
+
+    fn send_publications(&mut self, link: &Link) {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < PIPELINE
+            && bytes < PIPELINE_BYTES
+            && self.outbox.next().is_some_and(|next| next.item.after <= self.follows_taken)
+        {
+            let Some(pending) = self.outbox.send() else { break };
+            bytes += pending.bytes;
+            batch.push(pending);
+        }
+        if batch.is_empty() {
+            return;
+        }
+        self.is_publishing = true;
+        let (mut link, target, epoch) = (link.clone(), self.target.clone(), self.draw());
+        let (generation, events) = (self.generation, self.bus.events.clone());
+        tokio::spawn(async move {
+            let Link { commands, scripts, .. } = &mut link;
+            let done = calls::publish(commands, scripts, &target, epoch, &batch).await;
+            events.send(Event::Published(generation, done))
+        });
+    }
+}
+
+fn micros() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_micros() as u64
+}

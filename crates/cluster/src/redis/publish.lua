@@ -1,0 +1,25 @@
+-- Gives a publication its place in the channel's sequence, keeps it, and delivers it.
+-- KEYS: the channel's record, its stream.
+-- ARGV: channel, publication, tag, publications kept, time kept (ms), an epoch for a new sequence,
+--       the node's field, the number of the publication among the node's, '1' if it was sent
+--       before: the connection of that time is closed.
+local epoch, offset, done = unpack(redis.call('HMGET', KEYS[1], 'e', 's', ARGV[7]))
+if ARGV[9] == '1' and done and tonumber(done) >= tonumber(ARGV[8]) then return 0 end
+local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+if not epoch or last and string.match(last[1], '^%d+') ~= offset then
+  -- One of the two was lost: what is left belongs to no sequence that can be continued.
+  epoch, offset = ARGV[6], '0'
+  redis.call('DEL', KEYS[2])
+elseif not done and redis.call('HLEN', KEYS[1]) > 100 then
+  -- Fields of nodes that are gone, most of them. One that is not can only repeat itself.
+  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if string.sub(field, 1, 1) == 'n' then redis.call('HDEL', KEYS[1], field) end
+  end
+end
+offset = string.format('%.0f', tonumber(offset) + 1)
+redis.call('HSET', KEYS[1], 'e', epoch, 's', offset, 't', ARGV[3], ARGV[7], ARGV[8])
+redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[4] + 1, offset .. '-' .. ARGV[3], 'd', ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[5])
+redis.call('PEXPIRE', KEYS[1], ARGV[5] + 3600000)
+redis.call('PUBLISH', ARGV[1], epoch .. ':' .. offset .. ':' .. ARGV[3] .. ' ' .. ARGV[2])
+return 1

@@ -1,0 +1,44 @@
+-- Returns the end of a channel's sequence, and the publications after a place.
+-- KEYS: the channel's record, its stream.
+-- ARGV: the place (epoch or '', offset, tag), most publications, time kept (ms), an epoch for a new
+--       sequence.
+-- Returns: epoch, offset, tag, 1 if the place is in the sequence, publications.
+local epoch, offset, tag = unpack(redis.call('HMGET', KEYS[1], 'e', 's', 't'))
+if not epoch then
+  epoch, offset, tag = ARGV[6], '0', '0'
+  redis.call('DEL', KEYS[2])
+  redis.call('HSET', KEYS[1], 'e', epoch, 's', offset, 't', tag)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[5] + 3600000)
+local continues = 0
+if epoch == ARGV[1] then
+  local asked = tonumber(ARGV[2])
+  local is_other = asked > tonumber(offset)
+  if asked == 0 then
+    continues = 1
+  elseif ARGV[2] == offset then
+    is_other = tag ~= ARGV[3]
+    continues = is_other and 0 or 1
+  elseif not is_other then
+    local entry = redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2], 'COUNT', 1)[1]
+    if entry then
+      is_other = string.match(entry[1], '%-(%d+)$') ~= ARGV[3]
+      continues = is_other and 0 or 1
+    end
+  end
+  if is_other then
+    -- The end of the sequence was lost, and maybe replaced: its places mean something else now.
+    epoch = ARGV[6]
+    redis.call('HSET', KEYS[1], 'e', epoch)
+  end
+end
+local entries
+if continues == 1 then
+  local after = string.format('%.0f', tonumber(ARGV[2]) + 1)
+  entries = redis.call('XRANGE', KEYS[2], after, '+', 'COUNT', ARGV[4])
+else
+  local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', ARGV[4])
+  entries = {}
+  for at = #newest, 1, -1 do entries[#entries + 1] = newest[at] end
+end
+return {epoch, offset, tag, continues, entries}

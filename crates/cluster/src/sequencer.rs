@@ -1,0 +1,278 @@
+//! The publications of one channel with history, in an unbroken sequence.
+//!
+//! The broker delivers publications on one connection and answers questions on another. A node asks
+//! once it is subscribed, and whenever it may have missed something; publications that come in the
+//! meantime are held. So the members of this node get every publication of the channel, once and in
+//! order, or learn that the sequence has a hole. They stay members while the broker is away.
+//!
+//! | state | event | outcome |
+//! |---|---|---|
+//! | not subscribed | the subscription is acknowledged | the broker is asked |
+//! | asking | a publication | it is held |
+//! | asking | the answer | what was missed, then what was held, then live |
+//! | live | the next publication | delivered |
+//! | live | any other publication | held, and the broker is asked |
+//! | any | the connection is lost | not subscribed; the place is kept |
+
+use std::collections::VecDeque;
+
+use crate::envelope::Place;
+
+/// Most publications that are held while the broker is asked. Later ones are fetched afterwards.
+const MAX_HELD: usize = 4096;
+
+/// What the broker knows of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// The place of the last publication.
+    pub top: Place,
+    /// Whether the place that was asked about is in the broker's sequence.
+    pub continues: bool,
+    /// The publications after that place, the oldest first, or all that are kept if there is no
+    /// such place: offset, tag, publication. They may be fewer than there are up to `top`.
+    pub entries: Vec<(u64, u64, T)>,
+}
+
+/// A step that the node is to take, in the order of the steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action<T> {
+    /// Ask the broker for what comes after this place.
+    Ask {
+        /// To be given back with the answer.
+        number: u64,
+        /// The last publication that members have got.
+        after: Option<Place>,
+    },
+    /// The sequence begins: this is what is known of it.
+    Begin {
+        /// The last publication.
+        place: Place,
+        /// The last publications, with contiguous offsets that end with that of `place`.
+        entries: Vec<(u64, T)>,
+        /// Whether members have missed publications.
+        is_loss: bool,
+    },
+    /// Members get a publication.
+    Deliver {
+        /// Its place.
+        place: Place,
+        /// The publication.
+        publication: T,
+    },
+    /// Members have got all that the broker had when it was asked.
+    Live,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    NotSubscribed,
+    Asking,
+    Live,
+}
+
+/// The sequence of a channel on this node.
+#[derive(Debug)]
+pub struct Sequencer<T> {
+    state: State,
+    at: Option<Place>,
+    /// Number of the last question.
+    asked: u64,
+    /// Held publications that came before it.
+    before_question: usize,
+    held: VecDeque<(Place, T)>,
+    /// Whether a publication was not held because there were too many.
+    is_overfull: bool,
+    #[cfg(test)]
+    planted: Option<tests::Bug>,
+}
+
+impl<T> Default for Sequencer<T> {
+    fn default() -> Self {
+        Self {
+            state: State::NotSubscribed,
+            at: None,
+            asked: 0,
+            before_question: 0,
+            held: VecDeque::new(),
+            is_overfull: false,
+            #[cfg(test)]
+            planted: None,
+        }
+    }
+}
+
+impl<T> Sequencer<T> {
+    /// Returns the place of the last publication that members have got.
+    #[must_use]
+    pub fn at(&self) -> Option<Place> {
+        self.at
+    }
+
+    /// Returns whether the broker is not asked, and need not be.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.state == State::Live
+    }
+
+    /// Notes that the channel is subscribed to.
+    pub fn subscribed(&mut self, actions: &mut Vec<Action<T>>) {
+        self.ask(actions);
+    }
+
+    /// Asks the broker whether the node has missed something, unless it is being asked, or the
+    /// channel is not subscribed to.
+    pub fn check(&mut self, actions: &mut Vec<Action<T>>) {
+        if self.state == State::Live {
+            self.ask(actions);
+        }
+    }
+
+    fn ask(&mut self, actions: &mut Vec<Action<T>>) {
+        self.state = State::Asking;
+        self.asked += 1;
+        self.before_question = self.held.len();
+        self.is_overfull = false;
+        actions.push(Action::Ask { number: self.asked, after: self.at });
+    }
+
+    /// Notes that a connection to the broker was lost.
+    pub fn broken(&mut self) {
+        self.state = State::NotSubscribed;
+        // Answers that are on their way do not count any more.
+        self.asked += 1;
+        self.held = VecDeque::new();
+    }
+
+    /// Takes a publication that the broker has delivered.
+    pub fn publication(&mut self, place: Place, publication: T, actions: &mut Vec<Action<T>>) {
+        match self.state {
+            // It is in the answer to the question that follows the subscription.
+            State::NotSubscribed => {}
+            State::Asking if self.held.len() == MAX_HELD => self.is_overfull = true,
+            State::Asking => self.held.push_back((place, publication)),
+            State::Live if self.is_next(place) => self.deliver(place, publication, actions),
+            #[cfg(test)]
+            State::Live if self.has(tests::Bug::IgnoresTheEpoch) && !self.is_newer(place) => {}
+            #[cfg(test)]
+            State::Live
+                if self.has(tests::Bug::DeliversOverAGap)
+                    || self.has(tests::Bug::IgnoresTheEpoch) =>
+            {
+                self.deliver(place, publication, actions);
+            }
+            State::Live => {
+                self.held.push_back((place, publication));
+                self.ask(actions);
+            }
+        }
+    }
+
+    fn is_next(&self, place: Place) -> bool {
+        self.at.is_some_and(|at| at.epoch == place.epoch && place.offset == at.offset + 1)
+    }
+
+    fn deliver(&mut self, place: Place, publication: T, actions: &mut Vec<Action<T>>) {
+        self.at = Some(place);
+        actions.push(Action::Deliver { place, publication });
+    }
+
+    /// Takes the answer to the question with this number.
+    pub fn answer(&mut self, number: u64, answer: Answer<T>, actions: &mut Vec<Action<T>>) {
+        if self.state != State::Asking || number != self.asked {
+            return;
+        }
+        let Answer { top, continues, entries } = answer;
+        // To be told from others of the same offset, if the broker loses the end meanwhile.
+        let known: Vec<_> = match self.held.is_empty() {
+            true => Vec::new(),
+            false => entries.iter().map(|(offset, tag, _)| (*offset, *tag)).collect(),
+        };
+        let first = self.at.map(|at| at.offset + 1);
+        let is_contiguous = entries.windows(2).all(|two| two[1].0 == two[0].0 + 1)
+            && match entries.first() {
+                Some((offset, ..)) => Some(*offset) == first,
+                None => self.at == Some(top),
+            };
+        match self.at {
+            Some(at) if continues && is_contiguous || self.forgives(continues) => {
+                for (offset, tag, publication) in entries {
+                    self.deliver(Place { epoch: at.epoch, offset, tag }, publication, actions);
+                }
+            }
+            at => self.begin(top, entries, at.is_some(), actions),
+        }
+        #[cfg(test)]
+        if self.has(tests::Bug::TrustsTheTop) {
+            self.at = Some(top);
+        }
+        self.take_held(top, &known, actions);
+    }
+
+    /// Begins the sequence with those entries that lead up to `top` without a gap.
+    fn begin(
+        &mut self,
+        top: Place,
+        entries: Vec<(u64, u64, T)>,
+        is_loss: bool,
+        actions: &mut Vec<Action<T>>,
+    ) {
+        let mut kept = VecDeque::new();
+        let mut expected = top.offset;
+        for (offset, _, publication) in entries.into_iter().rev() {
+            if offset != expected || offset == 0 {
+                break;
+            }
+            kept.push_front((offset, publication));
+            expected -= 1;
+        }
+        self.at = Some(top);
+        actions.push(Action::Begin { place: top, entries: kept.into(), is_loss });
+    }
+
+    /// Goes on with what came while the broker was asked. The answer, whose publications are `known`,
+    /// has everything that came before its question.
+    fn take_held(&mut self, top: Place, known: &[(u64, u64)], actions: &mut Vec<Action<T>>) {
+        if self.at.is_some_and(|at| at.offset < top.offset) {
+            return self.ask(actions);
+        }
+        while let Some((place, publication)) = self.held.pop_front() {
+            let is_before = self.before_question > 0;
+            self.before_question = self.before_question.saturating_sub(1);
+            let is_known = || {
+                place.epoch == top.epoch
+                    && known
+                        .binary_search_by_key(&place.offset, |(offset, _)| *offset)
+                        .is_ok_and(|at| known[at].1 == place.tag)
+            };
+            if self.is_next(place) {
+                self.deliver(place, publication, actions);
+            } else if !is_before && !is_known() {
+                self.held.push_front((place, publication));
+                return self.ask(actions);
+            }
+        }
+        if self.is_overfull {
+            return self.ask(actions);
+        }
+        self.state = State::Live;
+        actions.push(Action::Live);
+    }
+
+    #[cfg(test)]
+    fn is_newer(&self, place: Place) -> bool {
+        self.at.is_none_or(|at| at.offset < place.offset)
+    }
+
+    #[cfg(not(test))]
+    fn forgives(&self, _: bool) -> bool {
+        false
+    }
+
+    #[cfg(test)]
+    fn forgives(&self, continues: bool) -> bool {
+        !continues && self.has(tests::Bug::FillsWithoutComparing)
+    }
+}
+
+#[cfg(test)]
+mod tests;

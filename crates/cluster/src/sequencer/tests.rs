@@ -1,0 +1,293 @@
+//! The sequencer under a broker that loses connections, data and the ends of sequences, with every
+//! publication known to a referee.
+
+use std::collections::VecDeque;
+
+use throng_testkit::Random;
+
+use super::*;
+
+/// A fault put into the sequencer, which the referee must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bug {
+    /// Offsets are compared, and nothing else.
+    IgnoresTheEpoch,
+    DeliversOverAGap,
+    FillsWithoutComparing,
+    /// The first part of an answer is taken for all of it.
+    TrustsTheTop,
+    /// An answer to a question asked on a connection that was lost counts.
+    TakesLateAnswers,
+}
+
+impl<T> Sequencer<T> {
+    pub(super) fn has(&self, bug: Bug) -> bool {
+        self.planted == Some(bug)
+    }
+}
+
+/// A publication: its number, and that of the one before it in the broker's sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sent {
+    number: u64,
+    before: u64,
+}
+
+/// One channel at a broker that keeps its last publications.
+struct Broker {
+    epoch: u64,
+    log: Vec<(Place, Sent)>,
+    kept: usize,
+    published: u64,
+}
+
+impl Broker {
+    fn top(&self) -> Place {
+        let first = Place { epoch: self.epoch, offset: 0, tag: 0 };
+        self.log.last().map_or(first, |(place, _)| *place)
+    }
+
+    fn publish(&mut self, random: &mut Random) -> (Place, Sent) {
+        self.published += 1;
+        let offset = self.log.len() as u64 + 1;
+        let before = self.log.last().map_or(0, |(_, sent)| sent.number);
+        let place = Place { epoch: self.epoch, offset, tag: random.bits() };
+        let sent = Sent { number: self.published, before };
+        self.log.push((place, sent));
+        (place, sent)
+    }
+
+    /// Answers as the script does: a place of a sequence that was lost gives it a new epoch.
+    fn answer(&mut self, after: Option<Place>, random: &mut Random) -> Answer<Sent> {
+        let oldest = self.log.len().saturating_sub(self.kept);
+        let mut continues = false;
+        if let Some(after) = after.filter(|after| after.epoch == self.epoch) {
+            let known = match after.offset {
+                0 => Some(after),
+                offset => self.log.get(offset as usize - 1).map(|(place, _)| *place),
+            };
+            continues = known == Some(after) && after.offset as usize >= oldest;
+            if known != Some(after) {
+                self.epoch = random.bits();
+                let epoch = self.epoch;
+                self.log.iter_mut().for_each(|(place, _)| place.epoch = epoch);
+            }
+        }
+        let from = after.filter(|_| continues).map_or(oldest, |after| after.offset as usize);
+        let most = if continues { 1 + random.below(8) } else { usize::MAX };
+        let entry = |(place, sent): &(Place, Sent)| (place.offset, place.tag, *sent);
+        let entries = self.log[from..].iter().take(most).map(entry).collect();
+        Answer { top: self.top(), continues, entries }
+    }
+}
+
+/// What the referee says of what a member gets.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    Wrong(&'static str),
+}
+
+fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
+    let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let kept = if loses { 1 + random.below(12) } else { 1_000 };
+    let mut broker = Broker { epoch: random.bits(), log: vec![], kept, published: 0 };
+    let mut node = Sequencer { planted: bug, ..Sequencer::default() };
+    let (mut pushes, mut questions, mut answers) =
+        (VecDeque::new(), VecDeque::new(), VecDeque::new());
+    let mut is_subscribed = false;
+    let mut member: Option<u64> = None;
+    let mut actions = Vec::new();
+    for step in 0..260 {
+        let is_settling = step >= 200;
+        match random.below(if is_settling { 5 } else { 20 }) {
+            0 if is_subscribed => {
+                if let Some((place, sent)) = pushes.pop_front() {
+                    node.publication(place, sent, &mut actions);
+                }
+            }
+            1 | 2 => {
+                if let Some((number, after)) = questions.pop_front() {
+                    answers.push_back((number, broker.answer(after, &mut random)));
+                }
+            }
+            3 => {
+                if let Some((number, answer)) = answers.pop_front() {
+                    let late = bug == Some(Bug::TakesLateAnswers);
+                    node.answer(if late { node.asked } else { number }, answer, &mut actions);
+                }
+            }
+            4 if !is_subscribed => {
+                is_subscribed = true;
+                node.subscribed(&mut actions);
+            }
+            5..=11 => {
+                let published = broker.publish(&mut random);
+                if is_subscribed {
+                    pushes.push_back(published);
+                }
+            }
+            12 => node.check(&mut actions),
+            13 if random.below(3) == 0 => {
+                is_subscribed = false;
+                node.broken();
+                pushes.clear();
+                questions.clear();
+                if bug != Some(Bug::TakesLateAnswers) && random.below(2) == 0 {
+                    answers.clear();
+                }
+            }
+            14 if is_subscribed && random.below(3) == 0 => {
+                // The output limit cuts the connection in the middle of what is on its way.
+                for (place, sent) in pushes.drain(..random.below(pushes.len() + 1)) {
+                    node.publication(place, sent, &mut actions);
+                }
+                pushes.clear();
+                is_subscribed = false;
+                node.broken();
+                questions.clear();
+                answers.clear();
+            }
+            15 if loses && !is_subscribed && random.below(3) == 0 => {
+                // It comes back without the end of its sequence, or without all of it.
+                if random.below(3) == 0 {
+                    broker.log.clear();
+                    broker.epoch = random.bits();
+                } else {
+                    broker.log.truncate(random.below(broker.log.len() + 1));
+                }
+            }
+            // FLUSHALL: all is lost, and no connection.
+            16 if loses && random.below(8) == 0 => {
+                broker.log.clear();
+                broker.epoch = random.bits();
+            }
+            _ => {}
+        }
+        for action in std::mem::take(&mut actions) {
+            match action {
+                Action::Ask { .. } if !is_subscribed => {}
+                Action::Ask { number, after } => questions.push_back((number, after)),
+                Action::Deliver { publication, .. } => {
+                    if member != Some(publication.before) {
+                        return Verdict::Wrong("a hole, a repetition or a change of order");
+                    }
+                    member = Some(publication.number);
+                }
+                Action::Begin { place, entries, is_loss } => {
+                    if is_loss != member.is_some() {
+                        return Verdict::Wrong("a loss that is not reported, or none that is");
+                    }
+                    if is_loss && !loses {
+                        return Verdict::Wrong("a loss where nothing was lost");
+                    }
+                    let offsets = entries.iter().rev().map(|(offset, _)| *offset);
+                    if !offsets.eq((0..=place.offset).rev().take(entries.len())) {
+                        return Verdict::Wrong("a history with a gap");
+                    }
+                    let last = entries.last().map(|(_, sent)| sent.number);
+                    let is_known = |(known, _): &&(Place, Sent)| {
+                        (known.offset, known.tag) == (place.offset, place.tag)
+                    };
+                    let known = broker.log.iter().find(is_known).map(|(_, sent)| sent.number);
+                    member = last.or(known).or(Some(0));
+                }
+                Action::Live => {}
+            }
+        }
+    }
+    settle(&mut broker, &mut node, member, (pushes, questions, answers, is_subscribed), &mut random)
+}
+
+type Wires =
+    (VecDeque<(Place, Sent)>, VecDeque<(u64, Option<Place>)>, VecDeque<(u64, Answer<Sent>)>, bool);
+
+/// Lets everything arrive that is on its way; the member must have the last publication then.
+fn settle(
+    broker: &mut Broker,
+    node: &mut Sequencer<Sent>,
+    mut member: Option<u64>,
+    (mut pushes, mut questions, mut answers, is_subscribed): Wires,
+    random: &mut Random,
+) -> Verdict {
+    let mut actions = Vec::new();
+    if is_subscribed {
+        node.check(&mut actions);
+    } else {
+        node.subscribed(&mut actions);
+    }
+    for _ in 0..10_000 {
+        if let Some((place, sent)) = pushes.pop_front() {
+            node.publication(place, sent, &mut actions);
+        } else if let Some((number, answer)) = answers.pop_front() {
+            node.answer(number, answer, &mut actions);
+        } else if let Some((number, after)) = questions.pop_front() {
+            answers.push_back((number, broker.answer(after, random)));
+        }
+        for action in std::mem::take(&mut actions) {
+            match action {
+                Action::Ask { number, after } => questions.push_back((number, after)),
+                Action::Deliver { publication, .. } if member != Some(publication.before) => {
+                    return Verdict::Wrong("a hole at the end");
+                }
+                Action::Deliver { publication, .. } => member = Some(publication.number),
+                Action::Begin { place, .. } => {
+                    let at = |(known, _): &&(Place, Sent)| *known == place;
+                    member = Some(broker.log.iter().find(at).map_or(0, |(_, sent)| sent.number));
+                }
+                Action::Live => {}
+            }
+        }
+        if pushes.is_empty() && answers.is_empty() && questions.is_empty() {
+            let is_whole = node.is_live() && node.at() == Some(broker.top());
+            return if is_whole { Verdict::Fine } else { Verdict::Wrong("the end is missing") };
+        }
+    }
+    Verdict::Wrong("it never comes to rest")
+}
+
+#[test]
+fn members_get_an_unbroken_sequence_or_learn_of_the_loss_in_any_interleaving() {
+    for seed in 0..20_000 {
+        assert_eq!(run(seed, None, true), Verdict::Fine, "seed {seed}");
+    }
+}
+
+#[test]
+fn no_loss_is_reported_while_the_broker_keeps_what_was_missed() {
+    for seed in 0..20_000 {
+        assert_eq!(run(seed, None, false), Verdict::Fine, "seed {seed}");
+    }
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    for bug in [
+        Bug::IgnoresTheEpoch,
+        Bug::DeliversOverAGap,
+        Bug::FillsWithoutComparing,
+        Bug::TrustsTheTop,
+        Bug::TakesLateAnswers,
+    ] {
+        let found = (0..20_000).any(|seed| run(seed, Some(bug), true) != Verdict::Fine);
+        assert!(found, "{bug:?} is not found");
+    }
+}
+
+#[test]
+fn more_publications_than_can_be_held_are_fetched_afterwards() {
+    let (mut node, mut actions) = (Sequencer::default(), Vec::new());
+    node.subscribed(&mut actions);
+    let place = |offset| Place { epoch: 1, offset, tag: offset };
+    let count = MAX_HELD as u64 + 10;
+    (1..=count).for_each(|offset| node.publication(place(offset), offset, &mut actions));
+    actions.clear();
+    node.answer(1, Answer { top: place(0), continues: false, entries: vec![] }, &mut actions);
+    assert_eq!(node.at(), Some(place(MAX_HELD as u64)));
+    assert_eq!(actions.last(), Some(&Action::Ask { number: 2, after: node.at() }));
+    let rest = (MAX_HELD as u64 + 1..=count).map(|offset| (offset, offset, offset)).collect();
+    actions.clear();
+    node.answer(2, Answer { top: place(count), continues: true, entries: rest }, &mut actions);
+    assert_eq!(actions.len(), 11);
+    assert!(node.is_live());
+}

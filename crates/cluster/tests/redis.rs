@@ -1,0 +1,419 @@
+//! Three nodes and a Redis server that is killed, stopped, cut off and emptied, under traffic whose
+//! every message is accounted for.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(feature = "redis")]
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use throng_cluster::redis::{Bus, Keep, Members, Outgoing, Settings};
+use throng_cluster::{Envelope, Place, WhileDown, decode, encode};
+use throng_testkit::{Random, eventually};
+
+const CHANNELS: usize = 4;
+
+/// A server of this test's own.
+struct Redis {
+    child: Option<Child>,
+    port: u16,
+    directory: PathBuf,
+    arguments: Vec<&'static str>,
+}
+
+impl Redis {
+    /// Starts a server, or returns `None` where there is none.
+    fn start(name: &str, arguments: &[&'static str]) -> Option<Self> {
+        if Command::new("redis-server").arg("--version").output().is_err() {
+            assert!(std::env::var_os("TEST_PEERS").is_none(), "install redis-server");
+            println!("skipped: there is no redis-server");
+            return None;
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let directory = std::env::temp_dir().join(format!("throng-cluster-{name}-{port}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut redis = Self { child: None, port, directory, arguments: arguments.to_vec() };
+        redis.run();
+        Some(redis)
+    }
+
+    fn run(&mut self) {
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        command.arg("--dir").arg(&self.directory).args(&self.arguments);
+        self.child = Some(command.stdout(Stdio::null()).spawn().unwrap());
+        let is_locked = self.arguments.contains(&"--requirepass");
+        eventually("the server answers", || match is_locked {
+            true => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
+            false => self.ask(&["PING"]).is_some(),
+        });
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Sends a command; `None`: there is no answer, or it is an error.
+    fn ask(&self, words: &[&str]) -> Option<redis::Value> {
+        let client = redis::Client::open(self.url()).unwrap();
+        let mut connection = client.get_connection_with_timeout(Duration::from_secs(5)).ok()?;
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query(&mut connection).ok()
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What the members of one channel on one node have got.
+#[derive(Debug, Default)]
+struct Got {
+    at: Option<Place>,
+    payloads: Vec<Vec<u8>>,
+    losses: usize,
+    is_live: bool,
+}
+
+type Seen = Arc<[Mutex<Got>]>;
+
+struct Recorder(Seen);
+
+fn lock(got: &Mutex<Got>) -> MutexGuard<'_, Got> {
+    got.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder {
+    fn of(&self, channel: &str) -> MutexGuard<'_, Got> {
+        lock(&self.0[channel.strip_prefix("c").unwrap().parse::<usize>().unwrap()])
+    }
+}
+
+impl Members for Recorder {
+    fn begin(&mut self, channel: &Arc<str>, place: Place, _: Vec<(u64, Vec<u8>)>, is_loss: bool) {
+        let mut got = self.of(channel);
+        assert_eq!(is_loss, got.at.is_some());
+        got.at = Some(place);
+        got.losses += usize::from(is_loss);
+    }
+
+    fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]) {
+        let mut got = self.of(channel);
+        let at = got.at.replace(place).expect("the sequence has begun");
+        assert_eq!((at.epoch, at.offset + 1), (place.epoch, place.offset));
+        got.payloads.push(decode(envelope).unwrap().1.payload.to_vec());
+    }
+
+    fn live(&mut self, channel: &Arc<str>) {
+        self.of(channel).is_live = true;
+    }
+
+    fn publish(&mut self, channel: &str, envelope: &[u8]) {
+        self.of(channel).payloads.push(decode(envelope).unwrap().1.payload.to_vec());
+    }
+
+    fn end(&mut self, _: &Arc<str>) -> bool {
+        true
+    }
+}
+
+/// A node whose members have joined all channels, and a thread that publishes to them.
+struct Node {
+    bus: Bus,
+    seen: Seen,
+}
+
+fn name(channel: usize) -> Arc<str> {
+    format!("c{channel}").into()
+}
+
+fn keep() -> Option<Keep> {
+    Some(Keep { count: 5_000, age: Duration::from_secs(300) })
+}
+
+impl Node {
+    fn start(redis: &Redis, node: u64, keep: Option<Keep>) -> Self {
+        let settings = Settings { url: redis.url(), prefix: "test".to_owned(), node };
+        let (bus, starter) = Bus::new(settings).unwrap();
+        let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
+        starter.start(Recorder(Arc::clone(&seen))).unwrap();
+        (0..CHANNELS).for_each(|channel| bus.follow(name(channel), keep));
+        let node = Self { bus, seen };
+        if keep.is_some() {
+            eventually("all channels are live", || {
+                (0..CHANNELS).all(|channel| node.got(channel).is_live)
+            });
+        }
+        node
+    }
+
+    fn got(&self, channel: usize) -> MutexGuard<'_, Got> {
+        lock(&self.seen[channel])
+    }
+
+    fn publish(&self, channel: usize, payload: &[u8], keep: Option<Keep>) -> bool {
+        let mut envelope = Vec::new();
+        encode(&Envelope { payload, ..Envelope::default() }, &mut envelope);
+        let while_down = WhileDown::Buffer;
+        let channel = name(channel);
+        self.bus.publish(Outgoing { channel, envelope: envelope.into(), keep, while_down })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.bus.stop();
+    }
+}
+
+fn three(redis: &Redis) -> [Node; 3] {
+    [1, 2, 3].map(|node| Node::start(redis, node, keep()))
+}
+
+/// Publishes on every node, in turn with `fault`, which is given the number of messages so far and
+/// returns false when it is done. Returns how many each node has published to each channel.
+fn traffic(nodes: &[Node; 3], size: usize, mut fault: impl FnMut(u64) -> bool) -> u64 {
+    let (goes_on, rounds) = (AtomicBool::new(true), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let padding = "x".repeat(size);
+            while goes_on.load(Ordering::Relaxed) {
+                let round = rounds.load(Ordering::Relaxed);
+                for (number, node) in nodes.iter().enumerate() {
+                    for channel in 0..CHANNELS {
+                        let payload = format!("{number} {round} {padding}");
+                        eventually("there is room", || {
+                            node.publish(channel, payload.as_bytes(), keep())
+                        });
+                    }
+                }
+                rounds.store(round + 1, Ordering::Relaxed);
+                // The last may be on its way, so that each fault meets some.
+                eventually("the broker keeps up", || {
+                    nodes.iter().all(|node| node.bus.status().snapshot().pending_bytes < 1 << 19)
+                        || !goes_on.load(Ordering::Relaxed)
+                });
+            }
+        });
+        while fault(rounds.load(Ordering::Relaxed)) {
+            std::thread::yield_now();
+        }
+        goes_on.store(false, Ordering::Relaxed);
+    });
+    rounds.load(Ordering::Relaxed)
+}
+
+/// Waits until every node has each message once, in one order, without a loss.
+fn check_all(nodes: &[Node; 3], rounds: u64) {
+    let all = rounds as usize * 3;
+    for channel in 0..CHANNELS {
+        eventually("every message arrives", || {
+            nodes.iter().all(|node| node.got(channel).payloads.len() >= all)
+        });
+        let order = nodes[0].got(channel).payloads.clone();
+        for node in nodes {
+            let got = node.got(channel);
+            assert_eq!(got.losses, 0);
+            assert_eq!(got.payloads.len(), all);
+            assert!(got.payloads == order, "nodes have different orders");
+        }
+        let mut next = [0; 3];
+        for payload in &order {
+            let text = str::from_utf8(payload).unwrap();
+            let mut words = text.split(' ').map_while(|word| word.parse::<u64>().ok());
+            let (node, round) = (words.next().unwrap(), words.next().unwrap());
+            assert_eq!(round, next[node as usize], "of node {node} in channel {channel}");
+            next[node as usize] += 1;
+        }
+    }
+}
+
+#[test]
+fn three_nodes_get_every_message_once_in_one_order() {
+    let Some(redis) = Redis::start("order", &[]) else { return };
+    let nodes = three(&redis);
+    let rounds = traffic(&nodes, 10, |rounds| rounds < 300);
+    check_all(&nodes, rounds);
+}
+
+#[test]
+fn channels_without_history_are_delivered_to_every_node() {
+    let Some(redis) = Redis::start("plain", &[]) else { return };
+    let nodes = [1, 2].map(|node| Node::start(&redis, node, None));
+    // Its own subscription is taken before; the other's is, once the first message has come.
+    let mut sent = 0;
+    eventually("both are subscribed", || {
+        assert!(nodes[0].publish(0, format!("{sent}").as_bytes(), None));
+        sent += 1;
+        !nodes[1].got(0).payloads.is_empty()
+    });
+    eventually("all come", || nodes[0].got(0).payloads.len() == sent);
+}
+
+#[test]
+fn a_server_that_is_killed_and_keeps_its_data_loses_nothing() {
+    let arguments = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(mut redis) = Redis::start("killed", &arguments) else { return };
+    let nodes = three(&redis);
+    let mut kills = 0;
+    let rounds = traffic(&nodes, 10, |rounds| {
+        if rounds > 20 + 20 * kills && kills < 3 {
+            redis.kill();
+            eventually("it is noticed", || nodes.iter().all(|node| !node.bus.status().is_up()));
+            redis.run();
+            eventually("all are back", || nodes.iter().all(|node| node.bus.status().is_up()));
+            kills += 1;
+        }
+        kills < 3 || rounds < 100
+    });
+    check_all(&nodes, rounds);
+}
+
+#[test]
+fn every_node_learns_once_that_a_server_has_lost_its_data() {
+    let Some(mut redis) = Redis::start("emptied", &[]) else { return };
+    let nodes = three(&redis);
+    traffic(&nodes, 10, |rounds| rounds < 20);
+    redis.kill();
+    redis.run();
+    eventually("each has learned of the loss", || {
+        nodes.iter().all(|node| (0..CHANNELS).all(|channel| node.got(channel).losses > 0))
+    });
+    let before = nodes[0].got(0).payloads.len();
+    eventually("it is published", || nodes[1].publish(0, b"after", keep()));
+    eventually("all are live", || {
+        nodes.iter().all(|node| node.got(0).payloads.last().is_some_and(|last| last == b"after"))
+    });
+    assert!(nodes[0].got(0).payloads.len() > before);
+    for node in &nodes {
+        (0..CHANNELS).for_each(|channel| assert_eq!(node.got(channel).losses, 1));
+    }
+}
+
+#[test]
+fn a_server_that_hangs_is_noticed_and_nothing_is_lost() {
+    let Some(redis) = Redis::start("hangs", &[]) else { return };
+    let nodes = three(&redis);
+    let mut is_stopped = false;
+    let rounds = traffic(&nodes, 10, |rounds| {
+        if rounds > 20 && !is_stopped {
+            is_stopped = true;
+            redis.signal("-STOP");
+            eventually("it is noticed", || nodes.iter().all(|node| !node.bus.status().is_up()));
+            redis.signal("-CONT");
+            eventually("all are back", || nodes.iter().all(|node| node.bus.status().is_up()));
+        }
+        !is_stopped || rounds < 60
+    });
+    check_all(&nodes, rounds);
+}
+
+#[test]
+fn subscriptions_that_are_cut_again_and_again_lose_nothing() {
+    let Some(redis) = Redis::start("cut", &[]) else { return };
+    let nodes = three(&redis);
+    let mut cuts = 0;
+    let mut random = Random::new(9);
+    let rounds = traffic(&nodes, 10, |rounds| {
+        if rounds > 3 * cuts && cuts < 40 {
+            cuts += 1;
+            let kind = ["pubsub", "normal"][usize::from(random.below(4) == 0)];
+            redis.ask(&["CLIENT", "KILL", "TYPE", kind]);
+        }
+        cuts < 40 || rounds < 150
+    });
+    let reconnects = nodes[0].bus.status().snapshot().reconnects;
+    assert!(reconnects > 0, "no connection was cut");
+    check_all(&nodes, rounds);
+}
+
+#[test]
+fn a_node_that_the_server_cuts_off_for_its_backlog_gets_the_rest_from_the_history() {
+    let Some(redis) = Redis::start("limit", &[]) else { return };
+    let nodes = three(&redis);
+    redis.ask(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 64kb 0 0"]).unwrap();
+    let rounds = traffic(&nodes, 20_000, |rounds| rounds < 60);
+    check_all(&nodes, rounds);
+}
+
+#[test]
+fn scripts_that_the_server_forgets_are_loaded_again() {
+    let Some(redis) = Redis::start("scripts", &[]) else { return };
+    let nodes = three(&redis);
+    let mut flushes = 0;
+    let rounds = traffic(&nodes, 10, |rounds| {
+        if rounds > 5 * flushes && flushes < 10 {
+            flushes += 1;
+            redis.ask(&["SCRIPT", "FLUSH"]).unwrap();
+        }
+        rounds < 100
+    });
+    for node in &nodes {
+        eventually("all is acknowledged", || node.bus.status().snapshot().pending_bytes == 0);
+    }
+    for channel in 0..CHANNELS {
+        eventually("every message arrives", || {
+            nodes.iter().all(|node| node.got(channel).payloads.len() == rounds as usize * 3)
+        });
+        assert!(nodes.iter().all(|node| node.got(channel).losses == 0));
+    }
+}
+
+#[test]
+fn a_server_that_is_flushed_is_a_loss_that_every_node_learns_of() {
+    let Some(redis) = Redis::start("flushed", &[]) else { return };
+    let nodes = three(&redis);
+    let rounds = traffic(&nodes, 10, |rounds| rounds < 20);
+    check_all(&nodes, rounds);
+    redis.ask(&["FLUSHALL"]).unwrap();
+    for channel in 0..CHANNELS {
+        assert!(nodes[0].publish(channel, b"after", keep()));
+        eventually("each has learned of the loss", || {
+            nodes.iter().all(|node| node.got(channel).losses == 1)
+        });
+    }
+}
+
+#[test]
+fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
+    let Some(redis) = Redis::start("errors", &["--requirepass", "secret"]) else { return };
+    let start = |url: &str| {
+        let settings = Settings { url: url.to_owned(), prefix: "test".to_owned(), node: 1 };
+        let (_, starter) = Bus::new(settings).map_err(|error| error.to_string())?;
+        starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string())
+    };
+    let port = redis.port;
+    for (url, part) in [
+        ("localhost".to_owned(), "redis://"),
+        (format!("redis://127.0.0.1:{port}"), "user and password"),
+        (format!("redis://:wrong@127.0.0.1:{port}"), "user and password"),
+        ("redis://127.0.0.1:1".to_owned(), "does it run"),
+    ] {
+        let error = start(&url).unwrap_err();
+        assert!(error.contains("cluster.url") && error.contains(part), "{error}");
+        assert!(!error.contains("wrong@"), "{error}");
+    }
+    assert_eq!(start(&format!("redis://:secret@127.0.0.1:{port}")), Ok(()));
+}
