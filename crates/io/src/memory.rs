@@ -1,5 +1,7 @@
 //! Memory that the process may use, and memory that the allocator holds free.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Returns the bytes of memory that the process may use: the least of the machine's memory, the
 /// limits of its cgroups (`memory.max`, or `memory.limit_in_bytes` of version 1) and its own limits
 /// (`RLIMIT_AS`, `RLIMIT_DATA`). `None` where the system has none of them.
@@ -68,14 +70,50 @@ fn set(parameter: i32, value: i32) {
     }
 }
 
-/// Returns free memory of the allocator to the system, if the allocator supports it (glibc).
+/// Returns of free memory that have begun in this process.
+static TRIMS: AtomicU64 = AtomicU64::new(0);
+
+/// The return of a thread's free memory to the system after a burst, if the allocator supports it
+/// (glibc).
 ///
 /// glibc returns memory only from the end of its heap. After a burst of new connections, each of
 /// which allocated a few blocks for its handshake alone, the freed blocks lie between blocks that
-/// stay in use. This call walks the whole heap, which takes milliseconds for tens of megabytes:
-/// call it after a burst, not for each connection.
+/// stay in use. A trim walks the heaps of all threads, which takes milliseconds for tens of
+/// megabytes. The threads of a server have the end of a burst at the same time, and one trim is
+/// enough: so a thread requests it first, and [runs](Self::run) it a while later unless another
+/// thread's has begun since.
+#[derive(Debug, Default)]
+pub struct Trim {
+    /// Trims that had begun when it was requested.
+    begun: Option<u64>,
+}
+
+impl Trim {
+    /// Requests a trim: memory has been freed.
+    pub fn request(&mut self) {
+        self.begun = Some(TRIMS.load(Ordering::Acquire));
+    }
+
+    /// Returns whether a trim is to be run.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Trims if it was requested and no other thread has begun a trim since. Returns whether it did.
+    pub fn run(&mut self) -> bool {
+        let Some(begun) = self.begun.take() else { return false };
+        let (before, after) = (Ordering::AcqRel, Ordering::Acquire);
+        let is_first = TRIMS.compare_exchange(begun, begun + 1, before, after).is_ok();
+        if is_first {
+            trim();
+        }
+        is_first
+    }
+}
+
 #[allow(unsafe_code)]
-pub fn trim() {
+fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: takes no memory of ours, and may be called by any thread at any time (glibc documents
     // it as MT-Safe).
@@ -87,6 +125,18 @@ pub fn trim() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_trim_serves_all_threads_that_requested_it_before() {
+        let (mut one, mut two) = (Trim::default(), Trim::default());
+        assert!(!one.run(), "nothing was requested");
+        one.request();
+        two.request();
+        assert!(one.run() && !one.is_requested());
+        assert!(two.is_requested() && !two.run());
+        two.request();
+        assert!(two.run());
+    }
 
     #[cfg(target_os = "linux")]
     #[test]

@@ -44,6 +44,7 @@ use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
 use throng_engine::{Arrivals, BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket};
+use throng_io::memory::Trim;
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsInfo};
 use throng_proto::http1;
 
@@ -111,6 +112,7 @@ struct State {
     /// Deadlines looked at by sweeps, ever.
     looked_at: u64,
     burst: BurstDetector,
+    trim: Trim,
     /// Memory of handshakes and incomplete records.
     peak: Peak,
     accept_stopped: bool,
@@ -217,6 +219,7 @@ impl<D: Driver> Shard<D> {
             due: Vec::new(),
             looked_at: 0,
             burst: BurstDetector::default(),
+            trim: Trim::default(),
             peak: Peak::default(),
             accept_stopped: false,
             tls,

@@ -24,7 +24,7 @@ impl State {
         } else if connections > 0
             || self.accept_stopped
             || !self.close_jobs.is_empty()
-            || self.burst.is_awaited()
+            || self.awaits_memory()
         {
             Some(self.now.after(4 * SWEEP))
         } else {
@@ -37,6 +37,11 @@ impl State {
         [sweep, shutdown, waiting, self.next_closing()].into_iter().flatten().min()
     }
 
+    /// Returns whether free memory may have to be returned to the system.
+    fn awaits_memory(&self) -> bool {
+        self.burst.is_awaited() || self.trim.is_requested()
+    }
+
     /// Handles the deadlines that have come, up to four times a second.
     pub(super) fn expire<D: Driver>(&mut self, driver: &mut D) {
         if self.shutdown.as_ref().is_some_and(|shutdown| shutdown.deadline <= self.now) {
@@ -44,7 +49,7 @@ impl State {
         }
         let is_busy = self.metrics.connections > self.metrics.tunnels || !self.pool.is_empty();
         let period = if is_busy { FAST } else { SLOW };
-        let is_periodic = self.metrics.connections > 0 || self.burst.is_awaited();
+        let is_periodic = self.metrics.connections > 0 || self.awaits_memory();
         if self.tick.0 < self.swept.0.saturating_add(period) && is_periodic {
             return;
         }
@@ -61,11 +66,13 @@ impl State {
         }
         self.due = due;
         self.renew_close_jobs();
+        // Of the last sweep: meanwhile another shard may have done it for all.
+        self.trim.run();
         // Both are asked: each follows what happens.
         let held = driver.input_holders().into_iter().map(|id| driver.output_memory(id)).sum();
         let is_over = self.peak.is_over(held);
         if self.burst.is_over(self.metrics.accepted) || is_over {
-            throng_io::memory::trim();
+            self.trim.request();
         }
         self.publish();
     }

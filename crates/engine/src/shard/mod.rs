@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_io::memory::Trim;
 use throng_io::{Clock, ConnId, Driver, Instant};
 
 use crate::conn::arrivals::Arrivals;
@@ -81,6 +82,7 @@ pub struct Shard<D: Driver, S: Service> {
     due: Vec<u32>,
     output_peak: Peak,
     burst: BurstDetector,
+    trim: Trim,
 }
 
 /// Parts of one shard, assembled by [`crate::build()`].
@@ -133,6 +135,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             due: Vec::new(),
             output_peak: Peak::default(),
             burst: BurstDetector::default(),
+            trim: Trim::default(),
         }
     }
 
@@ -395,11 +398,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.measure_memory();
         let core = &self.state.core;
         core.remote.expire_histories(core.shard, secs, core.now());
+        // Of the last sweep: meanwhile another shard may have done it for all.
+        self.trim.run();
         // Both are asked: each follows what happens.
         let is_over = self.output_peak.is_over(self.held_memory());
         let accepted = self.state.core.connections.stats.accepted;
         if self.burst.is_over(accepted) || is_over {
-            throng_io::memory::trim();
+            self.trim.request();
         }
         self.state.publish_stats();
         // Simulated time has no kernel.
@@ -585,6 +590,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         let awaits_memory = || {
             self.burst.is_awaited()
+                || self.trim.is_requested()
                 || self
                     .threads()
                     .is_some_and(|threads| threads > 0 || self.output_peak.is_awaited())
