@@ -17,6 +17,7 @@ use crate::context::recent::RecentJoins;
 use crate::limits::{Limits, RouteOptions};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::pubsub::history::Histories;
+use crate::pubsub::presence::{PresenceRules, Presences};
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Remote, shard_queue};
 use crate::samples::Samples;
@@ -55,6 +56,8 @@ pub struct BuildOptions {
     pub limits: Limits,
     /// Rules for messages to slow receivers.
     pub classes: Classes,
+    /// Channels with presence.
+    pub presences: PresenceRules,
     /// Indexed by route; routes beyond have the defaults.
     pub routes: Arc<[RouteOptions]>,
     /// The limit on connections in force; 0 = none.
@@ -87,6 +90,14 @@ impl BuildOptions {
         Histories::new(rules.histories().clone(), max_bytes, crate::random::mix(self.seed()))
     }
 
+    /// Creates the presence of all channels, if any has it, and takes its memory out of the
+    /// account.
+    pub(crate) fn presences(&self, account: &mut MemoryAccount) -> Option<Arc<Presences>> {
+        let rules = self.presences.clone();
+        let mut max_bytes = || account.reserve(self.limits.max_presence_memory);
+        (!rules.is_empty()).then(|| Arc::new(Presences::new(rules, max_bytes())))
+    }
+
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one(0u8))
     }
@@ -112,6 +123,7 @@ pub fn build<D: Driver, S: Service>(
     let totals = Arc::new(Totals::default());
     let mut account = MemoryAccount::new(limits.max_memory);
     let histories = options.histories(&configuration.rules, &mut account);
+    let presences = options.presences(&mut account);
     let account = Arc::new(account);
     let max_connections = *max_connections;
     let admission = Admission::new(limits, max_connections, drivers.len());
@@ -131,7 +143,8 @@ pub fn build<D: Driver, S: Service>(
         }
     }
     let clock = drivers.first().map_or(Clock::System, Driver::clock);
-    let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock, histories);
+    let remote =
+        Remote::new(queues.clone(), Arc::clone(&totals), clock, histories).with_presence(presences);
     // Address space only; a page is touched when its first connection comes.
     let of_a_shard = options.own_tables.unwrap_or(max_connections);
     let capacity = of_a_shard.clamp(1024, 1 << 20) + 1024;

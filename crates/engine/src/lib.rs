@@ -64,6 +64,9 @@ pub use pubsub::filter::Filter;
 pub use pubsub::history::{
     HistoryCounts, Position, PositionError, Publication, Recorded, Recovery,
 };
+pub use pubsub::presence::{
+    Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceRules, Present,
+};
 pub use remote::{
     Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,
 };

@@ -79,6 +79,11 @@ pub struct Limits {
     /// at most, and only where a channel has a history. When it is used up, whole channels are
     /// forgotten, those that were published to least recently first.
     pub max_history_memory: usize,
+    /// Memory of presence in all channels together, in bytes; see
+    /// [`Presence`](crate::Presence). Default 16 MiB. It is a part of `max_memory`, a quarter of it
+    /// at most, and only where a channel has presence. When it is used up, clients that join are
+    /// members, and not listed.
+    pub max_presence_memory: usize,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in
     /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.
     /// Default 256 B/s. With 0, one byte is progress enough, as it is for sessions.
@@ -135,6 +140,7 @@ impl Default for Limits {
             max_body_memory: 256 << 20,
             max_memory: Limit::Auto,
             max_history_memory: 64 << 20,
+            max_presence_memory: 16 << 20,
             min_response_rate: 256,
             keep_alive_timeout: Duration::from_secs(75),
             reassembly_timeout: Duration::from_secs(60),
@@ -222,6 +228,7 @@ setters! { Limits:
     heartbeat_always: bool,
     max_backlog: usize,
     max_history_memory: usize,
+    max_presence_memory: usize,
     ;
     max_connections: Option<usize>,
     max_pending_handshakes: Limit,

@@ -23,6 +23,18 @@ pub struct Hub {
     totals: Arc<Totals>,
 }
 
+/// A member of a channel with presence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Present {
+    /// The connection.
+    pub handle: Handle,
+    /// The information that it was given when it joined, by
+    /// [`Socket::subscribe_as`](crate::Socket::subscribe_as) or
+    /// [`EventStream::info`](crate::EventStream::info); empty without any.
+    pub info: Arc<str>,
+}
+
 impl Hub {
     pub(crate) fn new(remote: Remote, totals: Arc<Totals>) -> Self {
         Self { remote, totals }
@@ -102,6 +114,22 @@ impl Hub {
     #[must_use]
     pub fn history(&self, channel: &str, most: usize) -> Option<(Position, Vec<Publication>)> {
         self.remote.history(channel, most)
+    }
+
+    /// Returns up to `most` members of a channel with presence, in the order of their handles;
+    /// `None` if the channel has none
+    /// ([`Server::channel_presence`](crate::Server::channel_presence)).
+    ///
+    /// A member that asks after it has joined, and then gets joins and leaves, knows all members: a
+    /// change that is not in the answer comes after it.
+    #[must_use]
+    pub fn presence(&self, channel: &str, most: usize) -> Option<Vec<Present>> {
+        let present = self.remote.presence(channel, most)?;
+        let of = |present: throng_engine::Present| Present {
+            handle: Handle::of(present.client),
+            info: present.info,
+        };
+        Some(present.into_iter().map(of).collect())
     }
 
     /// Sends a message to one connection; nothing happens if it has ended.

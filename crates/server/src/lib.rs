@@ -236,7 +236,7 @@ pub use events::{Event, Stall};
 pub use filter::Filter;
 pub use handle::Handle;
 pub use http::{BodyReader, BodyWriter, Responder};
-pub use hub::Hub;
+pub use hub::{Hub, Present};
 pub use io_backend::IoBackend;
 pub use message::OwnedMessage;
 #[cfg(feature = "metrics")]
@@ -246,8 +246,8 @@ pub use server::Server;
 pub use throng_engine::{
     Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, History, HistoryCounts,
     HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position, PositionError,
-    Publication, Receipt, Recovery, Sent, SettingError, SlowPolicy, Stats, UnknownName,
-    is_channel_token,
+    Presence, PresenceChange, PresenceCounts, PresenceEvent, Publication, Receipt, Recovery, Sent,
+    SettingError, SlowPolicy, Stats, UnknownName, is_channel_token,
 };
 #[cfg(feature = "files")]
 pub use throng_http::Files;
@@ -295,4 +295,6 @@ mod manual {
     mod history {}
     #[doc = include_str!("../../../docs/http.md")]
     mod http {}
+    #[doc = include_str!("../../../docs/presence.md")]
+    mod presence {}
 }

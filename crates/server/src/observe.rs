@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use throng_engine::workers::{WorkerMetrics, Workers};
 use throng_engine::{
-    Admission, ClassCounters, HistoryCounts, Kind, Remote, RemoteCounts, SlowPolicy, Snapshot,
-    Stats,
+    Admission, ClassCounters, HistoryCounts, Kind, PresenceCounts, Remote, RemoteCounts,
+    SlowPolicy, Snapshot, Stats,
 };
 use throng_http::openmetrics::{Format, Type, Writer};
 use throng_http::{Request, Response};
@@ -22,6 +22,7 @@ use crate::workers::Pool;
 mod durations;
 mod history;
 mod load;
+mod presence;
 mod workers;
 
 /// The metrics of a server, for routes of its own or of another server, such as one for operators
@@ -56,7 +57,8 @@ impl Observer {
     /// Writes the metrics of a server that has just started, for lists of them.
     pub fn write_idle(writer: &mut Writer) {
         let history = Some(HistoryCounts::default());
-        Figures { history, ..Figures::default() }.write(writer);
+        let presence = Some(PresenceCounts::default());
+        Figures { history, presence, ..Figures::default() }.write(writer);
         Security::write_idle(writer);
         write_build(writer, &[]);
     }
@@ -75,6 +77,7 @@ impl Observer {
             workers,
             hub: self.remote.counts(),
             history: self.remote.history_counts(),
+            presence: self.remote.presence_counts(),
             load: load::Figures::of(snapshots, &self.stalls),
         };
         figures.write(writer);
@@ -100,6 +103,9 @@ impl Observer {
         figures.insert("hub_commands_dropped".to_owned(), hub.commands_dropped.into());
         if let Some(history) = self.remote.history_counts() {
             figures.insert("history".to_owned(), history::to_json(&history));
+        }
+        if let Some(presence) = self.remote.presence_counts() {
+            figures.insert("presence".to_owned(), presence::to_json(&presence));
         }
         figures.insert("shards".to_owned(), self.snapshots.len().into());
         figures.insert("ready".to_owned(), admission.is_ready().into());
@@ -239,6 +245,7 @@ struct Figures {
     hub: RemoteCounts,
     /// `None`: no channel has one.
     history: Option<HistoryCounts>,
+    presence: Option<PresenceCounts>,
     load: load::Figures,
     durations: durations::Figures,
 }
@@ -273,6 +280,9 @@ impl Figures {
         }
         if let Some(history) = &self.history {
             history::write(history, writer);
+        }
+        if let Some(presence) = &self.presence {
+            presence::write(presence, writer);
         }
         self.load.write(writer);
         self.durations.write(writer);
@@ -349,6 +359,7 @@ mod tests {
             workers,
             hub,
             history: None,
+            presence: None,
             load,
             durations,
         };

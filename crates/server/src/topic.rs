@@ -57,18 +57,26 @@ pub struct EventStream {
     pub(crate) topic: Topic,
     pub(crate) retry: Option<Duration>,
     pub(crate) first: Vec<Frame>,
+    pub(crate) info: String,
 }
 
 impl EventStream {
     /// Creates a stream of what is published to a channel or pattern.
     pub fn new(topic: impl Into<Topic>) -> Self {
-        Self { topic: topic.into(), retry: None, first: Vec::new() }
+        Self { topic: topic.into(), retry: None, first: Vec::new(), info: String::new() }
     }
 
     /// Sets the time after which a browser that lost its connection comes back. Without it, the
     /// browser decides: about three seconds.
     pub fn retry(mut self, after: Duration) -> Self {
         self.retry = Some(after);
+        self
+    }
+
+    /// Sets what is known of the client where the channel has presence; see
+    /// [`Socket::subscribe_as`](crate::Socket::subscribe_as).
+    pub fn info(mut self, info: impl Into<String>) -> Self {
+        self.info = info.into();
         self
     }
 

@@ -36,7 +36,7 @@ const LEAST_STEP: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct MemoryAccount {
     limit: AtomicUsize,
-    /// Part of the configured limit that histories have.
+    /// Part of the configured limit that histories and presence have.
     reserved: usize,
     /// The sum of `of_class`.
     used: AtomicUsize,
@@ -134,15 +134,15 @@ impl MemoryAccount {
     /// Checks whether a limit leaves enough beside what is reserved.
     ///
     /// # Errors
-    /// More than a quarter of it is.
+    /// More than half of it is.
     pub(crate) fn check(&self, limit: Limit) -> Result<(), SettingError> {
-        if Self::resolve(limit) / 4 >= self.reserved {
+        if Self::resolve(limit) / 2 >= self.reserved {
             return Ok(());
         }
-        let least = 4 * self.reserved;
+        let least = 2 * self.reserved;
         let message = format!(
-            "max_memory must be at least {least} bytes, four times what histories have had since \
-             the start: raise it, or restart"
+            "max_memory must be at least {least} bytes, twice what histories and presence have had \
+             since the start: raise it, or restart"
         );
         Err(SettingError::new("max_memory", message))
     }
@@ -156,12 +156,13 @@ impl MemoryAccount {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `bytes` out of the account for another purpose, and a quarter of it at most;
-    /// returns how many.
+    /// Takes up to `bytes` out of the account for another purpose, and a quarter of what is left at
+    /// most; returns how many.
     pub(crate) fn reserve(&mut self, bytes: usize) -> usize {
-        self.reserved = bytes.min(self.limit() / 4);
-        self.limit = AtomicUsize::new(self.limit() - self.reserved);
-        self.reserved
+        let reserved = bytes.min(self.limit() / 4);
+        self.reserved += reserved;
+        self.limit = AtomicUsize::new(self.limit() - reserved);
+        reserved
     }
 
     /// Returns whether more than the limit is used.
@@ -322,13 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_limit_leaves_three_quarters_beside_what_histories_have() {
+    fn a_new_limit_leaves_half_beside_what_histories_and_presence_have() {
         let mut account = MemoryAccount::new(Limit::AtMost(1000));
         assert_eq!((account.reserve(2000), account.limit()), (250, 750));
-        assert!(account.check(Limit::AtMost(999)).is_err());
-        assert!(account.check(Limit::AtMost(1000)).is_ok());
+        assert_eq!((account.reserve(2000), account.limit()), (187, 563));
+        assert!(account.check(Limit::AtMost(873)).is_err());
+        assert!(account.check(Limit::AtMost(874)).is_ok());
         account.configure(Limit::AtMost(4000));
-        assert_eq!(account.limit(), 3750);
+        assert_eq!(account.limit(), 3563);
     }
 
     /// Two shards' memory in an account of 800 bytes, and how many of each are to be ended.

@@ -1,6 +1,7 @@
 //! State that a callback can reach: its own connection, every other one of the shard, the channels,
 //! and the other shards.
 
+mod presence;
 mod publish;
 pub(crate) mod recent;
 mod recorded;
@@ -317,7 +318,12 @@ impl<'a> Cx<'a> {
     /// Adds this connection to the channel of exactly this name; returns false if it was a member,
     /// or is closing.
     pub fn subscribe(&mut self, channel: &str) -> bool {
-        self.can_subscribe() && self.core.channels.subscribe(self.id.slot() as u32, channel)
+        let joined =
+            self.can_subscribe() && self.core.channels.subscribe(self.id.slot() as u32, channel);
+        if joined {
+            self.core.enter(self.id, channel, "");
+        }
+        joined
     }
 
     /// Adds this connection to all channels that match a pattern; returns false if it was a member,
@@ -326,10 +332,14 @@ impl<'a> Cx<'a> {
     /// # Errors
     /// The pattern is malformed.
     pub fn subscribe_pattern(&mut self, pattern: &str) -> Result<bool, PatternError> {
-        match self.can_subscribe() {
-            true => self.core.channels.subscribe_pattern(self.id.slot() as u32, pattern),
-            false => Ok(false),
+        if !self.can_subscribe() {
+            return Ok(false);
         }
+        let joined = self.core.channels.subscribe_pattern(self.id.slot() as u32, pattern)?;
+        if joined {
+            self.core.enter_pattern(self.id, pattern);
+        }
+        Ok(joined)
     }
 
     /// Adds this connection to the channel of exactly this name, at an exact place: what the result
@@ -337,10 +347,20 @@ impl<'a> Cx<'a> {
     /// published from there on, each once and in order. Without history it is like
     /// [`Cx::subscribe`].
     pub fn subscribe_since(&mut self, channel: &str, since: Option<Position>) -> Recovery {
-        match self.can_subscribe() {
-            true => self.core.join_at(self.id, channel, since),
-            false => Recovery::default(),
+        self.subscribe_as(channel, since, "")
+    }
+
+    /// Adds this connection to a channel as [`Cx::subscribe_since`] does, with information about it
+    /// for those who ask for the channel's presence.
+    pub fn subscribe_as(&mut self, channel: &str, since: Option<Position>, info: &str) -> Recovery {
+        if !self.can_subscribe() {
+            return Recovery::default();
         }
+        let recovery = self.core.join_at(self.id, channel, since);
+        if recovery.joined {
+            self.core.enter(self.id, channel, info);
+        }
+        recovery
     }
 
     /// Sends what [`Cx::subscribe_since`] says was missed, by the rules of the channel: all of it
@@ -364,12 +384,20 @@ impl<'a> Cx<'a> {
 
     /// Removes this connection from a channel; returns false if it was not a member.
     pub fn unsubscribe(&mut self, channel: &str) -> bool {
-        self.core.channels.unsubscribe(self.id.slot() as u32, channel)
+        let left = self.core.channels.unsubscribe(self.id.slot() as u32, channel);
+        if left {
+            self.core.exit(self.id, channel);
+        }
+        left
     }
 
     /// Removes a subscription to a pattern; returns false if there was none.
     pub fn unsubscribe_pattern(&mut self, pattern: &str) -> bool {
-        self.core.channels.unsubscribe_pattern(self.id.slot() as u32, pattern)
+        let left = self.core.channels.unsubscribe_pattern(self.id.slot() as u32, pattern);
+        if left {
+            self.core.exit_pattern(self.id, pattern);
+        }
+        left
     }
 
     /// Returns the channels and patterns this connection is a member of.

@@ -64,7 +64,7 @@ impl Core {
     }
 
     #[inline(never)]
-    fn publish_in_order(
+    pub(super) fn publish_in_order(
         &mut self,
         channel: &str,
         frame: &Frame,

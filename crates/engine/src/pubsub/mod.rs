@@ -4,3 +4,4 @@ pub(crate) mod channels;
 pub(crate) mod delivery;
 pub(crate) mod filter;
 pub(crate) mod history;
+pub(crate) mod presence;

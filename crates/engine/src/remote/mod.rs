@@ -2,6 +2,7 @@
 
 pub(crate) mod losses;
 pub mod mailbox;
+mod presence;
 mod recorded;
 pub(crate) mod registry;
 
@@ -21,6 +22,7 @@ use crate::pubsub::channels::{Interest, Totals};
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::pubsub::history::{Histories, Recorded, Stripe};
+use crate::pubsub::presence::Presences;
 use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
 use crate::remote::registry::ThreadRegistry;
@@ -291,6 +293,8 @@ pub struct Remote {
     /// then.
     registry: Option<Arc<ThreadRegistry>>,
     totals: Arc<Totals>,
+    /// `None`: no channel has presence.
+    presences: Option<Arc<Presences>>,
     /// The shards' clock.
     clock: Clock,
 }
@@ -331,6 +335,7 @@ impl Remote {
             order: Arc::new(Order::new(histories, path)),
             registry: None,
             totals,
+            presences: None,
             clock,
         }
     }
@@ -352,6 +357,7 @@ impl Remote {
             order: Arc::new(Order::new(histories, path)),
             registry: Some(registry),
             totals,
+            presences: None,
             clock,
         }
     }

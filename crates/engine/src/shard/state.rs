@@ -249,7 +249,7 @@ impl<S: Service> State<S> {
         if matches!(inbound, Inbound::Http(_)) {
             self.guarded(id, |state| state.service.on_gone(&mut Cx::new(&mut state.core, id)));
         }
-        self.core.channels.unsubscribe_all(id.slot() as u32);
+        self.core.unsubscribe_all(id);
         self.core.connections.stats.streams -= u64::from(matches!(inbound, Inbound::Events));
         self.uncount(id, Admitted::Evicted);
         self.core.connections.leave(id);
@@ -275,7 +275,7 @@ impl<S: Service> State<S> {
             false => stats.closed_abnormally += 1,
         }
         self.core.samples.measured.count_close(close.code);
-        self.core.channels.unsubscribe_all(id.slot() as u32);
+        self.core.unsubscribe_all(id);
         self.guarded(id, |state| state.service.on_close(&mut Cx::new(&mut state.core, id), close));
     }
 

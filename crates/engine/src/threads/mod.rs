@@ -119,13 +119,15 @@ where
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
     let mut account = MemoryAccount::new(options.limits.max_memory);
     let histories = options.histories(&configuration.rules, &mut account);
+    let presences = options.presences(&mut account);
     let remote = Remote::with_registry(
         queue.clone(),
         Arc::clone(&registry),
         Arc::clone(&totals),
         acceptor.clock(),
         histories,
-    );
+    )
+    .with_presence(presences);
     let snapshot = Arc::new(Snapshot::new(&configuration.rules));
     let configuration = Arc::new(Mutex::new(Arc::new(configuration)));
     let account = Arc::new(account);

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use throng_engine::workers::WorkerSettings;
-use throng_engine::{Classes, Limits, SettingError};
+use throng_engine::{Classes, Limits, PresenceRules, SettingError};
 use throng_http::{Network, Origins};
 use throng_io::tables::DescriptorTables;
 use throng_proto::ws::deflate::Settings as Deflate;
@@ -38,6 +38,7 @@ pub struct Server {
     app: App,
     limits: Limits,
     classes: Classes,
+    presences: PresenceRules,
     compression: Deflate,
     origins: Origins,
     trusted_proxies: Vec<Network>,
@@ -72,6 +73,7 @@ impl Server {
             app,
             limits: Limits::default(),
             classes: Classes::default(),
+            presences: PresenceRules::default(),
             compression: Deflate::default(),
             origins: Origins::SameHost,
             trusted_proxies: Vec::new(),

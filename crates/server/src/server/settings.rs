@@ -5,7 +5,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use throng_engine::workers::WorkerSettings;
-use throng_engine::{Backpressure, History, Limits, SettingError};
+use throng_engine::{Backpressure, History, Limits, Presence, SettingError};
 use throng_http::Origins;
 #[cfg(feature = "deflate")]
 use throng_proto::ws::deflate::Settings as Deflate;
@@ -62,6 +62,27 @@ impl Server {
     /// ```
     pub fn channel_history(mut self, pattern: &str, history: impl Into<Option<History>>) -> Self {
         if let Err(error) = self.classes.add_history(pattern, history.into()) {
+            self.note(error);
+        }
+        self
+    }
+
+    /// Keeps presence of the channels that match `pattern`, as for
+    /// [`channel_backpressure`](Self::channel_backpressure): [`Hub::presence`](crate::Hub::presence)
+    /// lists their members, and these may get each other's joins and leaves. `None` gives the
+    /// channels none, whatever patterns that are added later say. Default: no presence.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # use throng::Presence;
+    /// Server::new(App::new()).channel_presence("chat.*", Presence::new().join_leave(true));
+    /// ```
+    pub fn channel_presence(
+        mut self,
+        pattern: &str,
+        presence: impl Into<Option<Presence>>,
+    ) -> Self {
+        if let Err(error) = self.presences.add(pattern, presence.into()) {
             self.note(error);
         }
         self

@@ -222,6 +222,7 @@ impl Server {
         let options = BuildOptions {
             limits: self.limits.clone(),
             classes: self.classes(),
+            presences: self.presences.clone(),
             routes: self.route_options(),
             max_connections,
             own_tables,

@@ -19,7 +19,7 @@ impl ShardService {
         request: &Request<'_>,
     ) -> Result<Answer, Reject> {
         self.check_admitted(head)?;
-        let EventStream { mut topic, retry, first } = channel(request)?;
+        let EventStream { mut topic, retry, first, info } = channel(request)?;
         if let Topic::Pattern(pattern) = &mut topic {
             let checked = check_pattern(pattern);
             if !checked.map_err(|error| Reject::bad_request(error.to_string()))? {
@@ -45,7 +45,7 @@ impl ShardService {
         cx.start_events();
         cx.set_route(route, 0);
         match topic {
-            Topic::Channel(channel) => join(cx, &channel, last_id(request)),
+            Topic::Channel(channel) => join(cx, &channel, &info, last_id(request)),
             Topic::Pattern(pattern) => {
                 // It was checked above.
                 let _ = cx.subscribe_pattern(&pattern);
@@ -65,9 +65,9 @@ fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
 /// Joins a channel behind the last event that the client got. With a history the stream begins with
 /// its position, as an id without an event; if the client cannot continue, or what it is to get
 /// does not fit into the connection's queue, as an event `lost`.
-fn join(cx: &mut Cx<'_>, channel: &str, last_id: Option<&str>) {
+fn join(cx: &mut Cx<'_>, channel: &str, info: &str, last_id: Option<&str>) {
     let since = last_id.and_then(|id| id.parse().ok());
-    let recovery = cx.subscribe_since(channel, since);
+    let recovery = cx.subscribe_as(channel, since, info);
     let Some(position) = recovery.position.map(|position| position.to_string()) else { return };
     let is_lost = !recovery.recovered && (last_id.is_some() || recovery.too_large);
     cx.write(|out| {

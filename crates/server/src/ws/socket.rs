@@ -177,6 +177,29 @@ impl<'a, D> Socket<'a, D> {
         self.cx.subscribe_since(channel, since)
     }
 
+    /// Joins a channel as [`subscribe_since`](Self::subscribe_since) does, with information about
+    /// this client, such as its user's name: in a channel with presence
+    /// ([`Server::channel_presence`](crate::Server::channel_presence)) it is listed by
+    /// [`Hub::presence`], and members may get it with the join and the leave. The other forms join
+    /// without information. A member of a pattern is not listed.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # use throng::Presence;
+    /// let chat = Ws::new().on_message(|ws, name| {
+    ///     let Message::Text(name) = name else { return };
+    ///     let _ = ws.subscribe_as("chat.lobby", name, None);
+    ///     let here = ws.hub().presence("chat.lobby", 1000).unwrap_or_default();
+    ///     let names: Vec<&str> = here.iter().map(|present| &*present.info).collect();
+    ///     let _ = ws.send(names.join(", "));
+    /// });
+    /// Server::new(App::new().ws("/", chat))
+    ///     .channel_presence("chat.*", Presence::new().join_leave(true));
+    /// ```
+    pub fn subscribe_as(&mut self, channel: &str, info: &str, since: Option<Position>) -> Recovery {
+        self.cx.subscribe_as(channel, since, info)
+    }
+
     /// Sends what a client has missed, as it is sent live: with offsets if
     /// [`send_offsets`](Self::send_offsets) is on, and by the rules of the channel. So all of it
     /// leaves, or the session is closed with 1008 and the client comes back for it; sent with

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_balance::{Pick, Settings, Timeouts};
-use throng_engine::{BuildOptions, DrainPlan, Limit, Limits, Watching};
+use throng_engine::{BuildOptions, DrainPlan, Limit, Limits, PresenceRules, Watching};
 use throng_proto::ws::handshake::{Key, encode_request};
 
 use crate::ask::Ask;
@@ -216,6 +216,7 @@ impl Plan {
         BuildOptions {
             limits: self.limits.clone(),
             classes: self.rules.classes(),
+            presences: PresenceRules::default(),
             routes: Arc::default(),
             max_connections: self.max_connections,
             own_tables: None,

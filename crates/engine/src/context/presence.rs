@@ -1,0 +1,92 @@
+//! Joins and leaves of channels with presence.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use throng_io::ConnId;
+
+use crate::context::Core;
+use crate::pubsub::channels::check_pattern;
+use crate::pubsub::presence::{PresenceChange, PresenceEvent};
+
+impl Core {
+    /// Adds a connection that has joined a channel to those that are present there, if the channel
+    /// has presence.
+    #[inline]
+    pub(super) fn enter(&mut self, id: ConnId, channel: &str, info: &str) {
+        if self.remote.has_presence() {
+            self.enter_listed(id, channel, info);
+        }
+    }
+
+    #[inline(never)]
+    fn enter_listed(&mut self, id: ConnId, channel: &str, info: &str) {
+        let presences = self.remote.presence_of(channel);
+        if presences.is_some_and(|presences| presences.join(channel, id, info)) {
+            self.announce(id, channel, info, PresenceChange::Join);
+        }
+    }
+
+    /// Removes a connection that has left a channel from those that are present there.
+    #[inline]
+    pub(super) fn exit(&mut self, id: ConnId, channel: &str) {
+        if self.remote.has_presence() {
+            self.exit_listed(id, channel);
+        }
+    }
+
+    #[inline(never)]
+    fn exit_listed(&mut self, id: ConnId, channel: &str) {
+        let presences = self.remote.presence_of(channel);
+        if let Some(info) = presences.and_then(|presences| presences.leave(channel, id)) {
+            self.announce(id, channel, &info, PresenceChange::Leave);
+        }
+    }
+
+    /// Adds the member of a pattern without wildcards, which is the channel of that name.
+    pub(super) fn enter_pattern(&mut self, id: ConnId, pattern: &str) {
+        if self.remote.has_presence() && check_pattern(pattern) == Ok(false) {
+            self.enter_listed(id, pattern, "");
+        }
+    }
+
+    /// Removes the member of a pattern without wildcards.
+    pub(super) fn exit_pattern(&mut self, id: ConnId, pattern: &str) {
+        if self.remote.has_presence() && check_pattern(pattern) == Ok(false) {
+            self.exit_listed(id, pattern);
+        }
+    }
+
+    /// Ends all subscriptions of a connection.
+    pub(crate) fn unsubscribe_all(&mut self, id: ConnId) {
+        let slot = id.slot() as u32;
+        if !self.remote.has_presence() {
+            self.channels.unsubscribe_all(slot);
+            return;
+        }
+        let channels: Vec<_> = self.channels.subscriptions(slot).map(Arc::clone).collect();
+        self.channels.unsubscribe_all(slot);
+        channels.iter().for_each(|channel| self.exit_listed(id, channel));
+    }
+
+    /// Sends a join or leave to the other members of its channel. It is no publication of the
+    /// channel's history.
+    fn announce(&mut self, id: ConnId, channel: &str, info: &str, change: PresenceChange) {
+        let event = PresenceEvent { change, channel, client: id.to_bits(), info };
+        let made = catch_unwind(AssertUnwindSafe(|| self.remote.presence_frame(&event)));
+        // Joins and leaves of a client are the values of one key.
+        match made {
+            Ok(Some(frame)) => {
+                let frame = frame.keyed(("presence", event.client));
+                self.publish_in_order(channel, &frame, Some(id), None);
+                self.hold_publisher(id);
+            }
+            Ok(None) => {}
+            Err(panic) => {
+                // The panic hook has reported it. Leak the payload: its `Drop` could panic.
+                std::mem::forget(panic);
+                self.connections.stats.handler_panics += 1;
+            }
+        }
+    }
+}

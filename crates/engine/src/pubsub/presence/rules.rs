@@ -1,0 +1,173 @@
+//! Rules of presence: the channels of which it is kept, and what members get of joins and leaves.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backpressure::pattern::Pattern;
+use crate::outbox::frame::Frame;
+use crate::setting::SettingError;
+
+/// Whether a client came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PresenceChange {
+    /// It joined the channel.
+    Join,
+    /// It left the channel, or its connection ended.
+    Leave,
+}
+
+impl PresenceChange {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Leave => "leave",
+        }
+    }
+}
+
+/// A client that joined or left a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PresenceEvent<'a> {
+    /// Whether it came or went.
+    pub change: PresenceChange,
+    /// The channel.
+    pub channel: &'a str,
+    /// The connection, as the bits of its handle.
+    pub client: u64,
+    /// The information that it was given when it joined; empty without any.
+    pub info: &'a str,
+}
+
+impl PresenceEvent<'_> {
+    /// Returns the event as JSON: `{"join":"CLIENT","info":"INFO"}`, or with `leave`, where CLIENT
+    /// is in 16 hexadecimal digits. As a server-sent event its name is `join` or `leave`.
+    #[must_use]
+    pub fn to_frame(&self) -> Frame {
+        let Self { change, client, info, .. } = self;
+        let (name, info) = (change.name(), Quoted(info));
+        Frame::format(format_args!("{{\"{name}\":\"{client:016x}\",\"info\":{info}}}"))
+            .event_name(name)
+    }
+}
+
+/// A text as a string of JSON (RFC 8259 section 7).
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\0'..=' ' if c != ' ' => write!(f, "\\u{:04x}", u32::from(c))?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
+/// Makes the message that members get of an event, or none.
+type ToFrame = Arc<dyn Fn(&PresenceEvent<'_>) -> Option<Frame> + Send + Sync>;
+
+/// Presence of each channel that matches a pattern: the clients that are members are known, with
+/// the information that each was given when it joined.
+#[derive(Clone, Default)]
+#[must_use]
+pub struct Presence {
+    join_leave: Option<ToFrame>,
+}
+
+impl Presence {
+    /// Creates a rule by which members can be listed, and do not get joins and leaves.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sends each join and leave to the other members, as [`PresenceEvent::to_frame`]. In a channel
+    /// of `n` members that come and go together these are about `n²` messages. Default: false.
+    pub fn join_leave(mut self, on: bool) -> Self {
+        self.join_leave = on.then(|| -> ToFrame { Arc::new(|event| Some(event.to_frame())) });
+        self
+    }
+
+    /// Sends the message that `frame` makes of each join and leave to the other members; `None`:
+    /// they get none.
+    pub fn join_leave_with(
+        mut self,
+        frame: impl Fn(&PresenceEvent<'_>) -> Option<Frame> + Send + Sync + 'static,
+    ) -> Self {
+        self.join_leave = Some(Arc::new(frame));
+        self
+    }
+
+    pub(crate) fn frame(&self, event: &PresenceEvent<'_>) -> Option<Frame> {
+        self.join_leave.as_ref()?(event)
+    }
+}
+
+impl fmt::Debug for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presence").field("join_leave", &self.join_leave.is_some()).finish()
+    }
+}
+
+/// The rules of a server; the first whose pattern matches a channel applies.
+#[derive(Clone, Debug, Default)]
+pub struct PresenceRules(Vec<(Pattern, Option<Presence>)>);
+
+impl PresenceRules {
+    /// Keeps presence of channels whose names match `pattern`, which is as for
+    /// [`Classes::add_channels`](crate::Classes::add_channels). `None`: those channels have none,
+    /// whatever patterns that are added later say.
+    ///
+    /// # Errors
+    /// The pattern is malformed.
+    pub fn add(&mut self, pattern: &str, rule: Option<Presence>) -> Result<(), SettingError> {
+        self.0.push((Pattern::new(pattern)?, rule));
+        Ok(())
+    }
+
+    /// Returns whether no channel has presence.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, rule)| rule.is_none())
+    }
+
+    /// Returns the rule for a channel.
+    pub(crate) fn of(&self, channel: &str) -> Option<&Presence> {
+        self.0.iter().find(|(pattern, _)| pattern.matches(channel))?.1.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_json_whatever_the_information_is() {
+        let event = PresenceEvent {
+            change: PresenceChange::Join,
+            channel: "chat",
+            client: 0xab,
+            info: "a \"b\"\\\n\u{1}ü",
+        };
+        let frame = event.to_frame();
+        let expected =
+            "{\"join\":\"00000000000000ab\",\"info\":\"a \\\"b\\\"\\\\\\u000a\\u0001ü\"}";
+        assert_eq!(String::from_utf8_lossy(frame.payload()), expected);
+        let mut out = Vec::new();
+        PresenceEvent { change: PresenceChange::Leave, ..event }.to_frame().encode_event(&mut out);
+        assert!(out.starts_with(b"event: leave\ndata: {\"leave\":"));
+    }
+
+    #[test]
+    fn the_first_matching_pattern_rules_also_when_it_says_that_there_is_no_presence() {
+        let mut rules = PresenceRules::default();
+        rules.add("chat.a", None).unwrap();
+        assert!(rules.is_empty() && rules.add("a..b", None).is_err());
+        rules.add("chat.*", Some(Presence::new())).unwrap();
+        let known = ["chat.a", "chat.b", "other"].map(|channel| rules.of(channel).is_some());
+        assert_eq!((known, rules.is_empty()), ([false, true, false], false));
+    }
+}
