@@ -221,3 +221,28 @@ fn a_channel_with_a_history_lets_clients_continue_and_shows_it_to_operators() {
         ],
     );
 }
+
+#[test]
+fn a_channel_with_presence_shows_its_members_to_operators_and_to_each_other() {
+    let rules = "chat.>=close,presence=true,join_leave=true";
+    let flags = ["--admin", "127.0.0.1:0", "--set", &format!("channels={rules}")];
+    let served = Operated::start(&flags);
+    let mut ann = Client::connect(served.address, "/ws/chat.a?echo=1&info=ann");
+    ann.send(Opcode::Text, b"joined");
+    assert_eq!(ann.next(), Got::Text("joined".to_owned()));
+    let bob = Client::connect(served.address, "/ws/chat.a?info=bob");
+    let Got::Text(join) = ann.next() else { panic!("no text") };
+    let client = join.split('"').nth(3).unwrap();
+    assert_eq!(join, format!("{{\"join\":\"{client}\",\"info\":\"bob\"}}"));
+    let answer = get(served.admin, "/presence/chat.a", "").text().to_owned();
+    let listed = format!("{{\"client\":\"{client}\",\"info\":\"bob\"}}");
+    assert!(answer.contains(&listed) && answer.contains("\"info\":\"ann\""), "{answer}");
+    assert!(answer.contains("\"subscribers\":2"), "{answer}");
+    drop(bob);
+    assert_eq!(ann.next(), Got::Text(join.replace("join", "leave")));
+    assert_eq!(get(served.admin, "/presence/other", "").status(), 404);
+    assert_eq!(get(served.admin, "/presence/chat.a?limit=x", "").status(), 400);
+    let long = format!("/sse/chat.a?info={}", "x".repeat(257));
+    assert_eq!(get(served.address, &long, "").status(), 400);
+    until_metrics(served.admin, &["throng_presence_clients 1", "throng_presence_joins_total 2"]);
+}

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use throng::{App, Bound, Hub, Observer, Publication, Request, Response, Status};
+use throng::{App, Bound, Hub, Observer, Present, Publication, Request, Response, Status};
 use throng_config::Token;
 
 use crate::admin::{self, guard};
@@ -23,8 +23,14 @@ pub(super) fn bind(
     (observer, hub): (Observer, Hub),
     log: Log,
 ) -> throng::Result<Bound> {
-    let history_token = admin.token.clone();
     let shared = Arc::new((observer, admin.token.clone()));
+    let of_channel = |answer: fn(&Hub, &Request<'_>) -> Response| {
+        let (hub, token) = (hub.clone(), admin.token.clone());
+        move |request: &Request<'_>| match guard::check_read(request, token.as_ref()) {
+            Ok(()) => answer(&hub, request),
+            Err(refusal) => refusal.closing(),
+        }
+    };
     let route = |answer: fn(&Observer, &Request<'_>) -> Response| {
         let shared = Arc::clone(&shared);
         move |request: &Request<'_>| {
@@ -42,27 +48,50 @@ pub(super) fn bind(
         .get("/readyz", move |_: &Request<'_>| ready.0.readiness())
         .get("/metrics", route(Observer::metrics))
         .get("/stats.json", route(|observer, _| observer.stats()))
-        .get("/history/{channel}", move |request: &Request<'_>| {
-            match guard::check_read(request, history_token.as_ref()) {
-                Ok(()) => history(&hub, request),
-                Err(refusal) => refusal.closing(),
-            }
-        });
+        .get("/history/{channel}", of_channel(history))
+        .get("/presence/{channel}", of_channel(presence));
     admin::bind(app, admin.address, log)
 }
 
-/// Publications in one answer, unless the request says otherwise, and at most.
-const PUBLICATIONS: usize = 100;
-const MAX_PUBLICATIONS: usize = 1000;
+/// Publications or members in one answer, unless the request says otherwise, and at most.
+const LISTED: usize = 100;
+const MAX_LISTED: usize = 1000;
+
+/// Reads `?limit=`.
+fn limit(request: &Request<'_>) -> Result<usize, Response> {
+    match request.query("limit").map(str::parse::<usize>) {
+        None => Ok(LISTED),
+        Some(Ok(most)) => Ok(most.min(MAX_LISTED)),
+        Some(Err(_)) => {
+            Err(Response::error(Status::BAD_REQUEST, "limit is a number, for example 100"))
+        }
+    }
+}
+
+/// Answers with up to `?limit=` members of a channel.
+fn presence(hub: &Hub, request: &Request<'_>) -> Response {
+    let most = match limit(request) {
+        Ok(most) => most,
+        Err(refusal) => return refusal,
+    };
+    let channel = request.param("channel").unwrap_or_default();
+    let Some(members) = hub.presence(channel, most) else {
+        let problem = "this channel has no presence: give it one, for example --channel \
+                       'chat.>=close,presence=true'";
+        return Response::error(Status::NOT_FOUND, problem);
+    };
+    let member =
+        |present: &Present| json!({"client": present.handle.to_string(), "info": &*present.info});
+    let clients: Vec<Value> = members.iter().map(member).collect();
+    let answer = json!({"subscribers": hub.subscribers(channel), "clients": clients});
+    Response::json(answer.to_string())
+}
 
 /// Answers with the last `?limit=` publications of a channel.
 fn history(hub: &Hub, request: &Request<'_>) -> Response {
-    let most = match request.query("limit").map(str::parse::<usize>) {
-        None => PUBLICATIONS,
-        Some(Ok(most)) => most.min(MAX_PUBLICATIONS),
-        Some(Err(_)) => {
-            return Response::error(Status::BAD_REQUEST, "limit is a number, for example 100");
-        }
+    let most = match limit(request) {
+        Ok(most) => most,
+        Err(refusal) => return refusal,
     };
     let channel = request.param("channel").unwrap_or_default();
     let Some((position, publications)) = hub.history(channel, most) else {

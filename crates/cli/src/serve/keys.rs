@@ -23,6 +23,10 @@ static CHANNELS: Records = Records {
             "publications kept for clients that come back, and how long"),
         Key::new("recovery", Kind::Word(&["stream", "cache"]), "",
             "what a client that comes back gets: all that it missed, or the newest only"),
+        Key::new("presence", Kind::Switch, "false",
+            "list the members at /presence/{channel} of the admin server"),
+        Key::new("join_leave", Kind::Switch, "false",
+            "send members the joins and leaves of others, with presence"),
     ],
     parse: rule,
     example: "a rule such as \"prices.*=latest,max_age=5s\"",
@@ -110,8 +114,9 @@ static KEYS: &[Key] = &[
         "queued messages older than this are dropped; 0s = no limit"),
     Key::new("channels", Kind::Records(&CHANNELS), "",
         "rules by channel, first match wins: \
-         PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE][,recovery=cache], \
-         several with ; or [[channel]] tables; a history needs a restart"),
+         PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE][,recovery=cache]\
+         [,presence=true][,join_leave=true], several with ; or [[channel]] tables; history and \
+         presence need a restart"),
     Key::new("wildcards", Kind::Switch, "false",
         "let /ws/news.* and /sse/news.> subscribe to all that match").at_start(),
     Key::new("fragment_threshold", Kind::SIZE, "1MiB",
@@ -134,6 +139,8 @@ static KEYS: &[Key] = &[
          or 503; 0 = a quarter of the machine's or cgroup's"),
     Key::new("max_history_memory", Kind::SIZE, "64MiB",
         "memory of the histories of all channels; the least used channels are forgotten").at_start(),
+    Key::new("max_presence_memory", Kind::SIZE, "16MiB",
+        "memory of presence in all channels; clients beyond are members, and not listed").at_start(),
     Key::new("min_response_rate", Kind::SIZE, "256B",
         "least bytes per second that a client must read of a response; 0 = any progress"),
     Key::new("keep_alive_timeout", TIMEOUT, "75s", "idle time between two requests, at least 1s"),
@@ -223,7 +230,8 @@ fn rule(text: &str) -> Result<Fields, String> {
 
 fn unknown(key: &str, known: impl Iterator<Item = &'static str>) -> String {
     let hint = throng_config::units::did_you_mean(key, known).unwrap_or_else(|| {
-        "a rule has slow_policy, max_backlog, max_age, history and recovery".to_owned()
+        "a rule has slow_policy, max_backlog, max_age, history, recovery, presence and join_leave"
+            .to_owned()
     });
     format!("unknown key `{}`: {hint}", key.escape_debug())
 }

@@ -73,6 +73,9 @@ History: `--channel 'chat.>=close,history=100/5m'` keeps the last 100 messages
 of each channel for five minutes. A client of /sse/ that comes back gets what
 it missed (Last-Event-ID), or an event called `lost`; one of /ws/ asks by
 ?since=. The admin server has them at /history/{channel}?limit=N.
+Presence: `--channel 'chat.>=close,presence=true,join_leave=true'` lists the
+members at /presence/{channel} of the admin server, with what they say in
+?info=, and sends members the joins and leaves of others.
 With --set wildcards=true, /ws/news.* and /sse/news.> get the messages of all
 channels that match; a message sent on a pattern's WebSocket closes it with
 1008.

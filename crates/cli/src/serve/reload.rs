@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use throng::{History, Running};
 use throng_config::Values;
 
+use super::settings::Members;
 use super::{SettingFlags, Settings, site};
 use crate::Failure;
 use crate::changes::{Changes, in_words};
@@ -19,6 +20,8 @@ pub(super) struct Reloader<'a> {
     started: Values,
     /// The rules of the start: a history cannot change.
     histories: Vec<(String, Option<History>)>,
+    /// Nor can presence.
+    presences: Vec<(String, Option<Members>)>,
     /// Those of the server that runs.
     hosts: LiveHosts,
     current: Mutex<(Arc<Settings>, Values)>,
@@ -37,8 +40,10 @@ impl<'a> Reloader<'a> {
         let values = draft.values().clone();
         let settings = Arc::new(Settings::from_draft(draft)?);
         let (hosts, histories) = (settings.hosts.clone(), settings.histories());
+        let presences = settings.presences();
         let current = Mutex::new((settings, values.clone()));
-        Ok((Self { flags, defaults, started: values, histories, hosts, current }, warnings))
+        let this = Self { flags, defaults, started: values, histories, presences, hosts, current };
+        Ok((this, warnings))
     }
 
     /// Returns the settings in force.
@@ -79,6 +84,9 @@ impl<'a> Reloader<'a> {
         let mut changes = Changes::between(&self.started, &current.1, &values);
         if settings.histories() != self.histories {
             changes.needs_restart.push("history of channels");
+        }
+        if settings.presences() != self.presences {
+            changes.needs_restart.push("presence in channels");
         }
         let server = site::server(&settings);
         server.check().map_err(|error| error.to_string())?;

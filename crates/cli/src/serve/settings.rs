@@ -62,6 +62,14 @@ pub(crate) struct Rule {
     pub(crate) pattern: String,
     pub(crate) rules: Backpressure,
     pub(crate) history: Option<History>,
+    pub(crate) presence: Option<Members>,
+}
+
+/// Presence of a channel's members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// Whether they get each other's joins and leaves.
+    pub(crate) join_leave: bool,
 }
 
 /// Returns whether another process accepts connections while this one drains: with a shared port,
@@ -77,6 +85,13 @@ impl Settings {
         let last = self.channels.iter().rposition(|rule| rule.history.is_some());
         let rules = &self.channels[..last.map_or(0, |last| last + 1)];
         rules.iter().map(|rule| (rule.pattern.clone(), rule.history)).collect()
+    }
+
+    /// Returns which channels have presence, as [`Settings::histories`] does.
+    pub(super) fn presences(&self) -> Vec<(String, Option<Members>)> {
+        let last = self.channels.iter().rposition(|rule| rule.presence.is_some());
+        let rules = &self.channels[..last.map_or(0, |last| last + 1)];
+        rules.iter().map(|rule| (rule.pattern.clone(), rule.presence)).collect()
     }
 
     /// Converts and checks the values of a [`TABLE`](super::TABLE).
@@ -206,6 +221,7 @@ fn limits(draft: &Draft) -> Limits {
         .min_body_rate(unless_0(draft, "min_body_rate").unwrap_or(usize::MAX))
         .max_body_memory(draft.get("max_body_memory"))
         .max_history_memory(draft.get("max_history_memory"))
+        .max_presence_memory(draft.get("max_presence_memory"))
         .max_memory(match draft.get("max_memory") {
             0 => Limit::Auto,
             usize::MAX => Limit::Unlimited,
@@ -253,7 +269,7 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
             let remedy = format!("{pattern:?} is there twice, and only the first would apply");
             record.wrong(format!("{remedy}: take one out"));
         }
-        let fields = ["slow_policy", "max_backlog", "max_age", "history"];
+        let fields = ["slow_policy", "max_backlog", "max_age", "history", "presence"];
         if !fields.iter().any(|field| record.is_set(field)) {
             record.wrong("it has no rules: write for example slow_policy = \"latest\"");
         }
@@ -266,8 +282,8 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
         if let Err(error) = Server::new(App::new()).channel_backpressure(&pattern, rule).check() {
             record.wrong(error);
         }
-        let history = history(&record, rule);
-        rules.push(Rule { pattern, rules: rule, history });
+        let (history, presence) = (history(&record, rule), presence(&record));
+        rules.push(Rule { pattern, rules: rule, history, presence });
     }
     rules
 }
@@ -294,6 +310,16 @@ fn history(record: &Record<'_>, rule: Backpressure) -> Option<History> {
     }
     let is_cache = record.get::<Option<String>>("recovery").as_deref() == Some("cache");
     Some(history.mode(if is_cache { HistoryMode::Cache } else { HistoryMode::Stream }))
+}
+
+/// Reads the presence of a channel's rule.
+fn presence(record: &Record<'_>) -> Option<Members> {
+    let join_leave = record.get("join_leave");
+    let is_on: bool = record.get("presence");
+    if join_leave && !is_on {
+        record.wrong("join_leave needs presence: write presence = true beside it");
+    }
+    is_on.then_some(Members { join_leave })
 }
 
 /// A history as it is written: `100/5m`.

@@ -1,7 +1,7 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
 use throng::prelude::*;
-use throng::{Bound, Position, Status, Topic};
+use throng::{Bound, EventStream, Position, Presence, Status, Topic};
 
 use super::{Rule, Settings};
 use crate::sockets::{self, Listen};
@@ -32,11 +32,16 @@ struct Joining {
     /// With `?since=`: the client wants the positions of messages, and what it has missed since
     /// this one.
     since: Option<Option<Position>>,
+    /// What members learn of it, where the channel has presence.
+    info: String,
 }
 
 /// The longest channel name: long enough for any path a person writes, short enough not to matter
 /// in memory.
 const MAX_CHANNEL_NAME: usize = 256;
+
+/// The most bytes that a client says about itself.
+const MAX_INFO: usize = 256;
 
 /// Returns the server that `settings` describe.
 pub(crate) fn server(settings: &Settings) -> Server {
@@ -77,10 +82,14 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         None => server,
     };
     let rules = settings.channels.iter();
-    rules.fold(server, |server, Rule { pattern, rules, history }| match history {
-        Some(history) => server.channel_history(pattern, *history),
-        // Later rules do not apply to its channels.
-        None => server.channel_backpressure(pattern, *rules).channel_history(pattern, None),
+    rules.fold(server, |server, Rule { pattern, rules, history, presence }| {
+        let presence = presence.map(|members| Presence::new().join_leave(members.join_leave));
+        let server = server.channel_presence(pattern, presence);
+        match history {
+            Some(history) => server.channel_history(pattern, *history),
+            // Later rules do not apply to its channels.
+            None => server.channel_backpressure(pattern, *rules).channel_history(pattern, None),
+        }
     })
 }
 
@@ -100,18 +109,19 @@ pub(crate) fn app(settings: &Settings) -> App {
     let wildcards = settings.wildcards;
     let channels = Ws::on_upgrade(move |request| {
         let (echo, since) = (request.query("echo") == Some("1"), since(request)?);
-        Ok(Member::Joining(Box::new(Joining { channel: channel(request)?.to_owned(), echo, since })))
+        let (channel, info) = (channel(request)?.to_owned(), info(request)?.to_owned());
+        Ok(Member::Joining(Box::new(Joining { channel, echo, since, info })))
     })
     .on_open(move |ws| {
         let Member::Joining(joining) = std::mem::replace(ws.data_mut(), Member::Talks) else { return };
-        let Joining { channel, echo, since } = *joining;
+        let Joining { channel, echo, since, info } = *joining;
         if let Some(since) = since {
             if wildcards && is_pattern(&channel) {
                 return ws.close(1008, "a pattern has no position: leave ?since= out");
             }
             // Its own messages have positions, too.
             *ws.data_mut() = Member::Echoes;
-            return join_since(ws, &channel, since);
+            return join_since(ws, &channel, since, &info);
         }
         if wildcards && is_pattern(&channel) {
             *ws.data_mut() = Member::ListensOnly;
@@ -120,7 +130,7 @@ pub(crate) fn app(settings: &Settings) -> App {
         }
         let joined = match wildcards {
             true => ws.subscribe_pattern(&channel).unwrap_or(false),
-            false => ws.subscribe(&channel),
+            false => ws.subscribe_as(&channel, &info, None).joined,
         };
         if !joined {
             // Here and not as a status, which a page would not get to see.
@@ -152,7 +162,8 @@ pub(crate) fn app(settings: &Settings) -> App {
         .ws("/upload", upload)
         .sse("/sse/{channel}", move |request| {
             let channel = channel(request)?.to_owned();
-            Ok(if wildcards { Topic::Pattern(channel) } else { Topic::Channel(channel) })
+            let topic = if wildcards { Topic::Pattern(channel) } else { Topic::Channel(channel) };
+            Ok(EventStream::new(topic).info(info(request)?))
         })
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
         .health();
@@ -177,6 +188,14 @@ fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
     }
 }
 
+/// Reads `?info=`, which the client says about itself.
+fn info<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
+    match request.query("info").unwrap_or_default() {
+        info if info.len() <= MAX_INFO => Ok(info),
+        _ => Err(Reject::bad_request("info has at most 256 bytes")),
+    }
+}
+
 /// Reads `?since=EPOCH:OFFSET`; without a value, the client only wants positions.
 fn since(request: &Request<'_>) -> Result<Option<Option<Position>>, Reject> {
     match request.query("since") {
@@ -194,9 +213,9 @@ fn since(request: &Request<'_>) -> Result<Option<Option<Position>>, Reject> {
 
 /// Joins a channel with history: sends the position and whether the client continues, then what it
 /// has missed, and then each message with its offset.
-fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position>) {
+fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position>, info: &str) {
     ws.send_offsets(true);
-    let recovery = ws.subscribe_since(channel, since);
+    let recovery = ws.subscribe_as(channel, info, since);
     let Some(Position { epoch, offset }) = recovery.position else {
         // Here and not as a status, which a page would not get to see.
         return ws.close(1008, "this channel has no history, so ?since= has no meaning");

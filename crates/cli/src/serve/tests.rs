@@ -224,7 +224,10 @@ fn channels_have_rules_from_every_source_and_the_last_source_has_them_all() {
     assert_eq!(settings.backpressure, general);
     let latest = general.policy(SlowPolicy::Latest);
     let all = general.max_backlog(65_536);
-    let rule = |pattern: &str, rules| Rule { pattern: pattern.to_owned(), rules, history: None };
+    let rule = |pattern: &str, rules| {
+        let pattern = pattern.to_owned();
+        Rule { pattern, rules, history: None, presence: None }
+    };
     assert_eq!(settings.channels, [rule("prices.*", latest), rule(">", all)]);
     let variable = [("THRONG_CHANNELS", "a.*=close;b=drop_newest")];
     let settings = layered(text, &variable, &[]).unwrap();
@@ -280,10 +283,7 @@ fn mistakes_in_rules_name_the_rule_and_the_remedy() {
         ("news=zzz", &["one of close, drop_newest, drop_oldest, latest"]),
         ("news=latest,5s", &["\"5s\"", "KEY=VALUE"]),
         ("news=latest,max_ags=5s", &["max_ags", "did you mean max_age?"]),
-        (
-            "news=latest,colour=red",
-            &["colour", "slow_policy, max_backlog, max_age, history and recovery"],
-        ),
+        ("news=latest,colour=red", &["colour", "history, recovery, presence and join_leave"]),
         ("news=latest,max_age=5", &["channels[0].max_age", "\"5s\""]),
         ("news=latest,max_age=25h", &["channels[0].max_age", "at most"]),
         ("news=latest,max_backlog=1M", &["channels[0].max_backlog", "1MiB"]),
