@@ -1,4 +1,5 @@
-//! Any bytes are a publication of the cluster that is encoded to the same bytes again, or malformed.
+//! Any bytes are a publication of the cluster that is encoded to the same bytes again, or
+//! malformed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -7,7 +7,7 @@
 //! Numbers are big-endian, `name` and `id` have two bytes of length in front. The broker's script
 //! puts the place in front of a publication of a channel with history, as text: epoch, offset and
 //! tag with colons in between, and a space. An epoch begins with a hexadecimal digit, a version is
-//! less than that, so the first byte tells the two forms apart.
+//! less than that, so the first byte distinguishes the two forms.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,9 +1,9 @@
 //! Which channels a node is subscribed to at the broker, and the commands that make it so.
 //!
-//! A channel is wanted from its first member on, and for a while after its last one has left: a page
-//! that is loaded again costs the broker nothing. Changes are gathered into commands of up to
-//! [`BATCH`] names. A channel is in at most one of the commands that one call returns, and the caller
-//! sends them in order on one connection, so two changes of a channel never change places.
+//! A channel is wanted from its first member on, and for a while after its last one has left: a
+//! page that is loaded again costs the broker nothing. Changes are gathered into commands of up to
+//! [`BATCH`] names. A channel is in at most one of the commands that one call returns, and the
+//! caller sends them in order on one connection, so two changes of a channel never change places.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -101,7 +101,8 @@ impl Interest {
         }
     }
 
-    /// Returns the commands that bring the broker up to date: nothing else is to be sent in between.
+    /// Returns the commands that bring the broker up to date: nothing else is to be sent in
+    /// between.
     pub fn commands(&mut self) -> Vec<Batch> {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
         for name in std::mem::take(&mut self.changed) {
@@ -218,8 +219,8 @@ mod tests {
         assert!(interest.is_empty());
     }
 
-    /// What the broker has, and whether what the node believes of it is right, under any sequence of
-    /// joins, leaves, late acknowledgements and lost connections.
+    /// Compares the broker's subscriptions with what members want, under any sequence of joins,
+    /// leaves, late acknowledgements and lost connections.
     #[test]
     fn the_broker_has_what_members_want_in_any_interleaving() {
         for seed in 0..3_000 {

@@ -14,8 +14,8 @@ pub enum WhileDown {
     Refuse,
     /// It waits for the broker, for a bounded time and within a bounded memory.
     Buffer,
-    /// Members on this node get it, and no others. Not for channels with history, whose sequence the
-    /// broker makes.
+    /// Members on this node get it, and no others. Not for channels with history, whose sequence
+    /// the broker makes.
     Local,
 }
 
@@ -109,9 +109,9 @@ impl<T: Clone> Outbox<T> {
         self.is_connected = true;
     }
 
-    /// Notes that the connection was lost; returns the publications of which it stays unknown whether
-    /// the broker has them. The time of those that are sent again counts from now on: noticing the
-    /// loss may have taken all of it.
+    /// Notes that the connection was lost; returns the publications of which it stays unknown
+    /// whether the broker has them. The time of those that are sent again counts from now on:
+    /// noticing the loss may have taken all of it.
     pub fn broken(&mut self, now: u64) -> Vec<Pending<T>> {
         self.is_connected = false;
         let mut unknown = Vec::new();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_repeated_arrives_once_in_order_and_the_rest_at_most_once() {
+    fn repeatable_publications_arrive_once_in_order_and_others_at_most_once() {
         for seed in 0..2_000 {
             let mut random = Random::new(seed * 11 + 5);
             let mut outbox = Outbox::new(400, 1_000_000);

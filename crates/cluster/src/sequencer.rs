@@ -21,7 +21,7 @@ use crate::envelope::Place;
 /// Most publications that are held while the broker is asked. Later ones are fetched afterwards.
 const MAX_HELD: usize = 4096;
 
-/// What the broker knows of a channel.
+/// The broker's answer about a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer<T> {
     /// The place of the last publication.
@@ -182,7 +182,8 @@ impl<T> Sequencer<T> {
             return;
         }
         let Answer { top, continues, entries } = answer;
-        // To be told from others of the same offset, if the broker loses the end meanwhile.
+        // To be distinguished from others of the same offset, if the broker loses the end
+        // meanwhile.
         let known: Vec<_> = match self.held.is_empty() {
             true => Vec::new(),
             false => entries.iter().map(|(offset, tag, _)| (*offset, *tag)).collect(),
@@ -229,8 +230,8 @@ impl<T> Sequencer<T> {
         actions.push(Action::Begin { place: top, entries: kept.into(), is_loss });
     }
 
-    /// Goes on with what came while the broker was asked. The answer, whose publications are `known`,
-    /// has everything that came before its question.
+    /// Goes on with what came while the broker was asked. The answer, whose publications are
+    /// `known`, has everything that came before its question.
     fn take_held(&mut self, top: Place, known: &[(u64, u64)], actions: &mut Vec<Action<T>>) {
         if self.at.is_some_and(|at| at.offset < top.offset) {
             return self.ask(actions);

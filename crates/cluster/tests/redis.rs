@@ -88,7 +88,7 @@ impl Drop for Redis {
     }
 }
 
-/// What the members of one channel on one node have got.
+/// Publications that the members of one channel on one node have got.
 #[derive(Debug, Default)]
 struct Got {
     at: Option<Place>,

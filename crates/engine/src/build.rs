@@ -18,6 +18,7 @@ use crate::limits::{Limits, RouteOptions};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::pubsub::history::Histories;
 use crate::pubsub::presence::{PresenceRules, Presences};
+use crate::pubsub::relay::Relay;
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Remote, shard_queue};
 use crate::samples::Samples;
@@ -76,6 +77,8 @@ pub struct BuildOptions {
     pub trusted_proxies: Option<TrustedProxies>,
     /// `Some`: accepted connections begin with a PROXY header.
     pub proxy_protocol: Option<ProxyProtocol>,
+    /// The broker that carries publications to other processes.
+    pub relay: Option<Arc<dyn Relay>>,
     /// Seed of everything random (masks, the order of draining); `None` outside of simulations.
     pub seed: Option<u64>,
 }
@@ -120,7 +123,7 @@ pub fn build<D: Driver, S: Service>(
     let BuildOptions { limits, classes, routes, max_connections, .. } = options;
     let parts = drivers.len();
     let configuration = Configuration::new(limits, classes, routes, parts)?;
-    let totals = Arc::new(Totals::default());
+    let totals = Arc::new(Totals::with_relay(options.relay.clone()));
     let mut account = MemoryAccount::new(limits.max_memory);
     let histories = options.histories(&configuration.rules, &mut account);
     let presences = options.presences(&mut account);

@@ -36,6 +36,7 @@ pub mod workers;
 mod ws;
 
 pub use backpressure::history::{History, HistoryMode};
+pub use backpressure::pattern::Pattern as ChannelPattern;
 pub use backpressure::{Backpressure, Classes, SlowPolicy};
 pub use build::{BuildOptions, Built, build};
 pub use configuration::Configuration;
@@ -53,7 +54,7 @@ pub use drain::DrainPlan;
 pub use histogram::Histogram;
 pub use limits::{Limit, Limits, RouteOptions};
 pub use message::{Close, Message, Refusal, UserEvent};
-pub use outbox::frame::Frame;
+pub use outbox::frame::{Frame, FrameParts};
 pub use outbox::sent::Sent;
 pub use outbox::spares::Spares;
 pub use pubsub::channels::{
@@ -67,6 +68,7 @@ pub use pubsub::history::{
 pub use pubsub::presence::{
     Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceRules, Present,
 };
+pub use pubsub::relay::{Joined, Relay};
 pub use remote::{
     Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,
 };

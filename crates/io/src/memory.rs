@@ -100,7 +100,8 @@ impl Trim {
         self.begun.is_some()
     }
 
-    /// Trims if it was requested and no other thread has begun a trim since. Returns whether it did.
+    /// Trims if it was requested and no other thread has begun a trim since. Returns whether it
+    /// did.
     pub fn run(&mut self) -> bool {
         let Some(begun) = self.begun.take() else { return false };
         let (before, after) = (Ordering::AcqRel, Ordering::Acquire);

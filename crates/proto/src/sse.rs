@@ -41,6 +41,18 @@ impl Fields {
         self.name = Some(one_line(name));
     }
 
+    /// Returns the id.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// Returns the event's type.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// The lines of these fields.
     fn lines(&self, text: bool) -> impl Iterator<Item = (&'static str, &str)> {
         let name = self.name.as_deref().or((!text).then_some(BINARY));

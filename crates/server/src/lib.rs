@@ -188,6 +188,11 @@ mod asynchronous;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "deflate")]
+#[cfg(feature = "redis")]
+mod cluster;
+#[cfg(not(feature = "redis"))]
+#[path = "cluster/none.rs"]
+mod cluster;
 mod compression;
 
 mod error;
@@ -230,6 +235,8 @@ pub use asynchronous::{
     PerMessage, PerSession, ShuttingDown,
 };
 #[cfg(feature = "deflate")]
+#[cfg(feature = "redis")]
+pub use cluster::{Cluster, WhileDown};
 pub use compression::Compression;
 pub use error::{Blame, Error, Result};
 pub use events::{Event, Stall};

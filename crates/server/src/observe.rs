@@ -13,6 +13,7 @@ use throng_http::openmetrics::{Format, Type, Writer};
 use throng_http::{Request, Response};
 
 use crate::app::MetricsFn;
+use crate::cluster::Node;
 use crate::process;
 use crate::service::ready;
 use crate::stalls::Stalls;
@@ -35,6 +36,7 @@ pub struct Observer {
     pub(crate) pool: Pool,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) security: Security,
+    pub(crate) node: Node,
     pub(crate) build: &'static [(&'static str, &'static str)],
 }
 
@@ -81,6 +83,7 @@ impl Observer {
             load: load::Figures::of(snapshots, &self.stalls),
         };
         figures.write(writer);
+        self.node.write(writer);
         self.security.write(writer);
         write_build(writer, self.build);
         process::write_metrics(writer);
@@ -123,10 +126,10 @@ impl Observer {
         Response::json(Value::Object(figures).to_string())
     }
 
-    /// Returns 200 while the server accepts connections, and 503 while it drains, as its `/readyz`
-    /// does.
+    /// Returns 200 while the server accepts connections, and 503 while it drains, or while its
+    /// cluster has delivered nothing for 30 s, as its `/readyz` does.
     pub fn readiness(&self) -> Response {
-        ready(&self.admission)
+        ready(&self.admission, &self.node)
     }
 
     fn workers(&self) -> WorkerMetrics {

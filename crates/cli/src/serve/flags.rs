@@ -38,6 +38,10 @@ pub struct SettingFlags {
     /// matches rules
     #[arg(long, value_name = "PATTERN=POLICY[,KEY=VALUE]")]
     channel: Vec<String>,
+    /// Share channels with the servers that use this Redis or Valkey server, for example
+    /// redis://10.0.0.5:6379
+    #[arg(long, value_name = "URL")]
+    cluster: Option<String>,
     /// Compress for clients that can (permessage-deflate): each message by itself (shared), with
     /// the last 2^BITS bytes as context (window:BITS, 9 to 15), or not [default: off]
     #[arg(long, value_name = "shared|window:BITS|off")]
@@ -118,6 +122,7 @@ impl SettingFlags {
             ("tls.cert", "--tls-cert", &self.tls_cert),
             ("tls.key", "--tls-key", &self.tls_key),
             ("admin.listen", "--admin", &self.admin),
+            ("cluster.url", "--cluster", &self.cluster),
             ("max_message_size", "--max-message-size", &self.max_message_size),
             ("max_frame_size", "--max-frame-size", &self.max_frame_size),
         ] {

@@ -21,6 +21,11 @@ static CHANNELS: Records = Records {
         Key::new("max_age", MAX_AGE, "", "as the setting; if not set, that"),
         Key::new("history", Kind::Text("a count and an age such as \"100/5m\""), "",
             "publications kept for clients that come back, and how long"),
+        Key::new("scope", Kind::Word(&["cluster", "local"]), "",
+            "with cluster.url: whether other servers have the channel, too"),
+        Key::new("while_down", Kind::Word(&["refuse", "buffer", "local"]), "",
+            "of messages while the cluster's server is away: not taken, held back, or for members \
+             here"),
         Key::new("recovery", Kind::Word(&["stream", "cache"]), "",
             "what a client that comes back gets: all that it missed, or the newest only"),
         Key::new("presence", Kind::Switch, "false",
@@ -181,6 +186,11 @@ static KEYS: &[Key] = &[
         "spreads the closes of a shutdown; 0s = at once"),
     Key::new("drain.grace", Kind::DURATION, "5s",
         "from the end of drain.window to a reset; 0s = at once"),
+    Key::new("cluster.url", Kind::Secret, "",
+        "Redis or Valkey server that carries channels to other servers, as \
+         redis://[user[:password]@]host[:port][/database]; if not set, channels end here").at_start(),
+    Key::new("cluster.prefix", Kind::Text("a name such as \"throng\""), "throng",
+        "beginning of all names there; other applications have others").at_start(),
     Key::new("admin.listen", Kind::Address, "",
         "address for operators: /metrics, /stats.json, /livez and /readyz; if not set, there is none")
         .at_start(),

@@ -88,6 +88,9 @@ impl<'a> Reloader<'a> {
         if settings.presences() != self.presences {
             changes.needs_restart.push("presence in channels");
         }
+        if settings.scopes() != current.0.scopes() {
+            changes.needs_restart.push("scope of channels");
+        }
         let server = site::server(&settings);
         server.check().map_err(|error| error.to_string())?;
         reload_certificates(running)?;

@@ -45,6 +45,8 @@ pub struct Settings {
     /// In order: the first that matches applies.
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
+    /// URL and prefix.
+    pub(crate) cluster: Option<(String, String)>,
     pub(crate) deflate: Deflate,
     /// `None`: connections are not secured.
     #[cfg(feature = "tls")]
@@ -63,6 +65,8 @@ pub(crate) struct Rule {
     pub(crate) rules: Backpressure,
     pub(crate) history: Option<History>,
     pub(crate) presence: Option<Members>,
+    /// Of a channel of a cluster.
+    pub(crate) scope: Option<Scope>,
 }
 
 /// Presence of a channel's members.
@@ -72,6 +76,15 @@ pub(crate) struct Members {
     pub(crate) join_leave: bool,
 }
 
+/// Where a channel's messages go with a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// To members of this process.
+    Local,
+    /// To all, with what happens to messages while the broker is away: its name.
+    Cluster(&'static str),
+}
+
 /// Returns whether another process accepts connections while this one drains: with a shared port,
 /// or from a socket that the service manager keeps open.
 fn hands_over(draft: &Draft, listen: &[String]) -> bool {
@@ -79,6 +92,12 @@ fn hands_over(draft: &Draft, listen: &[String]) -> bool {
 }
 
 impl Settings {
+    /// Returns which channels have a scope of their own.
+    pub(super) fn scopes(&self) -> Vec<(String, Option<Scope>)> {
+        let rules = self.channels.iter().filter(|rule| rule.scope.is_some());
+        rules.map(|rule| (rule.pattern.clone(), rule.scope)).collect()
+    }
+
     /// Returns which channels have a history: the rules up to the last one with a history, since
     /// the first that matches applies.
     pub(super) fn histories(&self) -> Vec<(String, Option<History>)> {
@@ -160,6 +179,7 @@ impl Settings {
             backpressure,
             channels: channels(&draft, backpressure),
             wildcards: draft.get("wildcards"),
+            cluster: cluster(&draft),
             deflate: deflate(&draft),
             #[cfg(feature = "tls")]
             tls: tls(&draft),
@@ -269,7 +289,8 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
             let remedy = format!("{pattern:?} is there twice, and only the first would apply");
             record.wrong(format!("{remedy}: take one out"));
         }
-        let fields = ["slow_policy", "max_backlog", "max_age", "history", "presence"];
+        let fields =
+            ["slow_policy", "max_backlog", "max_age", "history", "presence", "scope", "while_down"];
         if !fields.iter().any(|field| record.is_set(field)) {
             record.wrong("it has no rules: write for example slow_policy = \"latest\"");
         }
@@ -283,9 +304,48 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
             record.wrong(error);
         }
         let (history, presence) = (history(&record, rule), presence(&record));
-        rules.push(Rule { pattern, rules: rule, history, presence });
+        let scope = scope(&record, history.is_some());
+        rules.push(Rule { pattern, rules: rule, history, presence, scope });
     }
     rules
+}
+
+/// Reads the settings `cluster.*`.
+fn cluster(draft: &Draft) -> Option<(String, String)> {
+    let url = draft.get::<Option<String>>("cluster.url")?;
+    #[cfg(not(feature = "redis"))]
+    draft.wrong("cluster.url", "this build has no clusters: build it with the feature redis");
+    if draft.get("wildcards") {
+        let problem = "with a cluster, a pattern would miss the channels that only other servers \
+                       have: take wildcards out";
+        draft.wrong("wildcards", problem);
+    }
+    Some((url, draft.get("cluster.prefix")))
+}
+
+/// Reads the scope of a channel's rule.
+fn scope(record: &Record<'_>, has_history: bool) -> Option<Scope> {
+    let while_down = record.get::<Option<String>>("while_down");
+    if record.get::<Option<String>>("scope").as_deref() == Some("local") {
+        if while_down.is_some() {
+            record.wrong("a channel of scope local does not need the cluster: take while_down out");
+        }
+        return Some(Scope::Local);
+    }
+    let while_down = match while_down.as_deref() {
+        Some("buffer") => "buffer",
+        Some("local") if has_history => {
+            record.wrong(
+                "the history is the cluster's, so while_down = \"local\" cannot add to it: \
+                          write \"refuse\" or \"buffer\"",
+            );
+            "refuse"
+        }
+        Some("local") => "local",
+        Some(_) => "refuse",
+        None => return record.is_set("scope").then_some(Scope::Cluster("refuse")),
+    };
+    Some(Scope::Cluster(while_down))
 }
 
 /// Reads the history of a channel's rule, whose back-pressure is `rule`.

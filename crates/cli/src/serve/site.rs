@@ -1,8 +1,12 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
 use throng::prelude::*;
-use throng::{Bound, EventStream, Position, Presence, Status, Topic};
+use throng::{Bound, EventStream, Position, Presence, Recovery, Status, Topic};
+#[cfg(feature = "redis")]
+use throng::{Cluster, WhileDown};
 
+#[cfg(feature = "redis")]
+use super::settings::Scope;
 use super::{Rule, Settings};
 use crate::sockets::{self, Listen};
 
@@ -81,8 +85,13 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         Some(tls) => server.tls(tls.clone()),
         None => server,
     };
+    #[cfg(feature = "redis")]
+    let server = match cluster(settings) {
+        Some(cluster) => server.cluster(cluster),
+        None => server,
+    };
     let rules = settings.channels.iter();
-    rules.fold(server, |server, Rule { pattern, rules, history, presence }| {
+    rules.fold(server, |server, Rule { pattern, rules, history, presence, .. }| {
         let presence = presence.map(|members| Presence::new().join_leave(members.join_leave));
         let server = server.channel_presence(pattern, presence);
         match history {
@@ -91,6 +100,21 @@ pub fn configured(app: App, settings: &Settings) -> Server {
             None => server.channel_backpressure(pattern, *rules).channel_history(pattern, None),
         }
     })
+}
+
+/// Returns the cluster that `settings` describe.
+#[cfg(feature = "redis")]
+fn cluster(settings: &Settings) -> Option<Cluster> {
+    let (url, prefix) = settings.cluster.as_ref()?;
+    let cluster = Cluster::redis(url).prefix(prefix);
+    let rules = settings.channels.iter();
+    Some(rules.fold(cluster, |cluster, Rule { pattern, scope, .. }| match scope {
+        Some(Scope::Local) => cluster.local(pattern),
+        Some(Scope::Cluster("buffer")) => cluster.while_down(pattern, WhileDown::Buffer),
+        Some(Scope::Cluster("local")) => cluster.while_down(pattern, WhileDown::Local),
+        // Later rules do not apply to its channels.
+        Some(Scope::Cluster(_)) | None => cluster.while_down(pattern, WhileDown::Refuse),
+    }))
 }
 
 /// Binds `server` to all addresses of `settings`.
@@ -137,6 +161,7 @@ pub(crate) fn app(settings: &Settings) -> App {
             ws.close(1008, "no pattern: a token between dots is empty, > is not at the end, or more than 16 tokens");
         }
     })
+    .on_recovery(|ws, _, recovery| begin(ws, &recovery))
     .on_message(|ws, message| {
         if matches!(ws.data(), Member::ListensOnly) {
             return ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
@@ -211,11 +236,18 @@ fn since(request: &Request<'_>) -> Result<Option<Option<Position>>, Reject> {
     }
 }
 
-/// Joins a channel with history: sends the position and whether the client continues, then what it
-/// has missed, and then each message with its offset.
+/// Joins a channel with history: each message comes with its offset.
 fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position>, info: &str) {
     ws.send_offsets(true);
     let recovery = ws.subscribe_as(channel, info, since);
+    // Else it begins when the cluster has answered.
+    if !recovery.pending {
+        begin(ws, &recovery);
+    }
+}
+
+/// Tells a client where it is, and sends what it has missed.
+fn begin(ws: &mut Socket<'_, Member>, recovery: &Recovery) {
     let Some(Position { epoch, offset }) = recovery.position else {
         // Here and not as a status, which a page would not get to see.
         return ws.close(1008, "this channel has no history, so ?since= has no meaning");
@@ -224,7 +256,7 @@ fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position
     let _ = ws.send(format!(
         "{{\"epoch\":\"{epoch:016x}\",\"offset\":{offset},\"recovered\":{recovered}}}"
     ));
-    let _ = ws.send_missed(&recovery);
+    let _ = ws.send_missed(recovery);
 }
 
 fn is_pattern(channel: &str) -> bool {

@@ -224,9 +224,12 @@ fn channels_have_rules_from_every_source_and_the_last_source_has_them_all() {
     assert_eq!(settings.backpressure, general);
     let latest = general.policy(SlowPolicy::Latest);
     let all = general.max_backlog(65_536);
-    let rule = |pattern: &str, rules| {
-        let pattern = pattern.to_owned();
-        Rule { pattern, rules, history: None, presence: None }
+    let rule = |pattern: &str, rules| Rule {
+        pattern: pattern.to_owned(),
+        rules,
+        history: None,
+        presence: None,
+        scope: None,
     };
     assert_eq!(settings.channels, [rule("prices.*", latest), rule(">", all)]);
     let variable = [("THRONG_CHANNELS", "a.*=close;b=drop_newest")];

@@ -90,7 +90,11 @@ impl Target {
         let info =
             url.as_str().into_connection_info().map_err(|error| wrong(&error.to_string()))?;
         let shown = info.addr().to_string();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
         let client = Client::open(info.set_redis_settings(settings))
             .map_err(|error| wrong(&error.to_string()))?;
         Ok(Self { client, shown, prefix, node })
@@ -117,8 +121,8 @@ impl Target {
     }
 
     /// Connects. What the server delivers comes as events of this generation. `before` is the
-    /// connection that this one replaces: if the server had not noticed its end, commands of it could
-    /// be executed after those of the new one.
+    /// connection that this one replaces: if the server had not noticed its end, commands of it
+    /// could be executed after those of the new one.
     pub(super) async fn link(
         &self,
         generation: u64,

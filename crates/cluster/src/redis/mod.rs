@@ -36,7 +36,7 @@ pub struct Settings {
     pub node: u64,
 }
 
-/// What the broker keeps of a channel.
+/// History of a channel at the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     /// Publications.
@@ -52,7 +52,7 @@ pub struct Outgoing {
     pub channel: Arc<str>,
     /// The [encoded](crate::encode) publication.
     pub envelope: Arc<[u8]>,
-    /// What the channel keeps; `None`: it has no history.
+    /// Its history; `None`: it has none.
     pub keep: Option<Keep>,
     /// Whether it waits while the broker is away.
     pub while_down: WhileDown,
@@ -70,7 +70,7 @@ pub trait Members: Send + 'static {
     );
     /// The next publication of a sequence.
     fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]);
-    /// Members have got all that the broker had: whoever waits for the sequence can join.
+    /// Members have got all that the broker had: members that wait for the sequence can join.
     fn live(&mut self, channel: &Arc<str>);
     /// A publication of a channel without history.
     fn publish(&mut self, channel: &str, envelope: &[u8]);

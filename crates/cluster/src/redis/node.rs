@@ -1,4 +1,4 @@
-//! What happens on a node's thread, one event after the other.
+//! The events of a node, handled one after the other on its thread.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -46,7 +46,7 @@ pub struct StatusSnapshot {
     pub malformed: u64,
     /// Times that publications which were missed came from the broker's history.
     pub filled: u64,
-    /// Times that a sequence had a hole, which its members were told.
+    /// Times that a sequence had a hole, of which its members learned.
     pub lost: u64,
     /// Channels that the node follows.
     pub channels: u64,

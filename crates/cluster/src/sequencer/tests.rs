@@ -81,7 +81,7 @@ impl Broker {
     }
 }
 
-/// What the referee says of what a member gets.
+/// The verdict of the referee on the publications that a member gets.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Fine,

@@ -2,14 +2,16 @@
 
 use crate::setting::SettingError;
 
-/// A checked pattern.
+/// A pattern of channels, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pattern(String);
+pub struct Pattern(String);
 
 impl Pattern {
+    /// Checks a pattern.
+    ///
     /// # Errors
     /// An empty token, or `>` before the end.
-    pub(crate) fn new(pattern: &str) -> Result<Self, SettingError> {
+    pub fn new(pattern: &str) -> Result<Self, SettingError> {
         if pattern.split('.').any(str::is_empty) {
             let message = format!("the pattern {pattern:?} has an empty token between its dots");
             return Err(SettingError::new("channel_backpressure", message));
@@ -28,7 +30,8 @@ impl Pattern {
     }
 
     /// Returns whether `name` matches.
-    pub(crate) fn matches(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
         let (mut tokens, mut name) = (self.0.split('.'), name.split('.'));
         loop {
             match (tokens.next(), name.next()) {

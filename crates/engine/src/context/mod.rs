@@ -1,6 +1,7 @@
 //! State that a callback can reach: its own connection, every other one of the shard, the channels,
 //! and the other shards.
 
+mod followed;
 mod presence;
 mod publish;
 pub(crate) mod recent;

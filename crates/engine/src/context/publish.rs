@@ -34,14 +34,16 @@ impl Core {
             PublishPath::Alone if !self.has_commands() => {
                 Receipt::known(self.publish_now(channel, frame, except, began))
             }
-            PublishPath::Histories => self.publish_by_rule(channel, frame, except, began),
+            PublishPath::Histories | PublishPath::Relayed => {
+                self.publish_by_rule(channel, frame, except, began)
+            }
             PublishPath::Alone | PublishPath::Shards => {
                 self.publish_in_order(channel, frame, except, began)
             }
         }
     }
 
-    /// Publishes where some channels have a history.
+    /// Publishes where some channels have a history, or a broker carries some.
     #[inline(never)]
     fn publish_by_rule(
         &mut self,
@@ -50,6 +52,9 @@ impl Core {
         except: Option<ConnId>,
         began: Option<Instant>,
     ) -> Receipt {
+        if let Some(receipt) = self.remote.relay(channel, frame, except) {
+            return receipt;
+        }
         match self.remote.history_rule(channel) {
             Some(rule) => self.publish_recorded((channel, rule), frame, except, began).0,
             None => self.publish_in_order(channel, frame, except, began),
@@ -144,7 +149,10 @@ impl Core {
         let unreached = match self.remote.publish_path() {
             PublishPath::Alone => 0,
             PublishPath::Shards => self.publish_elsewhere(channel, frame, except),
-            PublishPath::Histories => {
+            PublishPath::Histories | PublishPath::Relayed => {
+                if let Some(receipt) = self.remote.relay(channel, frame, except) {
+                    return receipt.total().unwrap_or_default();
+                }
                 if let Some(rule) = self.remote.history_rule(channel) {
                     return self.publish_recorded((channel, rule), frame, except, None).1;
                 }

@@ -12,7 +12,7 @@ use crate::context::Core;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
-use crate::pubsub::history::{Position, Publication, Recorded, Recovery};
+use crate::pubsub::history::{Joined, Position, Publication, Recorded, Recovery};
 use crate::remote::Command;
 use crate::remote::losses::Receivers;
 
@@ -104,6 +104,9 @@ impl Core {
             let joined = self.channels.subscribe(slot, channel);
             return Recovery { joined, ..Recovery::default() };
         };
+        if self.remote.relay_of(channel).is_some() {
+            return self.join_followed(id, (channel, rule), since);
+        }
         // A member is registered under the lock, so each later publication is posted here.
         let Self { channels, remote, .. } = &mut *self;
         let join = || channels.subscribe(slot, channel);
@@ -114,6 +117,17 @@ impl Core {
         if self.has_commands() {
             self.recent.add(id, channel.into(), place.position.offset);
         }
+        self.finish_join(id, rule, &place, since)
+    }
+
+    /// Returns what a member is to get that has joined at `place`.
+    pub(super) fn finish_join(
+        &self,
+        id: ConnId,
+        rule: u16,
+        place: &Joined,
+        since: Option<Position>,
+    ) -> Recovery {
         let class = self.remote.history_class(rule);
         let mut missed = place.missed();
         let fits = self.fits(id, class, &missed);
@@ -126,7 +140,9 @@ impl Core {
         }
         let position = Some(place.position);
         let class = Some(class);
-        Recovery { joined: true, position, recovered, missed, too_large: !fits, class }
+        let too_large = !fits;
+        let pending = false;
+        Recovery { joined: true, pending, position, recovered, missed, too_large, class }
     }
 
     /// Returns whether publications fit into the queue of a connection. Messages do, since a

@@ -38,6 +38,23 @@ struct Inner {
     deflated: OnceLock<Box<[Variant; WINDOWS]>>,
 }
 
+/// The parts of a [`Frame`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameParts<'a> {
+    /// Whether it is a text message.
+    pub is_text: bool,
+    /// Whether it is not compressed.
+    pub is_incompressible: bool,
+    /// Hash of its key.
+    pub key: Option<u64>,
+    /// Name of the server-sent event.
+    pub name: Option<&'a str>,
+    /// Id of the server-sent event.
+    pub id: Option<&'a str>,
+    /// The message.
+    pub payload: &'a [u8],
+}
+
 /// A compressed form; `None` inside: compression does not shrink it.
 type Variant = OnceLock<Option<Arc<[u8]>>>;
 
@@ -220,6 +237,36 @@ impl Frame {
     #[must_use]
     pub fn event_name(self, name: impl AsRef<str>) -> Self {
         self.with_fields(|fields| fields.set_name(name.as_ref()))
+    }
+
+    /// Returns what the message is made of, for another process.
+    #[must_use]
+    pub fn parts(&self) -> FrameParts<'_> {
+        let fields = self.inner.fields.as_deref();
+        FrameParts {
+            is_text: self.inner.text,
+            is_incompressible: self.inner.incompressible,
+            key: Some(self.inner.key).filter(|key| *key != 0),
+            name: fields.and_then(sse::Fields::name),
+            id: fields.and_then(sse::Fields::id),
+            payload: self.payload(),
+        }
+    }
+
+    /// Creates a message of parts that another process has sent. A payload that is text must be
+    /// UTF-8.
+    #[must_use]
+    pub fn from_parts(parts: &FrameParts<'_>) -> Self {
+        let opcode = if parts.is_text { Opcode::Text } else { Opcode::Binary };
+        let mut inner = Self::encode(opcode, parts.payload).copy();
+        (inner.key, inner.incompressible) = (parts.key.unwrap_or(0), parts.is_incompressible);
+        if parts.name.is_some() || parts.id.is_some() {
+            let mut fields = sse::Fields::default();
+            parts.name.into_iter().for_each(|name| fields.set_name(name));
+            parts.id.into_iter().for_each(|id| fields.set_id(id));
+            inner.fields = Some(Arc::new(fields));
+        }
+        Self::of(inner)
     }
 
     fn with_fields(self, set: impl FnOnce(&mut sse::Fields)) -> Self {

@@ -5,3 +5,4 @@ pub(crate) mod delivery;
 pub(crate) mod filter;
 pub(crate) mod history;
 pub(crate) mod presence;
+pub(crate) mod relay;

@@ -1,5 +1,6 @@
 //! Commands to every shard from any thread, and the queues that take them.
 
+mod followed;
 pub(crate) mod losses;
 pub mod mailbox;
 mod presence;
@@ -23,6 +24,7 @@ use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::pubsub::history::{Histories, Recorded, Stripe};
 use crate::pubsub::presence::Presences;
+use crate::pubsub::relay::Relay;
 use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
 use crate::remote::registry::ThreadRegistry;
@@ -94,6 +96,11 @@ pub enum Command {
         /// Slot for the shard's counts.
         ack: AckSlot,
     },
+    /// Let the members of a channel join that wait for its position.
+    Admit {
+        /// The channel's name.
+        channel: Arc<str>,
+    },
     /// Pass a value to the service of one connection, if that is still there.
     Post {
         /// The connection.
@@ -122,7 +129,7 @@ impl Command {
             Self::Recorded { recorded, .. } => recorded.frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
             Self::CloseAll { reason, .. } => reason.len(),
-            Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } => 0,
+            Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } | Self::Admit { .. } => 0,
         }
     }
 }
@@ -254,15 +261,22 @@ struct Order {
     hasher: RandomState,
     histories: Histories,
     path: PublishPath,
+    relay: Option<Arc<dyn Relay>>,
 }
 
 /// Publishers to different channels rarely meet at a lock.
 const ORDER_STRIPES: usize = 64;
 
 impl Order {
-    fn new(histories: Histories, path: PublishPath) -> Self {
+    fn new(histories: Histories, is_alone: bool, relay: Option<Arc<dyn Relay>>) -> Self {
+        let path = match histories.rules.is_empty() {
+            _ if relay.is_some() => PublishPath::Relayed,
+            true if is_alone => PublishPath::Alone,
+            true => PublishPath::Shards,
+            false => PublishPath::Histories,
+        };
         let stripes = std::array::from_fn(|_| Mutex::default());
-        Self { stripes, hasher: RandomState::new(), histories, path }
+        Self { stripes, hasher: RandomState::new(), histories, path, relay }
     }
 }
 
@@ -275,6 +289,8 @@ pub(crate) enum PublishPath {
     Shards,
     /// Some channels have a history.
     Histories,
+    /// A broker carries some channels.
+    Relayed,
 }
 
 #[derive(Debug, Default)]
@@ -324,15 +340,11 @@ impl Remote {
         clock: Clock,
         histories: Histories,
     ) -> Self {
-        let path = match histories.rules.is_empty() {
-            true if shards.len() == 1 => PublishPath::Alone,
-            true => PublishPath::Shards,
-            false => PublishPath::Histories,
-        };
+        let order = Order::new(histories, shards.len() == 1, totals.relay().cloned());
         Self {
             shards: shards.into(),
             counters: Arc::default(),
-            order: Arc::new(Order::new(histories, path)),
+            order: Arc::new(order),
             registry: None,
             totals,
             presences: None,
@@ -347,14 +359,11 @@ impl Remote {
         clock: Clock,
         histories: Histories,
     ) -> Self {
-        let path = match histories.rules.is_empty() {
-            true => PublishPath::Shards,
-            false => PublishPath::Histories,
-        };
+        let order = Order::new(histories, false, totals.relay().cloned());
         Self {
             shards: [acceptor].into(),
             counters: Arc::default(),
-            order: Arc::new(Order::new(histories, path)),
+            order: Arc::new(order),
             registry: Some(registry),
             totals,
             presences: None,
@@ -413,6 +422,9 @@ impl Remote {
         deadline: Option<Instant>,
     ) -> Result<Receipt, MailboxFull> {
         let sampled = self.sample();
+        if let Some(receipt) = self.relay(channel, frame, except) {
+            return Ok(receipt);
+        }
         if let Some(rule) = self.history_rule(channel) {
             return self.publish_recorded((channel, rule), frame, except, (deadline, sampled));
         }

@@ -18,9 +18,13 @@ impl Remote {
     /// Returns the number of the rule for a channel's history, if it has one.
     pub(crate) fn history_rule(&self, channel: &str) -> Option<u16> {
         match self.publish_path() {
-            PublishPath::Histories => self.order.histories.rules.of(channel),
+            PublishPath::Histories | PublishPath::Relayed => self.order.histories.rules.of(channel),
             PublishPath::Alone | PublishPath::Shards => None,
         }
+    }
+
+    fn has_histories(&self) -> bool {
+        !self.order.histories.rules.is_empty()
     }
 
     /// Adds a publication to the history of its channel, whose `stripe` is held. `kept` is the
@@ -64,27 +68,32 @@ impl Remote {
     }
 
     /// Returns the last `most` publications of a channel's history that are kept, and the place
-    /// behind the last one; `None`: the channel has no history.
+    /// behind the last one; `None`: the channel has no history, or a broker carries it and this
+    /// process does not follow it, because it has no member here.
     #[must_use]
     pub fn history(&self, channel: &str, most: usize) -> Option<(Position, Vec<Publication>)> {
         self.history_rule(channel)?;
         let now = self.clock.read();
-        let (position, kept) =
-            self.order_of(channel).last(&self.order.histories, channel, most, now);
+        let (position, kept) = match self.relay_of(channel) {
+            Some(_) => {
+                self.order_of(channel).last_followed(&self.order.histories, channel, most, now)?
+            }
+            None => self.order_of(channel).last(&self.order.histories, channel, most, now),
+        };
         Some((position, numbered(position.epoch, &kept)))
     }
 
     /// Returns the figures of all histories; `None`: no channel has one.
     #[must_use]
     pub fn history_counts(&self) -> Option<HistoryCounts> {
-        (self.publish_path() == PublishPath::Histories).then(|| self.order.histories.counts())
+        self.has_histories().then(|| self.order.histories.counts())
     }
 
     /// Removes what has expired from the histories of one stripe; each second of each shard has
     /// another one.
     pub(crate) fn expire_histories(&self, shard: usize, second: u64, now: throng_io::Instant) {
         // Threads of connections leave it to the one that accepts.
-        if self.publish_path() != PublishPath::Histories || self.registry.is_some() && shard != 0 {
+        if !self.has_histories() || self.registry.is_some() && shard != 0 {
             return;
         }
         let number = second as usize * self.shards.len() + shard;

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod admission;
+mod admit;
 pub(crate) mod audit;
 pub(crate) mod burst;
 mod flush;
@@ -300,6 +301,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     work += delivery.receivers();
                     ack.count(delivery);
                 }
+                Command::Admit { channel } => state.admit(&channel),
                 Command::Broadcast { filter, frame, ack } => {
                     if let Some(began) = ack.began() {
                         state.core.samples.publish(began);

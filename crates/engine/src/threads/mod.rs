@@ -111,7 +111,7 @@ where
 {
     let BuildOptions { limits, classes, routes, .. } = options;
     let configuration = Configuration::new(limits, classes, routes, 1)?;
-    let totals = Arc::new(Totals::default());
+    let totals = Arc::new(Totals::with_relay(options.relay.clone()));
     let limits = options.limits.with_threads();
     let admission = Admission::new(&limits, options.max_connections, 1);
     let admission = Arc::new(admission.with_trusted_proxies(options.trusted_proxies.clone()));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Chunk, Close, Message, SettingError};
+use throng_engine::{Chunk, Close, Message, Recovery, SettingError};
 use throng_http::{Reject, Request};
 use tokio::runtime;
 
@@ -352,6 +352,11 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
     }
 
     fn on_chunk(&self, _: &mut Socket<'_, Entry<D>>, _: Chunk<'_>) {}
+
+    fn on_recovery(&self, ws: &mut Socket<'_, Entry<D>>, channel: &str, recovery: Recovery) {
+        let ws = &mut ws.with_data(|entry| &mut entry.data);
+        self.0.callbacks.on_recovery(ws, channel, recovery);
+    }
 
     fn on_drained(&self, ws: &mut Socket<'_, Entry<D>>) {
         self.0.callbacks.on_drained(&mut ws.with_data(|entry| &mut entry.data));

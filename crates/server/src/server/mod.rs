@@ -61,6 +61,7 @@ pub struct Server {
     /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
     tls: Setting,
+    cluster: crate::cluster::Setting,
     #[cfg(feature = "metrics")]
     build: &'static [(&'static str, &'static str)],
     mistake: Option<SettingError>,
@@ -94,6 +95,7 @@ impl Server {
             cpu_affinity: CpuAffinity::None,
             more_addresses: Vec::new(),
             tls: Setting::default(),
+            cluster: crate::cluster::Setting::default(),
             #[cfg(feature = "metrics")]
             build: &[],
             mistake: None,

@@ -88,6 +88,22 @@ impl Server {
         self
     }
 
+    /// Makes this server a node of a [`Cluster`](crate::Cluster): members of a channel get what is
+    /// published on any node. The server connects to the broker in [`bind`](Self::bind), and fails
+    /// if it cannot. Default: channels end at the process.
+    ///
+    /// ```no_run
+    /// # use throng::prelude::*;
+    /// use throng::Cluster;
+    ///
+    /// let server = Server::new(App::new()).cluster(Cluster::redis("redis://10.0.0.5"));
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn cluster(mut self, cluster: crate::Cluster) -> Self {
+        self.cluster = crate::cluster::Setting(Some(cluster));
+        self
+    }
+
     /// Sets the [`Limits`] on connections, sizes and times. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;

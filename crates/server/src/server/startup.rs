@@ -3,9 +3,7 @@
 #[cfg(target_os = "linux")]
 use std::cell::RefCell;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::sync::Arc;
-#[cfg(feature = "metrics")]
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -27,6 +25,7 @@ use super::Server;
 use super::capacity::RESERVED_DESCRIPTORS;
 use super::tables::Decision;
 use crate::app::{Action, Route};
+use crate::cluster::{Guard, Unconnected};
 use crate::error::{Error, Result};
 use crate::http::Delivered;
 use crate::io_backend::IoBackend;
@@ -71,6 +70,7 @@ impl Server {
         #[cfg(unix)]
         crate::threads::check_stack(self.thread_stack)?;
         self.tls.load(1)?;
+        self.cluster.check()?;
         self.workers.check().map_err(Error::of_workers)?;
         if self.stall_warning == Some(Duration::ZERO) {
             let message = "stall_warning is 0; give for example 50 ms, or None to turn it off";
@@ -218,6 +218,7 @@ impl Server {
         security: Security,
     ) -> Result<Prepared> {
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
+        let cluster = self.cluster.clone().prepare()?;
         let stalls = Arc::new(Stalls::new(self.stall_warning, self.events.clone(), paths));
         let options = BuildOptions {
             limits: self.limits.clone(),
@@ -231,6 +232,7 @@ impl Server {
             mailbox_capacity: None,
             trusted_proxies: trusted_proxies(&self.trusted_proxies),
             proxy_protocol: self.proxy_protocol.then(|| security.proxy_protocol()),
+            relay: cluster.relay(),
             seed: None,
         };
         #[cfg(feature = "metrics")]
@@ -244,6 +246,7 @@ impl Server {
             pool,
             workers,
             security,
+            cluster,
             #[cfg(feature = "metrics")]
             build,
         })
@@ -344,6 +347,7 @@ impl Server {
             access: self.access,
             stalls,
             security,
+            cluster: OnceLock::new(),
             #[cfg(feature = "metrics")]
             observer: OnceLock::new(),
         })
@@ -373,6 +377,7 @@ struct Prepared {
     pool: Pool,
     workers: WorkerSettings,
     security: Security,
+    cluster: Unconnected,
     #[cfg(feature = "metrics")]
     build: &'static [(&'static str, &'static str)],
 }
@@ -400,6 +405,8 @@ impl Prepared {
     ) -> Result<Finished> {
         #[cfg(not(feature = "metrics"))]
         let _ = (snapshots, admission);
+        let node = self.cluster.start(remote)?;
+        let _ = self.shared.cluster.set(Guard(node.clone()));
         #[cfg(feature = "metrics")]
         let observer = Observer {
             snapshots: Arc::clone(snapshots),
@@ -408,6 +415,7 @@ impl Prepared {
             pool: self.pool.clone(),
             stalls: Arc::clone(&self.stalls),
             security: self.security.clone(),
+            node,
             build: self.build,
         };
         #[cfg(feature = "metrics")]

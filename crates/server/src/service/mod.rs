@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{
-    Admission, Answer, Chunk, Close, ConnMap, Core, Cx, Fault, Flow, Message, Messages, Receive,
-    Refusal, Service, UserEvent,
+    Admission, Answer, Chunk, Close, ConnMap, Core, Cx, Fault, Flow, Joined, Message, Messages,
+    Receive, Refusal, Service, UserEvent,
 };
 use throng_http::{DateCache, Response, Status};
 use throng_io::{ConnId, Instant};
@@ -136,6 +136,17 @@ impl ShardService {
     }
 
     /// Continues a session after offloaded work that counted as `credits`.
+    /// Continues a session or stream whose place in a channel was pending.
+    fn joined(&mut self, cx: &mut Cx<'_>, joined: Joined) {
+        if !cx.is_open() {
+            return sse::joined(cx, &joined);
+        }
+        let Joined { channel, recovery, .. } = joined;
+        if let Some(sessions) = self.sessions_of(cx) {
+            sessions.on_recovery(cx.reborrow(), &channel, recovery);
+        }
+    }
+
     fn resume_session(&mut self, cx: &mut Cx<'_>, delivered: Delivered) {
         match delivered {
             Delivered::Then(continuation, credits) => {
@@ -220,6 +231,12 @@ impl Service for ShardService {
     fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
         let delivered = match parcel.0.downcast::<Delivered>() {
             Ok(delivered) => delivered,
+            Err(other) if other.is::<Joined>() => {
+                if let Ok(joined) = other.downcast::<Joined>() {
+                    self.joined(cx, *joined);
+                }
+                return;
+            }
             #[cfg(feature = "tokio")]
             Err(other) => return crate::asynchronous::on_delivery(cx, other),
             #[cfg(not(feature = "tokio"))]

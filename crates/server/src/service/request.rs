@@ -13,6 +13,7 @@ use throng_proto::http1;
 use super::upgrade::Upgraded;
 use super::{BoundRoute, RETRY_AFTER, ShardService, Shared};
 use crate::app::{Action, Pending};
+use crate::cluster::{Guard, Node};
 use crate::events::Event;
 use crate::handle::Handle;
 use crate::http::exchange::Exchange;
@@ -44,14 +45,20 @@ fn live() -> Response {
     Response::text("alive\n")
 }
 
-pub(crate) fn ready(admission: &Admission) -> Response {
-    match admission.is_ready() {
-        true => Response::text("ready\n"),
-        false => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
+pub(crate) fn ready(admission: &Admission, node: &Node) -> Response {
+    match (admission.is_ready(), node.unready()) {
+        (true, None) => Response::text("ready\n"),
+        (true, Some(why)) => Response::unavailable(RETRY_AFTER, &why),
+        (false, _) => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
     }
 }
 
 impl ShardService {
+    fn ready(&self) -> Response {
+        let node = self.shared.cluster.get().map(|Guard(node)| node.clone());
+        ready(&self.admission, &node.unwrap_or_default())
+    }
+
     /// Finds the route of a request and runs its middleware; the handler follows at once, or when
     /// the body has come.
     pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
@@ -139,7 +146,7 @@ impl ShardService {
             #[cfg(feature = "metrics")]
             Action::Stats => shared.observer.get().map_or_else(live, Observer::stats),
             Action::Live => live(),
-            Action::Ready => ready(&self.admission),
+            Action::Ready => self.ready(),
         };
         self.reply(cx, head, has_body, routed.pending.apply(response))
     }
@@ -190,7 +197,7 @@ impl ShardService {
         let Match::Found { value: route, .. } = self.shared.find(head) else { return false };
         let response = match self.shared.route(route).route.action {
             Action::Live => live(),
-            Action::Ready => ready(&self.admission),
+            Action::Ready => self.ready(),
             _ => return false,
         };
         self.reply(cx, head, false, response.closing());

@@ -1,8 +1,6 @@
 //! What all shards of a server share.
 
-use std::sync::Arc;
-#[cfg(feature = "metrics")]
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use throng_http::{Match, Network, Router};
 use throng_proto::http1;
@@ -10,6 +8,7 @@ use throng_proto::ws::deflate;
 
 use crate::access;
 use crate::app::{Middleware, Route};
+use crate::cluster::Guard;
 use crate::events::Events;
 use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
@@ -32,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) access: access::Log,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) security: Security,
+    /// Set before the first request.
+    pub(crate) cluster: OnceLock<Guard>,
     /// Set before the first request.
     #[cfg(feature = "metrics")]
     pub(crate) observer: OnceLock<Observer>,

@@ -1,6 +1,6 @@
 //! Server-sent events: a response that becomes a stream of what is published to a channel.
 
-use throng_engine::{Answer, Cx, Frame, check_pattern};
+use throng_engine::{Answer, Cx, Frame, Joined, Position, Recovery, check_pattern};
 use throng_http::{HeaderError, Reject, ReplyTo, Request, Response, Status};
 use throng_proto::{http1, sse};
 
@@ -55,6 +55,11 @@ impl ShardService {
     }
 }
 
+/// Begins a stream whose position was pending.
+pub(super) fn joined(cx: &mut Cx<'_>, joined: &Joined) {
+    begin(cx, &joined.recovery, joined.is_return);
+}
+
 /// Returns the id of the last event that the client got: from the header, or for clients that
 /// cannot send one, from the query.
 fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
@@ -66,10 +71,17 @@ fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
 /// its position, as an id without an event; if the client cannot continue, or what it is to get
 /// does not fit into the connection's queue, as an event `lost`.
 fn join(cx: &mut Cx<'_>, channel: &str, info: &str, last_id: Option<&str>) {
-    let since = last_id.and_then(|id| id.parse().ok());
+    // One that is no position is that of a client which misses something.
+    let unknown = Position { epoch: 0, offset: 0 };
+    let since = last_id.map(|id| id.parse().unwrap_or(unknown));
     let recovery = cx.subscribe_as(channel, since, info);
+    begin(cx, &recovery, last_id.is_some());
+}
+
+/// Begins a stream whose position is known.
+fn begin(cx: &mut Cx<'_>, recovery: &Recovery, had_id: bool) {
     let Some(position) = recovery.position.map(|position| position.to_string()) else { return };
-    let is_lost = !recovery.recovered && (last_id.is_some() || recovery.too_large);
+    let is_lost = !recovery.recovered && (had_id || recovery.too_large);
     cx.write(|out| {
         if is_lost {
             let lost = Frame::text(&position).event_name("lost").event_id(&position);

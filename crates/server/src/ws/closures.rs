@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Chunk, Close, Message, Receipt, Sent};
+use throng_engine::{Chunk, Close, Message, Receipt, Recovery, Sent};
 use throng_http::{Reject, Request};
 
 #[cfg(feature = "tokio")]
@@ -60,12 +60,14 @@ pub struct Ws<D = ()> {
 }
 
 type SocketFn<D> = dyn Fn(&mut Socket<'_, D>) + Send + Sync;
+type RecoveryFn<D> = dyn Fn(&mut Socket<'_, D>, &str, Recovery) + Send + Sync;
 type CloseFn<D> = dyn Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync;
 
 /// The callbacks of a session but those for messages.
 pub(crate) struct Callbacks<D> {
     on_upgrade: OnUpgrade<D>,
     on_open: Option<Box<SocketFn<D>>>,
+    on_recovery: Option<Box<RecoveryFn<D>>>,
     on_drained: Option<Box<SocketFn<D>>>,
     on_shutdown: Option<Box<SocketFn<D>>>,
     on_close: Option<Box<CloseFn<D>>>,
@@ -88,6 +90,12 @@ impl<D: Send + 'static> Callbacks<D> {
     pub(crate) fn on_open(&self, ws: &mut Socket<'_, D>) {
         if let Some(on_open) = &self.on_open {
             on_open(ws);
+        }
+    }
+
+    pub(crate) fn on_recovery(&self, ws: &mut Socket<'_, D>, channel: &str, recovery: Recovery) {
+        if let Some(on_recovery) = &self.on_recovery {
+            on_recovery(ws, channel, recovery);
         }
     }
 
@@ -213,6 +221,7 @@ impl<D: Send + 'static> Ws<D> {
         let callbacks = Callbacks {
             on_upgrade,
             on_open: None,
+            on_recovery: None,
             on_drained: None,
             on_shutdown: None,
             on_close: None,
@@ -288,6 +297,17 @@ impl<D: Send + 'static> Ws<D> {
         F: Fn(&mut Socket<'_, D>, Chunk<'_>) + Send + Sync + 'static,
     {
         self.messages = Box::new(Chunks(on_chunk));
+        self
+    }
+
+    /// Sets the callback for a place in a channel that was pending. See
+    /// [`Handler::on_recovery`](crate::Handler::on_recovery).
+    #[must_use]
+    pub fn on_recovery<F>(mut self, on_recovery: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>, &str, Recovery) + Send + Sync + 'static,
+    {
+        self.callbacks.on_recovery = Some(Box::new(on_recovery));
         self
     }
 
@@ -413,6 +433,10 @@ impl<D: Send + 'static, M: OnMessage<D>> Endpoint for Closures<D, M> {
 
     fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Chunk<'_>) {
         self.messages.on_chunk(ws, chunk);
+    }
+
+    fn on_recovery(&self, ws: &mut Socket<'_, D>, channel: &str, recovery: Recovery) {
+        self.callbacks.on_recovery(ws, channel, recovery);
     }
 
     fn on_drained(&self, ws: &mut Socket<'_, D>) {

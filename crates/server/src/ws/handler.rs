@@ -1,6 +1,6 @@
 //! A WebSocket handler as a type of the user's.
 
-use throng_engine::{Chunk, Close, Message};
+use throng_engine::{Chunk, Close, Message, Recovery};
 use throng_http::{Reject, Request};
 
 use super::socket::Socket;
@@ -63,6 +63,13 @@ pub trait Handler: Send + Sync + 'static {
     /// `last`.
     fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Chunk<'_>) {
         let _ = (ws, chunk);
+    }
+
+    /// Called with the outcome of a [`Socket::subscribe_since`] whose
+    /// [`Recovery`](crate::Recovery) was pending: a cluster's broker was asked first. What the
+    /// channel's members get from then on continues at its position.
+    fn on_recovery(&self, ws: &mut Socket<'_, Self::Data>, channel: &str, recovery: Recovery) {
+        let _ = (ws, channel, recovery);
     }
 
     /// Called when the backlog has fallen to a quarter of `max_backlog`, after a send returned

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use throng_engine::{Chunk, Close, Cx, Index, Message, Messages, Receive, Slab};
+use throng_engine::{Chunk, Close, Cx, Index, Message, Messages, Receive, Recovery, Slab};
 use throng_http::{Reject, Request};
 
 use super::accept::{Accept, AnyAccept, ResponseHeaders, UpgradeLater};
@@ -33,6 +33,8 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     fn on_message(&self, ws: &mut Socket<'_, Self::Data>, message: Message<'_>);
 
     fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Chunk<'_>);
+
+    fn on_recovery(&self, ws: &mut Socket<'_, Self::Data>, channel: &str, recovery: Recovery);
 
     fn on_drained(&self, ws: &mut Socket<'_, Self::Data>);
 
@@ -75,6 +77,10 @@ impl<H: Handler> Endpoint for Plain<H> {
 
     fn on_chunk(&self, ws: &mut Socket<'_, H::Data>, chunk: Chunk<'_>) {
         self.0.on_chunk(ws, chunk);
+    }
+
+    fn on_recovery(&self, ws: &mut Socket<'_, H::Data>, channel: &str, recovery: Recovery) {
+        self.0.on_recovery(ws, channel, recovery);
     }
 
     fn on_drained(&self, ws: &mut Socket<'_, H::Data>) {
@@ -125,6 +131,8 @@ pub(crate) trait Sessions: Send {
     /// implementation.
     fn on_read(&mut self, messages: &mut Messages<'_, '_>);
 
+    fn on_recovery(&mut self, cx: Cx<'_>, channel: &str, recovery: Recovery);
+
     fn on_drained(&mut self, cx: Cx<'_>);
 
     fn on_shutdown(&mut self, cx: Cx<'_>);
@@ -163,6 +171,8 @@ impl Sessions for NoSessions {
     fn on_read(&mut self, messages: &mut Messages<'_, '_>) {
         messages.discard();
     }
+
+    fn on_recovery(&mut self, _: Cx<'_>, _: &str, _: Recovery) {}
 
     fn on_drained(&mut self, _: Cx<'_>) {}
 
@@ -220,6 +230,10 @@ impl<E: Endpoint> Sessions for EndpointSessions<E> {
             Some(data) => messages.deliver(&mut Receiver { endpoint: &**endpoint, data, context }),
             None => messages.discard(),
         }
+    }
+
+    fn on_recovery(&mut self, cx: Cx<'_>, channel: &str, recovery: Recovery) {
+        self.with_socket(cx, |endpoint, ws| endpoint.on_recovery(ws, channel, recovery));
     }
 
     fn on_drained(&mut self, cx: Cx<'_>) {

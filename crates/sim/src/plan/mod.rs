@@ -222,6 +222,7 @@ impl Plan {
             own_tables: None,
             trusted_proxies: None,
             proxy_protocol: None,
+            relay: None,
             // A turn takes no time here, so there is nothing to hear of.
             watching: Some(Watching {
                 warning: Duration::from_nanos(1),

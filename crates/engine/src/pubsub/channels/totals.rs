@@ -31,6 +31,7 @@ use std::sync::{
 use super::ChannelIndex;
 use super::trie::{Scratch, Trie};
 use super::wildcard;
+use crate::pubsub::relay::Relay;
 
 /// Shards that create and remove different channels at a time rarely meet at a lock. A power of
 /// two. One under loom: which stripe a name falls into is random, and a model must take the same
@@ -46,6 +47,8 @@ pub struct Totals {
     stripes: Box<[Stripe]>,
     hasher: RandomState,
     patterns: Patterns,
+    /// Gets to know the first and the last member of each channel.
+    relay: Option<Arc<dyn Relay>>,
 }
 
 type Stripe = Mutex<Registry>;
@@ -245,11 +248,19 @@ impl Drop for Interest {
 impl Default for Totals {
     fn default() -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::new(Registry::default())).collect();
-        Self { stripes, hasher: RandomState::new(), patterns: Patterns::default() }
+        Self { stripes, hasher: RandomState::new(), patterns: Patterns::default(), relay: None }
     }
 }
 
 impl Totals {
+    pub(crate) fn with_relay(relay: Option<Arc<dyn Relay>>) -> Self {
+        Self { relay, ..Self::default() }
+    }
+
+    pub(crate) fn relay(&self) -> Option<&Arc<dyn Relay>> {
+        self.relay.as_ref()
+    }
+
     /// Subscribers of the channel and of the pattern of exactly this text, on all shards together.
     /// Takes one lock for one look-up.
     #[must_use]
@@ -319,6 +330,13 @@ impl Totals {
             None => Arc::from(name),
         };
         let channel = stripe.entry(Arc::clone(&name)).or_insert_with(Registered::new);
+        // Under the lock, so that the first member and the last never change places.
+        if let Some(relay) = &self.relay
+            && channel.shards == 0
+            && !is_pattern
+        {
+            relay.enter(&name);
+        }
         channel.enter(home);
         Tally { name, counter: Shared::clone(&channel.counter), home, is_pattern }
     }
@@ -390,6 +408,9 @@ impl Totals {
         if let Entry::Occupied(mut channel) = stripe.entry(tally.name) {
             channel.get_mut().leave(tally.home);
             if channel.get().shards == 0 {
+                if let Some(relay) = self.relay.as_ref().filter(|_| !tally.is_pattern) {
+                    relay.leave(channel.key());
+                }
                 debug_assert_eq!(channel.get().counter.subscribers.load(Ordering::Relaxed), 0);
                 channel.remove();
             }

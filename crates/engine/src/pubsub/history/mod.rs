@@ -6,6 +6,7 @@
 //!
 //! The store is `store.rs`, one channel of it `ring.rs`. Channels without history do not come here.
 
+mod followed;
 mod ring;
 mod store;
 
@@ -169,6 +170,9 @@ pub struct Recovery {
     /// Whether the connection became a member now. If not, it was one, or is closing, and nothing
     /// else is set.
     pub joined: bool,
+    /// Whether the rest is not known yet, because a broker carries the channel and must be asked.
+    /// It comes as an event; the connection gets no publication of the channel before.
+    pub pending: bool,
     /// The place from which on the connection gets publications live; `None`: the channel has no
     /// history.
     pub position: Option<Position>,

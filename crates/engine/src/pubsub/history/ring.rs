@@ -92,6 +92,13 @@ impl Ring {
         freed
     }
 
+    /// Removes all publications; the place of the last stays known.
+    pub(super) fn clear(&mut self) -> Freed {
+        let freed = Freed { publications: self.kept.len(), bytes: self.bytes };
+        (self.kept, self.bytes) = (VecDeque::new(), 0);
+        freed
+    }
+
     /// Returns what follows the publication with this offset, if all of it is kept.
     pub(super) fn since(&self, offset: u64) -> Option<impl Iterator<Item = (u64, &Frame)>> {
         let oldest = self.top - self.kept.len() as u64;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
+use super::followed::Followed;
 use super::ring::{Freed, Ring};
 use super::{Joined, Position, Recorded};
 use crate::backpressure::history::{HistoryMode, HistoryRule, HistoryRules};
@@ -68,6 +69,8 @@ pub(crate) struct Histories {
 #[derive(Debug, Default)]
 pub(crate) struct Stripe {
     rings: HashMap<Arc<str>, Ring>,
+    /// Those whose publications a broker orders.
+    pub(super) followed: HashMap<Arc<str>, Followed>,
     /// From the one that was published to least recently.
     by_use: BTreeMap<u64, Arc<str>>,
     uses: u64,
@@ -113,11 +116,28 @@ impl Histories {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > self.max_bytes
     }
 
-    fn free(&self, freed: Freed) {
+    /// Counts a publication that is kept.
+    pub(super) fn add(&self, cost: usize) {
+        self.bytes.fetch_add(cost, Ordering::Relaxed);
+        self.publications.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one followed channel more or fewer.
+    pub(super) fn count_followed(&self, change: isize) {
+        self.channels.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// Counts publications that were removed early.
+    pub(super) fn free_evicted(&self, freed: Freed) {
+        self.evicted.fetch_add(freed.publications as u64, Ordering::Relaxed);
+        self.free(freed);
+    }
+
+    pub(super) fn free(&self, freed: Freed) {
         self.bytes.fetch_sub(freed.bytes, Ordering::Relaxed);
         self.publications.fetch_sub(freed.publications, Ordering::Relaxed);
     }
@@ -165,8 +185,7 @@ impl Stripe {
         }
         ring.used = self.uses;
         let (offset, cost) = ring.push(kept, now);
-        all.bytes.fetch_add(cost, Ordering::Relaxed);
-        all.publications.fetch_add(1, Ordering::Relaxed);
+        all.add(cost);
         all.free(ring.trim(all.rule(rule), now));
         let position = Position { epoch: all.epoch, offset };
         let recorded = Recorded::new(name, all.rule(rule).class, position, frame.clone());
@@ -211,6 +230,10 @@ impl Stripe {
     /// Removes what is too old, and channels of which nothing has been left for a long time.
     pub(crate) fn expire(&mut self, all: &Histories, now: Instant) {
         let mut idle = Vec::new();
+        for followed in self.followed.values_mut() {
+            let ring = &mut followed.ring;
+            all.free(ring.trim(all.rule(ring.rule), now));
+        }
         for (name, ring) in &mut self.rings {
             let rule = all.rule(ring.rule);
             all.free(ring.trim(rule, now));
@@ -228,29 +251,17 @@ impl Stripe {
     pub(crate) fn join(
         &mut self,
         all: &Histories,
-        (channel, rule): (&str, u16),
+        (channel, _): (&str, u16),
         since: Option<Position>,
         now: Instant,
     ) -> Joined {
-        let mode = all.rule(rule).history.mode;
         let Some(ring) = self.rings.get_mut(channel) else {
             let position = Position { epoch: all.epoch, offset: self.floor };
             let recovered = since.is_some_and(|since| since == position);
             return Joined { position, recovered, missed: Vec::new() };
         };
         all.free(ring.trim(all.rule(ring.rule), now));
-        let position = ring.position(all.epoch);
-        let shared = |(offset, frame): (u64, &Frame)| (offset, frame.clone());
-        if mode == HistoryMode::Cache {
-            let has_all = since == Some(position);
-            let newest = ring.iter().next_back().filter(|_| !has_all).map(shared);
-            let recovered = has_all || newest.is_some();
-            return Joined { position, recovered, missed: newest.into_iter().collect() };
-        }
-        let since = since.filter(|since| since.epoch == all.epoch);
-        let missed = since.and_then(|since| Some(ring.since(since.offset)?.map(shared).collect()));
-        let recovered = missed.is_some();
-        Joined { position, recovered, missed: missed.unwrap_or_default() }
+        answer_join(all, ring, all.epoch, since)
     }
 
     /// Returns the place behind the last publication, and the last `most` of those that are kept,
@@ -270,6 +281,28 @@ impl Stripe {
         let kept = ring.iter().skip(skipped).map(|(offset, frame)| (offset, frame.clone()));
         (ring.position(all.epoch), kept.collect())
     }
+}
+
+/// Returns the place at the end of a history, whether a member continues there from `since`, and
+/// what it has missed.
+pub(super) fn answer_join(
+    all: &Histories,
+    ring: &Ring,
+    epoch: u64,
+    since: Option<Position>,
+) -> Joined {
+    let position = ring.position(epoch);
+    let shared = |(offset, frame): (u64, &Frame)| (offset, frame.clone());
+    if all.rule(ring.rule).history.mode == HistoryMode::Cache {
+        let has_all = since == Some(position);
+        let newest = ring.iter().next_back().filter(|_| !has_all).map(shared);
+        let recovered = has_all || newest.is_some();
+        return Joined { position, recovered, missed: newest.into_iter().collect() };
+    }
+    let since = since.filter(|since| since.epoch == epoch);
+    let missed = since.and_then(|since| Some(ring.since(since.offset)?.map(shared).collect()));
+    let recovered = missed.is_some();
+    Joined { position, recovered, missed: missed.unwrap_or_default() }
 }
 
 fn cost_of(name: &str) -> usize {

@@ -1,0 +1,75 @@
+//! Members that join a channel whose position the broker knows.
+
+use std::sync::Arc;
+
+use throng_io::ConnId;
+
+use crate::context::Core;
+use crate::pubsub::history::{Joined as Place, Position, Recovery};
+use crate::pubsub::relay::Joined;
+
+impl Core {
+    /// Adds a connection to a channel that a broker carries. If this process does not follow its
+    /// sequence yet, or the client is ahead of it, the outcome is pending.
+    pub(super) fn join_followed(
+        &mut self,
+        id: ConnId,
+        (channel, rule): (&str, u16),
+        since: Option<Position>,
+    ) -> Recovery {
+        let Self { channels, remote, .. } = &mut *self;
+        let join = || channels.subscribe(id.slot() as u32, channel);
+        let Ok(place) = remote.join_followed(channel, since, false, join) else {
+            let channel: Arc<str> = channel.into();
+            self.recent.wait(id, &channel, since);
+            if let Some(relay) = self.remote.relay_of(&channel) {
+                relay.check(&channel);
+            }
+            return Recovery { joined: true, pending: true, ..Recovery::default() };
+        };
+        match place {
+            Some(place) => self.begin_at(id, (channel, rule), &place, since),
+            None => Recovery::default(),
+        }
+    }
+
+    /// Notes that publications up to the place may be among the commands that wait, and returns
+    /// what the member is to get.
+    fn begin_at(
+        &mut self,
+        id: ConnId,
+        (channel, rule): (&str, u16),
+        place: &Place,
+        since: Option<Position>,
+    ) -> Recovery {
+        if self.has_commands() {
+            self.recent.add(id, channel.into(), place.position.offset);
+        }
+        self.finish_join(id, rule, place, since)
+    }
+
+    /// Returns the outcome for a member that waits, now that the broker has answered; `None`: it
+    /// waits no more, or for one more answer.
+    pub(crate) fn admit(&mut self, id: ConnId, channel: &Arc<str>) -> Option<Joined> {
+        let (since, is_asked) = self.recent.waits(id, channel)?;
+        let slot = id.slot() as u32;
+        let is_member = self.connections.table.conn(id).is_some()
+            && self.channels.subscriptions(slot).any(|name| name == channel);
+        if !is_member {
+            self.recent.stop_waiting(id, channel);
+            return None;
+        }
+        let Ok(place) = self.remote.join_followed(channel, since, is_asked, || true) else {
+            // The answer may be older than what the client got elsewhere.
+            self.recent.ask_again(id, channel);
+            if let Some(relay) = self.remote.relay_of(channel) {
+                relay.check(channel);
+            }
+            return None;
+        };
+        self.recent.stop_waiting(id, channel);
+        let rule = self.remote.history_rule(channel)?;
+        let recovery = self.begin_at(id, (channel, rule), &place?, since);
+        Some(Joined { channel: Arc::clone(channel), is_return: since.is_some(), recovery })
+    }
+}

@@ -1,0 +1,43 @@
+//! The broker that carries publications between processes, as the engine sees it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use throng_io::ConnId;
+
+use crate::outbox::frame::Frame;
+use crate::pubsub::history::Recovery;
+
+/// Carries the publications of channels to all processes of a cluster, this one included: they come
+/// back by [`Remote::publish_followed`](crate::Remote::publish_followed), or, with a history, by
+/// [`Remote::deliver_followed`](crate::Remote::deliver_followed).
+///
+/// Calls come from shards, some under a lock: they must not wait, nor call back.
+pub trait Relay: Debug + Send + Sync {
+    /// Returns whether it carries the publications of this channel.
+    fn carries(&self, channel: &str) -> bool;
+
+    /// Takes a publication; returns false if it cannot.
+    fn publish(&self, channel: &str, frame: &Frame, except: Option<ConnId>) -> bool;
+
+    /// Notes that a channel has its first member in this process.
+    fn enter(&self, channel: &Arc<str>);
+
+    /// Notes that a channel has lost its last member in this process.
+    fn leave(&self, channel: &Arc<str>);
+
+    /// Notes that members wait for the channel's position:
+    /// [`Remote::admit_to_followed`](crate::Remote::admit_to_followed) is to follow.
+    fn check(&self, channel: &Arc<str>);
+}
+
+/// Event of a connection whose [`Recovery`] was pending.
+#[derive(Debug)]
+pub struct Joined {
+    /// The channel.
+    pub channel: Arc<str>,
+    /// Whether the client had a position.
+    pub is_return: bool,
+    /// The outcome.
+    pub recovery: Recovery,
+}

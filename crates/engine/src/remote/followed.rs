@@ -1,0 +1,142 @@
+//! Publications that come from a broker.
+
+use std::sync::Arc;
+
+use throng_io::ConnId;
+
+use super::{Command, Remote, ShardQueue};
+use crate::backpressure::history::History;
+use crate::outbox::frame::Frame;
+use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
+use crate::pubsub::history::{Joined, Position};
+use crate::pubsub::relay::Relay;
+use crate::remote::losses::Receivers;
+
+/// The position of a channel is not known here.
+pub(crate) struct Unknown;
+
+impl Remote {
+    /// Returns the broker that carries a channel, if one does.
+    pub(crate) fn relay_of(&self, channel: &str) -> Option<&Arc<dyn Relay>> {
+        self.order.relay.as_ref().filter(|relay| relay.carries(channel))
+    }
+
+    /// Gives a publication to the broker that carries its channel; `None`: there is none.
+    pub(crate) fn relay(
+        &self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Option<Receipt> {
+        let is_taken = self.relay_of(channel)?.publish(channel, frame, except);
+        let unreached = u64::from(!is_taken);
+        Some(Receipt::known(Delivery { unreached, ..Delivery::default() }))
+    }
+
+    /// Returns the history that a channel has by its rule.
+    #[must_use]
+    pub fn history_of(&self, channel: &str) -> Option<History> {
+        let rule = self.history_rule(channel)?;
+        Some(self.order.histories.rule(rule).history)
+    }
+
+    /// Sends a publication that a broker has delivered to the members of a channel without history.
+    pub fn publish_followed(&self, channel: &str, frame: &Frame, except: Option<ConnId>) {
+        let channel: Arc<str> = channel.into();
+        let homes = self.totals.homes_of(&channel, None);
+        let receivers = Receivers::Channel(Arc::clone(&channel), except);
+        let _order = (homes.len() > 1).then(|| self.order_of(&channel));
+        for queue in self.queues(&homes) {
+            let (channel, frame) = (Arc::clone(&channel), frame.clone());
+            let command = Command::Publish { channel, frame, except, ack: AckSlot::unclaimed() };
+            let _ = queue.publish(command, &receivers);
+        }
+    }
+
+    /// Begins the sequence of a channel with history: `entries` are its last publications up to
+    /// `position`. After a loss its members are closed as slow ones are, and come back.
+    pub fn begin_followed(
+        &self,
+        channel: &Arc<str>,
+        position: Position,
+        entries: &[Frame],
+        is_loss: bool,
+    ) {
+        let Some(rule) = self.history_rule(channel) else { return };
+        let mut stripe = self.order_of(channel);
+        let histories = &self.order.histories;
+        stripe.begin_followed(histories, (channel, rule), position, entries, self.clock.read());
+        if is_loss {
+            for queue in self.queues(&self.totals.homes_of(channel, None)) {
+                queue.losses.add(Receivers::Channel(Arc::clone(channel), None));
+                queue.mailbox.wake();
+            }
+        }
+    }
+
+    /// Sends the next publication of a sequence to the members of its channel.
+    pub fn deliver_followed(
+        &self,
+        channel: &Arc<str>,
+        position: Position,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) {
+        let mut stripe = self.order_of(channel);
+        let (histories, now) = (&self.order.histories, self.clock.read());
+        let recorded = stripe.append_followed(histories, channel, position, frame, now);
+        let Some(recorded) = recorded.map(Arc::new) else { return };
+        let receivers = Receivers::Channel(Arc::clone(channel), except);
+        for queue in self.queues(&self.totals.homes_of(channel, None)) {
+            let (recorded, ack) = (Arc::clone(&recorded), AckSlot::unclaimed());
+            let _ = queue.publish(Command::Recorded { recorded, except, ack }, &receivers);
+        }
+    }
+
+    /// Lets the members join that wait for a channel's position.
+    pub fn admit_to_followed(&self, channel: &Arc<str>) {
+        let mut stripe = self.order_of(channel);
+        stripe.open_followed(channel);
+        for queue in self.queues(&self.totals.homes_of(channel, None)) {
+            queue.mailbox.send_always(Command::Admit { channel: Arc::clone(channel) });
+        }
+    }
+
+    /// Forgets a sequence, unless its channel has members; returns whether it did.
+    #[must_use]
+    pub fn end_followed(&self, channel: &str) -> bool {
+        let mut stripe = self.order_of(channel);
+        let has_members = !self.totals.homes_of(channel, None).is_empty();
+        if !has_members {
+            stripe.end_followed(&self.order.histories, channel);
+        }
+        !has_members
+    }
+
+    /// Calls `join` under the lock of a channel's publications, and returns the place at which a
+    /// member joins. `Err`: the broker must be asked; `Ok(None)`: it did not join.
+    pub(crate) fn join_followed(
+        &self,
+        channel: &str,
+        since: Option<Position>,
+        is_asked: bool,
+        join: impl FnOnce() -> bool,
+    ) -> Result<Option<Joined>, Unknown> {
+        let mut stripe = self.order_of(channel);
+        if !join() {
+            return Ok(None);
+        }
+        let (histories, now) = (&self.order.histories, self.clock.read());
+        stripe.join_followed(histories, channel, since, (now, is_asked)).map(Some).ok_or(Unknown)
+    }
+
+    fn queues(&self, homes: &[u16]) -> Vec<ShardQueue> {
+        match self.registry() {
+            Some(registry) => registry.queues(Some(homes), None),
+            None => {
+                let of = |home: &u16| self.shards.get(usize::from(*home)).cloned();
+                homes.iter().filter_map(of).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Members that waited for a channel's position.
+
+use std::sync::Arc;
+
+use crate::context::Cx;
+use crate::message::UserEvent;
+use crate::service::Service;
+use crate::shard::state::State;
+
+impl<S: Service> State<S> {
+    /// Lets the members of this shard join that wait for a channel's position.
+    pub(super) fn admit(&mut self, channel: &Arc<str>) {
+        for id in self.core.recent.waiting(channel) {
+            let Some(joined) = self.core.admit(id, channel) else { continue };
+            let event = UserEvent(Box::new(joined));
+            self.guarded(id, |state| {
+                state.service.on_user_event(&mut Cx::new(&mut state.core, id), event);
+            });
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Metrics of a node of a cluster.
+
+use throng_http::openmetrics::{Type, Writer};
+
+use super::Node;
+
+impl Node {
+    /// Writes the figures of the node, if the server has one.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        let Some(bus) = &self.0 else { return };
+        let now = bus.status().snapshot();
+        for (name, help, kind, value) in [
+            ("up", "Whether the broker delivers", Type::Gauge, u64::from(now.is_up)),
+            ("reconnects", "Attempts to connect again", Type::Counter, now.reconnects),
+            ("probe_failures", "Probes that did not come back", Type::Counter, now.probe_failures),
+            ("malformed", "Publications dropped unread", Type::Counter, now.malformed),
+            ("channels", "Channels that are followed", Type::Gauge, now.channels),
+            ("pending_bytes", "Memory not acknowledged", Type::Gauge, now.pending_bytes),
+        ] {
+            writer.metric(&format!("cluster_{name}"), help, kind).sample(&[], value);
+        }
+        let outcomes = [
+            ("published", now.published),
+            ("refused", now.refused),
+            ("unknown", now.unknown),
+            ("received", now.received),
+        ];
+        let help = "Publications to the broker, and from it";
+        let mut metric = writer.metric("cluster_publications", help, Type::Counter);
+        for (outcome, value) in outcomes {
+            metric.sample(&[("outcome", outcome)], value);
+        }
+        let help = "Sequences that were caught up with, or had a hole";
+        let mut metric = writer.metric("cluster_fills", help, Type::Counter);
+        for (outcome, value) in [("filled", now.filled), ("lost", now.lost)] {
+            metric.sample(&[("outcome", outcome)], value);
+        }
+        let help = "Microseconds from a publication to this server, of the last one";
+        let lag = u64::try_from(now.lag.as_micros()).unwrap_or(u64::MAX);
+        writer.metric("cluster_lag_microseconds", help, Type::Gauge).sample(&[], lag);
+    }
+}

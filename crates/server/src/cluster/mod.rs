@@ -1,0 +1,143 @@
+//! Channels that span processes, carried by a broker: the feature `redis`.
+
+mod metrics;
+mod relay;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use throng_cluster::WhileDown;
+use throng_cluster::redis::{Bus, Settings, Starter};
+use throng_engine::{ChannelPattern, Relay, Remote, SettingError};
+
+use crate::error::{Error, Result};
+use relay::{ClusterRelay, ToShards};
+
+/// Time without delivery after which a server is not ready.
+const UNREADY_AFTER: Duration = Duration::from_secs(30);
+
+/// Channels that span processes; see [`Server::cluster`](crate::Server::cluster).
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    url: String,
+    prefix: String,
+    rules: Vec<(ChannelPattern, ChannelRule)>,
+    mistake: Option<SettingError>,
+}
+
+/// What applies to channels of a cluster.
+#[derive(Clone, Copy, Debug)]
+enum ChannelRule {
+    Local,
+    WhileDown(WhileDown),
+}
+
+impl Cluster {
+    /// Creates a cluster of the servers that use the Redis or Valkey server at `url`:
+    /// `redis://[user[:password]@]host[:port][/database]`.
+    #[must_use]
+    pub fn redis(url: impl Into<String>) -> Self {
+        let (prefix, rules) = ("throng".to_owned(), Vec::new());
+        Self { url: url.into(), prefix, rules, mistake: None }
+    }
+
+    /// Sets the beginning of all names at the broker: applications that share one have different
+    /// prefixes. Default: `throng`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Keeps the channels that match `pattern` in their process, as without a cluster.
+    #[must_use]
+    pub fn local(self, pattern: &str) -> Self {
+        self.rule(pattern, ChannelRule::Local)
+    }
+
+    /// Sets how publications to the channels that match `pattern` are treated while the broker is
+    /// away. [`WhileDown::Local`] is as [`WhileDown::Refuse`] for channels with history. Of several
+    /// patterns that match, the first one added applies, those of [`local`](Self::local) included.
+    /// Default: [`WhileDown::Refuse`].
+    #[must_use]
+    pub fn while_down(self, pattern: &str, while_down: WhileDown) -> Self {
+        self.rule(pattern, ChannelRule::WhileDown(while_down))
+    }
+
+    fn rule(mut self, pattern: &str, rule: ChannelRule) -> Self {
+        match ChannelPattern::new(pattern) {
+            Ok(pattern) => self.rules.push((pattern, rule)),
+            Err(error) => drop(self.mistake.get_or_insert(error)),
+        }
+        self
+    }
+}
+
+/// The cluster of a server, if it has one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setting(pub(crate) Option<Cluster>);
+
+/// A node that is not connected yet.
+#[derive(Default)]
+pub(crate) struct Unconnected(Option<(Arc<ClusterRelay>, Starter)>);
+
+impl Setting {
+    pub(crate) fn check(&self) -> Result<()> {
+        let mistake = self.0.as_ref().and_then(|cluster| cluster.mistake.clone());
+        mistake.map_or(Ok(()), |mistake| Err(Error::Setting(mistake)))
+    }
+
+    pub(crate) fn prepare(self) -> Result<Unconnected> {
+        let Some(Cluster { url, prefix, rules, .. }) = self.0 else {
+            return Ok(Unconnected::default());
+        };
+        let node = relay::random_number();
+        let settings = Settings { url, prefix, node };
+        let (bus, starter) = Bus::new(settings).map_err(|error| wrong(&error))?;
+        Ok(Unconnected(Some((Arc::new(ClusterRelay::new(bus, node, rules)), starter))))
+    }
+}
+
+fn wrong(error: &throng_cluster::redis::StartError) -> Error {
+    Error::setting("cluster.url", error.to_string())
+}
+
+impl Unconnected {
+    pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
+        self.0.as_ref().map(|(relay, _)| Arc::clone(relay) as Arc<dyn Relay>)
+    }
+
+    /// Connects.
+    pub(crate) fn start(self, remote: &Remote) -> Result<Node> {
+        let Some((relay, starter)) = self.0 else { return Ok(Node::default()) };
+        relay.set_remote(remote);
+        starter.start(ToShards::new(remote, relay.node)).map_err(|error| wrong(&error))?;
+        Ok(Node(Some(relay.bus.clone())))
+    }
+}
+
+/// A server's node of a cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node(Option<Bus>);
+
+impl Node {
+    /// Returns why the server is not ready, if nothing has been delivered for some time.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let (time, why) = self.0.as_ref()?.status().down()?;
+        let seconds = time.as_secs();
+        (time > UNREADY_AFTER)
+            .then(|| format!("the cluster has delivered nothing for {seconds} s: {why}"))
+    }
+}
+
+/// Ends the node with the server.
+#[derive(Debug)]
+pub(crate) struct Guard(pub(crate) Node);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(bus) = &self.0.0 {
+            bus.stop();
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A server without the feature `redis`: channels end at the process.
+
+use std::sync::Arc;
+
+use throng_engine::{Relay, Remote};
+
+use crate::error::Result;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setting;
+
+pub(crate) struct Unconnected;
+
+impl Setting {
+    pub(crate) fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn prepare(self) -> Result<Unconnected> {
+        Ok(Unconnected)
+    }
+}
+
+impl Unconnected {
+    pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
+        None
+    }
+
+    pub(crate) fn start(self, _: &Remote) -> Result<Node> {
+        Ok(Node)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node;
+
+impl Node {
+    pub(crate) fn unready(&self) -> Option<String> {
+        None
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn write(&self, _: &mut throng_http::openmetrics::Writer) {}
+}
+
+#[derive(Debug)]
+pub(crate) struct Guard(pub(crate) Node);

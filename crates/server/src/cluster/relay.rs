@@ -1,0 +1,163 @@
+//! Between the shards and the node of the cluster.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use throng_cluster::redis::{Bus, Keep, Members, Outgoing};
+use throng_cluster::{Envelope, Place, WhileDown, decode, encode};
+use throng_engine::{ChannelPattern, Frame, FrameParts, Position, Relay, Remote};
+use throng_io::ConnId;
+
+use super::ChannelRule;
+
+/// Returns a number at random.
+pub(super) fn random_number() -> u64 {
+    RandomState::new().hash_one(0u8)
+}
+
+/// What the shards give to the broker.
+#[derive(Debug)]
+pub(super) struct ClusterRelay {
+    pub(super) bus: Bus,
+    pub(super) node: u64,
+    rules: Vec<(ChannelPattern, ChannelRule)>,
+    /// Set before the first connection.
+    remote: OnceLock<Remote>,
+}
+
+impl ClusterRelay {
+    pub(super) fn new(bus: Bus, node: u64, rules: Vec<(ChannelPattern, ChannelRule)>) -> Self {
+        Self { bus, node, rules, remote: OnceLock::new() }
+    }
+
+    pub(super) fn set_remote(&self, remote: &Remote) {
+        let _ = self.remote.set(remote.clone());
+    }
+
+    fn rule(&self, channel: &str) -> ChannelRule {
+        let matching = self.rules.iter().find(|(pattern, _)| pattern.matches(channel));
+        matching.map_or(ChannelRule::WhileDown(WhileDown::Refuse), |(_, rule)| *rule)
+    }
+
+    fn keep(&self, channel: &str) -> Option<Keep> {
+        let history = self.remote.get()?.history_of(channel)?;
+        Some(Keep { count: history.count, age: history.age })
+    }
+}
+
+impl Relay for ClusterRelay {
+    fn carries(&self, channel: &str) -> bool {
+        matches!(self.rule(channel), ChannelRule::WhileDown(_))
+    }
+
+    fn publish(&self, channel: &str, frame: &Frame, except: Option<ConnId>) -> bool {
+        let FrameParts { is_text, is_incompressible, key, name, id, payload } = frame.parts();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let keep = self.keep(channel);
+        let while_down = match self.rule(channel) {
+            ChannelRule::WhileDown(WhileDown::Local) if keep.is_some() => WhileDown::Refuse,
+            ChannelRule::WhileDown(while_down) => while_down,
+            ChannelRule::Local => return false,
+        };
+        let mut envelope = Vec::with_capacity(payload.len() + 64);
+        let parts = Envelope {
+            is_text,
+            is_incompressible,
+            origin: self.node,
+            published: now.as_micros() as u64,
+            except: except.map(ConnId::to_bits),
+            key,
+            name,
+            id,
+            payload,
+        };
+        encode(&parts, &mut envelope);
+        let envelope = envelope.into();
+        self.bus.publish(Outgoing { channel: channel.into(), envelope, keep, while_down })
+    }
+
+    fn enter(&self, channel: &Arc<str>) {
+        if self.carries(channel) {
+            self.bus.follow(Arc::clone(channel), self.keep(channel));
+        }
+    }
+
+    fn leave(&self, channel: &Arc<str>) {
+        if self.carries(channel) {
+            self.bus.unfollow(Arc::clone(channel));
+        }
+    }
+
+    fn check(&self, channel: &Arc<str>) {
+        self.bus.check(Arc::clone(channel));
+    }
+}
+
+/// What the broker gives to the shards.
+pub(super) struct ToShards {
+    remote: Remote,
+    node: u64,
+}
+
+impl ToShards {
+    pub(super) fn new(remote: &Remote, node: u64) -> Self {
+        Self { remote: remote.clone(), node }
+    }
+
+    /// Encodes a publication, once for all members; with the member of this process that does not
+    /// get it.
+    fn frame(&self, envelope: &[u8]) -> Option<(Frame, Option<ConnId>)> {
+        let (_, envelope) = decode(envelope).ok()?;
+        let Envelope { is_text, is_incompressible, origin, except, key, name, id, payload, .. } =
+            envelope;
+        let parts = FrameParts { is_text, is_incompressible, key, name, id, payload };
+        let except = except.filter(|_| origin == self.node).map(ConnId::from_bits);
+        Some((Frame::from_parts(&parts), except))
+    }
+}
+
+fn position(Place { epoch, offset, .. }: Place) -> Position {
+    Position { epoch, offset }
+}
+
+impl Members for ToShards {
+    fn begin(
+        &mut self,
+        channel: &Arc<str>,
+        place: Place,
+        entries: Vec<(u64, Vec<u8>)>,
+        is_loss: bool,
+    ) {
+        // One that is in no known form ends what can be given to a client that comes back.
+        let newest = entries.iter().rev();
+        let mut frames: Vec<_> =
+            newest.map_while(|(_, envelope)| Some(self.frame(envelope)?.0)).collect();
+        frames.reverse();
+        self.remote.begin_followed(channel, position(place), &frames, is_loss);
+    }
+
+    fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]) {
+        match self.frame(envelope) {
+            Some((frame, except)) => {
+                self.remote.deliver_followed(channel, position(place), &frame, except);
+            }
+            // Members cannot get it, and learn so.
+            None => self.remote.begin_followed(channel, position(place), &[], true),
+        }
+    }
+
+    fn live(&mut self, channel: &Arc<str>) {
+        self.remote.admit_to_followed(channel);
+    }
+
+    fn publish(&mut self, channel: &str, envelope: &[u8]) {
+        if let Some((frame, except)) = self.frame(envelope) {
+            self.remote.publish_followed(channel, &frame, except);
+        }
+    }
+
+    fn end(&mut self, channel: &Arc<str>) -> bool {
+        self.remote.end_followed(channel)
+    }
+}
