@@ -4,89 +4,15 @@
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
 
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng_cluster::redis::{Bus, Keep, Members, Outgoing, Settings};
 use throng_cluster::{Envelope, Place, WhileDown, decode, encode};
-use throng_testkit::{Random, eventually};
+use throng_testkit::{Random, Redis, eventually};
 
 const CHANNELS: usize = 4;
-
-/// A server of this test's own.
-struct Redis {
-    child: Option<Child>,
-    port: u16,
-    directory: PathBuf,
-    arguments: Vec<&'static str>,
-}
-
-impl Redis {
-    /// Starts a server, or returns `None` where there is none.
-    fn start(name: &str, arguments: &[&'static str]) -> Option<Self> {
-        if Command::new("redis-server").arg("--version").output().is_err() {
-            assert!(std::env::var_os("TEST_PEERS").is_none(), "install redis-server");
-            println!("skipped: there is no redis-server");
-            return None;
-        }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let directory = std::env::temp_dir().join(format!("throng-cluster-{name}-{port}"));
-        std::fs::create_dir_all(&directory).unwrap();
-        let mut redis = Self { child: None, port, directory, arguments: arguments.to_vec() };
-        redis.run();
-        Some(redis)
-    }
-
-    fn run(&mut self) {
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
-        command.arg("--dir").arg(&self.directory).args(&self.arguments);
-        self.child = Some(command.stdout(Stdio::null()).spawn().unwrap());
-        let is_locked = self.arguments.contains(&"--requirepass");
-        eventually("the server answers", || match is_locked {
-            true => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
-            false => self.ask(&["PING"]).is_some(),
-        });
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.child.as_ref().unwrap().id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-
-    fn kill(&mut self) {
-        let mut child = self.child.take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    /// Sends a command; `None`: there is no answer, or it is an error.
-    fn ask(&self, words: &[&str]) -> Option<redis::Value> {
-        let client = redis::Client::open(self.url()).unwrap();
-        let mut connection = client.get_connection_with_timeout(Duration::from_secs(5)).ok()?;
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        command.query(&mut connection).ok()
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
 
 /// Publications that the members of one channel on one node have got.
 #[derive(Debug, Default)]
@@ -155,7 +81,7 @@ fn keep() -> Option<Keep> {
 
 impl Node {
     fn start(redis: &Redis, node: u64, keep: Option<Keep>) -> Self {
-        let settings = Settings { url: redis.url(), prefix: "test".to_owned(), node };
+        let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
         let (bus, starter) = Bus::new(settings).unwrap();
         let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
         starter.start(Recorder(Arc::clone(&seen))).unwrap();
@@ -340,7 +266,7 @@ fn subscriptions_that_are_cut_again_and_again_lose_nothing() {
         if rounds > 3 * cuts && cuts < 40 {
             cuts += 1;
             let kind = ["pubsub", "normal"][usize::from(random.below(4) == 0)];
-            redis.ask(&["CLIENT", "KILL", "TYPE", kind]);
+            redis.ask(&format!("CLIENT KILL TYPE {kind}"));
         }
         cuts < 40 || rounds < 150
     });
@@ -353,7 +279,7 @@ fn subscriptions_that_are_cut_again_and_again_lose_nothing() {
 fn a_node_that_the_server_cuts_off_for_its_backlog_gets_the_rest_from_the_history() {
     let Some(redis) = Redis::start("limit", &[]) else { return };
     let nodes = three(&redis);
-    redis.ask(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 64kb 0 0"]).unwrap();
+    redis.ask("CONFIG SET client-output-buffer-limit \"pubsub 64kb 0 0\"");
     let rounds = traffic(&nodes, 20_000, |rounds| rounds < 60);
     check_all(&nodes, rounds);
 }
@@ -366,7 +292,7 @@ fn scripts_that_the_server_forgets_are_loaded_again() {
     let rounds = traffic(&nodes, 10, |rounds| {
         if rounds > 5 * flushes && flushes < 10 {
             flushes += 1;
-            redis.ask(&["SCRIPT", "FLUSH"]).unwrap();
+            redis.ask("SCRIPT FLUSH");
         }
         rounds < 100
     });
@@ -387,7 +313,7 @@ fn a_server_that_is_flushed_is_a_loss_that_every_node_learns_of() {
     let nodes = three(&redis);
     let rounds = traffic(&nodes, 10, |rounds| rounds < 20);
     check_all(&nodes, rounds);
-    redis.ask(&["FLUSHALL"]).unwrap();
+    redis.ask("FLUSHALL");
     for channel in 0..CHANNELS {
         assert!(nodes[0].publish(channel, b"after", keep()));
         eventually("each has learned of the loss", || {
@@ -404,16 +330,15 @@ fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
         let (_, starter) = Bus::new(settings).map_err(|error| error.to_string())?;
         starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string())
     };
-    let port = redis.port;
     for (url, part) in [
         ("localhost".to_owned(), "redis://"),
-        (format!("redis://127.0.0.1:{port}"), "user and password"),
-        (format!("redis://:wrong@127.0.0.1:{port}"), "user and password"),
+        (redis.url(""), "user and password"),
+        (redis.url(":wrong@"), "user and password"),
         ("redis://127.0.0.1:1".to_owned(), "does it run"),
     ] {
         let error = start(&url).unwrap_err();
         assert!(error.contains("cluster.url") && error.contains(part), "{error}");
         assert!(!error.contains("wrong@"), "{error}");
     }
-    assert_eq!(start(&format!("redis://:secret@127.0.0.1:{port}")), Ok(()));
+    assert_eq!(start(&redis.url(":secret@")), Ok(()));
 }

@@ -95,10 +95,10 @@ impl BuildOptions {
 
     /// Creates the presence of all channels, if any has it, and takes its memory out of the
     /// account.
-    pub(crate) fn presences(&self, account: &mut MemoryAccount) -> Option<Arc<Presences>> {
+    pub(crate) fn presences(&self, account: &mut MemoryAccount) -> Option<Presences> {
         let rules = self.presences.clone();
         let mut max_bytes = || account.reserve(self.limits.max_presence_memory);
-        (!rules.is_empty()).then(|| Arc::new(Presences::new(rules, max_bytes())))
+        (!rules.is_empty()).then(|| Presences::new(rules, max_bytes()))
     }
 
     pub(crate) fn seed(&self) -> u64 {
@@ -146,8 +146,7 @@ pub fn build<D: Driver, S: Service>(
         }
     }
     let clock = drivers.first().map_or(Clock::System, Driver::clock);
-    let remote =
-        Remote::new(queues.clone(), Arc::clone(&totals), clock, histories).with_presence(presences);
+    let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock, (histories, presences));
     // Address space only; a page is touched when its first connection comes.
     let of_a_shard = options.own_tables.unwrap_or(max_connections);
     let capacity = of_a_shard.clamp(1024, 1 << 20) + 1024;

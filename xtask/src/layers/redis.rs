@@ -1,5 +1,5 @@
-//! A cluster of nodes on a Redis server that is killed, stopped and emptied: tests that an ordinary
-//! `cargo test` skips where there is none.
+//! Clusters of nodes, and of whole servers, on a Redis server that is killed, stopped and emptied:
+//! tests that an ordinary `cargo test` skips where there is none.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     provision::program(&["redis-server"], &["redis-server"])?;
     let mut test = cargo(site);
-    test.args(["test", "-p", "throng-cluster", "--features", "redis", "--test", "redis"]);
+    test.args(["test", "-p", "throng-cluster", "-p", "throng-cli"]);
+    test.args(["--features", "throng-cluster/redis", "--test", "redis", "--test", "cluster"]);
     test.env("TEST_PEERS", "1");
     cargo_test::tally(run_shown(&mut test, LIMIT)?)
 }

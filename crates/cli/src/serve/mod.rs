@@ -76,7 +76,7 @@ it missed (Last-Event-ID), or an event called `lost`; one of /ws/ asks by
 Presence: `--channel 'chat.>=close,presence=true,join_leave=true'` lists the
 members at /presence/{channel} of the admin server, with what they say in
 ?info=, and sends members the joins and leaves of others.
-Cluster: `--cluster redis://10.0.0.5` shares channels, and their histories, with
+Cluster: `--cluster redis://10.0.0.5` shares channels and their histories with
 all servers that use it; see docs/cluster.md.
 With --set wildcards=true, /ws/news.* and /sse/news.> get the messages of all
 channels that match; a message sent on a pattern's WebSocket closes it with

@@ -262,13 +262,19 @@ struct Order {
     histories: Histories,
     path: PublishPath,
     relay: Option<Arc<dyn Relay>>,
+    /// `None`: no channel has presence.
+    presences: Option<Presences>,
 }
 
 /// Publishers to different channels rarely meet at a lock.
 const ORDER_STRIPES: usize = 64;
 
 impl Order {
-    fn new(histories: Histories, is_alone: bool, relay: Option<Arc<dyn Relay>>) -> Self {
+    fn new(
+        (histories, presences): (Histories, Option<Presences>),
+        is_alone: bool,
+        relay: Option<Arc<dyn Relay>>,
+    ) -> Self {
         let path = match histories.rules.is_empty() {
             _ if relay.is_some() => PublishPath::Relayed,
             true if is_alone => PublishPath::Alone,
@@ -276,7 +282,7 @@ impl Order {
             false => PublishPath::Histories,
         };
         let stripes = std::array::from_fn(|_| Mutex::default());
-        Self { stripes, hasher: RandomState::new(), histories, path, relay }
+        Self { stripes, hasher: RandomState::new(), histories, path, relay, presences }
     }
 }
 
@@ -309,8 +315,6 @@ pub struct Remote {
     /// then.
     registry: Option<Arc<ThreadRegistry>>,
     totals: Arc<Totals>,
-    /// `None`: no channel has presence.
-    presences: Option<Arc<Presences>>,
     /// The shards' clock.
     clock: Clock,
 }
@@ -338,16 +342,15 @@ impl Remote {
         shards: Vec<ShardQueue>,
         totals: Arc<Totals>,
         clock: Clock,
-        histories: Histories,
+        stores: (Histories, Option<Presences>),
     ) -> Self {
-        let order = Order::new(histories, shards.len() == 1, totals.relay().cloned());
+        let order = Order::new(stores, shards.len() == 1, totals.relay().cloned());
         Self {
             shards: shards.into(),
             counters: Arc::default(),
             order: Arc::new(order),
             registry: None,
             totals,
-            presences: None,
             clock,
         }
     }
@@ -357,16 +360,15 @@ impl Remote {
         registry: Arc<ThreadRegistry>,
         totals: Arc<Totals>,
         clock: Clock,
-        histories: Histories,
+        stores: (Histories, Option<Presences>),
     ) -> Self {
-        let order = Order::new(histories, false, totals.relay().cloned());
+        let order = Order::new(stores, false, totals.relay().cloned());
         Self {
             shards: [acceptor].into(),
             counters: Arc::default(),
             order: Arc::new(order),
             registry: Some(registry),
             totals,
-            presences: None,
             clock,
         }
     }

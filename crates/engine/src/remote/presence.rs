@@ -1,31 +1,24 @@
 //! Presence, by any thread.
 
-use std::sync::Arc;
-
 use super::Remote;
 use crate::outbox::frame::Frame;
 use crate::pubsub::presence::{PresenceCounts, PresenceEvent, Presences, Present};
 
 impl Remote {
-    pub(crate) fn with_presence(mut self, presences: Option<Arc<Presences>>) -> Self {
-        self.presences = presences;
-        self
-    }
-
     /// Returns whether some channel has presence.
     #[inline]
     pub(crate) fn has_presence(&self) -> bool {
-        self.presences.is_some()
+        self.order.presences.is_some()
     }
 
     /// Returns the presence of all channels, if this one has it.
     pub(crate) fn presence_of(&self, channel: &str) -> Option<&Presences> {
-        self.presences.as_deref().filter(|presences| presences.rules.of(channel).is_some())
+        self.order.presences.as_ref().filter(|presences| presences.rules.of(channel).is_some())
     }
 
     /// Returns what members get of a join or leave.
     pub(crate) fn presence_frame(&self, event: &PresenceEvent<'_>) -> Option<Frame> {
-        self.presences.as_ref()?.rules.of(event.channel)?.frame(event)
+        self.order.presences.as_ref()?.rules.of(event.channel)?.frame(event)
     }
 
     /// Returns up to `most` clients that are members of a channel; `None`: it has no presence.
@@ -37,6 +30,6 @@ impl Remote {
     /// Returns the figures of presence; `None`: no channel has it.
     #[must_use]
     pub fn presence_counts(&self) -> Option<PresenceCounts> {
-        self.presences.as_ref().map(|presences| presences.counts())
+        self.order.presences.as_ref().map(|presences| presences.counts())
     }
 }

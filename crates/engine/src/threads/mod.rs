@@ -125,9 +125,8 @@ where
         Arc::clone(&registry),
         Arc::clone(&totals),
         acceptor.clock(),
-        histories,
-    )
-    .with_presence(presences);
+        (histories, presences),
+    );
     let snapshot = Arc::new(Snapshot::new(&configuration.rules));
     let configuration = Arc::new(Mutex::new(Arc::new(configuration)));
     let account = Arc::new(account);

@@ -1,0 +1,177 @@
+//! Servers that share channels by way of Redis.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(all(feature = "redis", unix))]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+use support::{Client, Got, Served, dial};
+use throng_testkit::{Redis, eventually};
+
+const CONFIG: [&str; 6] = [
+    "--channel",
+    "log.>=close,history=1000/5m",
+    "--channel",
+    "here.>=close,scope=local",
+    "--channel",
+    "wait.>=close,history=1000/5m,while_down=buffer",
+];
+
+/// Starts two servers with the rights that the documentation gives them.
+fn servers(redis: &Redis) -> [Served; 2] {
+    redis.ask(&format!("ACL SETUSER {}", documented_user()));
+    let url = redis.url("throng:secret@");
+    [server(&url), server(&url)]
+}
+
+fn server(url: &str) -> Served {
+    let words = ["--listen", "127.0.0.1:0", "--cluster", url];
+    Served::start(&[&words[..], &CONFIG].concat())
+}
+
+/// The user and rights that docs/cluster.md asks for.
+fn documented_user() -> &'static str {
+    let text = include_str!("../../../docs/cluster.md");
+    let line = text.lines().find_map(|line| line.strip_prefix("user "));
+    line.expect("docs/cluster.md has a line for Redis' users")
+}
+
+fn join(server: &Served, target: &str) -> Client {
+    Client::connect(server.addresses[0], target)
+}
+
+/// The next text message.
+fn text(client: &mut Client) -> String {
+    match client.next() {
+        Got::Text(text) => text,
+        other => panic!("no text: {other:?}"),
+    }
+}
+
+/// The epoch and offset of the line that a client with `?since=` begins with, and whether it
+/// continues.
+fn position(client: &mut Client) -> (String, u64, bool) {
+    let line: serde_json::Value = serde_json::from_str(&text(client)).unwrap();
+    let epoch = line["epoch"].as_str().unwrap().to_owned();
+    (epoch, line["offset"].as_u64().unwrap(), line["recovered"].as_bool().unwrap())
+}
+
+#[test]
+fn a_message_reaches_the_members_of_all_servers_but_its_sender() {
+    let Some(redis) = Redis::start("reaches", &[]) else { return };
+    let [one, two] = servers(&redis);
+    let (mut sender, mut beside) = (join(&one, "/ws/chat.a"), join(&one, "/ws/chat.a"));
+    let mut elsewhere = join(&two, "/ws/chat.a");
+    // A channel without history has no place from which on a member gets all.
+    let mut tries = 0;
+    eventually("a message reaches the other server", || {
+        tries += 1;
+        sender.send_text(&format!("try {tries}"));
+        elsewhere.stream.set_nonblocking(true).unwrap();
+        let has_come = elsewhere.stream.peek(&mut [0]).is_ok();
+        elsewhere.stream.set_nonblocking(false).unwrap();
+        has_come
+    });
+    sender.send_text("hello");
+    while text(&mut beside) != "hello" {}
+    while text(&mut elsewhere) != "hello" {}
+    elsewhere.send_text("and back");
+    assert_eq!(text(&mut sender), "and back", "a sender does not get its own message");
+    assert_eq!(text(&mut beside), "and back");
+}
+
+#[test]
+fn a_channel_of_local_scope_ends_at_its_server() {
+    let Some(redis) = Redis::start("local", &[]) else { return };
+    let [one, two] = servers(&redis);
+    let [mut here, mut there] = [&one, &two].map(|server| join(server, "/ws/here.a"));
+    let mut beside = join(&one, "/ws/here.a");
+    beside.send_text("one");
+    assert_eq!(text(&mut here), "one");
+    join(&two, "/ws/here.a").send_text("two");
+    assert_eq!(text(&mut there), "two", "the message of the other server would have come before");
+}
+
+#[test]
+fn a_client_continues_on_another_server_also_after_redis_was_killed() {
+    let keeps = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(mut redis) = Redis::start("continues", &keeps) else { return };
+    // A user would be gone with the server.
+    let [one, two] = [server(&redis.url("")), server(&redis.url(""))];
+    let mut reader = join(&one, "/ws/wait.a?since=");
+    let (epoch, begin, _) = position(&mut reader);
+    let mut writer = join(&two, "/ws/wait.a");
+    for at in 0..100 {
+        writer.send_text(&format!("message {at}"));
+        if at == 50 {
+            redis.kill();
+        }
+        if at == 60 {
+            redis.run();
+        }
+    }
+    for at in 0..100 {
+        assert_eq!(text(&mut reader), format!("{} message {at}", begin + 1 + at));
+    }
+    // The other server has not seen this client, and a third has not seen the channel.
+    let three = server(&redis.url(""));
+    for server in [&two, &three] {
+        let mut back = join(server, &format!("/ws/wait.a?since={epoch}:{}", begin + 97));
+        assert_eq!(position(&mut back), (epoch.clone(), begin + 100, true));
+        for at in [97, 98, 99] {
+            assert_eq!(text(&mut back), format!("{} message {at}", begin + 1 + at));
+        }
+    }
+}
+
+#[test]
+fn an_event_stream_continues_on_another_server() {
+    let Some(redis) = Redis::start("events", &[]) else { return };
+    let [one, two] = servers(&redis);
+    let mut first = stream(&one, "/sse/log.a", "");
+    let position = line(&mut first, "id: ");
+    let mut writer = join(&two, "/ws/log.a");
+    for at in 0..3 {
+        writer.send_text(&format!("event {at}"));
+    }
+    let mut second = stream(&two, "/sse/log.a", &format!("Last-Event-ID: {position}\r\n"));
+    for at in 0..3 {
+        assert_eq!(line(&mut first, "data: "), format!("event {at}"));
+        assert_eq!(line(&mut second, "data: "), format!("event {at}"));
+    }
+    let mut third = stream(&one, "/sse/log.a", "Last-Event-ID: 1:7\r\n");
+    assert_eq!(line(&mut third, "event: "), "lost");
+}
+
+#[test]
+fn a_server_without_its_redis_does_not_start_and_says_why() {
+    let url = "redis://:hidden@127.0.0.1:1";
+    let words = ["serve", "--listen", "127.0.0.1:0", "--cluster", url];
+    let output = support::throng().args(words).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("cluster.url") && errors.contains("127.0.0.1:1"), "{errors}");
+    assert!(!errors.contains("hidden"), "{errors}");
+}
+
+/// Opens a stream of events.
+fn stream(server: &Served, target: &str, header: &str) -> BufReader<TcpStream> {
+    let mut stream = dial(server.addresses[0]);
+    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    BufReader::new(stream)
+}
+
+/// The rest of the next line that begins so.
+fn line(stream: &mut BufReader<TcpStream>, field: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended before {field}");
+        if let Some(value) = line.trim_end().strip_prefix(field) {
+            return value.to_owned();
+        }
+    }
+}

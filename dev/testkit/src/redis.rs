@@ -1,0 +1,111 @@
+//! A Redis server of a test's own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::waiting::eventually;
+use crate::wire::dial;
+
+/// A Redis server, which ends with the test.
+#[derive(Debug)]
+pub struct Redis {
+    child: Option<Child>,
+    address: SocketAddr,
+    directory: PathBuf,
+    arguments: Vec<&'static str>,
+}
+
+impl Redis {
+    /// Starts a server, or returns `None` where there is none to start.
+    ///
+    /// # Panics
+    /// There is none, and the environment has `TEST_PEERS`.
+    #[must_use]
+    pub fn start(name: &str, arguments: &[&'static str]) -> Option<Self> {
+        if Command::new("redis-server").arg("--version").output().is_err() {
+            assert!(std::env::var_os("TEST_PEERS").is_none(), "install redis-server");
+            println!("skipped: there is no redis-server");
+            return None;
+        }
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let directory =
+            std::env::temp_dir().join(format!("throng-redis-{name}-{}", address.port()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut redis = Self { child: None, address, directory, arguments: arguments.to_vec() };
+        redis.run();
+        Some(redis)
+    }
+
+    /// Starts it, again with the same address and data.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn run(&mut self) {
+        let mut command = Command::new("redis-server");
+        let port = self.address.port().to_string();
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+        command.arg("--dir").arg(&self.directory).args(&self.arguments);
+        self.child = Some(command.stdout(Stdio::null()).spawn().unwrap());
+        // While it loads its data, or wants a password, it answers with an error.
+        eventually("the server answers", || {
+            self.reply("PING").is_ok_and(|reply| reply == "+PONG" || reply.starts_with("-NOAUTH"))
+        });
+    }
+
+    /// Sends a signal, such as `-STOP`.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Ends it with SIGKILL.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Sends a command and returns the first line of its reply.
+    ///
+    /// # Panics
+    /// The reply is an error, or there is none.
+    pub fn ask(&self, command: &str) -> String {
+        let reply = self.reply(command).unwrap();
+        assert!(!reply.is_empty() && !reply.starts_with('-'), "{command}: {reply}");
+        reply
+    }
+
+    fn reply(&self, command: &str) -> std::io::Result<String> {
+        // Refused while it starts.
+        std::net::TcpStream::connect(self.address)?;
+        let mut connection = dial(self.address);
+        connection.write_all(format!("{command}\r\n").as_bytes())?;
+        let mut reply = String::new();
+        BufReader::new(connection).read_line(&mut reply)?;
+        Ok(reply.trim_end().to_owned())
+    }
+
+    /// Returns its URL, with the name and password of a user (`user:password@`) or without.
+    #[must_use]
+    pub fn url(&self, user: &str) -> String {
+        format!("redis://{user}{}", self.address)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
