@@ -26,7 +26,7 @@ pub(crate) fn server() -> Server {
     .on_message(|ws, message| {
         let Message::Text(text) = message else { return ws.close(1003, "text only") };
         let line = format!("{}: {text}", ws.data());
-        drop(ws.publish_to_others(CHANNEL, line));
+        drop(ws.publish(CHANNEL, line));
     });
     let presence = Presence::new().join_leave_with(|event| {
         let change = match event.change {

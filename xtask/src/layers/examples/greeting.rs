@@ -70,7 +70,10 @@ fn put_and_get(
     Ok(rest.rsplit("\r\n").next().unwrap_or_default().to_owned())
 }
 
-/// Upgrades, sends a short text and returns the first text received.
+/// Texts that an example may send before its answer: a list of those who are there, for example.
+const BEFORE: usize = 3;
+
+/// Upgrades, sends a short text and returns the first text received that contains it, or the last.
 fn talk(mut stream: TcpStream, url: &Url, text: &str) -> Result<String> {
     write!(
         stream,
@@ -89,6 +92,17 @@ fn talk(mut stream: TcpStream, url: &Url, text: &str) -> Result<String> {
     let mut frame = vec![0x81, 0x80 | text.len() as u8, 0, 0, 0, 0];
     frame.extend_from_slice(text.as_bytes());
     stream.write_all(&frame)?;
+    for _ in 0..BEFORE {
+        let answer = read_text(&mut stream)?;
+        if answer.contains(text) {
+            return Ok(answer);
+        }
+    }
+    read_text(&mut stream)
+}
+
+/// Reads a short text message.
+fn read_text(stream: &mut TcpStream) -> Result<String> {
     let mut header = [0; 2];
     stream.read_exact(&mut header)?;
     if header[0] != 0x81 || header[1] > 125 {
