@@ -27,7 +27,8 @@ const BYTES: u64 = 8192;
 pub(crate) struct Division {
     /// Shards.
     pub(crate) shards: usize,
-    /// Client connections of all shards together that there are descriptors for.
+    /// Client connections of all shards together that there are descriptors for: the most that a
+    /// configuration may allow.
     pub(crate) connections: usize,
     /// The tables, if each shard has its own.
     pub(crate) plan: Option<Plan>,
@@ -76,8 +77,10 @@ pub(crate) fn divide(
             plan.max_connections = plan.max_connections.min(machine_holds(BYTES, EACH as u64));
         }
     }
-    let (shards, connections) = (plan.shards, plan.max_connections);
-    Ok(Division { shards, connections, plan: Some(plan), refused: None })
+    // A reload may ask for more, up to what the tables hold.
+    let all = Plan::new(size, None, plan.shards, plan.shards).map_or(0, |all| all.max_connections);
+    let connections = all.min(machine_holds(BYTES, EACH as u64));
+    Ok(Division { shards: plan.shards, connections, plan: Some(plan), refused: None })
 }
 
 #[cfg(test)]
@@ -103,8 +106,12 @@ mod tests {
         let plan = own.plan.unwrap();
         assert_eq!(own.shards, 2);
         assert!(plan.of_a_table * 2 < limit && plan.of_a_table * 2 + 100 > limit, "{plan:?}");
-        let more = divide(DescriptorTables::Auto, limit, 0, 1).unwrap();
-        assert!(more.shards >= 2 && more.connections == limit, "{more:?}");
+        let asked = 2 * plan.of_a_table;
+        if asked < machine_holds(BYTES, EACH as u64) {
+            let more = divide(DescriptorTables::Auto, asked, 0, 1).unwrap();
+            assert!(more.shards > 2 && more.plan.unwrap().max_connections == asked, "{more:?}");
+            assert!(more.connections > asked, "{more:?}");
+        }
         let error = divide(DescriptorTables::Auto, 2 * limit, 1, 1).unwrap_err().to_string();
         assert!(
             error.contains("1 descriptor tables of") && error.contains("set shards to"),

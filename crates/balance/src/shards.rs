@@ -196,7 +196,10 @@ impl Shards {
     /// each shard has a descriptor table of its own.
     #[must_use]
     pub fn capacity(&self) -> (usize, Option<String>) {
-        (self.division.connections, self.division.plan.map(|plan| plan.to_string()))
+        match self.division.plan {
+            Some(plan) => (plan.max_connections, Some(plan.to_string())),
+            None => (self.division.connections, None),
+        }
     }
 
     /// Returns why shards share a descriptor table although that was not asked for.

@@ -146,7 +146,7 @@ fn the_program_may_choose_what_members_get_and_its_panics_end_nothing() {
 
 #[test]
 fn presence_is_in_the_metrics_and_bounded_and_who_is_not_listed_is_a_member() {
-    let limits = Limits::default().max_presence_memory(500);
+    let limits = Limits::default().max_presence_memory(700);
     let server = server(Presence::new().join_leave(true)).limits(limits);
     let (address, running) = start(server.shards(1));
     let hub = running.hub();
@@ -157,7 +157,7 @@ fn presence_is_in_the_metrics_and_bounded_and_who_is_not_listed_is_a_member() {
     for line in [
         "throng_presence_channels 1",
         "throng_presence_clients 3",
-        "throng_presence_max_bytes 500",
+        "throng_presence_max_bytes 700",
         "throng_presence_joins_total 3",
         "throng_presence_unlisted_total 2",
     ] {

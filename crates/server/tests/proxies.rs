@@ -202,6 +202,28 @@ fn connections_of_a_client_behind_a_proxy_are_capped_by_its_own_address() {
     }
 }
 
+#[test]
+fn silent_connections_of_a_client_behind_a_proxy_are_bounded_too() {
+    for io in [IoBackend::Auto, IoBackend::Threads] {
+        let limits = Limits::default().max_connections_per_address(1);
+        let (address, running) = start(behind_proxy(app()).io(io).shards(1).limits(limits));
+        let silent = || {
+            let mut stream = dial(address);
+            stream.write_all(header_for("198.51.100.7").as_bytes()).unwrap();
+            stream
+        };
+        let mut all: Vec<_> = (0..50).map(|_| silent()).collect();
+        // One has a place, and 32 may send a request to learn that they have none.
+        eventually("the others are closed", || running.stats().connections == 33);
+        all.iter_mut().for_each(|stream| stream.set_nonblocking(true).unwrap());
+        let closed = all.iter_mut().filter_map(|stream| stream.read(&mut [0]).ok());
+        assert_eq!(closed.filter(|&bytes| bytes == 0).count(), 17, "{io:?}");
+        drop(all);
+        eventually("their places are free", || running.stats().connections == 0);
+        stop(running);
+    }
+}
+
 /// Sends these bytes to a server that wants a PROXY header, and returns what it tells about them.
 fn told_about(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
     let (sender, reported) = mpsc::channel();

@@ -212,7 +212,12 @@ impl<S: Service> State<S> {
                 let key = self.address_keys.take(id.slot());
                 self.admission.leave(self.core.shard, pending, key);
             }
-            Admitted::Reserve(_) => self.reserved -= 1,
+            Admitted::Reserve(_) => {
+                self.reserved -= 1;
+                if self.added.is_some() {
+                    self.admission.unreserve_thread();
+                }
+            }
             Admitted::Evicted => {}
         }
         if connections.table.cold(id).is_some()

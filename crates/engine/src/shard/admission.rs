@@ -28,6 +28,9 @@ pub struct Admission {
     /// Whether connections are refused since the drain began.
     closed: AtomicBool,
     handed_over: AtomicBool,
+    /// Places of the reserve that are taken, where each connection has a thread; else each shard
+    /// counts its own.
+    reserved_threads: AtomicUsize,
     loads: Vec<AtomicUsize>,
     /// Connections by address. Only used for addresses that have a cap.
     by_address: AddressCounts,
@@ -61,6 +64,7 @@ impl Admission {
             draining: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             handed_over: AtomicBool::new(false),
+            reserved_threads: AtomicUsize::new(0),
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             by_address: AddressCounts::default(),
             trusted_proxies: None,
@@ -167,6 +171,19 @@ impl Admission {
             true => Ok(key),
             false => Err(Refusal::FullForAddress),
         }
+    }
+
+    /// Takes a place of the reserve for a connection with a thread. Returns false if `most` are
+    /// taken.
+    pub(crate) fn reserve_thread(&self, most: usize) -> bool {
+        let one_more = |taken| (taken < most).then_some(taken + 1);
+        let relaxed = Ordering::Relaxed;
+        self.reserved_threads.fetch_update(relaxed, relaxed, one_more).is_ok()
+    }
+
+    /// Gives such a place back.
+    pub(crate) fn unreserve_thread(&self) {
+        self.reserved_threads.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts a connection out for its address alone.

@@ -122,7 +122,12 @@ impl<S: Service> State<S> {
             return true;
         }
         self.core.connections.stats.refused += 1;
-        if self.reserved >= RESERVE {
+        // Where each connection has a thread, each has a reserve of its own.
+        let has_place = match self.added {
+            None => self.reserved < RESERVE,
+            Some(_) => self.admission.reserve_thread(RESERVE),
+        };
+        if !has_place {
             self.inbound[id.slot()] = Inbound::Refused;
             self.core.connections.finish(id, AfterFlush::Close);
             return false;

@@ -7,7 +7,7 @@ use throng_engine::{Relay, Remote};
 use crate::error::Result;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Setting;
+pub(crate) struct Setting(());
 
 pub(crate) struct Unconnected;
 

@@ -20,7 +20,7 @@ const STRIPES: usize = 64;
 
 /// Memory of a client besides its information, and of a channel besides its name.
 const CLIENT: usize = 96;
-const CHANNEL: usize = 192;
+const CHANNEL: usize = 350;
 
 /// Figures of presence in all channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
