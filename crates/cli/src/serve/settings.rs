@@ -46,6 +46,7 @@ pub struct Settings {
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
     /// URL and prefix.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "it is refused there"))]
     pub(crate) cluster: Option<(String, String)>,
     pub(crate) deflate: Deflate,
     /// `None`: connections are not secured.
