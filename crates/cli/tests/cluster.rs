@@ -23,7 +23,8 @@ const CONFIG: [&str; 6] = [
 /// Starts two servers with the rights that the documentation gives them.
 fn servers(redis: &Redis) -> [Served; 2] {
     redis.ask(&format!("ACL SETUSER {}", documented_user()));
-    let url = redis.url("throng:secret@");
+    // In a database of its own: another command that the user has to have.
+    let url = redis.url("throng:secret@") + "/1";
     [server(&url), server(&url)]
 }
 
@@ -66,15 +67,7 @@ fn a_message_reaches_the_members_of_all_servers_but_its_sender() {
     let (mut sender, mut beside) = (join(&one, "/ws/chat.a"), join(&one, "/ws/chat.a"));
     let mut elsewhere = join(&two, "/ws/chat.a");
     // A channel without history has no place from which on a member gets all.
-    let mut tries = 0;
-    eventually("a message reaches the other server", || {
-        tries += 1;
-        sender.send_text(&format!("try {tries}"));
-        elsewhere.stream.set_nonblocking(true).unwrap();
-        let has_come = elsewhere.stream.peek(&mut [0]).is_ok();
-        elsewhere.stream.set_nonblocking(false).unwrap();
-        has_come
-    });
+    send_until_one_comes(&mut sender, &mut elsewhere);
     sender.send_text("hello");
     while text(&mut beside) != "hello" {}
     while text(&mut elsewhere) != "hello" {}
@@ -125,6 +118,31 @@ fn a_client_continues_on_another_server_also_after_redis_was_killed() {
             assert_eq!(text(&mut back), format!("{} message {at}", begin + 1 + at));
         }
     }
+}
+
+#[test]
+fn a_member_that_did_not_ask_for_positions_gets_none() {
+    let Some(redis) = Redis::start("plain", &[]) else { return };
+    let [one, two] = servers(&redis);
+    // The first member of its server, which has to ask Redis where the channel is.
+    let mut plain = join(&one, "/ws/log.b");
+    let mut writer = join(&two, "/ws/log.b");
+    send_until_one_comes(&mut writer, &mut plain);
+    let first = text(&mut plain);
+    assert!(first.starts_with("try "), "{first}");
+}
+
+/// Sends messages until another client has got one, which stays unread.
+fn send_until_one_comes(sender: &mut Client, receiver: &mut Client) {
+    let mut tries = 0;
+    eventually("a message comes", || {
+        tries += 1;
+        sender.send_text(&format!("try {tries}"));
+        receiver.stream.set_nonblocking(true).unwrap();
+        let has_come = receiver.stream.peek(&mut [0]).is_ok();
+        receiver.stream.set_nonblocking(false).unwrap();
+        has_come
+    });
 }
 
 #[test]

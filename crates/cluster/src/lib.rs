@@ -20,5 +20,5 @@ mod sequencer;
 
 pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode};
 pub use interest::{BATCH, Batch, Interest, Verb};
-pub use outbox::{Accepted, Outbox, Pending, WhileDown};
+pub use outbox::{Outbox, Pending, WhileDown};
 pub use sequencer::{Action, Answer, Sequencer};

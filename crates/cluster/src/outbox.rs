@@ -34,51 +34,45 @@ pub struct Pending<T> {
     pub is_retry: bool,
 }
 
-/// Outcome of [`Outbox::offer`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accepted<T> {
-    /// It is on its way, or waits.
-    Taken,
-    /// Members on this node are to get it.
-    Local(T),
-    /// There is no room, or no broker.
-    Refused,
-}
-
-/// Publications in order, within limits.
+/// Publications that were accepted, in order. How many may be accepted is the caller's affair: it
+/// counts their memory until they come out.
 #[derive(Debug)]
 pub struct Outbox<T> {
     waiting: VecDeque<Pending<T>>,
     sent: VecDeque<Pending<T>>,
-    bytes: usize,
-    max_bytes: usize,
     max_age: u64,
     is_connected: bool,
 }
 
 impl<T: Clone> Outbox<T> {
-    /// Creates an empty one, without a connection.
+    /// Creates an empty one, without a connection, in which a publication waits for `max_age`.
     #[must_use]
-    pub fn new(max_bytes: usize, max_age: u64) -> Self {
-        let (waiting, sent) = (VecDeque::new(), VecDeque::new());
-        Self { waiting, sent, bytes: 0, max_bytes, max_age, is_connected: false }
+    pub fn new(max_age: u64) -> Self {
+        Self { waiting: VecDeque::new(), sent: VecDeque::new(), max_age, is_connected: false }
     }
 
-    /// Takes a publication, as its channel says.
-    pub fn offer(&mut self, pending: Pending<T>, while_down: WhileDown) -> Accepted<T> {
-        if !self.is_connected {
-            match while_down {
-                WhileDown::Refuse => return Accepted::Refused,
-                WhileDown::Local => return Accepted::Local(pending.item),
-                WhileDown::Buffer => {}
-            }
+    /// Takes a publication; returns it if members on this node are to get it instead. One that is
+    /// not to wait was accepted a moment before the connection was lost, and waits all the same:
+    /// its publisher believes that it is published.
+    #[must_use]
+    pub fn offer(&mut self, pending: Pending<T>, while_down: WhileDown) -> Option<Pending<T>> {
+        if !self.is_connected && while_down == WhileDown::Local {
+            return Some(pending);
         }
-        if self.bytes + pending.bytes > self.max_bytes {
-            return Accepted::Refused;
-        }
-        self.bytes += pending.bytes;
         self.waiting.push_back(pending);
-        Accepted::Taken
+        None
+    }
+
+    /// Returns whether there is a connection.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// Returns whether every publication has come out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.sent.is_empty()
     }
 
     /// Returns the publication that is to be sent next.
@@ -99,9 +93,7 @@ impl<T: Clone> Outbox<T> {
 
     /// Notes that the broker has answered the oldest of those that were sent.
     pub fn acknowledge(&mut self) -> Option<Pending<T>> {
-        let pending = self.sent.pop_front()?;
-        self.bytes -= pending.bytes;
-        Some(pending)
+        self.sent.pop_front()
     }
 
     /// Notes that there is a connection: what waits may be sent.
@@ -120,7 +112,6 @@ impl<T: Clone> Outbox<T> {
                 (pending.is_retry, pending.since) = (true, now);
                 self.waiting.push_front(pending);
             } else {
-                self.bytes -= pending.bytes;
                 unknown.push(pending);
             }
         }
@@ -135,16 +126,9 @@ impl<T: Clone> Outbox<T> {
             && !self.is_connected
             && now.saturating_sub(oldest.since) > self.max_age
         {
-            self.bytes -= oldest.bytes;
             expired.extend(self.waiting.pop_front());
         }
         expired
-    }
-
-    /// Returns the memory of all publications in it.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
     }
 }
 
@@ -159,28 +143,31 @@ mod tests {
     }
 
     #[test]
-    fn without_a_connection_the_rule_of_the_channel_decides() {
-        let mut outbox = Outbox::new(20, 5_000);
-        assert_eq!(outbox.offer(pending(1, true, 0), WhileDown::Refuse), Accepted::Refused);
-        assert_eq!(outbox.offer(pending(2, false, 0), WhileDown::Local), Accepted::Local(2));
-        assert_eq!(outbox.offer(pending(3, true, 0), WhileDown::Buffer), Accepted::Taken);
-        assert_eq!(outbox.offer(pending(4, true, 1), WhileDown::Buffer), Accepted::Taken);
-        assert_eq!(outbox.offer(pending(5, true, 0), WhileDown::Buffer), Accepted::Refused);
+    fn without_a_connection_what_was_accepted_waits_or_is_for_members_of_this_node() {
+        let mut outbox = Outbox::new(5_000);
+        let local = outbox.offer(pending(1, false, 0), WhileDown::Local);
+        assert_eq!(local.map(|one| one.item), Some(1));
+        assert_eq!(outbox.offer(pending(2, true, 0), WhileDown::Buffer), None);
+        assert_eq!(outbox.offer(pending(3, true, 1), WhileDown::Refuse), None);
         assert_eq!(outbox.send(), None);
         let expired = outbox.expire(5_001);
-        assert_eq!(expired.iter().map(|one| one.item).collect::<Vec<_>>(), [3]);
+        assert_eq!(expired.iter().map(|one| one.item).collect::<Vec<_>>(), [2]);
         outbox.connected();
-        assert_eq!(outbox.send().map(|one| one.item), Some(4));
-        assert!(outbox.expire(100_000).is_empty());
-        outbox.acknowledge();
-        assert_eq!(outbox.bytes(), 0);
+        assert_eq!(outbox.offer(pending(4, false, 2), WhileDown::Local), None);
+        assert_eq!([outbox.send(), outbox.send()].map(|one| one.unwrap().item), [3, 4]);
+        assert!(outbox.expire(100_000).is_empty() && !outbox.is_empty());
+        assert_eq!(
+            [outbox.acknowledge(), outbox.acknowledge()].map(|one| one.unwrap().item),
+            [3, 4]
+        );
+        assert!(outbox.is_empty());
     }
 
     #[test]
     fn repeatable_publications_arrive_once_in_order_and_others_at_most_once() {
         for seed in 0..2_000 {
             let mut random = Random::new(seed * 11 + 5);
-            let mut outbox = Outbox::new(400, 1_000_000);
+            let mut outbox = Outbox::new(1_000_000);
             let (mut next, mut accepted, mut unknown) = (0, Vec::new(), Vec::new());
             // The pipe to the broker, what it has, and its answers.
             let (mut pipe, mut broker, mut answers) = (VecDeque::new(), Vec::new(), 0);
@@ -188,9 +175,8 @@ mod tests {
                 match random.below(10) {
                     0..=3 => {
                         let one = pending(next, next % 3 > 0, now);
-                        if outbox.offer(one, WhileDown::Buffer) == Accepted::Taken {
-                            accepted.push(next);
-                        }
+                        assert_eq!(outbox.offer(one, WhileDown::Buffer), None);
+                        accepted.push(next);
                         next += 1;
                     }
                     4 | 5 => pipe.extend(outbox.send()),
@@ -214,7 +200,6 @@ mod tests {
                     }
                     _ => outbox.connected(),
                 }
-                assert!(outbox.bytes() <= 400);
             }
             outbox.connected();
             pipe.extend(std::iter::from_fn(|| outbox.send()));

@@ -168,7 +168,9 @@ impl<T> Sequencer<T> {
     }
 
     fn is_next(&self, place: Place) -> bool {
-        self.at.is_some_and(|at| at.epoch == place.epoch && place.offset == at.offset + 1)
+        self.at.is_some_and(|at| {
+            at.epoch == place.epoch && at.offset.checked_add(1) == Some(place.offset)
+        })
     }
 
     fn deliver(&mut self, place: Place, publication: T, actions: &mut Vec<Action<T>>) {
@@ -188,8 +190,8 @@ impl<T> Sequencer<T> {
             true => Vec::new(),
             false => entries.iter().map(|(offset, tag, _)| (*offset, *tag)).collect(),
         };
-        let first = self.at.map(|at| at.offset + 1);
-        let is_contiguous = entries.windows(2).all(|two| two[1].0 == two[0].0 + 1)
+        let first = self.at.and_then(|at| at.offset.checked_add(1));
+        let is_contiguous = entries.windows(2).all(|two| two[0].0.checked_add(1) == Some(two[1].0))
             && match entries.first() {
                 Some((offset, ..)) => Some(*offset) == first,
                 None => self.at == Some(top),

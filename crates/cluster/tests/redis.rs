@@ -102,7 +102,22 @@ impl Node {
     fn publish(&self, channel: usize, payload: &[u8], keep: Option<Keep>) -> bool {
         let mut envelope = Vec::new();
         encode(&Envelope { payload, ..Envelope::default() }, &mut envelope);
-        let while_down = WhileDown::Buffer;
+        self.publish_envelope(channel, envelope, keep, WhileDown::Buffer)
+    }
+
+    fn publish_or_refuse(&self, channel: usize, payload: &[u8]) -> bool {
+        let mut envelope = Vec::new();
+        encode(&Envelope { payload, ..Envelope::default() }, &mut envelope);
+        self.publish_envelope(channel, envelope, keep(), WhileDown::Refuse)
+    }
+
+    fn publish_envelope(
+        &self,
+        channel: usize,
+        envelope: Vec<u8>,
+        keep: Option<Keep>,
+        while_down: WhileDown,
+    ) -> bool {
         let channel = name(channel);
         self.bus.publish(Outgoing { channel, envelope: envelope.into(), keep, while_down })
     }
@@ -130,7 +145,7 @@ fn traffic(nodes: &[Node; 3], size: usize, mut fault: impl FnMut(u64) -> bool) -
                 for (number, node) in nodes.iter().enumerate() {
                     for channel in 0..CHANNELS {
                         let payload = format!("{number} {round} {padding}");
-                        eventually("there is room", || {
+                        eventually("it is accepted", || {
                             node.publish(channel, payload.as_bytes(), keep())
                         });
                     }
@@ -320,6 +335,84 @@ fn a_server_that_is_flushed_is_a_loss_that_every_node_learns_of() {
             nodes.iter().all(|node| node.got(channel).losses == 1)
         });
     }
+}
+
+#[test]
+fn what_was_accepted_arrives_however_fast_it_came() {
+    let Some(redis) = Redis::start("fast", &[]) else { return };
+    let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
+    redis.signal("-STOP");
+    let payload = [7; 10_000];
+    let mut accepted = 0;
+    eventually("the memory for what waits is used up", || {
+        let is_accepted = nodes[0].publish(0, &payload, keep());
+        accepted += usize::from(is_accepted);
+        !is_accepted
+    });
+    assert!((500..900).contains(&accepted), "{accepted} of 10 KB in 8 MiB");
+    redis.signal("-CONT");
+    eventually("all come", || nodes[1].got(0).payloads.len() == accepted);
+    eventually("its memory is free", || {
+        nodes[0].bus.status().snapshot().pending_bytes == 0 && nodes[0].publish(0, &payload, keep())
+    });
+}
+
+#[test]
+fn what_was_accepted_arrives_also_while_connections_are_made_again() {
+    let Some(redis) = Redis::start("again", &[]) else { return };
+    let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
+    // So many that subscribing to them again takes a while.
+    (0..20_000).for_each(|at| nodes[0].bus.follow(format!("more{at}").into(), None));
+    let channels = || nodes[0].bus.status().snapshot().channels;
+    eventually("they are followed", || channels() == 20_000 + CHANNELS as u64);
+    let (mut accepted, mut cuts) = (0, 0);
+    while cuts < 10 {
+        redis.ask("CLIENT KILL TYPE pubsub");
+        let before = nodes[0].bus.status().snapshot().reconnects;
+        eventually("it has connected again", || {
+            let up = nodes[0].bus.status().snapshot();
+            let text = format!("{accepted}");
+            accepted += usize::from(nodes[0].publish_or_refuse(0, text.as_bytes()));
+            up.is_up && up.reconnects > before
+        });
+        cuts += 1;
+    }
+    eventually("all come", || nodes[1].got(0).payloads.len() >= accepted);
+    let got = nodes[1].got(0);
+    let expected = (0..accepted).map(|at| at.to_string().into_bytes());
+    assert!(got.payloads.iter().cloned().eq(expected), "each once and in order");
+}
+
+#[test]
+fn a_channel_that_the_server_cannot_read_does_not_concern_others() {
+    let Some(redis) = Redis::start("unreadable", &[]) else { return };
+    redis.ask("SET test.o.c1 text");
+    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+    let (bus, starter) = Bus::new(settings).unwrap();
+    let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
+    starter.start(Recorder(Arc::clone(&seen))).unwrap();
+    let node = Node { bus, seen };
+    (0..2).for_each(|channel| node.bus.follow(name(channel), keep()));
+    eventually("the other is live", || node.got(0).is_live);
+    assert!(node.publish(0, b"hello", keep()));
+    eventually("its message comes", || node.got(0).payloads == [b"hello"]);
+    eventually("the failure is counted", || node.bus.status().snapshot().failed_reads > 1);
+    assert_eq!(node.bus.status().snapshot().reconnects, 0);
+    redis.ask("DEL test.o.c1");
+    eventually("it is live, once it can be read", || node.got(1).is_live);
+}
+
+#[test]
+fn a_node_that_is_stopped_publishes_what_it_has_accepted() {
+    let Some(redis) = Redis::start("stopped", &[]) else { return };
+    let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
+    let [one, two] = &nodes;
+    for at in 0..2_000 {
+        assert!(one.publish(0, format!("{at}").as_bytes(), keep()));
+    }
+    one.bus.stop();
+    assert_eq!(one.bus.status().snapshot().published, 2_000, "stopping waits for it");
+    eventually("all come", || two.got(0).payloads.len() == 2_000);
 }
 
 #[test]

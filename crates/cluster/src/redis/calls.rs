@@ -15,6 +15,14 @@ pub(super) const READ: &str = include_str!("read.lua");
 /// Publications in one answer to a node that knows its place; it asks again for the rest.
 const PAGE: usize = 1_000;
 
+/// Bytes of publications in such an answer, and in one to a node that begins, which does not ask
+/// again: a longer history begins later there. At least one publication is in each.
+const PAGE_BYTES: usize = 64 << 10;
+const BEGIN_BYTES: usize = 1 << 20;
+
+/// Bytes of publications in the answers to one pipeline, which must come within the time limit.
+pub(super) const ANSWER_BYTES: usize = 16 << 20;
+
 /// Pipelines with a script that the server has forgotten are sent again this often.
 const RETRIES: usize = 3;
 
@@ -41,12 +49,21 @@ pub(super) struct Question {
     pub(super) epoch: u64,
 }
 
+impl Question {
+    /// Returns the most bytes of publications in the answer.
+    pub(super) fn most_bytes(&self) -> usize {
+        if self.after.is_some() { PAGE_BYTES } else { BEGIN_BYTES }
+    }
+}
+
 /// Returns whether the node must not go on with this connection: it is lost, or the server is not
 /// a master that answers.
 pub(super) fn is_fatal(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, MasterDown, NoScript, ReadOnly};
     match error.kind() {
         ErrorKind::Server(kind) => matches!(kind, BusyLoading | MasterDown | NoScript | ReadOnly),
+        // Of the one command: a key of another type (WRONGTYPE), a full disk (MISCONF).
+        ErrorKind::Extension => false,
         _ => true,
     }
 }
@@ -120,13 +137,16 @@ pub(super) async fn publish(
     .await
 }
 
+/// The answer about a channel; `None`: it is in no form that this release knows.
+pub(super) type Answered = Result<Option<Answer<Vec<u8>>>, RedisError>;
+
 /// Asks about several channels.
 pub(super) async fn read(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
     target: &Target,
     questions: &[Question],
-) -> Result<Vec<Option<Answer<Vec<u8>>>>, RedisError> {
+) -> Result<Vec<Answered>, RedisError> {
     let answers = pipelined(connection, scripts, questions, |pipeline, scripts, question| {
         let Question { channel, keep, after, epoch, .. } = question;
         let asked = after.map_or_else(String::new, |after| format!("{:016x}", after.epoch));
@@ -141,10 +161,11 @@ pub(super) async fn read(
             .arg(after.map_or(0, |after| after.tag))
             .arg(most)
             .arg(keep.age.as_millis() as u64)
-            .arg(format!("{epoch:016x}"));
+            .arg(format!("{epoch:016x}"))
+            .arg(question.most_bytes());
     })
     .await?;
-    answers.into_iter().map(|answer| answer.map(answer_of)).collect()
+    Ok(answers.into_iter().map(|answer| answer.map(answer_of)).collect())
 }
 
 /// Reads the answer of `read.lua`; `None`: it is in no form that this release knows.

@@ -1,5 +1,6 @@
 //! The two connections to the server, and what must hold before they are used.
 
+use std::fmt;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -20,13 +21,20 @@ const PASSWORD: &str = "give the user and password of the server in cluster.url,
                         redis://user:password@host";
 
 /// A server, and the names in use there.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Target {
     client: Client,
     /// Without the password.
     shown: String,
     pub(super) prefix: String,
     pub(super) node: u64,
+}
+
+/// Without the password.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({})", self.shown)
+    }
 }
 
 /// The connections.

@@ -25,8 +25,11 @@ pub use status::{Status, StatusSnapshot};
 /// Most memory of publications that wait for the broker.
 const MAX_PENDING: usize = 8 * 1024 * 1024;
 
+/// Time for which a node that is stopped goes on publishing what it has accepted.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
 /// Settings of a node.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// Where the server is: `redis://[user[:password]@]host[:port][/database]`.
     pub url: String,
@@ -34,6 +37,17 @@ pub struct Settings {
     pub prefix: String,
     /// Number of this node, at random.
     pub node: u64,
+}
+
+/// Without the URL, which may have a password.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, node, .. } = self;
+        f.debug_struct("Settings")
+            .field("prefix", prefix)
+            .field("node", node)
+            .finish_non_exhaustive()
+    }
 }
 
 /// History of a channel at the broker.
@@ -83,8 +97,8 @@ pub trait Members: Send + 'static {
 pub struct Bus {
     events: mpsc::UnboundedSender<Event>,
     status: Arc<Status>,
-    /// Memory of publications that the node has not taken yet.
-    queued: Arc<AtomicUsize>,
+    /// Memory of publications that were accepted and have no outcome yet.
+    pending: Arc<AtomicUsize>,
 }
 
 /// Error of a node that cannot start.
@@ -115,7 +129,7 @@ impl Bus {
     pub fn new(settings: Settings) -> Result<(Self, Starter), StartError> {
         let target = Target::new(settings)?;
         let (events, receiver) = mpsc::unbounded_channel();
-        let bus = Self { events, status: Arc::default(), queued: Arc::default() };
+        let bus = Self { events, status: Arc::default(), pending: Arc::default() };
         Ok((bus.clone(), Starter { target, bus, receiver }))
     }
 
@@ -140,23 +154,48 @@ impl Bus {
         let _ = self.events.send(Event::Check(channel));
     }
 
-    /// Takes a publication; returns false if it is refused.
+    /// Accepts a publication; returns false if it is refused.
     #[must_use]
     pub fn publish(&self, outgoing: Outgoing) -> bool {
         let bytes = node::cost_of(&outgoing);
-        let is_refused = outgoing.while_down == WhileDown::Refuse && !self.status.is_up()
-            || self.queued.load(Ordering::Relaxed) + bytes > MAX_PENDING;
-        if is_refused {
-            self.status.refused.fetch_add(1, Ordering::Relaxed);
-            return false;
+        let may_wait = outgoing.while_down != WhileDown::Refuse;
+        if (may_wait || self.status.is_up()) && self.reserve(bytes) {
+            if self.events.send(Event::Publish(outgoing)).is_ok() {
+                return true;
+            }
+            self.release(bytes);
         }
-        self.queued.fetch_add(bytes, Ordering::Relaxed);
-        self.events.send(Event::Publish(outgoing)).is_ok()
+        self.status.refused.fetch_add(1, Ordering::Relaxed);
+        false
     }
 
-    /// Ends the node.
+    /// Takes memory for a publication; returns false if there is too little.
+    fn reserve(&self, bytes: usize) -> bool {
+        let with = |pending: usize| Some(pending + bytes).filter(|sum| *sum <= MAX_PENDING);
+        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_ok()
+    }
+
+    /// Frees the memory of publications.
+    fn release(&self, bytes: usize) {
+        self.pending.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Ends the node, and waits until what was accepted is published, for two seconds at most.
     pub fn stop(&self) {
-        let _ = self.events.send(Event::Stop);
+        let (ended, end) = std::sync::mpsc::channel();
+        if self.events.send(Event::Stop(ended)).is_ok() {
+            // The node's end closes the channel.
+            let _ = end.recv_timeout(STOP_LIMIT + Duration::from_secs(1));
+        }
+    }
+}
+
+/// The node's thread: however it ends, the node does not claim to deliver any more.
+struct Thread(Arc<Status>);
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.0.set_down("the cluster's thread has ended; start the server again".to_owned());
     }
 }
 
@@ -172,6 +211,7 @@ impl Starter {
             StartError(format!("cannot start the cluster's thread: {error}"))
         };
         let run = move || {
+            let _thread = Thread(Arc::clone(&bus.status));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(async {

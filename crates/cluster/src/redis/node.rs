@@ -1,18 +1,18 @@
 //! The events of a node, handled one after the other on its thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::calls::{self, Question, Tagged};
+use super::calls::{self, ANSWER_BYTES, Answered, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
-use super::{Bus, Keep, MAX_PENDING, Members, Outgoing, StartError};
-use crate::{Accepted, Action, Answer, Batch, Interest, Outbox, Pending, Sequencer, Verb, decode};
+use super::{Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError};
+use crate::{Action, Batch, Interest, Outbox, Pending, Sequencer, Verb, decode};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -30,6 +30,12 @@ const CHECK_AFTER: u64 = 40_000;
 const PIPELINE: usize = 256;
 const PIPELINE_BYTES: usize = 1 << 20;
 
+/// Most events that are handled before what follows from them is sent.
+const EVENTS: usize = 1_024;
+
+/// Time after which the broker is asked again what it could not answer.
+const ASK_AGAIN: u64 = 1_000;
+
 /// Memory of a publication besides its name and its bytes.
 const OVERHEAD: usize = 128;
 
@@ -45,13 +51,14 @@ pub(super) enum Event {
     Unfollow(Arc<str>),
     Check(Arc<str>),
     Publish(Outgoing),
-    Stop,
+    /// The channel is closed when the node has ended.
+    Stop(mpsc::Sender<()>),
     Linked(u64, Result<Link, StartError>),
     Push(u64, PushInfo),
     Lost(u64),
     Subscribed(u64, Result<(), RedisError>),
     Published(u64, Result<Vec<Result<Value, RedisError>>, RedisError>),
-    Answered(u64, Vec<Question>, Result<Vec<Option<Answer<Vec<u8>>>>, RedisError>),
+    Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
     Probed(u64, Result<(), RedisError>),
 }
 
@@ -70,6 +77,8 @@ pub(super) struct Node<M> {
     channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
     questions: Vec<Question>,
+    /// Those that the broker could not answer, with the time to ask again.
+    unanswered: VecDeque<(u64, Question)>,
     /// Number of the connections in use.
     generation: u64,
     link: Option<Link>,
@@ -95,6 +104,8 @@ pub(super) struct Node<M> {
     /// Publications so far.
     number: u64,
     actions: Vec<Action<Vec<u8>>>,
+    /// When the node ends at the latest, and who waits for it.
+    stop: Option<(u64, Vec<mpsc::Sender<()>>)>,
 }
 
 impl<M: Members> Node<M> {
@@ -107,8 +118,9 @@ impl<M: Members> Node<M> {
             members,
             interest: Interest::default(),
             channels: HashMap::new(),
-            outbox: Outbox::new(MAX_PENDING, MAX_WAIT),
+            outbox: Outbox::new(MAX_WAIT),
             questions: Vec::new(),
+            unanswered: VecDeque::new(),
             generation: 1,
             link: None,
             last: None,
@@ -128,6 +140,7 @@ impl<M: Members> Node<M> {
             drawn: 0,
             number: 0,
             actions: Vec::new(),
+            stop: None,
         };
         node.bus.status.set_up();
         node.linked(Ok(link));
@@ -152,15 +165,20 @@ impl<M: Members> Node<M> {
                 Ok(None) => return,
                 Err(_) => None,
             };
+            let mut handled = 0;
             while let Some(taken) = event {
-                if matches!(taken, Event::Stop) {
-                    return;
-                }
                 self.handle(taken);
-                event = events.try_recv().ok();
+                handled += 1;
+                event = if handled < EVENTS { events.try_recv().ok() } else { None };
             }
             self.on_time();
             self.send();
+            if handled == EVENTS {
+                // The connections' tasks are on this thread, too.
+                tokio::task::yield_now().await;
+            } else if self.has_ended() {
+                return self.count_the_rest();
+            }
         }
     }
 
@@ -169,7 +187,8 @@ impl<M: Members> Node<M> {
     fn rest(&self) -> Duration {
         let now = self.now();
         let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
-        let due = [retry, self.interest.next_expiry(), Some(now + 1_000)];
+        let stop = self.stop.as_ref().map(|(at, _)| *at);
+        let due = [retry, stop, self.interest.next_expiry(), Some(now + 1_000)];
         let next = due.into_iter().flatten().min().unwrap_or(now);
         Duration::from_millis(next.saturating_sub(now).min(1_000))
     }
@@ -185,6 +204,10 @@ impl<M: Members> Node<M> {
                 self.with_sequence(&channel, |sequence, actions| sequence.check(actions));
             }
             Event::Publish(outgoing) => self.publish(outgoing),
+            Event::Stop(ended) => {
+                let latest = self.now() + STOP_LIMIT.as_millis() as u64;
+                self.stop.get_or_insert((latest, Vec::new())).1.push(ended);
+            }
             Event::Linked(generation, link) if generation == self.generation => self.linked(link),
             Event::Push(generation, push) if generation == self.generation => self.push(push),
             Event::Lost(generation) if generation == self.generation => {
@@ -192,8 +215,10 @@ impl<M: Members> Node<M> {
             }
             Event::Subscribed(generation, done) if generation == self.generation => {
                 self.is_subscribing = false;
-                self.follows_taken = self.follows_sent;
-                self.check_call(done);
+                match done {
+                    Ok(()) => self.subscribed(self.follows_sent),
+                    Err(error) => self.broken(&error.to_string()),
+                }
             }
             Event::Published(generation, done) if generation == self.generation => {
                 self.is_publishing = false;
@@ -201,7 +226,7 @@ impl<M: Members> Node<M> {
             }
             Event::Answered(generation, questions, answers) if generation == self.generation => {
                 self.is_asking = false;
-                self.answered(&questions, answers);
+                self.answered(questions, answers);
             }
             Event::Probed(generation, done) if generation == self.generation => {
                 self.check_call(done);
@@ -223,7 +248,6 @@ impl<M: Members> Node<M> {
 
     fn publish(&mut self, outgoing: Outgoing) {
         let bytes = cost_of(&outgoing);
-        self.bus.queued.fetch_sub(bytes, Ordering::Relaxed);
         let while_down = outgoing.while_down;
         let is_repeatable = outgoing.keep.is_some();
         // Members of this node get what is published after they came: their channels come first.
@@ -231,14 +255,46 @@ impl<M: Members> Node<M> {
         let (tag, number) = (self.draw(), self.number);
         let item = Tagged { outgoing, tag, number, after: self.follows };
         let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
-        match self.outbox.offer(pending, while_down) {
-            Accepted::Taken => {}
-            Accepted::Local(Tagged { outgoing, .. }) => {
-                self.members.publish(&outgoing.channel, &outgoing.envelope);
-            }
-            Accepted::Refused => {
-                self.bus.status.refused.fetch_add(1, Ordering::Relaxed);
-            }
+        if let Some(Pending { item: Tagged { outgoing, .. }, .. }) =
+            self.outbox.offer(pending, while_down)
+        {
+            self.members.publish(&outgoing.channel, &outgoing.envelope);
+            self.bus.release(bytes);
+        }
+    }
+
+    /// Returns whether the node was stopped and has nothing more to do.
+    fn has_ended(&self) -> bool {
+        self.stop
+            .as_ref()
+            .is_some_and(|(latest, _)| self.outbox.is_empty() || self.now() >= *latest)
+    }
+
+    fn count_the_rest(mut self) {
+        let unknown = self.outbox.broken(self.now());
+        self.count(&unknown, &self.bus.status.unknown);
+        let refused = self.outbox.expire(u64::MAX);
+        self.count(&refused, &self.bus.status.refused);
+    }
+
+    /// Counts publications that have an outcome, and frees their memory.
+    fn count(&self, done: &[Pending<Tagged>], outcome: &AtomicU64) {
+        outcome.fetch_add(done.len() as u64, Ordering::Relaxed);
+        self.bus.release(done.iter().map(|pending| pending.bytes).sum());
+    }
+
+    /// Notes that the broker has taken what the first `follows` events asked for.
+    fn subscribed(&mut self, follows: u64) {
+        self.follows_taken = follows;
+        self.outbox.connected();
+        self.settle();
+    }
+
+    /// Notes that the broker delivers, once it does and has all subscriptions.
+    fn settle(&mut self) {
+        if self.probe.is_none() && self.outbox.is_connected() {
+            self.retry.1 = 0;
+            self.bus.status.set_up();
         }
     }
 
@@ -263,6 +319,7 @@ impl<M: Members> Node<M> {
         (self.is_publishing, self.is_asking) = (false, false);
         self.probe = None;
         self.questions.clear();
+        self.unanswered.clear();
         self.interest.broken();
         self.follows_taken = 0;
         for channel in self.channels.values_mut() {
@@ -270,8 +327,8 @@ impl<M: Members> Node<M> {
                 sequence.broken();
             }
         }
-        let unknown = self.outbox.broken(self.now()).len() as u64;
-        self.bus.status.unknown.fetch_add(unknown, Ordering::Relaxed);
+        let unknown = self.outbox.broken(self.now());
+        self.count(&unknown, &self.bus.status.unknown);
         self.bus.status.set_down(why.to_owned());
         let tries = self.retry.1;
         let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(5_000) };
@@ -372,25 +429,28 @@ impl<M: Members> Node<M> {
         self.actions = actions;
     }
 
-    fn answered(
-        &mut self,
-        questions: &[Question],
-        answers: Result<Vec<Option<Answer<Vec<u8>>>>, RedisError>,
-    ) {
+    fn answered(&mut self, questions: Vec<Question>, answers: Result<Vec<Answered>, RedisError>) {
         let answers = match answers {
             Ok(answers) => answers,
             Err(error) => return self.broken(&error.to_string()),
         };
-        for (Question { channel, number, after, .. }, answer) in questions.iter().zip(answers) {
-            let Some(answer) = answer else {
-                return self.broken("the server's answer about a channel is not understood");
-            };
-            if after.is_some() && answer.continues && !answer.entries.is_empty() {
-                self.bus.status.filled.fetch_add(1, Ordering::Relaxed);
+        for (question, answer) in questions.into_iter().zip(answers) {
+            match answer {
+                Ok(Some(answer)) => {
+                    if question.after.is_some() && answer.continues && !answer.entries.is_empty() {
+                        self.bus.status.filled.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.with_sequence(&question.channel, |sequence, actions| {
+                        sequence.answer(question.number, answer, actions);
+                    });
+                }
+                Err(error) if calls::is_fatal(&error) => return self.broken(&error.to_string()),
+                // The channel's own fault, or that of a disk: others go on.
+                Ok(None) | Err(_) => {
+                    self.bus.status.failed_reads.fetch_add(1, Ordering::Relaxed);
+                    self.unanswered.push_back((self.now() + ASK_AGAIN, question));
+                }
             }
-            self.with_sequence(channel, |sequence, actions| {
-                sequence.answer(*number, answer, actions);
-            });
         }
     }
 
@@ -405,7 +465,9 @@ impl<M: Members> Node<M> {
                 Ok(_) => self.bus.status.published.fetch_add(1, Ordering::Relaxed),
                 Err(_) => self.bus.status.refused.fetch_add(1, Ordering::Relaxed),
             };
-            self.outbox.acknowledge();
+            if let Some(pending) = self.outbox.acknowledge() {
+                self.bus.release(pending.bytes);
+            }
         }
     }
 
@@ -424,8 +486,13 @@ impl<M: Members> Node<M> {
                 self.interest.enter(&name);
             }
         }
-        let expired = self.outbox.expire(now).len() as u64;
-        self.bus.status.refused.fetch_add(expired, Ordering::Relaxed);
+        let expired = self.outbox.expire(now);
+        self.count(&expired, &self.bus.status.refused);
+        while let Some((due, _)) = self.unanswered.front()
+            && *due <= now
+        {
+            self.questions.extend(self.unanswered.pop_front().map(|(_, question)| question));
+        }
         if self.link.is_none() {
             if !self.is_linking && now >= self.retry.0 {
                 self.relink();
@@ -478,8 +545,7 @@ impl<M: Members> Node<M> {
     fn probe_came(&mut self, name: &str) {
         if name == self.target.probe() {
             self.probe = None;
-            self.retry.1 = 0;
-            self.bus.status.set_up();
+            self.settle();
         }
     }
 
@@ -487,7 +553,8 @@ impl<M: Members> Node<M> {
     fn send(&mut self) {
         let status = &self.bus.status;
         status.channels.store(self.interest.len() as u64, Ordering::Relaxed);
-        status.pending_bytes.store(self.outbox.bytes() as u64, Ordering::Relaxed);
+        let pending = self.bus.pending.load(Ordering::Relaxed);
+        status.pending_bytes.store(pending as u64, Ordering::Relaxed);
         let Some(link) = self.link.clone() else { return };
         if !self.is_subscribing {
             self.send_subscriptions(&link);
@@ -504,8 +571,7 @@ impl<M: Members> Node<M> {
         let batches = self.interest.commands();
         self.follows_sent = self.follows;
         if batches.is_empty() {
-            self.follows_taken = self.follows;
-            return self.outbox.connected();
+            return self.subscribed(self.follows);
         }
         self.is_subscribing = true;
         let (mut connection, target) = (link.subscriptions.clone(), self.target.clone());
@@ -528,7 +594,12 @@ impl<M: Members> Node<M> {
 
     fn send_questions(&mut self, link: &Link) {
         self.is_asking = true;
-        let count = self.questions.len().min(PIPELINE);
+        let mut bytes = 0;
+        let fits = |question: &&Question| {
+            bytes += question.most_bytes();
+            bytes <= ANSWER_BYTES
+        };
+        let count = self.questions.iter().take(PIPELINE).take_while(fits).count();
         let questions: Vec<_> = self.questions.drain(..count).collect();
         let (mut link, target) = (link.clone(), self.target.clone());
         let (generation, events) = (self.generation, self.bus.events.clone());

@@ -1,7 +1,7 @@
 -- Returns the end of a channel's sequence, and the publications after a place.
 -- KEYS: the channel's record, its stream.
 -- ARGV: the place (epoch or '', offset, tag), most publications, time kept (ms), an epoch for a new
---       sequence.
+--       sequence, most bytes of publications.
 -- Returns: epoch, offset, tag, 1 if the place is in the sequence, publications.
 local epoch, offset, tag = unpack(redis.call('HMGET', KEYS[1], 'e', 's', 't'))
 if not epoch then
@@ -32,12 +32,26 @@ if epoch == ARGV[1] then
     redis.call('HSET', KEYS[1], 'e', epoch)
   end
 end
+-- Reads on from a place until there are enough, a few at a time: more would only be dropped here.
+local function collect(command, from, to)
+  local all, bytes, most = {}, 0, tonumber(ARGV[4])
+  while #all < most do
+    local some = redis.call(command, KEYS[2], from, to, 'COUNT', math.min(50, most - #all))
+    for _, entry in ipairs(some) do
+      bytes = bytes + #entry[2][2]
+      if #all > 0 and bytes > tonumber(ARGV[7]) then return all end
+      all[#all + 1] = entry
+    end
+    if #some < 50 then break end
+    from = '(' .. some[#some][1]
+  end
+  return all
+end
 local entries
 if continues == 1 then
-  local after = string.format('%.0f', tonumber(ARGV[2]) + 1)
-  entries = redis.call('XRANGE', KEYS[2], after, '+', 'COUNT', ARGV[4])
+  entries = collect('XRANGE', string.format('%.0f', tonumber(ARGV[2]) + 1), '+')
 else
-  local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', ARGV[4])
+  local newest = collect('XREVRANGE', '+', '-')
   entries = {}
   for at = #newest, 1, -1 do entries[#entries + 1] = newest[at] end
 end

@@ -17,6 +17,7 @@ pub struct Status {
     pub(super) unknown: AtomicU64,
     pub(super) received: AtomicU64,
     pub(super) malformed: AtomicU64,
+    pub(super) failed_reads: AtomicU64,
     pub(super) filled: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) channels: AtomicU64,
@@ -44,6 +45,8 @@ pub struct StatusSnapshot {
     pub received: u64,
     /// Those that were in no form that this release knows, and were dropped.
     pub malformed: u64,
+    /// Questions about a channel that the broker could not answer; they are asked again.
+    pub failed_reads: u64,
     /// Times that publications which were missed came from the broker's history.
     pub filled: u64,
     /// Times that a sequence had a hole, of which its members learned.
@@ -96,6 +99,7 @@ impl Status {
             unknown: get(&self.unknown),
             received: get(&self.received),
             malformed: get(&self.malformed),
+            failed_reads: get(&self.failed_reads),
             filled: get(&self.filled),
             lost: get(&self.lost),
             channels: get(&self.channels),

@@ -15,6 +15,7 @@ impl Node {
             ("reconnects", "Attempts to connect again", Type::Counter, now.reconnects),
             ("probe_failures", "Probes that did not come back", Type::Counter, now.probe_failures),
             ("malformed", "Publications dropped unread", Type::Counter, now.malformed),
+            ("failed_reads", "Histories not read, asked again", Type::Counter, now.failed_reads),
             ("channels", "Channels that are followed", Type::Gauge, now.channels),
             ("pending_bytes", "Memory not acknowledged", Type::Gauge, now.pending_bytes),
         ] {

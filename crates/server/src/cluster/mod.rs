@@ -3,6 +3,7 @@
 mod metrics;
 mod relay;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use relay::{ClusterRelay, ToShards};
 const UNREADY_AFTER: Duration = Duration::from_secs(30);
 
 /// Channels that span processes; see [`Server::cluster`](crate::Server::cluster).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Cluster {
     url: String,
     prefix: String,
@@ -25,7 +26,14 @@ pub struct Cluster {
     mistake: Option<SettingError>,
 }
 
-/// What applies to channels of a cluster.
+/// Without the URL, which may have a password.
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+/// Rule of a channel: whether the cluster has it, and how it is treated while the broker is away.
 #[derive(Clone, Copy, Debug)]
 enum ChannelRule {
     Local,
@@ -139,5 +147,21 @@ impl Drop for Guard {
         if let Some(bus) = &self.0.0 {
             bus.stop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_is_not_in_debug_output() {
+        let cluster = Cluster::redis("redis://throng:hidden@10.0.0.5").prefix("chat");
+        let text = format!("{cluster:?} {:?}", Setting(Some(cluster.clone())));
+        assert!(text.contains("chat") && !text.contains("hidden"), "{text}");
+        let settings =
+            Settings { url: "redis://:hidden@10.0.0.5".to_owned(), prefix: String::new(), node: 1 };
+        let bus = format!("{settings:?} {:?}", Bus::new(settings.clone()).unwrap());
+        assert!(!bus.contains("hidden"), "{bus}");
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn random_number() -> u64 {
     RandomState::new().hash_one(0u8)
 }
 
-/// What the shards give to the broker.
+/// Way of publications and memberships from the shards to the broker.
 #[derive(Debug)]
 pub(super) struct ClusterRelay {
     pub(super) bus: Bus,
@@ -94,7 +94,7 @@ impl Relay for ClusterRelay {
     }
 }
 
-/// What the broker gives to the shards.
+/// Way of publications from the broker to the shards.
 pub(super) struct ToShards {
     remote: Remote,
     node: u64,
