@@ -25,6 +25,8 @@ enum Member {
     Talks,
     /// With `?echo=1` they come back, too.
     Echoes,
+    /// With `?since=` they come back with their positions.
+    Continues,
     /// Subscribed to a pattern: there is no one channel to publish to.
     ListensOnly,
 }
@@ -36,7 +38,7 @@ struct Joining {
     /// With `?since=`: the client wants the positions of messages, and what it has missed since
     /// this one.
     since: Option<Option<Position>>,
-    /// What members learn of it, where the channel has presence.
+    /// Information about the client for other members, where the channel has presence.
     info: String,
 }
 
@@ -143,8 +145,7 @@ pub(crate) fn app(settings: &Settings) -> App {
             if wildcards && is_pattern(&channel) {
                 return ws.close(1008, "a pattern has no position: leave ?since= out");
             }
-            // Its own messages have positions, too.
-            *ws.data_mut() = Member::Echoes;
+            *ws.data_mut() = Member::Continues;
             return join_since(ws, &channel, since, &info);
         }
         if wildcards && is_pattern(&channel) {
@@ -161,14 +162,18 @@ pub(crate) fn app(settings: &Settings) -> App {
             ws.close(1008, "no pattern: a token between dots is empty, > is not at the end, or more than 16 tokens");
         }
     })
-    .on_recovery(|ws, _, recovery| begin(ws, &recovery))
+    .on_recovery(|ws, _, recovery| {
+        if matches!(ws.data(), Member::Continues) {
+            begin(ws, &recovery);
+        }
+    })
     .on_message(|ws, message| {
         if matches!(ws.data(), Member::ListensOnly) {
             return ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
         }
         let Some(channel) = ws.subscriptions().next().map(str::to_owned) else { return };
         match ws.data() {
-            Member::Echoes => ws.publish(&channel, message),
+            Member::Echoes | Member::Continues => ws.publish(&channel, message),
             _ => ws.publish_to_others(&channel, message),
         };
     });
