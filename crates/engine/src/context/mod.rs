@@ -387,6 +387,7 @@ impl<'a> Cx<'a> {
     pub fn unsubscribe(&mut self, channel: &str) -> bool {
         let left = self.core.channels.unsubscribe(self.id.slot() as u32, channel);
         if left {
+            self.core.recent.stop_waiting(self.id, channel);
             self.core.exit(self.id, channel);
         }
         left

@@ -65,7 +65,7 @@ impl RecentJoins {
         self.waiting.get(channel)?.get(&id).copied()
     }
 
-    pub(crate) fn stop_waiting(&mut self, id: ConnId, channel: &Arc<str>) {
+    pub(crate) fn stop_waiting(&mut self, id: ConnId, channel: &str) {
         if let Some(members) = self.waiting.get_mut(channel) {
             members.remove(&id);
             if members.is_empty() {
