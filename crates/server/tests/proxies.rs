@@ -136,7 +136,7 @@ fn header_for(client: &str) -> String {
     format!("PROXY TCP4 {client} 192.0.2.1 4711 80\r\n")
 }
 
-/// The same of version 2.
+/// Returns a PROXY header of version 2 for a client.
 fn binary_header_for(client: &str) -> Vec<u8> {
     let mut header = Vec::new();
     let client = SocketAddr::new(client.parse().unwrap(), 4711);

@@ -47,7 +47,7 @@ enum Bug {
     OverlooksEviction,
     /// A publication that this shard's queue cannot take goes to its members at once.
     OvertakesLoss,
-    /// What was missed is sent by the rules of the route, which drop it for slow clients.
+    /// The catch-up is sent by the rules of the route, which drop parts of it for slow clients.
     SendsByRoute,
 }
 

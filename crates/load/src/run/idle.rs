@@ -35,8 +35,8 @@ pub(super) fn run(
             if context.plan.echo_after_idle {
                 await_echoes(context, &mut steering)?;
             }
-            let patience = context.plan.await_close;
-            let left_open = patience.map(|patience| await_closes(context, &mut steering, patience));
+            let limit = context.plan.await_close;
+            let left_open = limit.map(|limit| await_closes(context, &mut steering, limit));
             Ok((took, measured, left_open))
         },
     )?;
@@ -87,10 +87,10 @@ fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result
     }
 }
 
-/// Waits until the server has closed each connection, at most for `patience`; returns how many are left.
-fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, patience: Duration) -> u64 {
+/// Waits until the server has closed each connection, for `limit` at most; returns how many are left.
+fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, limit: Duration) -> u64 {
     let open = || context.shared.sum(|lane| &lane.ready);
-    steering.wait_for(patience, || open() == 0, || Stage::AwaitingClose { open: open() });
+    steering.wait_for(limit, || open() == 0, || Stage::AwaitingClose { open: open() });
     open()
 }
 
