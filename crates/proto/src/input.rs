@@ -41,6 +41,13 @@ impl<'b> Input<'b> {
         self.rest
     }
 
+    /// Returns the bytes left, without taking them, so that they can be changed.
+    #[inline]
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.rest
+    }
+
     /// Takes up to `n` bytes from the front: all that is left if there are fewer.
     #[inline]
     pub fn take(&mut self, n: usize) -> &'b mut [u8] {

@@ -165,6 +165,35 @@ fn max_body_is_413_as_soon_as_it_is_known() {
     assert_eq!(Error::BodyTooLarge.status(), 413);
 }
 
+/// Returns the pieces of the only request's body.
+fn pieces_of(body: &str) -> Vec<Vec<u8>> {
+    let mut bytes = chunked(body).into_bytes();
+    let (mut decoder, mut input) = (Decoder::new(), Input::new(&mut bytes));
+    let mut pieces = Vec::new();
+    while let Ok(Some(event)) = decoder.next_event(&mut input, &Limits::default()) {
+        if let Event::Body(piece) = event {
+            pieces.push(piece.to_vec());
+        }
+    }
+    pieces
+}
+
+#[test]
+fn small_chunks_are_one_piece_and_large_ones_are_not_moved() {
+    let single: String = (b'a'..=b'z').map(|byte| format!("1;x\r\n{}\r\n", byte as char)).collect();
+    assert_eq!(pieces_of(&(single.repeat(400) + "0\r\n\r\n")), [alphabet(400)]);
+    let large = format!("{:x}\r\n{}\r\n", 4096, "x".repeat(4096));
+    let lengths = |body: &str| pieces_of(body).iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(lengths(&large.repeat(3)), [4096; 3]);
+    assert_eq!(lengths(&format!("{single}{large}{single}")), [26, 4096 + 26]);
+    // An error does not take what came before it.
+    assert_eq!(pieces_of(&format!("{single}1\r\nx!")), [[alphabet(1), b"x".to_vec()].concat()]);
+}
+
+fn alphabet(times: usize) -> Vec<u8> {
+    (b'a'..=b'z').collect::<Vec<_>>().repeat(times)
+}
+
 #[test]
 fn a_body_is_lent_in_place() {
     let mut bytes = post("Content-Length: 5\r\n", "hello").into_bytes();
