@@ -242,6 +242,7 @@ impl Report {
             figure("private_bytes_per_connection", each, "", idle.private_bytes_per_connection),
             figure("anonymous_bytes_per_connection", each, "", idle.anonymous_bytes_per_connection),
             figure("server_cores_while_idle", Unit::Share, "server CPU", cpu),
+            figure("server_cpu_us_per_echo", Unit::Us, "", idle.server_cpu_us_per_echo),
             self.limit(),
         ]);
         let (Some(before), Some(after)) = (idle.memory_before, idle.memory_after) else {

@@ -223,6 +223,8 @@ pub struct IdleReport {
     pub anonymous_bytes_per_connection: Option<f64>,
     /// Server CPU while nothing happened; 1 is one core kept busy.
     pub server_cores_while_idle: Option<f64>,
+    /// Server CPU of an echo afterwards, if that was asked for.
+    pub server_cpu_us_per_echo: Option<f64>,
     /// How the server closed the connections afterwards, if that was awaited.
     pub closes: Option<ClosesReport>,
 }

@@ -24,7 +24,7 @@ pub(super) fn run(
     hold: Duration,
 ) -> Result<Report, Error> {
     let before = context.server.as_ref().and_then(Processes::memory);
-    let ((took, measured, left_open), mut setup, outcomes) = context.with_threads(
+    let ((took, measured, echo_cpu, left_open), mut setup, outcomes) = context.with_threads(
         0,
         1 << 20,
         |_, share| Idle::new(context.plan, share),
@@ -32,12 +32,16 @@ pub(super) fn run(
             let took = steering.ready(context.plan.connections)?;
             let timeline = context.begin(SETTLE, hold);
             let measured = measure(&mut steering, timeline, SETTLE, hold)?;
+            let used = || context.server.as_ref()?.cpu(0);
+            let mut echo_cpu = None;
             if context.plan.echo_after_idle {
+                let before = used();
                 await_echoes(context, &mut steering)?;
+                echo_cpu = before.zip(used()).map(|(before, after)| after.since(&before).cpu_s);
             }
             let limit = context.plan.await_close;
             let left_open = limit.map(|limit| await_closes(context, &mut steering, limit));
-            Ok((took, measured, left_open))
+            Ok((took, measured, echo_cpu, left_open))
         },
     )?;
     let closes = left_open.map(|left_open| {
@@ -62,6 +66,7 @@ pub(super) fn run(
         private_bytes_per_connection: each(|memory| memory.private_bytes),
         anonymous_bytes_per_connection: each(|memory| memory.anonymous_bytes),
         server_cores_while_idle: measured.server().map(|cpu| cpu.cores),
+        server_cpu_us_per_echo: echo_cpu.map(|seconds| seconds * 1e6 / connections as f64),
         closes,
     };
     let facts = Facts { completed: connections, idle: true, ..Facts::default() };

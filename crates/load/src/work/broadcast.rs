@@ -15,7 +15,7 @@ use crate::{Error, Record};
 /// Publishes that must reach everybody before measuring begins.
 const WARM_UP: u64 = 2;
 /// Time one of them may take before another try: a subscription may become effective a moment after the upgrade.
-const WARM_UP_PATIENCE: Duration = Duration::from_secs(3);
+const WARM_UP_LIMIT: Duration = Duration::from_secs(3);
 const WARM_UP_TRIES: u32 = 5;
 
 /// The publish under way, as all threads see it.
@@ -103,9 +103,12 @@ impl Publication {
 enum Stage {
     /// Not begun.
     Waiting,
-    /// A publish is under way since then.
+    /// A publish is under way.
     Published {
+        /// When it was sent; during the warm-up, when progress was last seen.
         since: Instant,
+        /// The subscribers that had it then.
+        received: u64,
     },
     /// Warm; the measured ones begin when told.
     Warm,
@@ -180,7 +183,7 @@ impl Broadcast {
         self.publication.begin(self.round, now);
         let sent = core.send(pool.id(publisher), self.payload.message(0, self.round));
         pool.note_sent(sent);
-        self.stage = Stage::Published { since: now };
+        self.stage = Stage::Published { since: now, received: 0 };
     }
 
     fn is_measuring(&self) -> bool {
@@ -253,19 +256,25 @@ impl Work for Broadcast {
         self.publisher?;
         match self.stage {
             Stage::Published { .. } if self.publication.is_complete() => Some(Instant(0)),
-            Stage::Published { since } => {
-                let patience = if self.is_measuring() { self.timeout } else { WARM_UP_PATIENCE };
-                Some(since.after(patience))
+            Stage::Published { since, .. } => {
+                Some(since.after(if self.is_measuring() { self.timeout } else { WARM_UP_LIMIT }))
             }
             Stage::Warm if self.is_measuring() => Some(Instant(0)),
             Stage::Waiting | Stage::Warm | Stage::Done => None,
         }
     }
 
-    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, _: Instant) {
+    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         match self.stage {
             Stage::Published { .. } if self.publication.is_complete() => self.complete(pool, core),
-            Stage::Published { .. } => self.miss(pool, core),
+            Stage::Published { received, .. } => {
+                let by_now = self.publication.received.load(Ordering::Acquire);
+                if self.is_measuring() || by_now == received {
+                    return self.miss(pool, core);
+                }
+                // A million subscribers take their time.
+                self.stage = Stage::Published { since: now, received: by_now };
+            }
             Stage::Warm => self.publish(pool, core),
             Stage::Waiting | Stage::Done => {}
         }
