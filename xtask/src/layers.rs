@@ -9,6 +9,7 @@ mod fuzz;
 mod loom;
 mod metrics;
 mod proxies;
+mod publish;
 mod redis;
 mod sslyze;
 
@@ -145,5 +146,11 @@ pub(crate) const LAYERS: &[Layer] = &[
         about: "cargo deny: licences, bans, sources",
         run: deny::run,
         prepare: Some(deny::prepare),
+    },
+    Layer {
+        name: "publish",
+        about: "cargo publish --dry-run: every crate can be packed",
+        run: publish::run,
+        prepare: None,
     },
 ];
