@@ -225,8 +225,8 @@ fn a_body_in_chunks_is_chunked_again_with_its_trailers() {
     write_last_chunk(&mut out, decoder.trailers());
     assert_eq!(
         String::from_utf8(out).unwrap(),
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n\
-         11\r\n, this is a world\r\n0\r\nETag: \"z\"\r\nChecksum: 7\r\n\r\n"
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+         16\r\nhello, this is a world\r\n0\r\nETag: \"z\"\r\nChecksum: 7\r\n\r\n"
     );
 }
 
