@@ -108,6 +108,21 @@ fn a_broadcast_reaches_subscribers_in_tables_of_their_own() {
 }
 
 #[test]
+fn http_requests_come_over_more_connections_than_a_descriptor_table_holds() {
+    let pending = ["--set", "max_pending_handshakes=0"];
+    let (_serve, _, address) =
+        serve(2_000, &[&["--max-connections", "900"], &pending[..]].concat());
+    let url = format!("http://{address}/livez");
+    for more in [&[][..], &["-r", "2000"]] {
+        let words = ["bench", "http", &url, "-c", "800", "-d", "1s", "--warmup", "0s", "--json"];
+        let report = report(&throng(400, &[&words[..], more].concat()).output().unwrap());
+        assert_eq!(report["connections"]["opened"], 800, "{report}");
+        assert!(report["result"]["requests"].as_u64() >= Some(800), "{report}");
+        assert!(report["errors"]["first"].is_null(), "{report}");
+    }
+}
+
+#[test]
 fn a_balancer_holds_more_tunnels_than_a_descriptor_table() {
     let (_serve, _, backend) = serve(2_000, &["--max-connections", "900"]);
     let words = ["balance", "--listen", "127.0.0.1:0", "--backend", &backend];

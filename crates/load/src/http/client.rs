@@ -1,6 +1,7 @@
 //! One thread of the generator: its connections, and the loop that keeps them busy.
 
-use throng_io::{Batch, ConnId, Driver, Event, Instant, Options, Segment, SendOutcome};
+use throng_io::tables::{OwnTable, Tables};
+use throng_io::{Batch, ConnId, Driver, Event, Instant, Segment, SendOutcome};
 
 use super::Pace;
 use super::conn::Step;
@@ -8,41 +9,40 @@ use super::pool::{ClientPool, Next, Running, Start};
 use super::request::Wire;
 use super::tally::Tally;
 use crate::client::wake_exactly;
-use crate::tls::{Sockets, sockets};
+use crate::tls::Sockets;
 use crate::{Error, Schedule};
 
-/// Connections read from in one turn, and requests of an open loop sent in one: a generator that has fallen behind
-/// must not keep its own answers waiting and blame the server.
-const MOST_EVENTS: usize = 256;
-/// Bytes of the one receive buffer; larger answers take several reads.
-const RECEIVE_BUFFER: usize = 256 << 10;
+/// Requests of an open loop sent in one turn: a generator that has fallen behind must not keep its own answers waiting
+/// and blame the server.
+const MOST_SENT: usize = 256;
 
 /// A thread's event loop.
 pub(super) struct Client<'a> {
     driver: Sockets,
     pool: ClientPool<'a>,
+    /// The thread's descriptor table, if it has its own.
+    _table: Option<OwnTable>,
 }
 
 impl<'a> Client<'a> {
-    /// Prepares a thread's event loop; must be called on that thread.
+    /// Prepares a thread's event loop; must be called on that thread, which gets a descriptor table of
+    /// its own from `tables`.
     ///
     /// # Errors
-    /// No descriptor or memory for the poll.
-    pub(super) fn new(start: Start<'a>) -> Result<Self, Error> {
+    /// No memory for the table.
+    pub(super) fn new(
+        start: Start<'a>,
+        driver: Sockets,
+        tables: Option<&Tables>,
+    ) -> Result<Self, Error> {
         let plan = start.plan;
         if matches!(plan.pace, Pace::Open { .. }) {
             wake_exactly();
         }
-        let options = Options {
-            receive_buffer: RECEIVE_BUFFER,
-            max_events: MOST_EVENTS,
-            max_connections: start.connections + 16,
-            ..Options::default()
-        };
-        let driver = sockets(options, start.tls.as_ref())
-            .map_err(|error| Error::io("start the event loop", error))?;
+        let table = tables.map(|tables| tables.enter(start.thread)).transpose();
+        let table = table.map_err(|error| Error::io("start the event loop", error))?;
         start.shared.lane(start.thread).open(driver.waker());
-        Ok(Self { driver, pool: ClientPool::new(start) })
+        Ok(Self { driver, pool: ClientPool::new(start), _table: table })
     }
 
     /// Runs until the run is finished, resets every connection that is left, and gives the figures.
@@ -123,7 +123,7 @@ impl<'a> Client<'a> {
             return;
         };
         let now = self.pool.start.clock.now();
-        for _ in 0..MOST_EVENTS {
+        for _ in 0..MOST_SENT {
             let pool = &mut self.pool;
             let Some(index) = pool.next_due(&timeline, &schedule, now) else { break };
             let conn = &mut pool.conns[index];
@@ -138,7 +138,7 @@ impl<'a> Client<'a> {
     /// Sends as many requests as are due and fit the pipeline, in one go.
     #[inline]
     fn fill(&mut self, index: usize) {
-        let Self { driver, pool } = self;
+        let Self { driver, pool, .. } = self;
         let conn = &mut pool.conns[index];
         let requests = conn.sendable(pool.start.plan.pipeline);
         if requests == 0 {
@@ -169,7 +169,7 @@ impl<'a> Client<'a> {
 
     /// Ends what has waited too long.
     fn sweep(&mut self) {
-        let Self { driver, pool } = self;
+        let Self { driver, pool, .. } = self;
         let now = pool.start.clock.now();
         if now < pool.next_sweep {
             return;
@@ -213,7 +213,7 @@ impl<'a> Client<'a> {
     }
 
     fn dial_one(&mut self, index: usize, now: Instant) -> Result<(), Error> {
-        let Self { driver, pool } = self;
+        let Self { driver, pool, .. } = self;
         // Those that carry one request each take all addresses in turn: their ports rest after use.
         let turn = if pool.start.plan.keep_alive { index } else { pool.dials };
         let local = pool.start.sources.local(pool.start.first + turn);

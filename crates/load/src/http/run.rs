@@ -11,7 +11,7 @@ use super::pool::Start;
 use super::request::Wire;
 use super::tally::Tally;
 use super::{Pace, Plan, Report};
-use crate::client::{Shared, Timeline, clock};
+use crate::client::{Shared, Timeline, clock, open_driver, tables_of};
 use crate::clock::Clock;
 use crate::run::{FinishOnPanic, LEAD, Measured, Steering, measure, watched};
 use crate::sampler::Processes;
@@ -35,9 +35,13 @@ pub fn run(
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<Report, Error> {
     plan.check()?;
+    let descriptors::Division { threads, own_tables } =
+        descriptors::divide(plan.connections, plan.threads)?;
+    let plan = &Plan { threads, ..plan.clone() };
     let peer = plan.target.resolve()?;
     let context = RunContext {
         plan,
+        own_tables,
         wire: Wire::of(plan)?,
         peer,
         tls: plan.tls.load(&plan.target)?,
@@ -46,7 +50,6 @@ pub fn run(
         shared: Arc::new(Shared::new(plan.threads)),
     };
     let server = watched(&plan.server_pids, peer)?;
-    descriptors::make_room(plan.connections)?;
     let (shared, patience) = (Arc::clone(&context.shared), plan.setup_timeout);
     let steering = Steering::new(context.clock, &shared, server.as_ref(), patience, stop, watch);
     let (steered, tally) = context.with_threads(|| context.steer(steering))?;
@@ -56,6 +59,8 @@ pub fn run(
 /// What all threads stand on.
 struct RunContext<'a> {
     plan: &'a Plan,
+    /// Each thread has a descriptor table of its own.
+    own_tables: bool,
     wire: Wire,
     peer: SocketAddr,
     tls: Option<Arc<TlsClient>>,
@@ -103,9 +108,17 @@ impl RunContext<'_> {
         &self,
         steer: impl FnOnce() -> Result<R, Error>,
     ) -> Result<(R, Tally), Error> {
+        let drivers = (0..self.plan.threads)
+            .map(|thread| open_driver(self.plan.share(thread), 0, self.tls.as_ref()));
+        let mut drivers = drivers.collect::<Result<Vec<_>, _>>()?;
+        let tables = match self.own_tables {
+            true => tables_of(&mut drivers).map(|tables| Some(Arc::new(tables))),
+            false => Ok(None),
+        };
+        let tables = tables.map_err(|error| Error::io("divide the descriptors", error))?;
         thread::scope(|scope| {
             let (mut first, mut threads) = (0, Vec::new());
-            for thread in 0..self.plan.threads {
+            for (thread, driver) in drivers.into_iter().enumerate() {
                 let connections = self.plan.share(thread);
                 let shared = Arc::clone(&self.shared);
                 let start = Start {
@@ -120,12 +133,14 @@ impl RunContext<'_> {
                     connections,
                     first,
                 };
+                let tables = tables.clone();
                 first += connections;
                 let spawned = thread::Builder::new()
                     .name(format!("throng-load-{thread}"))
                     .spawn_scoped(scope, move || {
                         let _finish = FinishOnPanic(Arc::clone(&shared));
-                        let tally = Client::new(start).and_then(Client::run);
+                        let tally = Client::new(start, driver, tables.as_deref());
+                        let tally = tally.and_then(Client::run);
                         tally.map_err(|error| shared.fail(error)).ok()
                     });
                 match spawned {
