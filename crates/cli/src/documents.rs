@@ -95,7 +95,6 @@ fn kind(of: &Kind) -> String {
         Kind::Text(_) => "text".to_owned(),
         Kind::Secret => "secret".to_owned(),
         Kind::Path => "path".to_owned(),
-        Kind::IpAddress => "IP address".to_owned(),
         Kind::Address => "IP:PORT".to_owned(),
         Kind::Host => "HOST:PORT".to_owned(),
         Kind::Listener => "HOST:PORT, `fd:N`, `systemd`".to_owned(),

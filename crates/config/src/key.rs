@@ -71,8 +71,6 @@ pub enum Kind {
     Secret,
     /// The path of a file or folder. In a file, it is relative to the file's folder.
     Path,
-    /// An IP address.
-    IpAddress,
     /// An IP address and a port; `:80` is port 80 of all IPv4 addresses.
     Address,
     /// A host's name or IP address, and a port; `:80` is port 80 of all IPv4 addresses.
@@ -225,7 +223,6 @@ impl Kind {
             Self::Text(example) => quoted_part(example).to_owned(),
             Self::Secret => "\"...\"".to_owned(),
             Self::Path => "\"file\"".to_owned(),
-            Self::IpAddress => "\"127.0.0.2\"".to_owned(),
             Self::Address => "\"127.0.0.1:8080\"".to_owned(),
             Self::Host | Self::Listener => "\"127.0.0.1:9001\"".to_owned(),
             Self::List(item) => format!("[{}]", item.example()),
@@ -250,7 +247,6 @@ impl Kind {
             Self::Text(example) => (*example).to_owned(),
             Self::Secret => "it in quotes".to_owned(),
             Self::Path => "the path of a file or folder".to_owned(),
-            Self::IpAddress => "an IP address such as \"127.0.0.2\"".to_owned(),
             Self::Address | Self::Host | Self::Listener => {
                 format!("an address such as {}", self.example())
             }

@@ -281,10 +281,6 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
         Kind::Text(_) | Kind::Secret | Kind::Path => Ok(Value::Text(text.to_owned())),
         Kind::Address if text.is_empty() => Ok(Value::Unset),
         Kind::Address => address(key, text).map(Value::Address),
-        Kind::IpAddress => match text.parse::<IpAddr>() {
-            Ok(_) => Ok(Value::Text(text.to_owned())),
-            Err(_) => Err(wanted()),
-        },
         Kind::Listener if text == "systemd" => Ok(Value::Text(text.to_owned())),
         Kind::Host | Kind::Listener => host(key, text).map(Value::Text),
         Kind::List(_) | Kind::Or(..) | Kind::Records(_) => Err(wanted()),

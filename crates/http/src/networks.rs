@@ -1,7 +1,7 @@
 //! Networks by prefix: the proxies whose headers are trusted.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// An address and its number of leading bits: `10.0.0.0/8`, `::1`.
@@ -12,6 +12,20 @@ pub struct Network {
 }
 
 impl Network {
+    /// Returns its addresses in order, the first and the last included.
+    pub fn addresses(self) -> impl Iterator<Item = IpAddr> {
+        let (first, free): (u128, u32) = match self.address {
+            IpAddr::V4(address) => (address.to_bits().into(), 32 - u32::from(self.bits).min(32)),
+            IpAddr::V6(address) => (address.to_bits(), 128 - u32::from(self.bits).min(128)),
+        };
+        let host = u128::MAX.checked_shr(128 - free).unwrap_or(0);
+        let is_ipv4 = self.address.is_ipv4();
+        (first & !host..=first | host).map(move |bits| match is_ipv4 {
+            true => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
+            false => IpAddr::V6(Ipv6Addr::from_bits(bits)),
+        })
+    }
+
     /// Returns whether `address` is in it. An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) counts
     /// as the IPv4 address.
     #[must_use]
@@ -72,6 +86,21 @@ mod tests {
 
     fn contains(network: &str, address: &str) -> bool {
         network.parse::<Network>().unwrap().contains(address.parse().unwrap())
+    }
+
+    #[test]
+    fn addresses_are_those_with_the_leading_bits() {
+        let addresses = |network: &str| {
+            let network = network.parse::<Network>().unwrap();
+            network.addresses().take(5).map(|address| address.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(addresses("127.0.1.7"), ["127.0.1.7"]);
+        assert_eq!(addresses("127.0.1.7/31"), ["127.0.1.6", "127.0.1.7"]);
+        assert_eq!(addresses("255.255.255.252/30").last().unwrap(), "255.255.255.255");
+        assert_eq!(addresses("0.0.0.0/0").last().unwrap(), "0.0.0.4");
+        assert_eq!(addresses("::1"), ["::1"]);
+        assert_eq!(addresses("::/0").last().unwrap(), "::4");
+        assert_eq!(addresses("ffff::fffe/127").len(), 2);
     }
 
     #[test]

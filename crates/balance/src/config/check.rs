@@ -315,14 +315,6 @@ fn sticky(sticky: &Sticky, wrongs: &mut Wrongs) {
 
 fn sources(config: &Config, wrongs: &mut Wrongs) {
     let sources = &config.settings.sources;
-    for (at, source) in sources.iter().enumerate() {
-        let value = format_args!("\"{source}\"");
-        let key = || format!("sources[{at}]");
-        let is_first = sources.iter().position(|other| other == source) == Some(at);
-        wrongs.must(is_first, key(), value, "it is there already: give it once");
-        let is_one = !source.is_unspecified() && !source.is_multicast();
-        wrongs.must(is_one, key(), value, "write an address of this machine");
-    }
     let reached = |address: &SocketAddr| {
         sources.is_empty() || sources.iter().any(|source| source.is_ipv4() == address.is_ipv4())
     };

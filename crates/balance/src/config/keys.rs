@@ -5,6 +5,7 @@ use std::time::Duration;
 use throng_config::{Fields, Key, Kind, Records, Table, log};
 
 use super::check::MAX_SHARDS;
+use super::sources;
 use crate::backend::MAX_WEIGHT;
 
 /// The table of `throng balance`.
@@ -32,6 +33,7 @@ static BACKENDS: Records = Records {
 const SERVER_NAME: Kind = Kind::Text("a name such as \"app.internal\"");
 const ADDRESSES: Kind = Kind::List(&Kind::Address);
 const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
+const SOURCES: Kind = Kind::List(&Kind::Text(sources::WANTED));
 const HEAD: Kind = Kind::size(1 << 10, 1 << 20);
 const FIELD_LINES: Kind = Kind::count(8, 4096);
 const ONE_OR_MORE: Kind = Kind::count(1, u32::MAX as u64);
@@ -129,9 +131,9 @@ static KEYS: &[Key] = &[
         "least bytes per second of a request's body, or 408; 0 = any progress"),
     Key::new("min_response_rate", Kind::SIZE, "256B",
         "least bytes per second of a response with a length; 0 = any progress"),
-    Key::new("sources", Kind::List(&Kind::IpAddress), "",
-        "addresses of this machine for connections to backends, used in turn; each allows about \
-         28,000 per backend"),
+    Key::new("sources", SOURCES, "",
+        "addresses of this machine for connections to backends, used in turn, or networks of at \
+         most 256 of them; each address allows about 28,000 connections per backend"),
     Key::new("slow_start", Kind::DURATION, "0s",
         "time in which the share of a backend that came up grows to its weight"),
     Key::new("close_rate", ONE_OR_MORE, "200",

@@ -4,6 +4,7 @@
 mod check;
 mod keys;
 mod read;
+mod sources;
 mod tls;
 mod words;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_config::{Draft, LogSettings, drain_delay};
 
-use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, tls};
+use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, sources, tls};
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
 use crate::{CookieKey, Token};
 
@@ -73,7 +73,7 @@ fn settings(draft: &Draft) -> Settings {
         max_body: draft.get::<Option<u64>>("max_body").unwrap_or(u64::MAX),
         min_body_rate: draft.get("min_body_rate"),
         min_response_rate: draft.get("min_response_rate"),
-        sources: draft.get("sources"),
+        sources: sources::unite(draft.parse_list("sources")),
         slow_start: draft.get("slow_start"),
         close_rate: draft.get("close_rate"),
         health: Health {

@@ -125,8 +125,8 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ("sources = [\"lo\"]", "b.toml:2:12: sources[0] is \"lo\": write an IP address such as"),
         ("sources = [\"0.0.0.0\"]", "sources[0] is \"0.0.0.0\": write an address of this machine"),
         (
-            "sources = [\"127.0.0.2\", \"127.0.0.2\"]",
-            "b.toml:2:25: sources[1] is \"127.0.0.2\": it is there already",
+            "sources = [\"10.0.0.0/23\"]",
+            "sources[0] is \"10.0.0.0/23\": the network has more than 256",
         ),
         (
             "sources = [\"::1\"]",
@@ -346,7 +346,7 @@ fn every_key_sets_its_setting() {
         max_body = "10MB"
         min_body_rate = "2KiB"
         min_response_rate = 0
-        sources = ["127.0.0.2"]
+        sources = ["127.0.0.2", "127.0.1.4/31", "127.0.1.5"]
         slow_start = "30s"
         close_rate = 11
         [[backends]]
@@ -441,7 +441,9 @@ fn every_key_sets_its_setting() {
         max_body: 10_000_000,
         min_body_rate: 2048,
         min_response_rate: 0,
-        sources: vec!["127.0.0.2".parse().unwrap()],
+        sources: ["127.0.0.2", "127.0.1.4", "127.0.1.5"]
+            .map(|address| address.parse().unwrap())
+            .to_vec(),
         slow_start: seconds(30),
         close_rate: 11,
         health: crate::Health {

@@ -56,8 +56,8 @@ pub(crate) struct Flags {
     /// Trust X-Forwarded-*, Forwarded and PROXY headers from this network; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted_proxy: Vec<String>,
-    /// Source address of connections to backends, used in turn; may be repeated: each allows about
-    /// 28,000 connections per backend
+    /// Source address of connections to backends, or a network of them such as 10.0.0.16/28, used in
+    /// turn; may be repeated: each address allows about 28,000 connections per backend
     #[arg(long, value_name = "ADDRESS")]
     source: Vec<String>,
     #[command(flatten)]
@@ -181,11 +181,11 @@ fn fits_here(config: &Config) -> Result<(), ConfigErrors> {
         }
     }
     // Otherwise each connection to a backend would fail, and count as the backend's failure.
-    for (at, &source) in config.settings.sources.iter().enumerate() {
+    for &source in &config.settings.sources {
         UdpSocket::bind((source, 0)).map_err(|why| {
             let remedy =
                 format!("nothing can be sent from it ({why}): write an address of this machine");
-            error(&format!("sources[{at}]"), &format!("\"{source}\""), remedy)
+            error("sources", &format!("\"{source}\""), remedy)
         })?;
     }
     Ok(())
@@ -311,7 +311,7 @@ mod tests {
             (&["--set", "timeouts.connect=5"], &["--set: ", "5s"]),
             (&["--admin", "0.0.0.0:8081"], &["--admin: ", "loopback"]),
             // An address of the network reserved for documentation: no machine has it.
-            (&["--source", "192.0.2.1"], &["sources[0]", "192.0.2.1", "of this machine"]),
+            (&["--source", "192.0.2.1"], &["sources", "192.0.2.1", "of this machine"]),
             (&["--set", "register.token=0123456789abcdef"], &["register", "--admin 127."]),
             (&["--set", "admin.token=0123456789abcdef"], &["admin.token", "--admin 127."]),
             (&["--config", "/nowhere/x.toml"], &["cannot read /nowhere/x.toml", "--config"]),

@@ -76,7 +76,7 @@ fn kind(of: &Kind) -> Json {
             any.extend(tags.iter().map(tag));
             json!({ "anyOf": any })
         }
-        Kind::Text(_) | Kind::Secret | Kind::Path | Kind::IpAddress => text(),
+        Kind::Text(_) | Kind::Secret | Kind::Path => text(),
         Kind::Address | Kind::Host => json!({ "type": "string", "pattern": ":[0-9]+$" }),
         Kind::Listener => json!({ "type": "string", "pattern": "(:[0-9]+|^systemd)$" }),
         Kind::List(item) => {
