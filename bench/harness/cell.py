@@ -88,6 +88,8 @@ def _load(server: machine.Server, peer: Peer, arguments: tuple[str, ...], overri
     command = [str(LOADGEN), *arguments, "--port", str(server.port)]
     for pid in server.pids:
         command += ["--server-pid", str(pid)]
+    for pid in server.softirq_threads:
+        command += ["--kernel-thread", str(pid)]
     command += overrides + (["--raw"] if peer.raw else [])
     busy, own = machine.core_busy_seconds(), machine.child_cpu_seconds()
     served, wall = server.cpu_seconds(), time.monotonic()

@@ -43,6 +43,7 @@ static const char usage[] =
     "  --raw    no WebSocket: the same number of bytes to a bare TCP echo\n"
     "  --server-pid PID  read this process's CPU clock and memory; several are summed, and broadcast\n"
     "                    finds a publisher for each of them behind the one port\n"
+    "  --kernel-thread PID  add this thread's CPU to the servers', such as ksoftirqd's of their core\n"
     "\n"
     "Prints one JSON object. Exit code 1 if any answer is missing, wrong or late, 2 for bad usage.\n";
 
@@ -91,7 +92,7 @@ static void parse(int argc, char **argv)
         {"utf8", 0, 0, 'u'},     {"messages", 1, 0, 'm'},  {"raw", 0, 0, 'R'},    {"publishes", 1, 0, 'b'},
         {"server-pid", 1, 0, 'S'}, {"help", 0, 0, 'H'},    {"processes", 1, 0, 'y'},
         {"channels", 1, 0, 'n'}, {"receive-buffer", 1, 0, 'B'}, {"references", 1, 0, 'f'},
-        {"deflate", 0, 0, 'z'},  {"context", 0, 0, 'X'},  {"touches", 1, 0, 'T'},
+        {"kernel-thread", 1, 0, 'K'}, {"deflate", 0, 0, 'z'},  {"context", 0, 0, 'X'},  {"touches", 1, 0, 'T'},
         {0, 0, 0, 0}};
     int o, index = 0;
     while ((o = getopt_long(argc, argv, "", known, &index)) != -1) {
@@ -113,6 +114,11 @@ static void parse(int argc, char **argv)
             if (opt.servers == SERVERS_MAX)
                 bad_usage("too many --", name);
             opt.server[opt.servers++] = (pid_t)number(name, optarg, 1, 1 << 30);
+            break;
+        case 'K':
+            if (opt.kernel_threads == SERVERS_MAX)
+                bad_usage("too many --", name);
+            opt.kernel_thread[opt.kernel_threads++] = (pid_t)number(name, optarg, 1, 1 << 30);
             break;
         case 'y': opt.processes = (int)number(name, optarg, 1, 64); break;
         case 'n': opt.channels = (int)number(name, optarg, 1, 100000); break;

@@ -45,6 +45,8 @@ struct options {
     int publishes;           /* broadcast: how many, one after the other */
     pid_t server[SERVERS_MAX]; /* whose CPU and memory to read, summed */
     int servers;             /* how many; 0: nobody's */
+    pid_t kernel_thread[SERVERS_MAX]; /* whose CPU counts as the servers', too */
+    int kernel_threads;
 };
 extern struct options opt;
 

@@ -50,6 +50,12 @@ struct usage usage_now(void)
             fail("no process %d: the server ended", (int)opt.server[i]);
         u.server += clock_s(id);
     }
+    for (int i = 0; i < opt.kernel_threads; i++) {
+        clockid_t id;
+        if (clock_getcpuclockid(opt.kernel_thread[i], &id) != 0)
+            fail("no thread %d", (int)opt.kernel_thread[i]);
+        u.server += clock_s(id);
+    }
     return u;
 }
 
