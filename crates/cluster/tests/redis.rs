@@ -367,8 +367,8 @@ fn what_was_accepted_arrives_also_while_connections_are_made_again() {
     eventually("they are followed", || channels() == 20_000 + CHANNELS as u64);
     let (mut accepted, mut cuts) = (0, 0);
     while cuts < 10 {
-        redis.ask("CLIENT KILL TYPE pubsub");
         let before = nodes[0].bus.status().snapshot().reconnects;
+        redis.ask("CLIENT KILL TYPE pubsub");
         eventually("it has connected again", || {
             let up = nodes[0].bus.status().snapshot();
             let text = format!("{accepted}");
