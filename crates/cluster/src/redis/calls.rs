@@ -1,5 +1,6 @@
 //! The commands of a node, in pipelines, and their answers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -23,8 +24,12 @@ const BEGIN_BYTES: usize = 1 << 20;
 /// Bytes of publications in the answers to one pipeline, which must come within the time limit.
 pub(super) const ANSWER_BYTES: usize = 16 << 20;
 
-/// Pipelines with a script that the server has forgotten are sent again this often.
-const RETRIES: usize = 3;
+/// Pipelines are sent this often for what a server that forgets scripts has not taken.
+const RETRIES: usize = 5;
+
+/// Answer of `publish.lua` to a publication whose predecessor was not taken; `PUBLISH` has none below
+/// zero.
+const LEFT_OUT: i64 = -1;
 
 /// A publication with what recognizes it.
 #[derive(Clone, Debug)]
@@ -73,37 +78,48 @@ fn is_forgotten(result: &Result<Value, RedisError>) -> bool {
     result.as_ref().is_err_and(|error| error.kind() == forgotten)
 }
 
-/// Sends a command for each item, and again those whose script the server has forgotten.
-async fn pipelined<T>(
+/// Returns whether a publication was left out because the one before it was not taken.
+pub(super) fn is_left_out(result: &Result<Value, RedisError>) -> bool {
+    matches!(result, Ok(Value::Int(LEFT_OUT)))
+}
+
+/// Sends a pipeline for all items, and one for those that were left out, or whose script the server
+/// has forgotten. `pipeline` is given the places of these items, in order.
+async fn pipelined(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
-    items: &[T],
-    add: impl Fn(&mut Pipeline, &Scripts, &T),
+    items: usize,
+    pipeline: impl Fn(&Scripts, &[usize]) -> Pipeline,
 ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
     let mut results: Vec<Result<Value, RedisError>> = Vec::new();
-    let mut missing: Vec<usize> = (0..items.len()).collect();
+    let mut missing: Vec<usize> = (0..items).collect();
     let mut scripts = scripts.clone();
     for attempt in 0..RETRIES {
-        if attempt > 0 {
-            scripts = Scripts::load(connection).await?;
-        }
-        let mut pipeline = Pipeline::with_capacity(missing.len());
-        missing.iter().for_each(|at| add(&mut pipeline, &scripts, &items[*at]));
+        let mut pipeline = pipeline(&scripts, &missing);
         pipeline.ignore_errors();
         let answers: Vec<Result<Value, RedisError>> = pipeline.query_async(connection).await?;
         match attempt {
             0 => results = answers,
             _ => missing.iter().zip(answers).for_each(|(at, answer)| results[*at] = answer),
         }
-        missing.retain(|at| results.get(*at).is_some_and(is_forgotten));
+        let is_missing = |result: &_| is_forgotten(result) || is_left_out(result);
+        missing.retain(|at| results.get(*at).is_some_and(is_missing));
         if missing.is_empty() {
             break;
         }
+        if missing.iter().any(|at| is_forgotten(&results[*at])) {
+            scripts = Scripts::load(connection).await?;
+        }
     }
-    Ok(results)
+    // The outcome of none may be noted: those behind it in the same channel are to follow it.
+    match results.iter().position(is_forgotten) {
+        Some(at) => Err(results.swap_remove(at).expect_err("it is an error")),
+        None => Ok(results),
+    }
 }
 
-/// Publishes in order.
+/// Publishes in order: each names the one before it in its channel, and is left out if the server
+/// has not taken that, because it had forgotten the script for a moment.
 pub(super) async fn publish(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -111,28 +127,35 @@ pub(super) async fn publish(
     epoch: u64,
     batch: &[Pending<Tagged>],
 ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
-    pipelined(connection, scripts, batch, |pipeline, scripts, pending| {
-        let Tagged { outgoing, tag, number, .. } = &pending.item;
-        let Outgoing { channel, envelope, keep, .. } = outgoing;
-        let name = target.channel(channel);
-        let Some(keep) = keep else {
-            pipeline.cmd("PUBLISH").arg(name).arg(&envelope[..]);
-            return;
-        };
+    pipelined(connection, scripts, batch.len(), |scripts, items| {
+        let mut pipeline = Pipeline::with_capacity(items.len());
+        let mut last = HashMap::new();
+        for pending in items.iter().map(|at| &batch[*at]) {
+            let Tagged { outgoing, tag, number, .. } = &pending.item;
+            let Outgoing { channel, envelope, keep, .. } = outgoing;
+            let name = target.channel(channel);
+            let Some(keep) = keep else {
+                pipeline.cmd("PUBLISH").arg(name).arg(&envelope[..]);
+                continue;
+            };
+            let before = last.insert(&**channel, *number).unwrap_or_default();
+            pipeline
+                .cmd("EVALSHA")
+                .arg(&scripts.publish)
+                .arg(2)
+                .arg(&target.keys(channel))
+                .arg(name)
+                .arg(&envelope[..])
+                .arg(*tag)
+                .arg(keep.count)
+                .arg(keep.age.as_millis() as u64)
+                .arg(format!("{epoch:016x}"))
+                .arg(format!("n{:016x}", target.node))
+                .arg(*number)
+                .arg(u8::from(pending.is_retry))
+                .arg(before);
+        }
         pipeline
-            .cmd("EVALSHA")
-            .arg(&scripts.publish)
-            .arg(2)
-            .arg(&target.keys(channel))
-            .arg(name)
-            .arg(&envelope[..])
-            .arg(*tag)
-            .arg(keep.count)
-            .arg(keep.age.as_millis() as u64)
-            .arg(format!("{epoch:016x}"))
-            .arg(format!("n{:016x}", target.node))
-            .arg(*number)
-            .arg(u8::from(pending.is_retry));
     })
     .await
 }
@@ -147,22 +170,26 @@ pub(super) async fn read(
     target: &Target,
     questions: &[Question],
 ) -> Result<Vec<Answered>, RedisError> {
-    let answers = pipelined(connection, scripts, questions, |pipeline, scripts, question| {
-        let Question { channel, keep, after, epoch, .. } = question;
-        let asked = after.map_or_else(String::new, |after| format!("{:016x}", after.epoch));
-        let most = if after.is_some() { keep.count.max(PAGE) } else { keep.count };
+    let answers = pipelined(connection, scripts, questions.len(), |scripts, items| {
+        let mut pipeline = Pipeline::with_capacity(items.len());
+        for question in items.iter().map(|at| &questions[*at]) {
+            let Question { channel, keep, after, epoch, .. } = question;
+            let asked = after.map_or_else(String::new, |after| format!("{:016x}", after.epoch));
+            let most = if after.is_some() { keep.count.max(PAGE) } else { keep.count };
+            pipeline
+                .cmd("EVALSHA")
+                .arg(&scripts.read)
+                .arg(2)
+                .arg(&target.keys(channel))
+                .arg(asked)
+                .arg(after.map_or(0, |after| after.offset))
+                .arg(after.map_or(0, |after| after.tag))
+                .arg(most)
+                .arg(keep.age.as_millis() as u64)
+                .arg(format!("{epoch:016x}"))
+                .arg(question.most_bytes());
+        }
         pipeline
-            .cmd("EVALSHA")
-            .arg(&scripts.read)
-            .arg(2)
-            .arg(&target.keys(channel))
-            .arg(asked)
-            .arg(after.map_or(0, |after| after.offset))
-            .arg(after.map_or(0, |after| after.tag))
-            .arg(most)
-            .arg(keep.age.as_millis() as u64)
-            .arg(format!("{epoch:016x}"))
-            .arg(question.most_bytes());
     })
     .await?;
     Ok(answers.into_iter().map(|answer| answer.map(answer_of)).collect())

@@ -462,6 +462,10 @@ impl<M: Members> Node<M> {
         for result in results {
             match result {
                 Err(error) if calls::is_fatal(&error) => return self.broken(&error.to_string()),
+                // Those before it were refused.
+                left if calls::is_left_out(&left) => {
+                    self.bus.status.refused.fetch_add(1, Ordering::Relaxed)
+                }
                 Ok(_) => self.bus.status.published.fetch_add(1, Ordering::Relaxed),
                 Err(_) => self.bus.status.refused.fetch_add(1, Ordering::Relaxed),
             };

@@ -2,9 +2,12 @@
 -- KEYS: the channel's record, its stream.
 -- ARGV: channel, publication, tag, publications kept, time kept (ms), an epoch for a new sequence,
 --       the node's field, the number of the publication among the node's, '1' if it was sent
---       before: the connection of that time is closed.
+--       before: the connection of that time is closed, the number of the publication that must
+--       have come before it, or '0'.
+-- Returns: 1; 0 if it was there; -1 if the one before it is not there, so it was left out.
 local epoch, offset, done = unpack(redis.call('HMGET', KEYS[1], 'e', 's', ARGV[7]))
 if ARGV[9] == '1' and done and tonumber(done) >= tonumber(ARGV[8]) then return 0 end
+if tonumber(ARGV[10]) > tonumber(done or '0') then return -1 end
 local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
 if not epoch or last and string.match(last[1], '^%d+') ~= offset then
   -- One of the two was lost: what is left belongs to no sequence that can be continued.
