@@ -68,7 +68,7 @@ impl Remote {
         stripe.begin_followed(histories, (channel, rule), position, entries, self.clock.read());
         if is_loss {
             for queue in self.queues(&self.totals.homes_of(channel, None)) {
-                queue.losses.add(Receivers::Channel(Arc::clone(channel), None));
+                queue.losses.add_hole(channel);
                 queue.mailbox.wake();
             }
         }

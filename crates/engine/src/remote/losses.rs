@@ -6,16 +6,18 @@
 //! carries out any that follows them, and applies to their receivers their policy for a message
 //! that does not fit.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_io::ConnId;
 
 use crate::pubsub::filter::Filter;
 
-/// Most sets of receivers that are recorded separately. Beyond that every connection may have
-/// missed something.
-const MOST: usize = 256;
+/// Most filters that are recorded separately, and most channels that publishers name. Beyond that
+/// every connection may have missed something.
+const MOST_FILTERS: usize = 256;
+const MOST_CHANNELS: usize = 65_536;
 
 /// Receivers that miss something.
 #[derive(Clone, Debug)]
@@ -28,17 +30,6 @@ pub(crate) enum Receivers {
     Any,
 }
 
-impl Receivers {
-    fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Channel(a, but), Self::Channel(b, also)) => a == b && but == also,
-            (Self::Filter(a), Self::Filter(b)) => Arc::ptr_eq(a, b),
-            (Self::Any, Self::Any) => true,
-            _ => false,
-        }
-    }
-}
-
 /// Publications to the same receivers that a shard will not get.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
@@ -46,28 +37,87 @@ pub(crate) struct Lost {
     pub(crate) count: u64,
 }
 
+#[derive(Debug, Default)]
+struct Missing {
+    /// With the member that misses nothing, if it is the same one of all that the channel misses.
+    channels: HashMap<Arc<str>, (Option<ConnId>, u64)>,
+    filters: Vec<(Arc<Filter>, u64)>,
+    /// To receivers that are not recorded.
+    others: u64,
+}
+
+impl Missing {
+    fn add_channel(&mut self, channel: &Arc<str>, except: Option<ConnId>, most: usize) {
+        if let Some((but, count)) = self.channels.get_mut(channel) {
+            *but = but.filter(|but| Some(*but) == except);
+            *count += 1;
+        } else if self.channels.len() < most {
+            self.channels.insert(Arc::clone(channel), (except, 1));
+        } else {
+            self.others += 1;
+        }
+    }
+
+    fn add_filter(&mut self, filter: &Arc<Filter>) {
+        let is_full = self.filters.len() == MOST_FILTERS;
+        match self.filters.last_mut().filter(|(last, _)| Arc::ptr_eq(last, filter)) {
+            Some((_, count)) => *count += 1,
+            None if is_full => self.others += 1,
+            None => self.filters.push((Arc::clone(filter), 1)),
+        }
+    }
+
+    fn into_list(self) -> Vec<Lost> {
+        let channels = self.channels.into_iter().map(|(channel, (except, count))| Lost {
+            receivers: Receivers::Channel(channel, except),
+            count,
+        });
+        let filters = self
+            .filters
+            .into_iter()
+            .map(|(filter, count)| Lost { receivers: Receivers::Filter(filter), count });
+        let list: Vec<_> = channels.chain(filters).collect();
+        if self.others == 0 {
+            return list;
+        }
+        let count = self.others + list.iter().map(|lost| lost.count).sum::<u64>();
+        vec![Lost { receivers: Receivers::Any, count }]
+    }
+}
+
 /// Missing publications of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     any: AtomicBool,
-    list: Mutex<Vec<Lost>>,
+    missing: Mutex<Missing>,
 }
 
 impl Losses {
+    fn lock(&self) -> MutexGuard<'_, Missing> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Records a missing publication. Commands that its sender queues afterwards come after this.
     #[cold]
-    pub(crate) fn add(&self, receivers: Receivers) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = list.last_mut().filter(|last| last.receivers.is(&receivers)) {
-            last.count += 1;
-        } else if list.len() < MOST {
-            list.push(Lost { receivers, count: 1 });
-        } else {
-            let count = list.iter().map(|lost| lost.count).sum::<u64>() + 1;
-            *list = vec![Lost { receivers: Receivers::Any, count }];
+    pub(crate) fn add(&self, receivers: &Receivers) {
+        let mut missing = self.lock();
+        match receivers {
+            Receivers::Channel(channel, except) => {
+                missing.add_channel(channel, *except, MOST_CHANNELS);
+            }
+            Receivers::Filter(filter) => missing.add_filter(filter),
+            Receivers::Any => missing.others += 1,
         }
-        // Release: a thread that sees it in a command that was queued later sees the list, too; the
-        // queue's lock orders that.
+        // Release: a thread that sees it in a command that was queued later sees the losses, too;
+        // the queue's lock orders that.
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Records that a sequence has a hole: of any number of channels, which have members here and
+    /// so their memory anyway.
+    #[cold]
+    pub(crate) fn add_hole(&self, channel: &Arc<str>) {
+        self.lock().add_channel(channel, None, usize::MAX);
         self.any.store(true, Ordering::Release);
     }
 
@@ -83,33 +133,77 @@ impl Losses {
         if !self.are_any() {
             return Vec::new();
         }
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing = self.lock();
         self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *list)
+        let taken = std::mem::take(&mut *missing);
+        drop(missing);
+        taken.into_list()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
-    fn channel(name: &str) -> Receivers {
-        Receivers::Channel(name.into(), None)
+    fn channel(name: impl ToString) -> Receivers {
+        Receivers::Channel(name.to_string().into(), None)
+    }
+
+    /// What was taken, by the name of the channel; empty: any receivers.
+    fn by_channel(taken: Vec<Lost>) -> HashMap<String, u64> {
+        let named = taken.into_iter().map(|Lost { receivers, count }| match receivers {
+            Receivers::Channel(channel, None) => (channel.to_string(), count),
+            Receivers::Any => (String::new(), count),
+            other => panic!("{other:?}"),
+        });
+        named.collect()
     }
 
     #[test]
-    fn losses_are_counted_by_receivers_and_bounded() {
+    fn losses_are_counted_by_channel_however_many_there_are() {
         let losses = Losses::default();
         assert!(losses.take().is_empty());
         for name in ["a", "a", "b", "a"] {
-            losses.add(channel(name));
+            losses.add(&channel(name));
         }
-        let taken: Vec<u64> = losses.take().iter().map(|lost| lost.count).collect();
-        assert_eq!(taken, [2, 1, 1]);
-        (0..MOST + 10).for_each(|n| losses.add(channel(&n.to_string())));
-        let taken = losses.take();
-        assert!(taken.len() <= 10 && matches!(taken[0].receivers, Receivers::Any));
-        assert_eq!(taken.iter().map(|lost| lost.count).sum::<u64>(), MOST as u64 + 10);
+        let expected = [("a".to_owned(), 3), ("b".to_owned(), 1)];
+        assert_eq!(by_channel(losses.take()), expected.into_iter().collect());
+        (0..1_000).for_each(|n| losses.add(&channel(n)));
+        let names: HashSet<_> = by_channel(losses.take()).into_keys().collect();
+        assert!(names == (0..1_000).map(|n| n.to_string()).collect());
         assert!(losses.take().is_empty());
+    }
+
+    #[test]
+    fn receivers_of_publications_are_bounded_and_holes_of_sequences_are_not() {
+        let losses = Losses::default();
+        (0..MOST_CHANNELS + 10).for_each(|n| losses.add_hole(&n.to_string().into()));
+        assert_eq!(losses.take().len(), MOST_CHANNELS + 10);
+        (0..MOST_CHANNELS + 10).for_each(|n| losses.add(&channel(n)));
+        let taken = by_channel(losses.take());
+        assert_eq!(taken, [(String::new(), MOST_CHANNELS as u64 + 10)].into_iter().collect());
+        let filter = || Receivers::Filter(Arc::new(Filter::default()));
+        (0..=MOST_FILTERS).for_each(|_| losses.add(&filter()));
+        assert_eq!(by_channel(losses.take())[""], MOST_FILTERS as u64 + 1);
+    }
+
+    #[test]
+    fn a_publisher_misses_what_others_published_to_its_channel() {
+        let losses = Losses::default();
+        let add = |by: Option<u64>| {
+            losses.add(&Receivers::Channel("a".into(), by.map(ConnId::from_bits)));
+        };
+        let except = || match &losses.take()[..] {
+            [Lost { receivers: Receivers::Channel(_, except), count: 2 }] => *except,
+            other => panic!("{other:?}"),
+        };
+        [Some(1), Some(1)].into_iter().for_each(add);
+        assert_eq!(except(), Some(ConnId::from_bits(1)));
+        for two in [[Some(1), Some(2)], [Some(1), None], [None, Some(1)]] {
+            two.into_iter().for_each(add);
+            assert_eq!(except(), None);
+        }
     }
 }

@@ -223,7 +223,7 @@ impl ShardQueue {
         let bytes = command.bytes();
         let fill = self.mailbox.send_within(command, bytes, self.reserve).ok();
         if fill.is_none() {
-            self.losses.add(receivers.clone());
+            self.losses.add(receivers);
             self.mailbox.wake();
         }
         fill
