@@ -121,6 +121,36 @@ fn a_client_continues_on_another_server_also_after_redis_was_killed() {
 }
 
 #[test]
+fn a_client_gets_from_redis_what_its_server_has_no_memory_for() {
+    let Some(redis) = Redis::start("memory", &[]) else { return };
+    let url = redis.url("");
+    let words = ["--listen", "127.0.0.1:0", "--cluster", &url];
+    let little = ["--set", "max_history_memory=20KiB"];
+    let server = Served::start(&[&words[..], &CONFIG, &little].concat());
+    let mut reader = join(&server, "/ws/log.a?since=");
+    let (epoch, begin, _) = position(&mut reader);
+    let mut writer = join(&server, "/ws/log.b");
+    for at in 0..20 {
+        join(&server, "/ws/log.a").send_text(&format!("message {at}"));
+        assert_eq!(text(&mut reader), format!("{} message {at}", begin + 1 + at));
+    }
+    let mut other = join(&server, "/ws/log.b?since=");
+    position(&mut other);
+    let large = "x".repeat(1_000);
+    for _ in 0..40 {
+        writer.send_text(&large);
+        assert!(text(&mut other).ends_with(&large));
+    }
+    let mut back = join(&server, &format!("/ws/log.a?since={epoch}:{begin}"));
+    assert_eq!(position(&mut back), (epoch, begin + 20, true));
+    for at in 0..20 {
+        assert_eq!(text(&mut back), format!("{} message {at}", begin + 1 + at));
+    }
+    join(&server, "/ws/log.a").send_text("live");
+    assert_eq!(text(&mut back), format!("{} live", begin + 21));
+}
+
+#[test]
 fn a_member_that_did_not_ask_for_positions_gets_none() {
     let Some(redis) = Redis::start("plain", &[]) else { return };
     let [one, two] = servers(&redis);

@@ -13,6 +13,7 @@
 //! | live | the next publication | delivered |
 //! | live | any other publication | held, and the broker is asked |
 //! | any | the connection is lost | not subscribed; the place is kept |
+//! | live | members want what this node has removed | the broker is asked for all it keeps |
 
 use std::collections::VecDeque;
 
@@ -59,6 +60,14 @@ pub enum Action<T> {
         /// The publication.
         publication: T,
     },
+    /// These publications lead up to the last one that members have got, and are all that the
+    /// broker keeps: for members that come back.
+    Refill {
+        /// The last publication that members have got.
+        place: Place,
+        /// Publications with contiguous offsets that end with that of `place`.
+        entries: Vec<(u64, T)>,
+    },
     /// Members have got all that the broker had when it was asked.
     Live,
 }
@@ -82,6 +91,9 @@ pub struct Sequencer<T> {
     held: VecDeque<(Place, T)>,
     /// Whether a publication was not held because there were too many.
     is_overfull: bool,
+    /// Whether all that the broker keeps is to be asked for, and was in the last question.
+    wants_all: bool,
+    asked_for_all: bool,
     #[cfg(test)]
     planted: Option<tests::Bug>,
 }
@@ -95,6 +107,8 @@ impl<T> Default for Sequencer<T> {
             before_question: 0,
             held: VecDeque::new(),
             is_overfull: false,
+            wants_all: false,
+            asked_for_all: false,
             #[cfg(test)]
             planted: None,
         }
@@ -127,12 +141,21 @@ impl<T> Sequencer<T> {
         }
     }
 
+    /// Asks the broker as [`check`](Self::check) does, for all that it keeps: [`Action::Refill`]
+    /// follows, or [`Action::Begin`]. While it is being asked, that comes afterwards.
+    pub fn fetch(&mut self, actions: &mut Vec<Action<T>>) {
+        self.wants_all = true;
+        self.check(actions);
+    }
+
     fn ask(&mut self, actions: &mut Vec<Action<T>>) {
         self.state = State::Asking;
         self.asked += 1;
         self.before_question = self.held.len();
         self.is_overfull = false;
-        actions.push(Action::Ask { number: self.asked, after: self.at });
+        self.asked_for_all = std::mem::take(&mut self.wants_all);
+        let after = self.at.filter(|_| !self.asked_for_all);
+        actions.push(Action::Ask { number: self.asked, after });
     }
 
     /// Notes that a connection to the broker was lost.
@@ -183,7 +206,16 @@ impl<T> Sequencer<T> {
         if self.state != State::Asking || number != self.asked {
             return;
         }
-        let Answer { top, continues, entries } = answer;
+        let Answer { top, mut continues, mut entries } = answer;
+        if let Some(at) = self.at.filter(|_| self.asked_for_all) {
+            let Some(known) = leading_to(at, top, &entries) else {
+                // What follows, or the loss, is in the answer to the ordinary question.
+                return self.ask(actions);
+            };
+            let rest = entries.split_off(known);
+            self.refill(at, std::mem::replace(&mut entries, rest), actions);
+            continues = true;
+        }
         // To be distinguished from others of the same offset, if the broker loses the end
         // meanwhile.
         let known: Vec<_> = match self.held.is_empty() {
@@ -219,17 +251,13 @@ impl<T> Sequencer<T> {
         is_loss: bool,
         actions: &mut Vec<Action<T>>,
     ) {
-        let mut kept = VecDeque::new();
-        let mut expected = top.offset;
-        for (offset, _, publication) in entries.into_iter().rev() {
-            if offset != expected || offset == 0 {
-                break;
-            }
-            kept.push_front((offset, publication));
-            expected -= 1;
-        }
         self.at = Some(top);
-        actions.push(Action::Begin { place: top, entries: kept.into(), is_loss });
+        let entries = without_gap(top, entries);
+        actions.push(Action::Begin { place: top, entries, is_loss });
+    }
+
+    fn refill(&self, at: Place, entries: Vec<(u64, u64, T)>, actions: &mut Vec<Action<T>>) {
+        actions.push(Action::Refill { place: at, entries: without_gap(at, entries) });
     }
 
     /// Goes on with what came while the broker was asked. The answer, whose publications are
@@ -254,7 +282,7 @@ impl<T> Sequencer<T> {
                 return self.ask(actions);
             }
         }
-        if self.is_overfull {
+        if self.is_overfull || self.wants_all {
             return self.ask(actions);
         }
         self.state = State::Live;
@@ -275,6 +303,30 @@ impl<T> Sequencer<T> {
     fn forgives(&self, continues: bool) -> bool {
         !continues && self.has(tests::Bug::FillsWithoutComparing)
     }
+}
+
+/// Returns how many entries lead up to the place `at` of a sequence that ends with `top`; `None`:
+/// it is not in the sequence, or not kept.
+fn leading_to<T>(at: Place, top: Place, entries: &[(u64, u64, T)]) -> Option<usize> {
+    if at == top {
+        return Some(entries.len());
+    }
+    let found = entries.iter().position(|(offset, tag, _)| (*offset, *tag) == (at.offset, at.tag));
+    found.filter(|_| at.epoch == top.epoch).map(|found| found + 1)
+}
+
+/// Returns those entries that lead up to `last` without a gap.
+fn without_gap<T>(last: Place, entries: Vec<(u64, u64, T)>) -> Vec<(u64, T)> {
+    let mut kept = VecDeque::new();
+    let mut expected = last.offset;
+    for (offset, _, publication) in entries.into_iter().rev() {
+        if offset != expected || offset == 0 {
+            break;
+        }
+        kept.push_front((offset, publication));
+        expected -= 1;
+    }
+    kept.into()
 }
 
 #[cfg(test)]

@@ -52,6 +52,10 @@ impl Members for Recorder {
         got.payloads.push(decode(envelope).unwrap().1.payload.to_vec());
     }
 
+    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {
+        unreachable!("nothing is fetched here");
+    }
+
     fn live(&mut self, channel: &Arc<str>) {
         self.of(channel).is_live = true;
     }

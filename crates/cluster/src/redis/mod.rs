@@ -84,6 +84,9 @@ pub trait Members: Send + 'static {
     );
     /// The next publication of a sequence.
     fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]);
+    /// These publications, which were asked for with [`Bus::fetch`], lead up to `place`, at which
+    /// members are.
+    fn refill(&mut self, channel: &Arc<str>, place: Place, entries: Vec<(u64, Vec<u8>)>);
     /// Members have got all that the broker had: members that wait for the sequence can join.
     fn live(&mut self, channel: &Arc<str>);
     /// A publication of a channel without history.
@@ -152,6 +155,12 @@ impl Bus {
     /// Has the broker asked for the end of a channel's sequence: [`Members::live`] follows.
     pub fn check(&self, channel: Arc<str>) {
         let _ = self.events.send(Event::Check(channel));
+    }
+
+    /// Has the broker asked for all that it keeps of a channel: [`Members::refill`] follows, or
+    /// [`Members::begin`], and then [`Members::live`].
+    pub fn fetch(&self, channel: Arc<str>) {
+        let _ = self.events.send(Event::Fetch(channel));
     }
 
     /// Accepts a publication; returns false if it is refused.

@@ -50,6 +50,7 @@ pub(super) enum Event {
     Follow(Arc<str>, Option<Keep>),
     Unfollow(Arc<str>),
     Check(Arc<str>),
+    Fetch(Arc<str>),
     Publish(Outgoing),
     /// The channel is closed when the node has ended.
     Stop(mpsc::Sender<()>),
@@ -202,6 +203,9 @@ impl<M: Members> Node<M> {
             }
             Event::Check(channel) => {
                 self.with_sequence(&channel, |sequence, actions| sequence.check(actions));
+            }
+            Event::Fetch(channel) => {
+                self.with_sequence(&channel, |sequence, actions| sequence.fetch(actions));
             }
             Event::Publish(outgoing) => self.publish(outgoing),
             Event::Stop(ended) => {
@@ -423,6 +427,7 @@ impl<M: Members> Node<M> {
                 Action::Deliver { place, publication } => {
                     self.members.deliver(name, place, &publication);
                 }
+                Action::Refill { place, entries } => self.members.refill(name, place, entries),
                 Action::Live => self.members.live(name),
             }
         }

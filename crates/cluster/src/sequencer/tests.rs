@@ -128,6 +128,7 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
                 }
             }
             12 => node.check(&mut actions),
+            17 => node.fetch(&mut actions),
             13 if random.below(3) == 0 => {
                 is_subscribed = false;
                 node.broken();
@@ -192,11 +193,32 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
                     let known = broker.log.iter().find(is_known).map(|(_, sent)| sent.number);
                     member = last.or(known).or(Some(0));
                 }
+                Action::Refill { place, entries } => {
+                    if let Some(wrong) = check_refill(place, &entries, member) {
+                        return Verdict::Wrong(wrong);
+                    }
+                }
                 Action::Live => {}
             }
         }
     }
     settle(&mut broker, &mut node, member, (pushes, questions, answers, is_subscribed), &mut random)
+}
+
+/// Returns what is wrong with the publications that are to lead up to the one that members have.
+fn check_refill(
+    place: Place,
+    entries: &[(u64, Sent)],
+    member: Option<u64>,
+) -> Option<&'static str> {
+    let offsets = entries.iter().rev().map(|(offset, _)| *offset);
+    let is_whole = entries.windows(2).all(|two| two[0].1.number == two[1].1.before)
+        && offsets.eq((0..=place.offset).rev().take(entries.len()));
+    match entries.last() {
+        _ if !is_whole => Some("a refill with a gap"),
+        Some((_, last)) if Some(last.number) != member => Some("a refill that ends elsewhere"),
+        _ => None,
+    }
 }
 
 type Wires =
@@ -235,6 +257,11 @@ fn settle(
                     let at = |(known, _): &&(Place, Sent)| *known == place;
                     member = Some(broker.log.iter().find(at).map_or(0, |(_, sent)| sent.number));
                 }
+                Action::Refill { place, entries } => {
+                    if let Some(wrong) = check_refill(place, &entries, member) {
+                        return Verdict::Wrong(wrong);
+                    }
+                }
                 Action::Live => {}
             }
         }
@@ -272,6 +299,35 @@ fn each_planted_bug_is_found() {
         let found = (0..20_000).any(|seed| run(seed, Some(bug), true) != Verdict::Fine);
         assert!(found, "{bug:?} is not found");
     }
+}
+
+#[test]
+fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
+    let (mut node, mut actions) = (Sequencer::default(), Vec::new());
+    let place = |offset| Place { epoch: 1, offset, tag: offset };
+    node.subscribed(&mut actions);
+    node.answer(1, Answer { top: place(3), continues: false, entries: vec![] }, &mut actions);
+    // While it is being asked, the question for all comes afterwards.
+    node.check(&mut actions);
+    node.fetch(&mut actions);
+    actions.clear();
+    node.answer(2, Answer { top: place(3), continues: true, entries: vec![] }, &mut actions);
+    assert_eq!(actions, [Action::Ask { number: 3, after: None }]);
+    actions.clear();
+    let entries = (2..=4).map(|offset| (offset, offset, offset)).collect();
+    node.answer(3, Answer { top: place(4), continues: false, entries }, &mut actions);
+    let expected = [
+        Action::Refill { place: place(3), entries: vec![(2, 2), (3, 3)] },
+        Action::Deliver { place: place(4), publication: 4 },
+        Action::Live,
+    ];
+    assert_eq!(actions, expected);
+    // Where the broker does not keep that place any more, it says so in the ordinary answer.
+    node.fetch(&mut actions);
+    let entries = (6..=7).map(|offset| (offset, offset, offset)).collect();
+    actions.clear();
+    node.answer(4, Answer { top: place(7), continues: false, entries }, &mut actions);
+    assert_eq!(actions, [Action::Ask { number: 5, after: Some(place(4)) }]);
 }
 
 #[test]

@@ -19,17 +19,17 @@ impl Core {
     ) -> Recovery {
         let Self { channels, remote, .. } = &mut *self;
         let join = || channels.subscribe(id.slot() as u32, channel);
-        let Ok(place) = remote.join_followed(channel, since, false, join) else {
-            let channel: Arc<str> = channel.into();
-            self.recent.wait(id, &channel, since);
-            if let Some(relay) = self.remote.relay_of(&channel) {
-                relay.check(&channel);
+        match remote.join_followed(channel, since, false, join) {
+            Ok(Some(place)) => self.begin_at(id, (channel, rule), &place, since),
+            Ok(None) => Recovery::default(),
+            Err(question) => {
+                let channel: Arc<str> = channel.into();
+                self.recent.wait(id, &channel, since);
+                if let Some(relay) = self.remote.relay_of(&channel) {
+                    relay.ask(&channel, question);
+                }
+                Recovery { joined: true, pending: true, ..Recovery::default() }
             }
-            return Recovery { joined: true, pending: true, ..Recovery::default() };
-        };
-        match place {
-            Some(place) => self.begin_at(id, (channel, rule), &place, since),
-            None => Recovery::default(),
         }
     }
 
@@ -59,13 +59,16 @@ impl Core {
             self.recent.stop_waiting(id, channel);
             return None;
         }
-        let Ok(place) = self.remote.join_followed(channel, since, is_asked, || true) else {
-            // The answer may be older than what the client got elsewhere.
-            self.recent.ask_again(id, channel);
-            if let Some(relay) = self.remote.relay_of(channel) {
-                relay.check(channel);
+        let place = match self.remote.join_followed(channel, since, is_asked, || true) {
+            Ok(place) => place,
+            Err(question) => {
+                // The answer may be to a question that was asked before the client came.
+                self.recent.ask_again(id, channel);
+                if let Some(relay) = self.remote.relay_of(channel) {
+                    relay.ask(channel, question);
+                }
+                return None;
             }
-            return None;
         };
         self.recent.stop_waiting(id, channel);
         let rule = self.remote.history_rule(channel)?;

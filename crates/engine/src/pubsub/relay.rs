@@ -28,7 +28,17 @@ pub trait Relay: Debug + Send + Sync {
 
     /// Notes that members wait for the channel's position:
     /// [`Remote::admit_to_followed`](crate::Remote::admit_to_followed) is to follow.
-    fn check(&self, channel: &Arc<str>);
+    fn ask(&self, channel: &Arc<str>, question: Question);
+}
+
+/// What a broker is to be asked for, before a member can join a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// What is new since this process has heard of the channel.
+    New,
+    /// All that it keeps:
+    /// [`Remote::refill_followed`](crate::Remote::refill_followed) is to follow.
+    All,
 }
 
 /// Event of a connection whose [`Recovery`] was pending.

@@ -8,12 +8,9 @@ use super::{Command, Remote, ShardQueue};
 use crate::backpressure::history::History;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
-use crate::pubsub::history::{Joined, Position};
-use crate::pubsub::relay::Relay;
+use crate::pubsub::history::{Joined, Position, Stripe};
+use crate::pubsub::relay::{Question, Relay};
 use crate::remote::losses::Receivers;
-
-/// The position of a channel is not known here.
-pub(crate) struct Unknown;
 
 impl Remote {
     /// Returns the broker that carries a channel, if one does.
@@ -66,11 +63,27 @@ impl Remote {
         let mut stripe = self.order_of(channel);
         let histories = &self.order.histories;
         stripe.begin_followed(histories, (channel, rule), position, entries, self.clock.read());
+        self.make_room(&mut stripe);
         if is_loss {
             for queue in self.queues(&self.totals.homes_of(channel, None)) {
                 queue.losses.add_hole(channel);
                 queue.mailbox.wake();
             }
+        }
+    }
+
+    /// Keeps publications that the broker was asked for: `entries` are the last ones up to
+    /// `position`, at which members are.
+    pub fn refill_followed(&self, channel: &Arc<str>, position: Position, entries: &[Frame]) {
+        let mut stripe = self.order_of(channel);
+        let now = self.clock.read();
+        stripe.refill_followed(&self.order.histories, channel, (position, entries), now);
+        self.make_room(&mut stripe);
+    }
+
+    fn make_room(&self, stripe: &mut Stripe) {
+        if self.order.histories.is_over() {
+            self.order.histories.make_room(stripe, &self.order.stripes);
         }
     }
 
@@ -85,6 +98,7 @@ impl Remote {
         let mut stripe = self.order_of(channel);
         let (histories, now) = (&self.order.histories, self.clock.read());
         let recorded = stripe.append_followed(histories, channel, position, frame, now);
+        self.make_room(&mut stripe);
         let Some(recorded) = recorded.map(Arc::new) else { return };
         let receivers = Receivers::Channel(Arc::clone(channel), except);
         for queue in self.queues(&self.totals.homes_of(channel, None)) {
@@ -114,20 +128,21 @@ impl Remote {
     }
 
     /// Calls `join` under the lock of a channel's publications, and returns the place at which a
-    /// member joins. `Err`: the broker must be asked; `Ok(None)`: it did not join.
+    /// member joins. `Err`: the broker must be asked, unless it was (`is_asked`); `Ok(None)`: it did
+    /// not join.
     pub(crate) fn join_followed(
         &self,
         channel: &str,
         since: Option<Position>,
         is_asked: bool,
         join: impl FnOnce() -> bool,
-    ) -> Result<Option<Joined>, Unknown> {
+    ) -> Result<Option<Joined>, Question> {
         let mut stripe = self.order_of(channel);
         if !join() {
             return Ok(None);
         }
         let (histories, now) = (&self.order.histories, self.clock.read());
-        stripe.join_followed(histories, channel, since, (now, is_asked)).map(Some).ok_or(Unknown)
+        stripe.join_followed(histories, channel, since, (now, is_asked)).map(Some)
     }
 
     fn queues(&self, homes: &[u16]) -> Vec<ShardQueue> {

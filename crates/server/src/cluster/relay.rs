@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{Bus, Keep, Members, Outgoing};
 use throng_cluster::{Envelope, Place, WhileDown, decode, encode};
-use throng_engine::{ChannelPattern, Frame, FrameParts, Position, Relay, Remote};
+use throng_engine::{ChannelPattern, Frame, FrameParts, Position, Question, Relay, Remote};
 use throng_io::ConnId;
 
 use super::ChannelRule;
@@ -89,8 +89,11 @@ impl Relay for ClusterRelay {
         }
     }
 
-    fn check(&self, channel: &Arc<str>) {
-        self.bus.check(Arc::clone(channel));
+    fn ask(&self, channel: &Arc<str>, question: Question) {
+        match question {
+            Question::New => self.bus.check(Arc::clone(channel)),
+            Question::All => self.bus.fetch(Arc::clone(channel)),
+        }
     }
 }
 
@@ -115,6 +118,16 @@ impl ToShards {
         let except = except.filter(|_| origin == self.node).map(ConnId::from_bits);
         Some((Frame::from_parts(&parts), except))
     }
+
+    /// Encodes the last publications. One that is in no known form ends what can be given to a
+    /// client that comes back.
+    fn frames(&self, entries: &[(u64, Vec<u8>)]) -> Vec<Frame> {
+        let newest = entries.iter().rev();
+        let mut frames: Vec<_> =
+            newest.map_while(|(_, envelope)| Some(self.frame(envelope)?.0)).collect();
+        frames.reverse();
+        frames
+    }
 }
 
 fn position(Place { epoch, offset, .. }: Place) -> Position {
@@ -129,12 +142,12 @@ impl Members for ToShards {
         entries: Vec<(u64, Vec<u8>)>,
         is_loss: bool,
     ) {
-        // One that is in no known form ends what can be given to a client that comes back.
-        let newest = entries.iter().rev();
-        let mut frames: Vec<_> =
-            newest.map_while(|(_, envelope)| Some(self.frame(envelope)?.0)).collect();
-        frames.reverse();
+        let frames = self.frames(&entries);
         self.remote.begin_followed(channel, position(place), &frames, is_loss);
+    }
+
+    fn refill(&mut self, channel: &Arc<str>, place: Place, entries: Vec<(u64, Vec<u8>)>) {
+        self.remote.refill_followed(channel, position(place), &self.frames(&entries));
     }
 
     fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]) {

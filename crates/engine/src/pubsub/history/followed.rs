@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use throng_io::Instant;
 
-use super::ring::Ring;
+use super::ring::{Freed, Ring};
 use super::store::{Histories, Stripe, answer_join};
 use super::{Joined, Position, Recorded};
+use crate::backpressure::history::HistoryMode;
 use crate::outbox::frame::Frame;
+use crate::pubsub::relay::Question;
 
 /// The history of a followed channel.
 #[derive(Debug)]
@@ -16,6 +18,17 @@ pub(super) struct Followed {
     epoch: u64,
     /// Whether members can join at its end.
     is_open: bool,
+    /// Whether publications were removed that the broker may keep.
+    is_cut: bool,
+}
+
+impl Followed {
+    /// Removes all publications, for the memory that they have; the broker has them.
+    pub(super) fn cut(&mut self) -> Freed {
+        self.is_cut |= self.ring.len() > 0;
+        self.ring.used = 0;
+        self.ring.clear()
+    }
 }
 
 impl Stripe {
@@ -30,8 +43,8 @@ impl Stripe {
     ) {
         self.end_followed(all, channel);
         let before = position.offset.saturating_sub(entries.len() as u64);
-        let followed =
-            Followed { ring: Ring::new(before, rule), epoch: position.epoch, is_open: false };
+        let (ring, epoch) = (Ring::new(before, rule), position.epoch);
+        let followed = Followed { ring, epoch, is_open: false, is_cut: false };
         self.followed.insert(Arc::clone(channel), followed);
         all.count_followed(1);
         for frame in entries {
@@ -39,17 +52,40 @@ impl Stripe {
         }
     }
 
-    fn keep_followed(&mut self, all: &Histories, channel: &str, frame: &Frame, now: Instant) {
+    /// Puts publications in the place of those that are kept, if they lead up to the same one.
+    pub(crate) fn refill_followed(
+        &mut self,
+        all: &Histories,
+        channel: &Arc<str>,
+        (position, entries): (Position, &[Frame]),
+        now: Instant,
+    ) {
+        let Some(Followed { ring, epoch, is_open, .. }) = self.followed.get(channel) else {
+            return;
+        };
+        if ring.position(*epoch) != position {
+            return;
+        }
+        let (rule, was_open) = (ring.rule, *is_open);
+        self.begin_followed(all, (channel, rule), position, entries, now);
+        if let Some(followed) = self.followed.get_mut(channel) {
+            followed.is_open = was_open;
+        }
+    }
+
+    fn keep_followed(&mut self, all: &Histories, channel: &Arc<str>, frame: &Frame, now: Instant) {
         let Some(Followed { ring, .. }) = self.followed.get_mut(channel) else { return };
         let (_, cost) = ring.push(frame.bare(), now);
         all.add(cost);
         all.free(ring.trim(all.rule(ring.rule), now));
-        if all.is_over() {
-            all.free_evicted(ring.clear());
-        }
+        self.uses += 1;
+        self.by_use.remove(&ring.used);
+        ring.used = self.uses;
+        self.by_use.insert(self.uses, Arc::clone(channel));
     }
 
     /// Adds the next publication of a followed channel; `None`: it is not the next one.
+    /// [`Histories::make_room`] is to follow, as after [`begin_followed`](Self::begin_followed).
     pub(crate) fn append_followed(
         &mut self,
         all: &Histories,
@@ -77,29 +113,38 @@ impl Stripe {
     /// Forgets a followed channel.
     pub(crate) fn end_followed(&mut self, all: &Histories, channel: &str) {
         if let Some(mut followed) = self.followed.remove(channel) {
+            self.by_use.remove(&followed.ring.used);
             all.free(followed.ring.clear());
             all.count_followed(-1);
         }
     }
 
-    /// Returns the place at which a member joins now; `None`: the broker must be asked, unless it
-    /// was (`is_asked`).
+    /// Returns the place at which a member joins now, or what the broker must be asked for, unless
+    /// it was (`is_asked`).
     pub(crate) fn join_followed(
         &mut self,
         all: &Histories,
         channel: &str,
         since: Option<Position>,
         (now, is_asked): (Instant, bool),
-    ) -> Option<Joined> {
-        let Followed { ring, epoch, .. } =
-            self.followed.get_mut(channel).filter(|followed| followed.is_open)?;
+    ) -> Result<Joined, Question> {
+        let followed = self.followed.get_mut(channel).filter(|followed| followed.is_open);
+        let Followed { ring, epoch, is_cut, .. } = followed.ok_or(Question::New)?;
         let top = ring.position(*epoch);
         let is_beyond = |since: Position| since.epoch != *epoch || since.offset > top.offset;
         if !is_asked && since.is_some_and(is_beyond) {
-            return None;
+            return Err(Question::New);
         }
-        all.free(ring.trim(all.rule(ring.rule), now));
-        Some(answer_join(all, ring, *epoch, since))
+        let rule = all.rule(ring.rule);
+        all.free(ring.trim(rule, now));
+        let joined = answer_join(all, ring, *epoch, since);
+        let wants_more = !joined.recovered
+            && (rule.history.mode == HistoryMode::Cache
+                || since.is_some_and(|since| since.epoch == *epoch));
+        if *is_cut && wants_more && !is_asked {
+            return Err(Question::All);
+        }
+        Ok(joined)
     }
 
     /// Returns the place behind the last publication of a followed channel, and the last `most`.

@@ -72,8 +72,8 @@ pub(crate) struct Stripe {
     /// Those whose publications a broker orders.
     pub(super) followed: HashMap<Arc<str>, Followed>,
     /// From the one that was published to least recently.
-    by_use: BTreeMap<u64, Arc<str>>,
-    uses: u64,
+    pub(super) by_use: BTreeMap<u64, Arc<str>>,
+    pub(super) uses: u64,
     /// Greatest offset of a channel that is forgotten.
     floor: u64,
 }
@@ -116,7 +116,7 @@ impl Histories {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > self.max_bytes
     }
 
@@ -218,10 +218,14 @@ impl Stripe {
         freed
     }
 
-    /// Forgets the channel that was published to least recently; returns false if there is none.
+    /// Forgets the channel that was published to least recently, or the publications of one that a
+    /// broker orders; returns false if there is none.
     fn evict_least_used(&mut self, all: &Histories) -> bool {
-        let Some((_, name)) = self.by_use.first_key_value() else { return false };
-        let name = Arc::clone(name);
+        let Some((_, name)) = self.by_use.pop_first() else { return false };
+        if let Some(followed) = self.followed.get_mut(&name) {
+            all.free_evicted(followed.cut());
+            return true;
+        }
         let freed = self.forget(all, &name);
         all.evicted.fetch_add(freed.publications as u64, Ordering::Relaxed);
         true

@@ -4,6 +4,7 @@ use super::*;
 use crate::backpressure::history::History;
 use crate::backpressure::pattern::Pattern;
 use crate::pubsub::history::numbered;
+use crate::pubsub::relay::Question;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -194,4 +195,105 @@ fn forms_that_are_made_for_members_do_not_grow_the_history() {
     assert!(publication.frame().event(1000, |_| ()).is_some());
     drop(stripe);
     assert_eq!(store.all.counts().bytes, before);
+}
+
+/// A store whose channels a broker orders.
+fn followed(together: usize) -> Store {
+    Store::new(History::new(100, HOUR), 1 << 20, together)
+}
+
+impl Store {
+    fn begin(&self, channel: &str, offsets: Range<u64>) {
+        let frames: Vec<_> = offsets.clone().map(|_| Frame::text("x".repeat(100))).collect();
+        let position = Position { epoch: 9, offset: offsets.end - 1 };
+        let mut stripe = self.stripe(channel);
+        let of = (&channel.into(), 0);
+        stripe.begin_followed(&self.all, of, position, &frames, Instant(SECOND));
+        stripe.open_followed(channel);
+        self.all.make_room(&mut stripe, &self.stripes);
+    }
+
+    fn refill(&self, channel: &str, offsets: Range<u64>) {
+        let frames: Vec<_> = offsets.clone().map(|_| Frame::text("x".repeat(100))).collect();
+        let position = Position { epoch: 9, offset: offsets.end - 1 };
+        let mut stripe = self.stripe(channel);
+        let entries = (position, &frames[..]);
+        stripe.refill_followed(&self.all, &channel.into(), entries, Instant(SECOND));
+        self.all.make_room(&mut stripe, &self.stripes);
+    }
+
+    fn deliver(&self, channel: &str, offset: u64) {
+        let (position, frame) = (Position { epoch: 9, offset }, Frame::text("x".repeat(100)));
+        let mut stripe = self.stripe(channel);
+        let at = Instant(SECOND);
+        let recorded = stripe.append_followed(&self.all, &channel.into(), position, &frame, at);
+        assert!(recorded.is_some(), "{channel} {offset}");
+        self.all.make_room(&mut stripe, &self.stripes);
+    }
+
+    /// The offsets that a client gets which comes back; `None`: it cannot continue.
+    fn rejoin(
+        &self,
+        channel: &str,
+        offset: u64,
+        is_asked: bool,
+    ) -> Result<Option<Vec<u64>>, Question> {
+        let since = Some(Position { epoch: 9, offset });
+        let now = (Instant(SECOND), is_asked);
+        let joined = self.stripe(channel).join_followed(&self.all, channel, since, now)?;
+        let missed = joined.missed();
+        let missed = missed.iter().map(|missed| missed.position().offset).collect();
+        Ok(joined.recovered.then_some(missed))
+    }
+}
+
+#[test]
+fn the_broker_is_asked_for_what_was_removed_for_its_memory() {
+    let one = followed(1 << 20);
+    one.begin("a", 1..2);
+    let store = followed(22 * one.all.counts().bytes as usize);
+    store.begin("a", 1..11);
+    assert_eq!(store.rejoin("a", 7, false), Ok(Some(offsets(8..11))));
+    // The channel that is published to keeps what it has, as long as another one has anything.
+    store.begin("b", 1..11);
+    (11..20).for_each(|offset| store.deliver("b", offset));
+    assert_eq!(store.all.counts().evicted, 10);
+    assert_eq!(store.rejoin("b", 15, false), Ok(Some(offsets(16..20))));
+    assert_eq!(store.rejoin("a", 7, false), Err(Question::All));
+    assert_eq!(store.rejoin("a", 10, false), Ok(Some(vec![])), "it has missed nothing");
+    assert_eq!(store.rejoin("a", 7, true), Ok(None), "the broker does not have it either");
+    // What the broker answers takes the place of what others have.
+    store.refill("a", 6..11);
+    assert_eq!(store.rejoin("a", 7, false), Ok(Some(offsets(8..11))));
+    assert_eq!(store.rejoin("a", 2, false), Ok(None), "all that the broker has is here");
+    // An answer to a question from before the last publication is none.
+    store.deliver("a", 11);
+    store.refill("a", 1..11);
+    assert_eq!(store.rejoin("a", 9, false), Ok(Some(offsets(10..12))));
+}
+
+#[test]
+fn figures_of_followed_channels_are_exact_however_often_they_are_cut() {
+    let store = followed(3_000);
+    let mut next = [1; 6];
+    (0..6).for_each(|channel| store.begin(&channel.to_string(), 1..1));
+    for step in 0..3_000_usize {
+        let channel = step * step % 6;
+        store.deliver(&channel.to_string(), next[channel]);
+        next[channel] += 1;
+        if step % 7 == 0 {
+            store.refill(
+                &channel.to_string(),
+                next[channel].saturating_sub(5).max(1)..next[channel],
+            );
+        }
+        assert!(store.all.counts().bytes <= 3_000);
+    }
+    (0..6).for_each(|channel: u32| {
+        let channel = channel.to_string();
+        store.stripe(&channel).end_followed(&store.all, &channel);
+    });
+    let counts = store.all.counts();
+    assert_eq!((counts.channels, counts.publications, counts.bytes), (0, 0, 0));
+    assert!(store.stripes.iter().all(|stripe| stripe.lock().unwrap().by_use.is_empty()));
 }
