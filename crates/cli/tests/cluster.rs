@@ -151,6 +151,51 @@ fn a_client_gets_from_redis_what_its_server_has_no_memory_for() {
 }
 
 #[test]
+fn a_client_that_redis_does_not_answer_is_told_to_come_back_later() {
+    let Some(redis) = Redis::start("silent", &[]) else { return };
+    let server = server(&redis.url(""));
+    let mut member = join(&server, "/ws/log.a?since=");
+    let (_, begin, _) = position(&mut member);
+    redis.signal("-STOP");
+    // Of a channel that the server does not follow.
+    let mut waiting = join(&server, "/ws/log.b?since=");
+    let mut events = stream(&server, "/sse/log.c", "");
+    let Got::Close(code, reason) = waiting.next() else { panic!("not closed") };
+    assert_eq!((code, &*reason), (1013, "the cluster does not answer; try again later"));
+    std::io::copy(&mut events, &mut std::io::sink()).unwrap();
+    redis.signal("-CONT");
+    // Members have stayed, and clients that come back get in.
+    eventually("its connections are made again", || {
+        let mut writer = join(&server, "/ws/log.a");
+        writer.send_text("back");
+        member.stream.set_nonblocking(true).unwrap();
+        let has_come = member.stream.peek(&mut [0]).is_ok();
+        member.stream.set_nonblocking(false).unwrap();
+        has_come
+    });
+    assert_eq!(text(&mut member), format!("{} back", begin + 1));
+    position(&mut join(&server, "/ws/log.b?since="));
+}
+
+#[test]
+fn many_clients_that_wait_for_redis_all_get_in() {
+    let Some(redis) = Redis::start("crowd", &[]) else { return };
+    let server = server(&redis.url(""));
+    redis.signal("-STOP");
+    let mut waiting: Vec<_> = (0..100).map(|_| join(&server, "/ws/log.a?since=")).collect();
+    // One that leaves while it waits is forgotten.
+    drop(waiting.pop());
+    redis.signal("-CONT");
+    let begins: Vec<_> = waiting.iter_mut().map(position).collect();
+    let mut writer = join(&server, "/ws/log.a");
+    send_until_one_comes(&mut writer, &mut waiting[0]);
+    for (client, (epoch, offset, _)) in waiting.iter_mut().zip(&begins) {
+        assert_eq!(*epoch, begins[0].0);
+        assert!(text(client).starts_with(&format!("{} try ", offset + 1)));
+    }
+}
+
+#[test]
 fn a_member_that_did_not_ask_for_positions_gets_none() {
     let Some(redis) = Redis::start("plain", &[]) else { return };
     let [one, two] = servers(&redis);

@@ -5,8 +5,13 @@ use std::sync::Arc;
 use throng_io::ConnId;
 
 use crate::context::Core;
+use crate::context::recent::Waiting;
 use crate::pubsub::history::{Joined as Place, Position, Recovery};
 use crate::pubsub::relay::Joined;
+
+/// Close code of a server that cannot do now what is asked (RFC 6455 section 7.4.2, IANA).
+const TRY_AGAIN_LATER: u16 = 1013;
+const NO_ANSWER: &str = "the cluster does not answer; try again later";
 
 impl Core {
     /// Adds a connection to a channel that a broker carries. If this process does not follow its
@@ -24,7 +29,7 @@ impl Core {
             Ok(None) => Recovery::default(),
             Err(question) => {
                 let channel: Arc<str> = channel.into();
-                self.recent.wait(id, &channel, since);
+                self.recent.wait((id, self.connections.now), &channel, since);
                 if let Some(relay) = self.remote.relay_of(&channel) {
                     relay.ask(&channel, question);
                 }
@@ -48,10 +53,20 @@ impl Core {
         self.finish_join(id, rule, place, since)
     }
 
+    /// Closes members for which the broker has not answered in time: when it does, they would have
+    /// missed what was published meanwhile.
+    pub(crate) fn end_waits(&mut self) {
+        if self.recent.are_waiting() {
+            for id in self.recent.expire(self.connections.now) {
+                self.close(id, TRY_AGAIN_LATER, NO_ANSWER);
+            }
+        }
+    }
+
     /// Returns the outcome for a member that waits, now that the broker has answered; `None`: it
     /// waits no more, or for one more answer.
     pub(crate) fn admit(&mut self, id: ConnId, channel: &Arc<str>) -> Option<Joined> {
-        let (since, is_asked) = self.recent.waits(id, channel)?;
+        let Waiting { since, is_asked, .. } = self.recent.waits(id, channel)?;
         let slot = id.slot() as u32;
         let is_member = self.connections.table.conn(id).is_some()
             && self.channels.subscriptions(slot).any(|name| name == channel);

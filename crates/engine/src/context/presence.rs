@@ -60,6 +60,10 @@ impl Core {
     /// Ends all subscriptions of a connection.
     pub(crate) fn unsubscribe_all(&mut self, id: ConnId) {
         let slot = id.slot() as u32;
+        if self.recent.are_waiting() {
+            let Self { channels, recent, .. } = &mut *self;
+            channels.subscriptions(slot).for_each(|channel| recent.stop_waiting(id, channel));
+        }
         if !self.remote.has_presence() {
             self.channels.unsubscribe_all(slot);
             return;

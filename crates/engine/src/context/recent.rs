@@ -2,10 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use throng_io::ConnId;
+use throng_io::{ConnId, Instant};
 
 use crate::pubsub::history::Position;
+
+/// Time for which a member waits for the broker at most.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// Most members that are told each second that they have waited for too long: they come back, and
+/// not all at once.
+const MOST_TOLD: usize = 1_024;
 
 type Joins = HashMap<(ConnId, Arc<str>), u64>;
 
@@ -22,8 +30,15 @@ pub(crate) struct RecentJoins {
     waiting: HashMap<Arc<str>, HashMap<ConnId, Waiting>>,
 }
 
-/// Where a client continues, and whether the broker was asked since it came.
-type Waiting = (Option<Position>, bool);
+/// A member that gets nothing yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// Where its client continues.
+    pub(crate) since: Option<Position>,
+    /// Whether the broker was asked since it came.
+    pub(crate) is_asked: bool,
+    from: Instant,
+}
 
 impl RecentJoins {
     pub(crate) fn add(&mut self, id: ConnId, channel: Arc<str>, offset: u64) {
@@ -43,16 +58,38 @@ impl RecentJoins {
     }
 
     /// Has a member wait for the place at which it joins.
-    pub(crate) fn wait(&mut self, id: ConnId, channel: &Arc<str>, since: Option<Position>) {
-        self.waiting.entry(Arc::clone(channel)).or_default().insert(id, (since, false));
+    pub(crate) fn wait(
+        &mut self,
+        (id, from): (ConnId, Instant),
+        channel: &Arc<str>,
+        since: Option<Position>,
+    ) {
+        let waiting = Waiting { since, is_asked: false, from };
+        self.waiting.entry(Arc::clone(channel)).or_default().insert(id, waiting);
+    }
+
+    /// Returns members that have waited for too long, and forgets that they do.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<ConnId> {
+        let mut expired = Vec::new();
+        self.waiting.retain(|_, members| {
+            members.retain(|id, Waiting { from, .. }| {
+                let is_over = now.since(*from) > MAX_WAIT && expired.len() < MOST_TOLD;
+                if is_over {
+                    expired.push(*id);
+                }
+                !is_over
+            });
+            !members.is_empty()
+        });
+        expired
     }
 
     /// Notes that a member waits for one more answer, which is the last.
     pub(crate) fn ask_again(&mut self, id: ConnId, channel: &Arc<str>) {
-        if let Some((_, is_asked)) =
+        if let Some(waiting) =
             self.waiting.get_mut(channel).and_then(|members| members.get_mut(&id))
         {
-            *is_asked = true;
+            waiting.is_asked = true;
         }
     }
 
@@ -65,6 +102,7 @@ impl RecentJoins {
         self.waiting.get(channel)?.get(&id).copied()
     }
 
+    /// Forgets a member that waits, if it does.
     pub(crate) fn stop_waiting(&mut self, id: ConnId, channel: &str) {
         if let Some(members) = self.waiting.get_mut(channel) {
             members.remove(&id);
@@ -74,14 +112,10 @@ impl RecentJoins {
         }
     }
 
-    /// Forgets a connection that waits.
-    pub(crate) fn forget(&mut self, id: ConnId) {
-        if !self.waiting.is_empty() {
-            self.waiting.retain(|_, members| {
-                members.remove(&id);
-                !members.is_empty()
-            });
-        }
+    /// Returns whether there are members that wait.
+    #[inline]
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Returns whether a member has got this publication already, or gets it later.
@@ -92,5 +126,28 @@ impl RecentJoins {
         let key = (id, Arc::clone(channel));
         let up_to = self.newer.get(&key).max(self.older.get(&key));
         up_to.is_some_and(|up_to| offset <= *up_to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn those_that_wait_for_too_long_are_named_once_and_not_all_at_once() {
+        let (mut recent, channel) = (RecentJoins::default(), Arc::from("a"));
+        let id = |n: usize| ConnId::from_bits(n as u64);
+        (0..=MOST_TOLD).for_each(|n| recent.wait((id(n), Instant(0)), &channel, None));
+        recent.wait((id(MOST_TOLD + 1), Instant(9 * SECOND)), &channel, None);
+        assert!(recent.expire(Instant(10 * SECOND)).is_empty());
+        let first = recent.expire(Instant(11 * SECOND));
+        let second = recent.expire(Instant(12 * SECOND));
+        assert_eq!((first.len(), second.len()), (MOST_TOLD, 1));
+        assert!(!first.contains(&second[0]) && recent.are_waiting());
+        assert_eq!(recent.waiting(&channel), [id(MOST_TOLD + 1)]);
+        recent.stop_waiting(id(MOST_TOLD + 1), &channel);
+        assert!(!recent.are_waiting() && recent.is_empty());
     }
 }

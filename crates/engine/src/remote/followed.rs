@@ -112,7 +112,8 @@ impl Remote {
         let mut stripe = self.order_of(channel);
         stripe.open_followed(channel);
         for queue in self.queues(&self.totals.homes_of(channel, None)) {
-            queue.mailbox.send_always(Command::Admit { channel: Arc::clone(channel) });
+            let channel = Arc::clone(channel);
+            queue.mailbox.send_always(Command::Admit { channel, members: None });
         }
     }
 

@@ -96,10 +96,12 @@ pub enum Command {
         /// Slot for the shard's counts.
         ack: AckSlot,
     },
-    /// Let the members of a channel join that wait for its position.
+    /// Let members of a channel join that wait for its position.
     Admit {
         /// The channel's name.
         channel: Arc<str>,
+        /// Those that are left; `None`: all.
+        members: Option<Vec<ConnId>>,
     },
     /// Pass a value to the service of one connection, if that is still there.
     Post {

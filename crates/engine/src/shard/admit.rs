@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use throng_io::ConnId;
+
 use crate::context::Cx;
 use crate::message::UserEvent;
 use crate::service::Service;
 use crate::shard::state::State;
 
 impl<S: Service> State<S> {
-    /// Lets the members of this shard join that wait for a channel's position.
-    pub(super) fn admit(&mut self, channel: &Arc<str>) {
-        for id in self.core.recent.waiting(channel) {
+    /// Lets members join that wait for a channel's position.
+    pub(super) fn admit(&mut self, channel: &Arc<str>, members: Vec<ConnId>) {
+        for id in members {
             let Some(joined) = self.core.admit(id, channel) else { continue };
             let event = UserEvent(Box::new(joined));
             self.guarded(id, |state| {

@@ -301,7 +301,18 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     work += delivery.receivers();
                     ack.count(delivery);
                 }
-                Command::Admit { channel } => state.admit(&channel),
+                Command::Admit { channel, members } => {
+                    let mut members =
+                        members.unwrap_or_else(|| state.core.recent.waiting(&channel));
+                    let rest = members.len().saturating_sub(COMMANDS as usize);
+                    let next = members.split_off(rest);
+                    work += next.len() as u64;
+                    state.admit(&channel, next);
+                    if !members.is_empty() {
+                        let members = Some(members);
+                        state.core.commands.push_front(Command::Admit { channel, members });
+                    }
+                }
                 Command::Broadcast { filter, frame, ack } => {
                     if let Some(began) = ack.began() {
                         state.core.samples.publish(began);
@@ -398,6 +409,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.expire_arrivals();
         self.expire_writes(now);
         self.measure_memory();
+        self.state.core.end_waits();
         let core = &self.state.core;
         core.remote.expire_histories(core.shard, secs, core.now());
         // Of the last sweep: meanwhile another shard may have done it for all.

@@ -250,7 +250,6 @@ impl<S: Service> State<S> {
             self.guarded(id, |state| state.service.on_gone(&mut Cx::new(&mut state.core, id)));
         }
         self.core.unsubscribe_all(id);
-        self.core.recent.forget(id);
         self.core.connections.stats.streams -= u64::from(matches!(inbound, Inbound::Events));
         self.uncount(id, Admitted::Evicted);
         self.core.connections.leave(id);
@@ -277,7 +276,6 @@ impl<S: Service> State<S> {
         }
         self.core.samples.measured.count_close(close.code);
         self.core.unsubscribe_all(id);
-        self.core.recent.forget(id);
         self.guarded(id, |state| state.service.on_close(&mut Cx::new(&mut state.core, id), close));
     }
 

@@ -353,7 +353,9 @@ impl<S: Service> State<S> {
     /// Returns when the next sweep is due of a shard that sleeps until something is; `None`: never.
     pub(crate) fn next_due_sweep(&self) -> Option<Instant> {
         let connections = &self.core.connections;
-        let watched = connections.outbox.has_in_flight() || connections.reading.has_incomplete();
+        let watched = connections.outbox.has_in_flight()
+            || connections.reading.has_incomplete()
+            || self.core.recent.are_waiting();
         let secs = if watched || self.has_unpublished_stats() {
             1
         } else {

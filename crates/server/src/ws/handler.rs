@@ -67,7 +67,8 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Called with the outcome of a [`Socket::subscribe_since`] whose
     /// [`Recovery`](crate::Recovery) was pending: a cluster's broker was asked first. What the
-    /// channel's members get from then on continues at its position.
+    /// channel's members get from then on continues at its position. A session for which the broker
+    /// has not answered within ten seconds is closed with 1013 (try again later) instead.
     fn on_recovery(&self, ws: &mut Socket<'_, Self::Data>, channel: &str, recovery: Recovery) {
         let _ = (ws, channel, recovery);
     }
