@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::calls::{self, ANSWER_BYTES, Answered, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
-use super::{Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError};
+use super::{Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, task};
 use crate::{Action, Batch, Interest, Outbox, Pending, Sequencer, Verb, decode};
 
 /// Time for which publications wait while the broker is away.
@@ -39,6 +39,10 @@ const ASK_AGAIN: u64 = 1_000;
 /// Memory of a publication besides its name and its bytes.
 const OVERHEAD: usize = 128;
 
+/// A channel whose publications make their task panic.
+#[cfg(test)]
+pub(super) const PANICS: &str = "panics";
+
 /// Returns the memory of a publication.
 pub(super) fn cost_of(outgoing: &Outgoing) -> usize {
     outgoing.channel.len() + outgoing.envelope.len() + OVERHEAD
@@ -61,6 +65,7 @@ pub(super) enum Event {
     Published(u64, Result<Vec<Result<Value, RedisError>>, RedisError>),
     Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
     Probed(u64, Result<(), RedisError>),
+    Panicked(u64),
 }
 
 struct Channel {
@@ -234,6 +239,9 @@ impl<M: Members> Node<M> {
             }
             Event::Probed(generation, done) if generation == self.generation => {
                 self.check_call(done);
+            }
+            Event::Panicked(generation) if generation == self.generation => {
+                self.broken("a task of the cluster's thread panicked");
             }
             // Of connections that were replaced.
             _ => {}
@@ -532,10 +540,13 @@ impl<M: Members> Node<M> {
         self.bus.status.reconnects.fetch_add(1, Ordering::Relaxed);
         let (target, generation) = (self.target.clone(), self.generation);
         let (last, events) = (self.last.clone(), self.bus.events.clone());
-        tokio::spawn(async move {
-            let link = target.link(generation, last, events.clone()).await;
-            events.send(Event::Linked(generation, link))
+        self.start(async move {
+            Event::Linked(generation, target.link(generation, last, events).await)
         });
+    }
+
+    fn start(&self, task: impl Future<Output = Event> + Send + 'static) {
+        task::start(&self.bus.events, self.generation, task);
     }
 
     /// Publishes a probe by the ordinary way: a connection that is open may still deliver nothing.
@@ -543,11 +554,9 @@ impl<M: Members> Node<M> {
         let Some(link) = &self.link else { return };
         self.probe = Some(self.now());
         let (mut commands, generation) = (link.commands.clone(), self.generation);
-        let (name, events) = (self.target.probe(), self.bus.events.clone());
-        tokio::spawn(async move {
-            let publish = redis::cmd("PUBLISH").arg(name).arg("").to_owned();
-            let done = publish.query_async::<()>(&mut commands).await;
-            events.send(Event::Probed(generation, done))
+        let publish = redis::cmd("PUBLISH").arg(self.target.probe()).arg("").to_owned();
+        self.start(async move {
+            Event::Probed(generation, publish.query_async::<()>(&mut commands).await)
         });
     }
 
@@ -584,8 +593,8 @@ impl<M: Members> Node<M> {
         }
         self.is_subscribing = true;
         let (mut connection, target) = (link.subscriptions.clone(), self.target.clone());
-        let (generation, events) = (self.generation, self.bus.events.clone());
-        tokio::spawn(async move {
+        let generation = self.generation;
+        self.start(async move {
             let mut done = Ok(());
             for Batch { verb, names } in batches {
                 let names: Vec<_> = names.iter().map(|name| target.channel(name)).collect();
@@ -597,7 +606,7 @@ impl<M: Members> Node<M> {
                     break;
                 }
             }
-            events.send(Event::Subscribed(generation, done))
+            Event::Subscribed(generation, done)
         });
     }
 
@@ -611,11 +620,11 @@ impl<M: Members> Node<M> {
         let count = self.questions.iter().take(PIPELINE).take_while(fits).count();
         let questions: Vec<_> = self.questions.drain(..count).collect();
         let (mut link, target) = (link.clone(), self.target.clone());
-        let (generation, events) = (self.generation, self.bus.events.clone());
-        tokio::spawn(async move {
+        let generation = self.generation;
+        self.start(async move {
             let Link { commands, scripts, .. } = &mut link;
             let answers = calls::read(commands, scripts, &target, &questions).await;
-            events.send(Event::Answered(generation, questions, answers))
+            Event::Answered(generation, questions, answers)
         });
     }
 
@@ -634,11 +643,13 @@ impl<M: Members> Node<M> {
         }
         self.is_publishing = true;
         let (mut link, target, epoch) = (link.clone(), self.target.clone(), self.draw());
-        let (generation, events) = (self.generation, self.bus.events.clone());
-        tokio::spawn(async move {
+        let generation = self.generation;
+        self.start(async move {
+            #[cfg(test)]
+            assert!(batch.iter().all(|one| &*one.item.outgoing.channel != PANICS));
             let Link { commands, scripts, .. } = &mut link;
             let done = calls::publish(commands, scripts, &target, epoch, &batch).await;
-            events.send(Event::Published(generation, done))
+            Event::Published(generation, done)
         });
     }
 }

@@ -1,0 +1,79 @@
+//! Tasks that wait for the server, each of which ends with an event for its node.
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::node::Event;
+
+/// What a task ends with, however it ends.
+struct End {
+    events: UnboundedSender<Event>,
+    event: Option<Event>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            let _ = self.events.send(event);
+        }
+    }
+}
+
+/// Starts a task that is about the connections of this generation. Its event comes when it ends; if
+/// it panics, [`Event::Panicked`]: a node that waited for more would send nothing again.
+pub(super) fn start(
+    events: &UnboundedSender<Event>,
+    generation: u64,
+    task: impl Future<Output = Event> + Send + 'static,
+) {
+    let mut end = End { events: events.clone(), event: Some(Event::Panicked(generation)) };
+    tokio::spawn(async move {
+        let event = task.await;
+        end.event.replace(event);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use throng_testkit::{Redis, eventually};
+
+    use crate::redis::{Bus, Keep, Members, Outgoing, Settings};
+    use crate::{Place, WhileDown};
+
+    struct Nobody;
+
+    impl Members for Nobody {
+        fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+        fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
+        fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+        fn live(&mut self, _: &Arc<str>) {}
+        fn publish(&mut self, _: &str, _: &[u8]) {}
+        fn end(&mut self, _: &Arc<str>) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_node_goes_on_when_a_task_of_it_panics() {
+        let Some(redis) = Redis::start("panics", &[]) else { return };
+        let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+        let (bus, starter) = Bus::new(settings).unwrap();
+        starter.start(Nobody).unwrap();
+        let publish = |channel: &str, keep: Option<Keep>| {
+            let (channel, envelope) = (channel.into(), [].into());
+            let while_down = WhileDown::Buffer;
+            assert!(bus.publish(Outgoing { channel, envelope, keep, while_down }));
+        };
+        let status = || bus.status().snapshot();
+        // A fault is planted in the task that publishes to it.
+        publish(super::super::node::PANICS, None);
+        eventually("its publication is counted", || status().unknown == 1);
+        publish("plain", None);
+        publish("kept", Some(Keep { count: 10, age: Duration::from_secs(60) }));
+        eventually("others are published", || status().published == 2 && status().is_up);
+        assert_eq!((status().reconnects, status().pending_bytes), (1, 0));
+        bus.stop();
+    }
+}
