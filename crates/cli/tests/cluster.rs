@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use support::{Client, Got, Served, dial};
@@ -175,6 +175,34 @@ fn a_client_that_redis_does_not_answer_is_told_to_come_back_later() {
     });
     assert_eq!(text(&mut member), format!("{} back", begin + 1));
     position(&mut join(&server, "/ws/log.b?since="));
+}
+
+#[test]
+fn a_server_is_not_ready_when_nothing_is_delivered_for_as_long_as_is_set() {
+    let Some(mut redis) = Redis::start("ready", &[]) else { return };
+    let url = redis.url("");
+    let start = |time: &str| {
+        let set = format!("cluster.unready_after={time}");
+        Served::start(&["--listen", "127.0.0.1:0", "--cluster", &url, "--set", &set])
+    };
+    let [soon, never] = ["100ms", "0s"].map(start);
+    let ready = |server: &Served| {
+        let mut stream = dial(server.addresses[0]);
+        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ready(&soon).starts_with("HTTP/1.1 200 "));
+    redis.kill();
+    eventually("it is not ready, and says why", || {
+        let answer = ready(&soon);
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("the cluster has delivered nothing")
+    });
+    assert!(ready(&never).starts_with("HTTP/1.1 200 "));
+    redis.run();
+    eventually("it is ready again", || ready(&soon).starts_with("HTTP/1.1 200 "));
 }
 
 #[test]

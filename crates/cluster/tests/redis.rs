@@ -4,9 +4,11 @@
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use throng_cluster::redis::{Bus, Keep, Members, Outgoing, Settings};
 use throng_cluster::{Envelope, Place, WhileDown, decode, encode};
@@ -85,7 +87,11 @@ fn keep() -> Option<Keep> {
 
 impl Node {
     fn start(redis: &Redis, node: u64, keep: Option<Keep>) -> Self {
-        let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
+        Self::start_at(redis.url(""), node, keep)
+    }
+
+    fn start_at(url: String, node: u64, keep: Option<Keep>) -> Self {
+        let settings = Settings { url, prefix: "test".to_owned(), node };
         let (bus, starter) = Bus::new(settings).unwrap();
         let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
         starter.start(Recorder(Arc::clone(&seen))).unwrap();
@@ -381,6 +387,81 @@ fn what_was_accepted_arrives_also_while_connections_are_made_again() {
     let got = nodes[1].got(0);
     let expected = (0..accepted).map(|at| at.to_string().into_bytes());
     assert!(got.payloads.iter().cloned().eq(expected), "each once and in order");
+}
+
+/// Carries connections to a server, and may keep what it sends to those that subscribe.
+struct Relay {
+    address: SocketAddr,
+    /// Connections so far, and how many of the first ones get nothing.
+    opened: Arc<AtomicU64>,
+    silent: Arc<AtomicU64>,
+}
+
+impl Relay {
+    fn start(redis: &Redis) -> Self {
+        let server = redis.url("").strip_prefix("redis://").unwrap().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (opened, silent) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let relay = Self { address, opened: Arc::clone(&opened), silent: Arc::clone(&silent) };
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(&server) else { continue };
+                let number = opened.fetch_add(1, Ordering::SeqCst);
+                let (silent, subscribes) = (Arc::clone(&silent), Arc::<AtomicBool>::default());
+                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let noted = Arc::clone(&subscribes);
+                std::thread::spawn(move || {
+                    pump(from, to, |bytes| {
+                        let is_it = bytes.windows(9).any(|part| part == b"SUBSCRIBE");
+                        noted.fetch_or(is_it, Ordering::SeqCst);
+                        true
+                    });
+                });
+                std::thread::spawn(move || {
+                    pump(server, client, |_| {
+                        number >= silent.load(Ordering::SeqCst)
+                            || !subscribes.load(Ordering::SeqCst)
+                    });
+                });
+            }
+        });
+        relay
+    }
+
+    /// Keeps from now on what is for the subscriptions of this moment.
+    fn silence(&self) {
+        self.silent.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        if passes(&buffer[..count]) && to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn a_connection_that_is_open_and_delivers_nothing_is_found_and_replaced() {
+    let Some(redis) = Redis::start("silenced", &[]) else { return };
+    let relay = Relay::start(&redis);
+    let behind = Node::start_at(format!("redis://{}", relay.address), 1, keep());
+    let other = Node::start(&redis, 2, keep());
+    eventually("it has had its first probe", || behind.bus.status().is_up());
+    relay.silence();
+    let began = Instant::now();
+    assert!(other.publish(0, b"hello", keep()));
+    eventually("the message comes", || behind.got(0).payloads == [b"hello"]);
+    // Five seconds of silence and five for the probe; after forty the channel would be asked about.
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let status = behind.bus.status().snapshot();
+    assert_eq!((status.probe_failures, behind.got(0).losses), (1, 0));
+    assert!(other.publish(0, b"live", keep()));
+    eventually("it is live", || behind.got(0).payloads.len() == 2);
 }
 
 #[test]

@@ -45,9 +45,9 @@ pub struct Settings {
     /// In order: the first that matches applies.
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
-    /// URL and prefix.
+    /// URL, prefix, and time without delivery after which the server is not ready.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "it is refused there"))]
-    pub(crate) cluster: Option<(String, String)>,
+    pub(crate) cluster: Option<(String, String, Duration)>,
     pub(crate) deflate: Deflate,
     /// `None`: connections are not secured.
     #[cfg(feature = "tls")]
@@ -312,7 +312,7 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
 }
 
 /// Reads the settings `cluster.*`.
-fn cluster(draft: &Draft) -> Option<(String, String)> {
+fn cluster(draft: &Draft) -> Option<(String, String, Duration)> {
     let url = draft.get::<Option<String>>("cluster.url")?;
     #[cfg(not(feature = "redis"))]
     draft.wrong("cluster.url", "this build has no clusters: build it with the feature redis");
@@ -321,7 +321,7 @@ fn cluster(draft: &Draft) -> Option<(String, String)> {
                        have: take wildcards out";
         draft.wrong("wildcards", problem);
     }
-    Some((url, draft.get("cluster.prefix")))
+    Some((url, draft.get("cluster.prefix"), draft.get("cluster.unready_after")))
 }
 
 /// Reads the scope of a channel's rule.

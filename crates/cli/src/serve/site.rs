@@ -107,8 +107,8 @@ pub fn configured(app: App, settings: &Settings) -> Server {
 /// Returns the cluster that `settings` describe.
 #[cfg(feature = "redis")]
 fn cluster(settings: &Settings) -> Option<Cluster> {
-    let (url, prefix) = settings.cluster.as_ref()?;
-    let cluster = Cluster::redis(url).prefix(prefix);
+    let (url, prefix, unready_after) = settings.cluster.as_ref()?;
+    let cluster = Cluster::redis(url).prefix(prefix).unready_after(*unready_after);
     let rules = settings.channels.iter();
     Some(rules.fold(cluster, |cluster, Rule { pattern, scope, .. }| match scope {
         Some(Scope::Local) => cluster.local(pattern),

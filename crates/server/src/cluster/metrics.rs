@@ -8,7 +8,7 @@ impl Node {
     /// Writes the figures of the node, if the server has one.
     #[cfg(feature = "metrics")]
     pub(crate) fn write(&self, writer: &mut Writer) {
-        let Some(bus) = &self.0 else { return };
+        let Some((bus, _)) = &self.0 else { return };
         let now = bus.status().snapshot();
         for (name, help, kind, value) in [
             ("up", "Whether the broker delivers", Type::Gauge, u64::from(now.is_up)),

@@ -14,7 +14,6 @@ use throng_engine::{ChannelPattern, Relay, Remote, SettingError};
 use crate::error::{Error, Result};
 use relay::{ClusterRelay, ToShards};
 
-/// Time without delivery after which a server is not ready.
 const UNREADY_AFTER: Duration = Duration::from_secs(30);
 
 /// Channels that span processes; see [`Server::cluster`](crate::Server::cluster).
@@ -22,6 +21,7 @@ const UNREADY_AFTER: Duration = Duration::from_secs(30);
 pub struct Cluster {
     url: String,
     prefix: String,
+    unready_after: Duration,
     rules: Vec<(ChannelPattern, ChannelRule)>,
     mistake: Option<SettingError>,
 }
@@ -46,7 +46,7 @@ impl Cluster {
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
         let (prefix, rules) = ("throng".to_owned(), Vec::new());
-        Self { url: url.into(), prefix, rules, mistake: None }
+        Self { url: url.into(), prefix, unready_after: UNREADY_AFTER, rules, mistake: None }
     }
 
     /// Sets the beginning of all names at the broker: applications that share one have different
@@ -54,6 +54,15 @@ impl Cluster {
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the time without delivery after which `/readyz` answers with 503; zero: it never does for
+    /// the broker's sake. It should be longer than a restart of the broker, which all servers notice
+    /// at once. Default: 30 seconds.
+    #[must_use]
+    pub fn unready_after(mut self, time: Duration) -> Self {
+        self.unready_after = time;
         self
     }
 
@@ -87,7 +96,7 @@ pub(crate) struct Setting(pub(crate) Option<Cluster>);
 
 /// A node that is not connected yet.
 #[derive(Default)]
-pub(crate) struct Unconnected(Option<(Arc<ClusterRelay>, Starter)>);
+pub(crate) struct Unconnected(Option<(Arc<ClusterRelay>, Starter, Duration)>);
 
 impl Setting {
     pub(crate) fn check(&self) -> Result<()> {
@@ -96,13 +105,14 @@ impl Setting {
     }
 
     pub(crate) fn prepare(self) -> Result<Unconnected> {
-        let Some(Cluster { url, prefix, rules, .. }) = self.0 else {
+        let Some(Cluster { url, prefix, unready_after, rules, .. }) = self.0 else {
             return Ok(Unconnected::default());
         };
         let node = relay::random_number();
         let settings = Settings { url, prefix, node };
         let (bus, starter) = Bus::new(settings).map_err(|error| wrong(&error))?;
-        Ok(Unconnected(Some((Arc::new(ClusterRelay::new(bus, node, rules)), starter))))
+        let relay = Arc::new(ClusterRelay::new(bus, node, rules));
+        Ok(Unconnected(Some((relay, starter, unready_after))))
     }
 }
 
@@ -112,28 +122,29 @@ fn wrong(error: &throng_cluster::redis::StartError) -> Error {
 
 impl Unconnected {
     pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
-        self.0.as_ref().map(|(relay, _)| Arc::clone(relay) as Arc<dyn Relay>)
+        self.0.as_ref().map(|(relay, ..)| Arc::clone(relay) as Arc<dyn Relay>)
     }
 
     /// Connects.
     pub(crate) fn start(self, remote: &Remote) -> Result<Node> {
-        let Some((relay, starter)) = self.0 else { return Ok(Node::default()) };
+        let Some((relay, starter, unready_after)) = self.0 else { return Ok(Node::default()) };
         relay.set_remote(remote);
         starter.start(ToShards::new(remote, relay.node)).map_err(|error| wrong(&error))?;
-        Ok(Node(Some(relay.bus.clone())))
+        Ok(Node(Some((relay.bus.clone(), unready_after))))
     }
 }
 
-/// A server's node of a cluster.
+/// A server's node of a cluster, and the time without delivery after which the server is not ready.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node(Option<Bus>);
+pub(crate) struct Node(Option<(Bus, Duration)>);
 
 impl Node {
     /// Returns why the server is not ready, if nothing has been delivered for some time.
     pub(crate) fn unready(&self) -> Option<String> {
-        let (time, why) = self.0.as_ref()?.status().down()?;
+        let (bus, unready_after) = self.0.as_ref()?;
+        let (time, why) = bus.status().down()?;
         let seconds = time.as_secs();
-        (time > UNREADY_AFTER)
+        (!unready_after.is_zero() && time > *unready_after)
             .then(|| format!("the cluster has delivered nothing for {seconds} s: {why}"))
     }
 }
@@ -144,7 +155,7 @@ pub(crate) struct Guard(pub(crate) Node);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(bus) = &self.0.0 {
+        if let Some((bus, _)) = &self.0.0 {
             bus.stop();
         }
     }
