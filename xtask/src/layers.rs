@@ -143,7 +143,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "deny",
-        about: "cargo deny: licences, bans, sources",
+        about: "cargo deny: licences, bans, sources; no tokio without its features",
         run: deny::run,
         prepare: Some(deny::prepare),
     },

@@ -1,9 +1,10 @@
-//! `cargo deny`: only permissive licences, no banned crate or foreign source in the tree.
+//! `cargo deny`: only permissive licences, no banned crate or foreign source in the tree. And the
+//! library has no runtime unless a feature asks for one.
 
 use std::process::Command;
 use std::time::Duration;
 
-use crate::command::run_step;
+use crate::command::{cargo, run_quietly, run_step};
 use crate::outcome::{Stop, Tally};
 use crate::provision;
 use crate::site::{Site, clean_cargo_environment};
@@ -28,16 +29,58 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         deny.args(["--all-features", "--log-level", "error", "check", check])
             .current_dir(&site.root);
         clean_cargo_environment(&mut deny);
-        match run_step(&mut deny, LIMIT) {
-            Ok(()) => {
-                println!("ok {check}");
-                tally.passed += 1;
-            }
-            Err(why) => {
-                println!("FAILED {check}: {why}");
-                tally.failed += 1;
-            }
+        count(&mut tally, check, run_step(&mut deny, LIMIT));
+    }
+    count(&mut tally, "no tokio without its features", check_runtime(site));
+    Ok(tally)
+}
+
+fn count(tally: &mut Tally, check: &str, outcome: Result<(), String>) {
+    match outcome {
+        Ok(()) => {
+            println!("ok {check}");
+            tally.passed += 1;
+        }
+        Err(why) => {
+            println!("FAILED {check}: {why}");
+            tally.failed += 1;
         }
     }
-    Ok(tally)
+}
+
+/// The library's features that bring tokio; with them the check shows that it would find it.
+const WITH_TOKIO: [&str; 2] = ["redis", "tokio"];
+
+/// The others, all together.
+const WITHOUT_TOKIO: &str = "deflate,signals,files,metrics,client,test,http,serde,tracing,tls";
+
+/// Checks which features of the library bring tokio.
+fn check_runtime(site: &Site) -> Result<(), String> {
+    if has_tokio(site, WITHOUT_TOKIO)? {
+        return Err(format!(
+            "the library has tokio with the features {WITHOUT_TOKIO}; see `cargo tree -p throng -e \
+             normal -i tokio --features {WITHOUT_TOKIO}`"
+        ));
+    }
+    for feature in WITH_TOKIO {
+        if !has_tokio(site, feature)? {
+            return Err(format!("the library has no tokio with the feature {feature}"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the library depends on tokio with these features.
+fn has_tokio(site: &Site, features: &str) -> Result<bool, String> {
+    let mut tree = cargo(site);
+    tree.args(["tree", "-p", "throng", "--edges", "normal,build", "--prefix", "none"]);
+    tree.args(["--features", features]);
+    let tree = run_quietly(&mut tree, LIMIT)?;
+    if !tree.status.success() {
+        return Err(format!(
+            "`cargo tree` with the features {features} ended with {}",
+            tree.status
+        ));
+    }
+    Ok(tree.stdout.lines().any(|line| line.starts_with("tokio v")))
 }
