@@ -344,7 +344,7 @@ fn a_server_that_is_flushed_is_a_loss_that_every_node_learns_of() {
 }
 
 #[test]
-fn what_was_accepted_arrives_however_fast_it_came() {
+fn accepted_publications_arrive_however_fast_they_came() {
     let Some(redis) = Redis::start("fast", &[]) else { return };
     let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
     redis.signal("-STOP");
@@ -364,7 +364,7 @@ fn what_was_accepted_arrives_however_fast_it_came() {
 }
 
 #[test]
-fn what_was_accepted_arrives_also_while_connections_are_made_again() {
+fn accepted_publications_arrive_also_while_connections_are_made_again() {
     let Some(redis) = Redis::start("again", &[]) else { return };
     let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
     // So many that subscribing to them again takes a while.

@@ -27,8 +27,8 @@ pub(super) const ANSWER_BYTES: usize = 16 << 20;
 /// Pipelines are sent this often for what a server that forgets scripts has not taken.
 const RETRIES: usize = 5;
 
-/// Answer of `publish.lua` to a publication whose predecessor was not taken; `PUBLISH` has none below
-/// zero.
+/// Answer of `publish.lua` to a publication whose predecessor was not taken; `PUBLISH` has none
+/// below zero.
 const LEFT_OUT: i64 = -1;
 
 /// A publication with what recognizes it.

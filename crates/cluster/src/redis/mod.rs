@@ -1,9 +1,9 @@
 //! A node of a cluster whose broker is Redis or Valkey.
 //!
 //! One thread has a runtime of its own and two connections: one for commands, one for
-//! subscriptions. Everything happens in `node.rs`, one event after the other; tasks (`task.rs`) wait
-//! for the server's answers and put them among the events. `link.rs` connects, `calls.rs` has the
-//! commands.
+//! subscriptions. Everything happens in `node.rs`, one event after the other; tasks (`task.rs`)
+//! wait for the server's answers and put them among the events. `link.rs` connects, `calls.rs` has
+//! the commands.
 
 mod calls;
 mod link;

@@ -4,7 +4,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::node::Event;
 
-/// What a task ends with, however it ends.
+/// Event of a task, which comes however the task ends.
 struct End {
     events: UnboundedSender<Event>,
     event: Option<Event>,
@@ -42,9 +42,9 @@ mod tests {
     use crate::redis::{Bus, Keep, Members, Outgoing, Settings};
     use crate::{Place, WhileDown};
 
-    struct Nobody;
+    struct NoMembers;
 
-    impl Members for Nobody {
+    impl Members for NoMembers {
         fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
         fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
         fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
@@ -60,7 +60,7 @@ mod tests {
         let Some(redis) = Redis::start("panics", &[]) else { return };
         let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
         let (bus, starter) = Bus::new(settings).unwrap();
-        starter.start(Nobody).unwrap();
+        starter.start(NoMembers).unwrap();
         let publish = |channel: &str, keep: Option<Keep>| {
             let (channel, envelope) = (channel.into(), [].into());
             let while_down = WhileDown::Buffer;

@@ -11,9 +11,9 @@ use crate::pubsub::history::Position;
 /// Time for which a member waits for the broker at most.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Most members that are told each second that they have waited for too long: they come back, and
+/// Most members that end each second because they have waited for too long: they come back, and
 /// not all at once.
-const MOST_TOLD: usize = 1_024;
+const MOST_EXPIRED: usize = 1_024;
 
 type Joins = HashMap<(ConnId, Arc<str>), u64>;
 
@@ -73,7 +73,7 @@ impl RecentJoins {
         let mut expired = Vec::new();
         self.waiting.retain(|_, members| {
             members.retain(|id, Waiting { from, .. }| {
-                let is_over = now.since(*from) > MAX_WAIT && expired.len() < MOST_TOLD;
+                let is_over = now.since(*from) > MAX_WAIT && expired.len() < MOST_EXPIRED;
                 if is_over {
                     expired.push(*id);
                 }
@@ -139,15 +139,15 @@ mod tests {
     fn those_that_wait_for_too_long_are_named_once_and_not_all_at_once() {
         let (mut recent, channel) = (RecentJoins::default(), Arc::from("a"));
         let id = |n: usize| ConnId::from_bits(n as u64);
-        (0..=MOST_TOLD).for_each(|n| recent.wait((id(n), Instant(0)), &channel, None));
-        recent.wait((id(MOST_TOLD + 1), Instant(9 * SECOND)), &channel, None);
+        (0..=MOST_EXPIRED).for_each(|n| recent.wait((id(n), Instant(0)), &channel, None));
+        recent.wait((id(MOST_EXPIRED + 1), Instant(9 * SECOND)), &channel, None);
         assert!(recent.expire(Instant(10 * SECOND)).is_empty());
         let first = recent.expire(Instant(11 * SECOND));
         let second = recent.expire(Instant(12 * SECOND));
-        assert_eq!((first.len(), second.len()), (MOST_TOLD, 1));
+        assert_eq!((first.len(), second.len()), (MOST_EXPIRED, 1));
         assert!(!first.contains(&second[0]) && recent.are_waiting());
-        assert_eq!(recent.waiting(&channel), [id(MOST_TOLD + 1)]);
-        recent.stop_waiting(id(MOST_TOLD + 1), &channel);
+        assert_eq!(recent.waiting(&channel), [id(MOST_EXPIRED + 1)]);
+        recent.stop_waiting(id(MOST_EXPIRED + 1), &channel);
         assert!(!recent.are_waiting() && recent.is_empty());
     }
 }

@@ -31,10 +31,10 @@ pub trait Relay: Debug + Send + Sync {
     fn ask(&self, channel: &Arc<str>, question: Question);
 }
 
-/// What a broker is to be asked for, before a member can join a channel.
+/// Question to a broker, before a member can join a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// What is new since this process has heard of the channel.
+    /// Publications since this process has heard of the channel.
     New,
     /// All that it keeps:
     /// [`Remote::refill_followed`](crate::Remote::refill_followed) is to follow.

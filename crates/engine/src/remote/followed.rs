@@ -129,8 +129,8 @@ impl Remote {
     }
 
     /// Calls `join` under the lock of a channel's publications, and returns the place at which a
-    /// member joins. `Err`: the broker must be asked, unless it was (`is_asked`); `Ok(None)`: it did
-    /// not join.
+    /// member joins. `Err`: the broker must be asked, unless it was (`is_asked`); `Ok(None)`: it
+    /// did not join.
     pub(crate) fn join_followed(
         &self,
         channel: &str,

@@ -151,7 +151,7 @@ mod tests {
         Receivers::Channel(name.to_string().into(), None)
     }
 
-    /// What was taken, by the name of the channel; empty: any receivers.
+    /// Losses that were taken, by the name of the channel; empty: any receivers.
     fn by_channel(taken: Vec<Lost>) -> HashMap<String, u64> {
         let named = taken.into_iter().map(|Lost { receivers, count }| match receivers {
             Receivers::Channel(channel, None) => (channel.to_string(), count),
