@@ -141,5 +141,15 @@ pub(crate) fn traffic(socket: std::os::fd::RawFd) -> Option<crate::Traffic> {
     (failed == 0 && length as usize >= has_sent).then_some(traffic)
 }
 
+/// Returns whether the peer has ended the stream, also while there is input before that end.
+#[cfg(target_os = "linux")]
+pub(crate) fn has_peer_finished(socket: &impl std::os::fd::AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    let _ = poll(&mut polled, Some(&at_once));
+    polled[0].revents().contains(PollFlags::RDHUP)
+}
+
 #[cfg(not(target_os = "linux"))]
 fn bind_address_no_port(_: &Socket) {}

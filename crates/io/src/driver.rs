@@ -234,6 +234,15 @@ pub trait Driver {
         false
     }
 
+    /// Returns whether the peer has ended the stream, although there may be input before that end:
+    /// the one way to learn of it on a connection that is paused (C8).
+    ///
+    /// Costs a system call. False if the system does not say, or the connection is gone.
+    fn has_peer_finished(&self, conn: ConnId) -> bool {
+        let _ = conn;
+        false
+    }
+
     /// Returns the bytes that an open connection has carried so far, as its system counted them.
     ///
     /// Costs a system call, so it is for the end of a connection. `None` if the system does not

@@ -163,6 +163,10 @@ impl Poller for EpollPoller {
         crate::connect::traffic(socket.as_raw_fd())
     }
 
+    fn has_peer_finished(socket: &OwnedFd) -> bool {
+        crate::connect::has_peer_finished(socket)
+    }
+
     fn take_error(socket: &OwnedFd) -> bool {
         !matches!(rustix::net::sockopt::socket_error(socket), Ok(Ok(())))
     }

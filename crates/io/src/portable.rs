@@ -144,6 +144,11 @@ impl Poller for MioPoller {
         let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
     }
 
+    #[cfg(target_os = "linux")]
+    fn has_peer_finished(socket: &TcpStream) -> bool {
+        crate::connect::has_peer_finished(socket)
+    }
+
     fn take_error(socket: &TcpStream) -> bool {
         !matches!(socket.take_error(), Ok(None))
     }

@@ -410,6 +410,33 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
     }
 }
 
+/// Whose messages have used up the credits is not read, and its end lies behind unread messages.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_client_that_goes_while_it_is_not_read_takes_its_futures_with_it() {
+    let runtime = runtime();
+    for server in families() {
+        let alive = counter();
+        let working = Arc::clone(&alive);
+        let each = Ws::new().on_message_async(runtime.handle().clone(), 4, move |_, _| {
+            let alive = Alive::new(&working);
+            async move {
+                let _alive = alive;
+                pending::<()>().await;
+            }
+        });
+        let (address, running) = start(server(served::app().ws("/", each.concurrency(4))));
+        let mut client = Client::connect(address, "/");
+        let mut frames = Vec::new();
+        (0..20).for_each(|_| ws::encode_masked(Opcode::Text, b"wait", [1; 4], &mut frames));
+        client.stream.write_all(&frames).unwrap();
+        eventually("the credits are used up", || is(&alive, 4));
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        eventually("no future is left", || is(&alive, 0));
+        stop(running);
+    }
+}
+
 #[test]
 fn halves_of_a_split_socket_work_in_tasks_of_their_own() {
     let runtime = runtime();

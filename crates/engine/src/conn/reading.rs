@@ -17,6 +17,9 @@ pub(crate) struct Reading {
     /// Connections with an incomplete message or request. At each sweep the deadline of the message
     /// is checked.
     incomplete: WorkList,
+    /// Sessions that are not read, and end when their peer has gone. At each sweep the driver is
+    /// asked.
+    watched: WorkList,
     /// All bytes received when incomplete input was last counted.
     counted_in: u64,
 }
@@ -28,6 +31,7 @@ impl Reading {
             rates: Rates::new(max_messages, max_bytes),
             resumed: WorkList::new(flag::RESUME_LISTED),
             incomplete: WorkList::new(flag::INCOMPLETE_LISTED),
+            watched: WorkList::new(flag::WATCH_LISTED),
             counted_in: 0,
         }
     }
@@ -87,6 +91,21 @@ impl Reading {
         !self.incomplete.is_empty()
     }
 
+    /// Lists a session that is not read, and ends when its peer has gone.
+    pub(crate) fn watch(&mut self, conn: &mut Conn) {
+        self.watched.add(conn);
+    }
+
+    /// Returns the list of sessions that are not read, and end when their peer has gone.
+    pub(crate) fn watched(&mut self) -> &mut WorkList {
+        &mut self.watched
+    }
+
+    /// Returns whether a session's peer is watched.
+    pub(crate) fn has_watched(&self) -> bool {
+        !self.watched.is_empty()
+    }
+
     /// Returns whether a connection is to be read again.
     pub(crate) fn has_resumed(&self) -> bool {
         !self.resumed.is_empty()
@@ -97,8 +116,8 @@ impl Reading {
         self.incomplete.iter()
     }
 
-    /// Returns the length of the longer list; for audits.
+    /// Returns the length of the longest list; for audits.
     pub(crate) fn longest_list(&self) -> usize {
-        self.resumed.len().max(self.incomplete.len())
+        self.resumed.len().max(self.incomplete.len()).max(self.watched.len())
     }
 }

@@ -126,6 +126,8 @@ pub(crate) mod flag {
     pub(crate) const UPGRADE_LATER: u32 = 1 << 21;
     /// Publications of channels with history are sent with their offsets.
     pub(crate) const OFFSETS: u32 = 1 << 22;
+    /// In the list of sessions that are not read, and end when their peer has gone.
+    pub(crate) const WATCH_LISTED: u32 = 1 << 23;
 
     /// Flags with which sending a message is more than appending it to the queue.
     pub(crate) const SEND_SLOW_MASK: u32 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE;

@@ -259,6 +259,17 @@ impl Connections {
         }
     }
 
+    /// Stops reading until the peer has gone; see
+    /// [`Core::stop_reading_until_gone`](crate::Core::stop_reading_until_gone).
+    pub(crate) fn stop_reading_until_gone(&mut self, id: ConnId) {
+        self.stop_reading(id);
+        if let Some(conn) = self.table.conn_mut(id)
+            && conn.is(Stage::Open)
+        {
+            self.reading.watch(conn);
+        }
+    }
+
     /// Resumes reading; see [`Core::resume_reading`](crate::Core::resume_reading).
     pub(crate) fn resume_reading(&mut self, id: ConnId) {
         let Some(conn) = self.table.conn_mut(id) else { return };

@@ -145,6 +145,13 @@ impl Core {
         self.connections.stop_reading(conn);
     }
 
+    /// Stops reading as [`Core::stop_reading`] does, and ends the session when its peer has ended
+    /// the stream, within about a second, although messages before that end are unread: for a
+    /// service whose work is of no use to a peer that has gone.
+    pub fn stop_reading_until_gone(&mut self, conn: ConnId) {
+        self.connections.stop_reading_until_gone(conn);
+    }
+
     /// Resumes reading messages after [`Core::stop_reading`], or more of a body after
     /// [`Flow::Stop`](crate::Flow::Stop).
     pub fn resume_reading(&mut self, conn: ConnId) {
@@ -292,6 +299,11 @@ impl<'a> Cx<'a> {
     /// Stops reading messages; see [`Core::stop_reading`].
     pub fn stop_reading(&mut self) {
         self.core.stop_reading(self.id);
+    }
+
+    /// Stops reading messages; see [`Core::stop_reading_until_gone`].
+    pub fn stop_reading_until_gone(&mut self) {
+        self.core.stop_reading_until_gone(self.id);
     }
 
     /// Resumes reading messages; see [`Core::resume_reading`].

@@ -408,6 +408,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.expire_assembling(now);
         state.expire_arrivals();
         self.expire_writes(now);
+        self.end_deserted();
         self.measure_memory();
         self.state.core.end_waits();
         let core = &self.state.core;

@@ -1,6 +1,6 @@
 //! Per-connection timeouts.
 
-use throng_io::ConnId;
+use throng_io::{ConnId, Driver};
 use throng_proto::ws::CloseCode;
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
@@ -8,6 +8,7 @@ use crate::conn::timers::Tick;
 use crate::context::Cx;
 use crate::message::Close;
 use crate::service::Service;
+use crate::shard::Shard;
 use crate::shard::proxy::LATE;
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
@@ -157,5 +158,25 @@ impl<S: Service> State<S> {
         connections.fail(id, 1008, "message took too long to arrive");
         self.end_session(id, Close { code: CloseCode::POLICY_VIOLATION, reason: "" }, false);
         false
+    }
+}
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    /// Ends sessions that are not read and whose peer has gone, as if its end had been read.
+    pub(crate) fn end_deserted(&mut self) {
+        let mut listed = self.state.core.connections.reading.watched().take();
+        listed.retain(|&id| {
+            let is_stopped = self.state.core.connections.table.has(id, flag::STOPPED);
+            let has_gone = is_stopped && self.driver.has_peer_finished(id);
+            if has_gone {
+                self.state.on_finished(id);
+            }
+            let is_watched = is_stopped && !has_gone;
+            if !is_watched {
+                self.state.core.connections.table.unlist(id, flag::WATCH_LISTED);
+            }
+            is_watched
+        });
+        self.state.core.connections.reading.watched().put_back(listed);
     }
 }

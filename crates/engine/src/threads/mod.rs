@@ -355,6 +355,7 @@ impl<S: Service> State<S> {
         let connections = &self.core.connections;
         let watched = connections.outbox.has_in_flight()
             || connections.reading.has_incomplete()
+            || connections.reading.has_watched()
             || self.core.recent.are_waiting();
         let secs = if watched || self.has_unpublished_stats() {
             1

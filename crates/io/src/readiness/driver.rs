@@ -172,6 +172,11 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     }
 
     /// Makes no system call: interest is dropped only if input comes while paused.
+    fn has_peer_finished(&self, conn: ConnId) -> bool {
+        let entry = self.table.entry_ref(conn);
+        entry.and_then(|entry| entry.socket.as_ref()).is_some_and(P::has_peer_finished)
+    }
+
     fn pause(&mut self, conn: ConnId) {
         if let Some(entry) = self.table.entry(conn) {
             entry.flags |= flag::PAUSED;

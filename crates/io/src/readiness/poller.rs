@@ -131,6 +131,12 @@ pub trait Poller: Sized + Send {
         None
     }
 
+    /// Returns whether the peer has ended the stream, if the system says so while there is input.
+    fn has_peer_finished(socket: &Self::Socket) -> bool {
+        let _ = socket;
+        false
+    }
+
     /// Returns whether an error is pending on the socket, and clears it.
     fn take_error(socket: &Self::Socket) -> bool;
 }

@@ -175,6 +175,11 @@ impl Poller for PollPoller {
         let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
     }
 
+    #[cfg(target_os = "linux")]
+    fn has_peer_finished(socket: &TcpStream) -> bool {
+        crate::connect::has_peer_finished(socket)
+    }
+
     fn take_error(socket: &TcpStream) -> bool {
         !matches!(socket.take_error(), Ok(None))
     }

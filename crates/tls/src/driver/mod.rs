@@ -532,6 +532,10 @@ impl<D: Driver> Driver for Tls<D> {
         self.inner.traffic(conn)
     }
 
+    fn has_peer_finished(&self, conn: ConnId) -> bool {
+        self.inner.has_peer_finished(conn)
+    }
+
     fn was_truncated(&self, conn: ConnId) -> bool {
         match self.table.conn_ref(conn) {
             Some(conn) => conn.has(flag::TRUNCATED),
