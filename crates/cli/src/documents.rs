@@ -97,7 +97,7 @@ fn kind(of: &Kind) -> String {
         Kind::Path => "path".to_owned(),
         Kind::Address => "IP:PORT".to_owned(),
         Kind::Host => "HOST:PORT".to_owned(),
-        Kind::Listener => "HOST:PORT, `fd:N`, `systemd`".to_owned(),
+        Kind::Listener => "HOST:PORT, `unix:PATH`, `fd:N`, `systemd`".to_owned(),
         Kind::List(item) => format!("list of {}", kind(item)),
         Kind::Or(word, inner) => format!("`{word}`, {}", kind(inner)),
         Kind::Records(_) => "list of tables or texts".to_owned(),

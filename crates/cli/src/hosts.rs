@@ -2,7 +2,7 @@
 //! rebinding), and is then of the same origin as a server that listens there; but its requests
 //! are still for that name.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -89,18 +89,24 @@ impl AllowedHosts {
 
 /// Returns whether `address`, a value of `listen`, stands for loopback addresses alone.
 pub(crate) fn is_loopback(address: &str) -> bool {
-    let addresses = match Listen::parse(address) {
-        Listen::Address(text) => text.to_socket_addrs().map(Iterator::collect).unwrap_or_default(),
-        inherited => inherited.addresses(),
+    let addresses: Vec<_> = match Listen::parse(address) {
+        Listen::Address(text) => {
+            text.to_socket_addrs().map(|all| all.map(Some).collect()).unwrap_or_default()
+        }
+        other => other.addresses(),
     };
-    !addresses.is_empty() && addresses.iter().all(|one| one.ip().to_canonical().is_loopback())
+    // A Unix socket is for a proxy, which may pass on what comes from anywhere.
+    let is_loopback = |one: &Option<SocketAddr>| {
+        one.is_some_and(|address| address.ip().to_canonical().is_loopback())
+    };
+    !addresses.is_empty() && addresses.iter().all(is_loopback)
 }
 
 /// Returns the names of the server in `address`, a value of `listen`.
 fn own_names(address: &str) -> Vec<String> {
     match Listen::parse(address) {
         Listen::Address(text) => vec![name_of(text).to_owned()],
-        inherited => inherited.addresses().iter().map(|one| one.ip().to_string()).collect(),
+        other => other.addresses().into_iter().flatten().map(|one| one.ip().to_string()).collect(),
     }
 }
 

@@ -77,6 +77,10 @@ impl Flags {
         listening: SocketAddr,
         log: &Log,
     ) -> Result<Registrations, Failure> {
+        if self.is_given() && self.register_address.is_none() && listening.port() == 0 {
+            let remedy = "Unix sockets have no address: add --register-address, or listen on one";
+            return Err(Failure::usage(format!("--register has nothing to name: {remedy}")));
+        }
         let mut threads = Vec::new();
         for balancer in balancers {
             let (stop, stopped) = mpsc::channel();

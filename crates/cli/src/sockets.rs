@@ -1,9 +1,9 @@
-//! Values of `--listen` that are no addresses: sockets that the service manager opened before it
-//! started this process.
+//! Values of `--listen` that are no addresses: Unix sockets, and sockets that the service manager
+//! opened before it started this process.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
-use throng::{Error, SettingError};
+use throng::{Error, Listener, SettingError};
 
 /// A value of `--listen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) enum Listen<'a> {
     Descriptor(i32),
     /// `systemd`: all inherited sockets.
     Inherited,
+    /// `unix:PATH`.
+    Unix(&'a str),
 }
 
 impl<'a> Listen<'a> {
@@ -22,20 +24,27 @@ impl<'a> Listen<'a> {
         match descriptor() {
             Some(number) => Self::Descriptor(number),
             None if text == "systemd" => Self::Inherited,
-            None => Self::Address(text),
+            None => text.strip_prefix("unix:").map_or(Self::Address(text), Self::Unix),
         }
     }
 
     pub(crate) fn is_inherited(self) -> bool {
-        !matches!(self, Self::Address(_))
+        matches!(self, Self::Descriptor(_) | Self::Inherited)
     }
 
-    /// Returns the addresses of the inherited sockets that it stands for, whether they were taken
-    /// or not; none if they cannot be had, which [`take`] reports.
-    pub(crate) fn addresses(self) -> Vec<SocketAddr> {
+    pub(crate) fn is_address(self) -> bool {
+        matches!(self, Self::Address(_))
+    }
+
+    /// Returns the addresses of the sockets that it stands for, whether they were taken or not; a
+    /// Unix socket has none. Empty if they cannot be had, which [`take`] reports.
+    pub(crate) fn addresses(self) -> Vec<Option<SocketAddr>> {
+        if matches!(self, Self::Unix(_)) {
+            return vec![None];
+        }
         let all = throng::inherited_addresses().unwrap_or_default();
         let is_meant = |descriptor| match self {
-            Self::Address(_) => false,
+            Self::Address(_) | Self::Unix(_) => false,
             Self::Descriptor(number) => number == descriptor,
             Self::Inherited => true,
         };
@@ -44,11 +53,42 @@ impl<'a> Listen<'a> {
     }
 }
 
+/// Opens the Unix sockets that `listen` names, with `mode` as permissions.
+///
+/// # Errors
+/// One cannot be opened.
+#[cfg(unix)]
+pub(crate) fn open(listen: &[Listen<'_>], mode: u32) -> throng::Result<Vec<Listener>> {
+    let open = |path: &str| {
+        let failed = |source| Error::Bind { address: format!("unix:{path}"), source };
+        throng::UnixSocket::bind(path, mode).map(Listener::from).map_err(failed)
+    };
+    let path = |listen: &Listen<'_>| match *listen {
+        Listen::Unix(path) => Some(open(path)),
+        _ => None,
+    };
+    listen.iter().filter_map(path).collect()
+}
+
+/// As on Unix, where there are none.
+#[cfg(not(unix))]
+pub(crate) fn open(listen: &[Listen<'_>], _mode: u32) -> throng::Result<Vec<Listener>> {
+    match listen.iter().any(|listen| matches!(listen, Listen::Unix(_))) {
+        true => {
+            Err(SettingError::new("listen", "Unix sockets are for Unix: write HOST:PORT").into())
+        }
+        false => Ok(Vec::new()),
+    }
+}
+
 /// Takes the inherited sockets that `listen` names, and closes the others.
 ///
 /// # Errors
 /// One is missing.
-pub(crate) fn take(listen: &[Listen<'_>]) -> throng::Result<Vec<TcpListener>> {
+pub(crate) fn take(listen: &[Listen<'_>]) -> throng::Result<Vec<Listener>> {
+    if !listen.iter().any(|listen| listen.is_inherited()) {
+        return Ok(Vec::new());
+    }
     let failed = |source| Error::Bind { address: "inherited sockets".to_owned(), source };
     let all = throng::inherited_listeners().map_err(failed)?;
     for wanted in listen {
@@ -80,6 +120,7 @@ mod tests {
             ("fd:x", Listen::Address("fd:x")),
             ("127.0.0.1:80", Listen::Address("127.0.0.1:80")),
             ("systemd:80", Listen::Address("systemd:80")),
+            ("unix:/run/app.sock", Listen::Unix("/run/app.sock")),
         ] {
             assert_eq!(Listen::parse(text), expected, "{text}");
         }

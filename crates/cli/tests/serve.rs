@@ -652,3 +652,41 @@ fn it_accepts_on_a_socket_that_the_service_manager_opened() {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && errors.contains("systemd-socket-activate"), "{errors}");
 }
+
+/// What the server at `path` answers to a request.
+#[cfg(unix)]
+fn get_at(path: &Path, target: &str, header: &str) -> String {
+    let mut stream = std::os::unix::net::UnixStream::connect(path).unwrap();
+    write!(stream, "GET {target} HTTP/1.0\r\nHost: example.org\r\n{header}\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[cfg(unix)]
+#[test]
+fn it_listens_on_a_unix_socket_of_a_mode_and_removes_its_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("throng-serve-{}.sock", std::process::id()));
+    // Left by a server that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let listen = format!("127.0.0.1:0,unix:{}", path.display());
+    let command = throng(&["serve", "--shards", "2", "--set", "unix_mode=600"]);
+    let served = Served::run(command, &["--listen", &listen]);
+    assert!(get_at(&path, "/livez", "").starts_with("HTTP/1.1 200"));
+    // A proxy on this machine may pass on what comes from anywhere.
+    assert!(get_at(&path, "/metrics", "").starts_with("HTTP/1.1 404"));
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again =
+        throng(&["serve", "--listen", &format!("unix:{}", path.display())]).output().unwrap();
+    let errors = String::from_utf8(again.stderr).unwrap();
+    assert!(errors.contains("another process listens there"), "{errors}");
+    served.process.signal("TERM");
+    let (code, _, log) = served.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!path.exists());
+    let wrong = throng(&["serve", "--set", "unix_mode=rw"]).output().unwrap();
+    let errors = String::from_utf8(wrong.stderr).unwrap();
+    assert!(errors.contains("unix_mode is \"rw\"") && errors.contains("\"660\""), "{errors}");
+}

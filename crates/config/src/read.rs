@@ -282,6 +282,10 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
         Kind::Address if text.is_empty() => Ok(Value::Unset),
         Kind::Address => address(key, text).map(Value::Address),
         Kind::Listener if text == "systemd" => Ok(Value::Text(text.to_owned())),
+        Kind::Listener if text == "unix:" => {
+            Err("a path is missing: write \"unix:/run/app.sock\"".to_owned())
+        }
+        Kind::Listener if text.starts_with("unix:") => Ok(Value::Text(text.to_owned())),
         Kind::Host | Kind::Listener => host(key, text).map(Value::Text),
         Kind::List(_) | Kind::Or(..) | Kind::Records(_) => Err(wanted()),
     }

@@ -109,7 +109,7 @@ pub trait Service {
 
     /// Called when a connection is closed because its peer is no trusted proxy, or its PROXY header
     /// is wrong or late.
-    fn on_proxy_refused(&mut self, peer: SocketAddr, reason: &str) {
+    fn on_proxy_refused(&mut self, peer: Option<SocketAddr>, reason: &str) {
         let _ = (peer, reason);
     }
 

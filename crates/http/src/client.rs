@@ -17,9 +17,25 @@ use crate::networks::Network;
 pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Network]) -> IpAddr {
     let peer = peer.ip().to_canonical();
     let is_trusted = |address| trusted.iter().any(|network| network.contains(address));
-    if !is_trusted(peer) {
-        return peer;
+    match is_trusted(peer) {
+        true => forwarded_for(request, is_trusted).unwrap_or(peer),
+        false => peer,
     }
+}
+
+/// Returns the address of the client of a peer without an address, on a Unix socket: if such peers
+/// are trusted, the one that [`client_address`] would return. `None` if there is none.
+#[must_use]
+pub fn client_on_unix_socket(request: &Request<'_>, trusted: &[Network]) -> Option<IpAddr> {
+    let is_trusted = |address| trusted.iter().any(|network| network.contains(address));
+    match trusted.iter().any(|network| network.includes(None)) {
+        true => forwarded_for(request, is_trusted),
+        false => None,
+    }
+}
+
+/// Returns the client that a trusted proxy names.
+fn forwarded_for(request: &Request<'_>, is_trusted: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
     let mut listed = Walk::new(&is_trusted);
     for value in request.lines().all_bytes("X-Forwarded-For") {
         value.split(|byte| *byte == b',').for_each(|entry| listed.note(parse_node(entry)));
@@ -28,10 +44,10 @@ pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Networ
     for value in request.lines().all_bytes("Forwarded") {
         split_quoted(value, b',').for_each(|element| forwarded.note(parse_element(element)));
     }
-    match (listed.answer(peer), forwarded.answer(peer)) {
+    match (listed.answer(), forwarded.answer()) {
         (Some(client), None) | (None, Some(client)) => client,
         (Some(one), Some(other)) if one == other => one,
-        _ => peer,
+        _ => None,
     }
 }
 
@@ -62,8 +78,8 @@ impl<F: Fn(IpAddr) -> bool> Walk<F> {
     }
 
     /// Returns the answer, or `None` without any entry.
-    fn answer(&self, peer: IpAddr) -> Option<IpAddr> {
-        self.seen.then(|| self.found.unwrap_or(peer))
+    fn answer(&self) -> Option<Option<IpAddr>> {
+        self.seen.then_some(self.found)
     }
 }
 

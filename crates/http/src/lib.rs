@@ -33,7 +33,7 @@ mod status;
 mod summary;
 
 pub use body::{Body, Pull, Source, Stream, may_trail};
-pub use client::client_address;
+pub use client::{client_address, client_on_unix_socket};
 pub use date::{DateCache, imf_fixdate};
 pub use extensions::Extensions;
 #[cfg(feature = "files")]

@@ -4,23 +4,33 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An address and its number of leading bits: `10.0.0.0/8`, `::1`.
+/// An address and its number of leading bits: `10.0.0.0/8`, `::1`; or `unix:`, the peers on Unix
+/// sockets, which have no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    bits: u8,
+pub struct Network(Members);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Members {
+    Prefix(IpAddr, u8),
+    Unix,
 }
 
 impl Network {
-    /// Returns its addresses in order, the first and the last included.
+    /// Returns its addresses in order, the first and the last included; none for `unix:`.
     pub fn addresses(self) -> impl Iterator<Item = IpAddr> {
-        let (first, free): (u128, u32) = match self.address {
-            IpAddr::V4(address) => (address.to_bits().into(), 32 - u32::from(self.bits).min(32)),
-            IpAddr::V6(address) => (address.to_bits(), 128 - u32::from(self.bits).min(128)),
+        let (first, last) = match self.0 {
+            Members::Prefix(own, bits) => {
+                let (own, free) = match own {
+                    IpAddr::V4(own) => (own.to_bits().into(), 32 - u32::from(bits).min(32)),
+                    IpAddr::V6(own) => (own.to_bits(), 128 - u32::from(bits).min(128)),
+                };
+                let host = u128::MAX.checked_shr(128 - free).unwrap_or(0);
+                (own & !host, own | host)
+            }
+            Members::Unix => (1, 0),
         };
-        let host = u128::MAX.checked_shr(128 - free).unwrap_or(0);
-        let is_ipv4 = self.address.is_ipv4();
-        (first & !host..=first | host).map(move |bits| match is_ipv4 {
+        let is_ipv4 = matches!(self.0, Members::Prefix(IpAddr::V4(_), _));
+        (first..=last).map(move |bits| match is_ipv4 {
             true => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
             false => IpAddr::V6(Ipv6Addr::from_bits(bits)),
         })
@@ -30,19 +40,29 @@ impl Network {
     /// as the IPv4 address.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
-        let shifted = |bits: u32, all: u32| all - bits.min(all);
-        match (self.address, address.to_canonical()) {
+        let Members::Prefix(own, bits) = self.0 else { return false };
+        let shifted = |all: u32| all - u32::from(bits).min(all);
+        match (own, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let shift = shifted(self.bits.into(), 32);
+                let shift = shifted(32);
                 let differ = own.to_bits() ^ other.to_bits();
                 differ.checked_shr(shift).unwrap_or(0) == 0
             }
             (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let shift = shifted(self.bits.into(), 128);
+                let shift = shifted(128);
                 let differ = own.to_bits() ^ other.to_bits();
                 differ.checked_shr(shift).unwrap_or(0) == 0
             }
             _ => false,
+        }
+    }
+
+    /// Returns whether a peer is in it: one with an address, or one on a Unix socket.
+    #[must_use]
+    pub fn includes(self, peer: Option<IpAddr>) -> bool {
+        match peer {
+            Some(address) => self.contains(address),
+            None => self.0 == Members::Unix,
         }
     }
 }
@@ -53,9 +73,13 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |what: &str| {
             format!(
-                "'{text}' is not a network ({what}): write one like 10.0.0.0/8 or 2001:db8::/32"
+                "'{text}' is not a network ({what}): write one like 10.0.0.0/8 or 2001:db8::/32, \
+                 or unix: for Unix sockets"
             )
         };
+        if text == "unix:" {
+            return Ok(Self(Members::Unix));
+        }
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
@@ -70,13 +94,16 @@ impl FromStr for Network {
                 .filter(|&bits| bits <= most)
                 .ok_or_else(|| wrong(&format!("the prefix is a number from 0 to {most}")))?,
         };
-        Ok(Self { address, bits })
+        Ok(Self(Members::Prefix(address, bits)))
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
+        match self.0 {
+            Members::Prefix(address, bits) => write!(f, "{address}/{bits}"),
+            Members::Unix => f.write_str("unix:"),
+        }
     }
 }
 
@@ -101,6 +128,7 @@ mod tests {
         assert_eq!(addresses("::1"), ["::1"]);
         assert_eq!(addresses("::/0").last().unwrap(), "::4");
         assert_eq!(addresses("ffff::fffe/127").len(), 2);
+        assert!(addresses("unix:").is_empty());
     }
 
     #[test]
@@ -115,6 +143,16 @@ mod tests {
         assert!(contains("2001:db8::/32", "2001:db8:1::1"));
         assert!(!contains("2001:db8::/32", "2001:db9::1"));
         assert!(contains("::/0", "::1"));
+    }
+
+    #[test]
+    fn unix_sockets_are_a_network_of_their_own() {
+        let unix: Network = "unix:".parse().unwrap();
+        let all: Network = "0.0.0.0/0".parse().unwrap();
+        let address = Some(IpAddr::from([127, 0, 0, 1]));
+        assert!(unix.includes(None) && !unix.includes(address));
+        assert!(!all.includes(None) && all.includes(address));
+        assert_eq!(unix.to_string(), "unix:");
     }
 
     #[test]

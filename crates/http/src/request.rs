@@ -1,6 +1,6 @@
 //! Requests as handlers see them.
 
-use crate::client::client_address;
+use crate::client::{client_address, client_on_unix_socket};
 use crate::extensions::Extensions;
 use crate::networks::Network;
 use crate::params::{MAX_PARAMS, Params};
@@ -237,7 +237,7 @@ impl<'a> Request<'a> {
     }
 
     /// Returns the address of the other end of the connection, if it has one: that of a proxy, if
-    /// there is one.
+    /// there is one. On a Unix socket there is none.
     #[must_use]
     pub const fn peer(&self) -> Option<SocketAddr> {
         self.peer
@@ -246,10 +246,13 @@ impl<'a> Request<'a> {
     /// Returns the address of the client: that of [`Request::peer`], or if that is a trusted
     /// proxy's, the rightmost address in X-Forwarded-For or Forwarded ([RFC 7239
     /// section 4](https://www.rfc-editor.org/rfc/rfc7239#section-4)) that is not itself a trusted
-    /// proxy's. Where both headers are present and disagree, neither is believed.
+    /// proxy's. Where both headers are present and disagree, neither is believed. On a Unix socket
+    /// `None`, unless `unix:` is among the trusted proxies and the headers name a client.
     #[must_use]
     pub fn client(&self) -> Option<IpAddr> {
-        let peer = self.peer?;
+        let Some(peer) = self.peer else {
+            return client_on_unix_socket(&self.head, self.trusted_proxies);
+        };
         match self.trusted_proxies {
             [] => Some(peer.ip().to_canonical()),
             trusted => Some(client_address(&self.head, peer, trusted)),

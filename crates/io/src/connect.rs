@@ -91,6 +91,11 @@ pub(crate) fn apply_options(socket: SockRef<'_>, options: &Options) -> io::Resul
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
         set(&socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)?;
     }
+    apply_buffers(&socket, options)
+}
+
+/// Applies the sizes of the kernel's buffers, the options that every kind of socket has.
+pub(crate) fn apply_buffers(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
     if let Some(bytes) = options.socket_send_buffer {
         socket.set_send_buffer_size(bytes)?;
     }

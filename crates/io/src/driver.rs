@@ -60,8 +60,8 @@ pub enum Event<'a, S> {
     /// A listener accepted a connection; it has no id until [`Driver::adopt`].
     ///
     /// Another shard's driver may adopt it. Dropping it closes it. The listener is one of the
-    /// driver that reports it.
-    Incoming(S, SocketAddr, ListenerId),
+    /// driver that reports it. The peer of a Unix socket has no address.
+    Incoming(S, Option<SocketAddr>, ListenerId),
     /// Accepting failed for lack of descriptors or memory, and has stopped until
     /// [`Driver::resume_accept`].
     AcceptStopped(io::ErrorKind),
@@ -172,13 +172,13 @@ pub trait Driver {
     }
 
     /// Secures an accepted connection from here on: what was received of it, and was not used by
-    /// others, is `received`. `peer` is the client's address. Returns false if this driver has no
-    /// TLS.
+    /// others, is `received`. `peer` is the client's address, if it has one. Returns false if this
+    /// driver has no TLS.
     fn secure_accepted(
         &mut self,
         conn: ConnId,
         tls: &ServerTls,
-        peer: SocketAddr,
+        peer: Option<SocketAddr>,
         received: &[u8],
     ) -> bool {
         let _ = (conn, tls, peer, received);

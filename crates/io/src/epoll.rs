@@ -1,7 +1,7 @@
 //! The Linux backend: level-triggered epoll, and sockets through plain system calls.
 
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use socket2::SockRef;
 
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
 use crate::tables::Tables;
-use crate::{Options, Traffic};
+use crate::{Listener, Options, Traffic};
 
 /// The poller of [`Epoll`](crate::Epoll).
 pub struct EpollPoller {
@@ -44,7 +44,7 @@ const _: () = {
 
 impl Poller for EpollPoller {
     type Socket = OwnedFd;
-    type Listener = TcpListener;
+    type Listener = Listener;
     type Signal = EventFd;
 
     const LEVEL: bool = true;
@@ -98,29 +98,30 @@ impl Poller for EpollPoller {
     /// Does nothing: closing the only descriptor of a socket removes it from the epoll set.
     fn deregister(&self, _: &mut OwnedFd) {}
 
-    fn listener(listener: TcpListener, options: &Options) -> io::Result<TcpListener> {
+    fn listener(listener: Listener, options: &Options) -> io::Result<Listener> {
         // Accepted sockets inherit these: no setsockopt per connection.
-        let socket = SockRef::from(&listener);
-        socket.set_tcp_nodelay(true)?;
-        crate::connect::apply_options(socket, options)?;
+        listener.apply(options)?;
         Ok(listener)
     }
 
-    fn register_listener(&self, listener: &mut TcpListener, token: u64) -> io::Result<()> {
+    fn register_listener(&self, listener: &mut Listener, token: u64) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token);
         Ok(epoll::add(&self.epoll, &*listener, data, epoll::EventFlags::IN)?)
     }
 
-    fn deregister_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
+    fn deregister_listener(&self, listener: &mut Listener) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, &*listener)?)
     }
 
-    fn accept(listener: &TcpListener, _: &Options) -> io::Result<(OwnedFd, SocketAddr)> {
+    fn accept(listener: &Listener, _: &Options) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = acceptfrom_with(listener, flags)?;
-        // Without a TCP peer's address the listener was not TCP.
         let peer = peer.and_then(|peer| peer.try_into().ok());
-        peer.map(|peer| (socket, peer)).ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
+        match (listener, peer) {
+            // It was no TCP socket after all.
+            (Listener::Tcp(_), None) => Err(io::ErrorKind::ConnectionAborted.into()),
+            (_, peer) => Ok((socket, peer)),
+        }
     }
 
     fn from_connecting(socket: socket2::Socket) -> OwnedFd {

@@ -5,10 +5,14 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 #[cfg(unix)]
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+#[cfg(unix)]
+use std::os::unix::net::UnixListener;
 use std::sync::{Mutex, PoisonError};
 
 #[cfg(unix)]
-use socket2::{SockRef, Socket, Type};
+use socket2::{SockAddr, SockRef, Socket, Type};
+
+use crate::Listener;
 
 /// The first descriptor that a service manager passes on.
 const FIRST: i32 = 3;
@@ -25,11 +29,12 @@ pub struct Inherited {
     /// Its name (`FileDescriptorName=` of systemd); empty if it has none.
     pub name: String,
     /// The socket, which does not block and is not passed on to child processes.
-    pub listener: TcpListener,
+    pub listener: Listener,
 }
 
-/// The descriptor and the address of a listening socket that the process was started with.
-pub type InheritedAddress = (i32, SocketAddr);
+/// The descriptor and the address of a listening socket that the process was started with; a Unix
+/// socket has no address.
+pub type InheritedAddress = (i32, Option<SocketAddr>);
 
 /// The inherited sockets, once they were checked, and whether they were taken.
 struct Sockets {
@@ -37,12 +42,12 @@ struct Sockets {
     are_taken: bool,
 }
 
-/// An inherited descriptor that is a listening TCP socket.
+/// An inherited descriptor that is a listening socket.
 #[derive(Clone, Debug)]
 struct Checked {
     descriptor: i32,
     name: String,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
 }
 
 static SOCKETS: Mutex<Sockets> = Mutex::new(Sockets { checked: None, are_taken: false });
@@ -55,7 +60,7 @@ struct Variables {
     names: Option<String>,
 }
 
-/// Returns the listening TCP sockets that the process was started with: `LISTEN_PID`, `LISTEN_FDS`
+/// Returns the listening sockets that the process was started with: `LISTEN_PID`, `LISTEN_FDS`
 /// and `LISTEN_FDNAMES` announce them. The first call takes them; later ones fail.
 ///
 /// All descriptors are checked before one is taken, and none is passed on to child processes any
@@ -63,7 +68,7 @@ struct Variables {
 ///
 /// # Errors
 /// `NotFound` if there are none for this process, or they were taken; `InvalidInput` if one of them
-/// is not a listening TCP socket.
+/// is not a listening socket of TCP or a Unix socket.
 pub fn inherited_listeners() -> io::Result<Vec<Inherited>> {
     let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     let checked = sockets.check()?;
@@ -127,7 +132,7 @@ fn not_found(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no sockets were passed on: {why}; {remedy}"))
 }
 
-/// Checks that all descriptors are listening TCP sockets, and keeps them from child processes.
+/// Checks that all descriptors are listening sockets, and keeps them from child processes.
 #[cfg(unix)]
 fn check(announced: Vec<(i32, String)>) -> io::Result<Vec<Checked>> {
     let sockets = announced
@@ -151,19 +156,25 @@ fn check(announced: Vec<(i32, String)>) -> io::Result<Vec<Checked>> {
     sockets.into_iter().map(check_one).collect()
 }
 
-/// Returns the address of a listening TCP socket, or what another descriptor is and the remedy.
+/// Returns the address of a listening socket, none for a Unix socket, or what another descriptor is
+/// and the remedy.
 #[cfg(unix)]
-fn address_of(socket: &Socket) -> Result<SocketAddr, &'static str> {
+fn address_of(socket: &Socket) -> Result<Option<SocketAddr>, &'static str> {
     let Ok(kind) = socket.r#type() else {
         return Err("is not a socket: pass on sockets alone, by ListenStream= of the .socket unit");
     };
-    let address = socket.local_addr().ok().and_then(|address| address.as_socket());
-    match address {
-        Some(address) if kind == Type::STREAM => match socket.is_listener() {
-            Ok(true) => Ok(address),
-            _ => Err("does not listen: set Accept=no in the .socket unit"),
-        },
-        _ => Err("is not a TCP socket: write ListenStream=HOST:PORT in the .socket unit"),
+    let address = socket.local_addr().ok();
+    let is_unix = address.as_ref().is_some_and(SockAddr::is_unix);
+    let tcp = address.and_then(|address| address.as_socket());
+    if kind != Type::STREAM || tcp.is_none() && !is_unix {
+        return Err(
+            "is not a stream socket: write ListenStream=HOST:PORT, or a path, in the .socket \
+                    unit",
+        );
+    }
+    match socket.is_listener() {
+        Ok(true) => Ok(tcp),
+        _ => Err("does not listen: set Accept=no in the .socket unit"),
     }
 }
 
@@ -182,12 +193,15 @@ fn borrow(descriptor: i32) -> io::Result<BorrowedFd<'static>> {
 
 #[cfg(unix)]
 #[allow(unsafe_code)]
-fn own(Checked { descriptor, name, .. }: Checked) -> io::Result<Inherited> {
+fn own(Checked { descriptor, name, address }: Checked) -> io::Result<Inherited> {
     // SAFETY: `check` found a listening socket, LISTEN_PID and LISTEN_FDS say that this process was
     // started with it, for this purpose, and `Sockets::are_taken` lets it be taken once.
     let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let listener = TcpListener::from(owned);
-    listener.set_nonblocking(true)?;
+    let listener = match address {
+        Some(_) => Listener::from(TcpListener::from(owned)),
+        None => Listener::from(UnixListener::from(owned)),
+    };
+    listener.set_nonblocking()?;
     Ok(Inherited { descriptor, name, listener })
 }
 
@@ -266,8 +280,8 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         for (wrong, remedy) in [
             (&connected as &dyn AsRawFd, "does not listen: set Accept=no"),
-            (&datagrams, "is not a TCP socket: write ListenStream="),
-            (&pair, "is not a TCP socket: write ListenStream="),
+            (&datagrams, "is not a stream socket: write ListenStream="),
+            (&pair, "does not listen: set Accept=no"),
             (&file, "is not a socket: pass on sockets alone"),
         ] {
             let announced = announce(&[wrong, &listener]);
@@ -290,11 +304,31 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let checked = check(announce(&[&listener])).unwrap();
-        assert_eq!((checked[0].address, checked[0].name.as_str()), (address, "web"));
+        assert_eq!((checked[0].address, checked[0].name.as_str()), (Some(address), "web"));
         let _ = listener.into_raw_fd();
         let inherited = own(checked[0].clone()).unwrap();
-        assert_eq!(inherited.listener.local_addr().unwrap(), address);
-        let refused = inherited.listener.accept().unwrap_err();
+        let Listener::Tcp(listener) = inherited.listener else { panic!("it is a TCP socket") };
+        assert_eq!(listener.local_addr().unwrap(), address);
+        let refused = listener.accept().unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_unix_socket_that_listens_is_owned_and_its_file_stays() {
+        let name = format!("throng-inherited-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        let checked = check(announce(&[&listener])).unwrap();
+        assert_eq!(checked[0].address, None);
+        let _ = listener.into_raw_fd();
+        let Listener::Unix(socket) = own(checked[0].clone()).unwrap().listener else {
+            panic!("it is a Unix socket");
+        };
+        assert_eq!(socket.path().as_deref(), Some(path.as_path()));
+        let _client = UnixStream::connect(&path).unwrap();
+        assert!(socket.accept().is_ok());
+        drop(socket);
+        std::fs::remove_file(&path).expect("the service manager's file");
     }
 }

@@ -21,6 +21,7 @@ pub mod id;
 pub mod inherited;
 pub mod limits;
 pub mod listen;
+pub mod listener;
 pub mod memory;
 pub mod options;
 pub mod portable;
@@ -41,6 +42,9 @@ pub use driver::{
 pub use id::ConnId;
 pub use inherited::{Inherited, InheritedAddress, inherited_addresses, inherited_listeners};
 pub use listen::{ListenOptions, listen, listen_many};
+pub use listener::Listener;
+#[cfg(unix)]
+pub use listener::UnixSocket;
 pub use options::Options;
 pub use readiness::ReadinessDriver;
 #[cfg(unix)]

@@ -5,13 +5,19 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+#[cfg(unix)]
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
+#[cfg(unix)]
+use mio::unix::SourceFd;
 use socket2::SockRef;
 
-use crate::Options;
+#[cfg(unix)]
+use crate::UnixSocket;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
+use crate::{Listener, Options};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("mio's token is a usize, and a ConnId has 64 bits");
@@ -24,6 +30,16 @@ pub struct MioPoller {
     ready: Vec<Ready>,
 }
 
+/// A listener of [`MioPoller`].
+#[derive(Debug)]
+pub enum MioListener {
+    /// A TCP socket.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    #[cfg(unix)]
+    Unix(UnixSocket),
+}
+
 impl Signal for mio::Waker {
     fn signal(&self) {
         let _ = self.wake();
@@ -32,7 +48,7 @@ impl Signal for mio::Waker {
 
 impl Poller for MioPoller {
     type Socket = TcpStream;
-    type Listener = TcpListener;
+    type Listener = MioListener;
     type Signal = mio::Waker;
 
     const LEVEL: bool = false;
@@ -81,27 +97,58 @@ impl Poller for MioPoller {
         let _ = self.poll.registry().deregister(socket);
     }
 
-    fn listener(listener: std::net::TcpListener, options: &Options) -> io::Result<TcpListener> {
-        tune(SockRef::from(&listener), options)?;
-        Ok(TcpListener::from_std(listener))
+    fn listener(listener: Listener, options: &Options) -> io::Result<MioListener> {
+        #[cfg(unix)]
+        listener.apply(options)?;
+        Ok(match listener {
+            Listener::Tcp(listener) => {
+                #[cfg(not(unix))]
+                tune(SockRef::from(&listener), options)?;
+                MioListener::Tcp(TcpListener::from_std(listener))
+            }
+            #[cfg(unix)]
+            Listener::Unix(socket) => MioListener::Unix(socket),
+        })
     }
 
-    fn register_listener(&self, listener: &mut TcpListener, id: u64) -> io::Result<()> {
-        self.poll.registry().register(listener, token(id), mio::Interest::READABLE)
+    fn register_listener(&self, listener: &mut MioListener, id: u64) -> io::Result<()> {
+        let (registry, id, interest) = (self.poll.registry(), token(id), mio::Interest::READABLE);
+        match listener {
+            MioListener::Tcp(listener) => registry.register(listener, id, interest),
+            #[cfg(unix)]
+            MioListener::Unix(socket) => {
+                registry.register(&mut SourceFd(&socket.as_raw_fd()), id, interest)
+            }
+        }
     }
 
-    fn deregister_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
-        self.poll.registry().deregister(listener)
+    fn deregister_listener(&self, listener: &mut MioListener) -> io::Result<()> {
+        match listener {
+            MioListener::Tcp(listener) => self.poll.registry().deregister(listener),
+            #[cfg(unix)]
+            MioListener::Unix(socket) => {
+                self.poll.registry().deregister(&mut SourceFd(&socket.as_raw_fd()))
+            }
+        }
     }
 
-    fn accept(listener: &TcpListener, options: &Options) -> io::Result<(TcpStream, SocketAddr)> {
-        let (socket, peer) = listener.accept()?;
+    fn accept(
+        listener: &MioListener,
+        options: &Options,
+    ) -> io::Result<(TcpStream, Option<SocketAddr>)> {
+        let (socket, peer) = match listener {
+            MioListener::Tcp(listener) => listener.accept()?,
+            #[cfg(unix)]
+            MioListener::Unix(socket) => {
+                return Ok((TcpStream::from_std(socket.accept()?), None));
+            }
+        };
         // Linux applies the listener's options to accepted sockets; other systems guarantee
         // nothing.
         if !cfg!(target_os = "linux") {
             let _ = tune(SockRef::from(&socket), options);
         }
-        Ok((socket, peer))
+        Ok((socket, Some(peer)))
     }
 
     fn from_connecting(socket: socket2::Socket) -> TcpStream {

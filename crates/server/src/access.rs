@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::CloseCode;
-use throng_http::{Network, RequestSummary, Status, client_address};
+use throng_http::{Network, RequestSummary, Status, client_address, client_on_unix_socket};
 use throng_io::Instant;
 use throng_proto::http1::Request;
 
@@ -96,7 +96,10 @@ impl Entry {
         trusted_proxies: &[Network],
         began: Instant,
     ) -> Self {
-        let client = peer.map(|peer| client_address(head, peer, trusted_proxies));
+        let client = match peer {
+            Some(peer) => Some(client_address(head, peer, trusted_proxies)),
+            None => client_on_unix_socket(head, trusted_proxies),
+        };
         Self { request: RequestSummary::new(head), peer, client, began, status: None }
     }
 

@@ -82,6 +82,11 @@ impl fmt::Display for Error {
             Self::Bind { address, source } => {
                 write!(f, "cannot listen on {address}: ")?;
                 match source.kind() {
+                    io::ErrorKind::PermissionDenied if address.starts_with("unix:") => f.write_str(
+                        "this user may not make a file there, or not connect to the one that is \
+                         there; choose a folder that it may write to",
+                    ),
+                    _ if address.starts_with("unix:") => write!(f, "{source}"),
                     io::ErrorKind::AddrInUse => f.write_str(
                         "another program has this port; stop it, choose another port, \
                          or port 0 for a free one",

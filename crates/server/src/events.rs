@@ -37,8 +37,8 @@ pub enum Event<'a> {
     /// no trusted proxy, or its header was wrong or late.
     #[non_exhaustive]
     ProxyRefused {
-        /// The address of the other end.
-        peer: SocketAddr,
+        /// The address of the other end; a Unix socket has none.
+        peer: Option<SocketAddr>,
         /// The cause, and the remedy.
         reason: &'a str,
     },
@@ -85,7 +85,8 @@ impl fmt::Display for Event<'_> {
                         write!(f, " {client} (through {peer})")?;
                     }
                     (_, Some(peer)) => write!(f, " {peer}")?,
-                    (_, None) => {}
+                    (Some(client), None) => write!(f, " {client} (through a Unix socket)")?,
+                    (None, None) => {}
                 }
                 if let Some(route) = route {
                     write!(f, " at {route}")?;
@@ -94,7 +95,12 @@ impl fmt::Display for Event<'_> {
                 let separator = if reason.is_empty() { "" } else { ": " };
                 write!(f, "{separator}{reason}")
             }
-            Self::ProxyRefused { peer, reason } => write!(f, "closed connection {peer}: {reason}"),
+            Self::ProxyRefused { peer: Some(peer), reason } => {
+                write!(f, "closed connection {peer}: {reason}")
+            }
+            Self::ProxyRefused { peer: None, reason } => {
+                write!(f, "closed a connection of a Unix socket: {reason}")
+            }
             Self::ProtocolError { handle, route, code, reason } => {
                 write!(f, "closed session {handle} of {route} with {code}: {reason}")
             }
@@ -204,7 +210,8 @@ fn trace(event: &Event<'_>) {
             "refused"
         ),
         Event::ProxyRefused { peer, reason } => {
-            tracing::warn!(target: "throng", %peer, reason, "PROXY header refused");
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(target: "throng", peer, reason, "PROXY header refused");
         }
         Event::ProtocolError { handle, route, code, reason } => tracing::info!(
             target: "throng",
@@ -320,7 +327,7 @@ mod tests {
                 "closed session 0000000000000001 of /chat with 1002 (protocol error): x",
             ),
             (
-                Event::ProxyRefused { peer: own, reason: "why" },
+                Event::ProxyRefused { peer: Some(own), reason: "why" },
                 "closed connection 127.0.0.1:5: why",
             ),
             (

@@ -264,7 +264,11 @@ pub use throng_http::openmetrics;
 pub use throng_http::{
     HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
 };
-pub use throng_io::{Inherited, InheritedAddress, inherited_addresses, inherited_listeners};
+#[cfg(unix)]
+pub use throng_io::UnixSocket;
+pub use throng_io::{
+    Inherited, InheritedAddress, Listener, inherited_addresses, inherited_listeners,
+};
 #[cfg(feature = "deflate")]
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]

@@ -1,7 +1,8 @@
 //! The life of a server: bound, running, drained.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
@@ -13,8 +14,8 @@ use throng_engine::{
     Admission, BuildOptions, Built, Configurator, DrainPlan, Remote, Service, Snapshot, Stats,
     ThreadOptions,
 };
-use throng_io::Driver;
 use throng_io::tables::Tables;
+use throng_io::{Driver, Listener};
 
 use crate::affinity::Placement;
 use crate::error::{Error, Result};
@@ -27,14 +28,44 @@ use crate::stalls::Stalls;
 use crate::tls::Security;
 use crate::workers::Pool;
 
+/// Where a server listens: at least one of both.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    pub(crate) tcp: Vec<SocketAddr>,
+    pub(crate) unix: Vec<PathBuf>,
+}
+
+impl Addresses {
+    /// Adds the address of a listener that exists.
+    pub(crate) fn add(&mut self, listener: &Listener) -> Result<()> {
+        match listener {
+            Listener::Tcp(listener) => self.tcp.push(listener.local_addr().map_err(Error::Shard)?),
+            #[cfg(unix)]
+            Listener::Unix(socket) => self.unix.push(socket.path().unwrap_or_default()),
+            other => {
+                let message = format!("{other:?} is of a kind that servers do not know");
+                return Err(Error::setting("listeners", message));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tcp.is_empty() && self.unix.is_empty()
+    }
+
+    fn first(&self) -> SocketAddr {
+        self.tcp.first().copied().unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into())
+    }
+}
+
 /// A server that listens but does not answer yet.
 ///
 /// Connections wait in the kernel's queue until [`run`](Self::run) or [`spawn`](Self::spawn).
 /// Dropping it closes the listeners.
 #[must_use = "a bound server answers nothing until `run` or `spawn`"]
 pub struct Bound {
-    /// At least one address.
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Addresses,
     pub(crate) shards: Shards,
     pub(crate) placement: Option<Placement>,
     pub(crate) stalls: Arc<Stalls>,
@@ -67,16 +98,23 @@ impl Bound {
     }
 
     /// Returns the first address it listens on. If port 0 was asked for, this has the real port.
+    /// `0.0.0.0:0` if it listens on Unix sockets alone: see [`Bound::unix_paths`].
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.addresses[0]
+        self.addresses.first()
     }
 
     /// Returns all addresses it listens on: [`Bound::local_addr`], then those of
-    /// [`Server::bind_also`](crate::Server::bind_also).
+    /// [`Server::bind_also`](crate::Server::bind_also). Unix sockets have none.
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
-        &self.addresses
+        &self.addresses.tcp
+    }
+
+    /// Returns the paths of the Unix sockets it listens on, empty for one without a path.
+    #[must_use]
+    pub fn unix_paths(&self) -> &[PathBuf] {
+        &self.addresses.unix
     }
 
     /// Returns whether it serves `https` and `wss`.
@@ -273,7 +311,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns the first address it listens on.
+    /// Returns the first address it listens on, as [`Bound::local_addr`] does.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address

@@ -1,11 +1,10 @@
 //! Servers with one thread per connection: the limit on their number, and how they are built.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 
 use throng_engine::{Admission, BuildOptions, Service, ThreadOptions};
 use throng_io::threads::{RECEIVE_BUFFER, ThreadLimit, connection_options, thread_limit};
-use throng_io::{ConnId, Options, Threads};
+use throng_io::{ConnId, Listener, Options, Threads};
 
 use crate::error::{Error, Result};
 use crate::io_backend::FEWEST_CONNECTIONS;
@@ -74,7 +73,7 @@ fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Re
 
 /// Builds the acceptor, which starts the connections' threads; `base` has the options of sockets.
 pub(crate) fn build<S: Service + Send + 'static>(
-    listeners: impl IntoIterator<Item = TcpListener>,
+    listeners: impl IntoIterator<Item = Listener>,
     base: Options,
     security: &Security,
     stack_size: usize,

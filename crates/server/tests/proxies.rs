@@ -242,7 +242,7 @@ fn told_about(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
     let _ = stream.read_to_end(&mut answer);
     assert_eq!(String::from_utf8_lossy(&answer), "", "nothing is said to it");
     let (peer, text) = reported.recv_timeout(TIMEOUT).unwrap();
-    assert_eq!(peer, own);
+    assert_eq!(peer, Some(own));
     eventually("it is counted", || running.stats().proxy_errors == 1);
     eventually("its place is free", || running.stats().connections == 0);
     stop(running);

@@ -177,7 +177,7 @@ fn it_accepts_on_sockets_that_listen_already() {
             running.drain(NO_WAIT).unwrap();
         }
     }
-    let mistake = echo().listen_on([]).unwrap_err();
+    let mistake = echo().listen_on(Vec::<throng::Listener>::new()).unwrap_err();
     assert!(mistake.to_string().contains("no listener"), "{mistake}");
 }
 
@@ -277,6 +277,28 @@ fn every_way_out_calls_close_exactly_once() {
     let expected: Vec<_> =
         expected.iter().enumerate().map(|(n, code)| (n.to_string(), *code)).collect();
     assert_eq!((closed, opened.load(Ordering::SeqCst)), (expected, 8));
+}
+
+#[test]
+fn rfc6455_7_4_1_a_code_that_may_not_be_sent_is_none_to_both_sides() {
+    let closed = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&closed);
+    let handler = Ws::new()
+        .on_message(|ws, message| {
+            let text = std::str::from_utf8(message.as_bytes()).unwrap();
+            ws.close(text.parse::<u16>().unwrap(), "");
+        })
+        .on_close(move |_, close| recorded.lock().unwrap().push(close.code.get()));
+    let (address, running) = start(Server::new(App::new().ws("/", handler)));
+    for code in ["1004", "1005", "1006", "1015", "999", "5000"] {
+        let mut client = Client::connect(address, "/");
+        client.send_text(code);
+        let got = client.next();
+        assert!(matches!(&got, Got::Close(1005, reason) if reason.is_empty()), "{code}: {got:?}");
+        drop(client);
+        eventually("it is closed", || closed.lock().unwrap().pop() == Some(1005));
+    }
+    running.drain(NO_WAIT).unwrap();
 }
 
 /// FACTS: the load balancer's connection count never returned to 0; here it is the server's.

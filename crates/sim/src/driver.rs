@@ -325,7 +325,7 @@ impl SimDriver {
                 return Some(Event::AcceptStopped(io::ErrorKind::Other));
             }
             let (socket, address) = net.accept(*listener)?;
-            return Some(Event::Incoming(socket, address, ListenerId(number as u16)));
+            return Some(Event::Incoming(socket, Some(address), ListenerId(number as u16)));
         }
         None
     }

@@ -258,7 +258,7 @@ fn serve(
             None => return Ok(moved),
             Some(Event::Incoming(socket, peer, _)) => {
                 let id = driver.adopt(socket).map_err(|error| error.to_string())?;
-                ids.insert(peer.port(), id);
+                ids.insert(peer.unwrap().port(), id);
                 conns.insert(id, Conn::default());
                 None
             }

@@ -25,7 +25,7 @@ impl FromStr for Source {
             return Err(format!("the network has more than {MOST} addresses: write {WANTED}"));
         }
         let is_one = |address: &IpAddr| !address.is_unspecified() && !address.is_multicast();
-        if !addresses.iter().all(is_one) {
+        if addresses.is_empty() || !addresses.iter().all(is_one) {
             return Err("write an address of this machine".to_owned());
         }
         Ok(Self(addresses))

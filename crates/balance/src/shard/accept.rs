@@ -45,7 +45,7 @@ impl State {
         if phase != Phase::Proxy
             && let Some(tls) = tls.take()
         {
-            driver.secure_accepted(id, &tls, address, &[]);
+            driver.secure_accepted(id, &tls, Some(address), &[]);
         }
         self.new_clients.push(id);
         self.metrics.accepted += 1;

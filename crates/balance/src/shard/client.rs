@@ -91,7 +91,7 @@ impl State {
         let Some(tls) = client.tls.take() else { return };
         let held = std::mem::take(&mut client.held);
         let address = client.address;
-        if !driver.secure_accepted(id, &tls, address, held.as_slice()) {
+        if !driver.secure_accepted(id, &tls, Some(address), held.as_slice()) {
             self.close(driver, id);
         }
     }

@@ -250,7 +250,10 @@ impl<D: Driver> Shard<D> {
                 Event::Closed(id, why) => state.on_closed(driver, id, why),
                 Event::Connected(id) => state.on_connected(driver, id),
                 Event::Incoming(socket, address, listener) => {
-                    state.accept(driver, socket, address, listener);
+                    // Its listeners are of TCP, so that each client has an address.
+                    if let Some(address) = address {
+                        state.accept(driver, socket, address, listener);
+                    }
                 }
                 Event::Secured(id, info) => state.on_secured(id, *info),
                 Event::AcceptStopped(_) => state.accept_stopped = true,

@@ -18,7 +18,8 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
             })
         }
         Event::ProxyRefused { peer, reason, .. } => log.access(&events::PROXY_REFUSED, || {
-            vec![("peer", peer.to_string().into()), ("reason", (*reason).into())]
+            let peer = peer.map_or_else(|| "unix:".to_owned(), |peer| peer.to_string());
+            vec![("peer", peer.into()), ("reason", (*reason).into())]
         }),
         Event::ProtocolError { handle, route, code, reason, .. } => {
             log.access(&events::PROTOCOL_ERROR, || {

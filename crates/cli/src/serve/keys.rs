@@ -55,8 +55,10 @@ const MAX_AGE: Kind = Kind::duration(Duration::ZERO, Duration::from_secs(24 * 36
 #[rustfmt::skip]
 static KEYS: &[Key] = &[
     Key::new("listen", Kind::List(&Kind::Listener), "127.0.0.1:9001",
-        "address and port, or a list; port 0 takes a free one; systemd = all sockets that were \
-         passed on, fd:3 = one of them").at_start(),
+        "address and port, or a list; port 0 takes a free one; unix:/run/app.sock = a Unix socket; \
+         systemd = all sockets that were passed on, fd:3 = one of them").at_start(),
+    Key::new("unix_mode", Kind::Text("permissions in octal such as \"660\""), "660",
+        "permissions of Unix sockets that it makes: who may write may connect").at_start(),
     Key::new("shards", Kind::COUNT, "0", "event loops; 0 = one per usable CPU").at_start(),
     Key::new("descriptors", Kind::Word(&["auto", "shared", "per-shard"]), "auto",
         "descriptor table of an event loop: shared = that of the process, per-shard = its own, so \

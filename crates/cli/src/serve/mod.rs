@@ -55,6 +55,8 @@ const EXAMPLES: &str = "Paths:
 Examples:
   throng serve --listen 127.0.0.1:0                       a free port, printed
   throng serve --listen 0.0.0.0:80 --set max_backlog=256KiB
+  throng serve --listen unix:/run/throng/throng.sock --set trusted_proxies=unix:
+                                                          behind a proxy on this machine
   throng serve --channel 'prices.*=latest,max_age=5s' --channel 'logs.>=drop_oldest'
   THRONG_HEARTBEAT_INTERVAL=10s throng serve --config throng.toml
   throng serve --dir public                               files beside the channels
@@ -192,8 +194,9 @@ fn watched(server: Server, log: &Log) -> Server {
 /// Starts the shards, and prints where they listen.
 fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     let scheme = if bound.has_tls() { "https" } else { "http" };
-    let addresses: Vec<String> =
-        bound.local_addrs().iter().map(|address| format!("{scheme}://{address}")).collect();
+    let tcp = bound.local_addrs().iter().map(|address| format!("{scheme}://{address}"));
+    let unix = bound.unix_paths().iter().map(|path| format!("unix:{}", path.display()));
+    let addresses: Vec<String> = tcp.chain(unix).collect();
     let addresses = addresses.join(" and ");
     let most = bound.max_connections();
     let how = bound.capacity().map_or(String::new(), |how| format!(", {how}"));

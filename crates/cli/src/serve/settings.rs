@@ -28,6 +28,7 @@ pub struct Settings {
     pub(crate) descriptors: DescriptorTables,
     pub(crate) io: IoBackend,
     pub(crate) thread_stack: usize,
+    pub(crate) unix_mode: FileMode,
     pub(crate) pin: CpuAffinity,
     pub(crate) stall_warning: Duration,
     pub(crate) backlog: i32,
@@ -125,7 +126,7 @@ impl Settings {
         }
         for (at, address) in listen.iter().enumerate() {
             if address.parse::<SocketAddr>().is_err()
-                && !Listen::parse(address).is_inherited()
+                && Listen::parse(address).is_address()
                 && let Err(error) = address.to_socket_addrs()
             {
                 let remedy = format!("it has no address ({error}): write HOST:PORT");
@@ -162,6 +163,7 @@ impl Settings {
             descriptors: draft.parse("descriptors").unwrap_or_default(),
             io: draft.parse("io").unwrap_or_default(),
             thread_stack: draft.get("thread_stack"),
+            unix_mode: draft.parse("unix_mode").unwrap_or_default(),
             pin: draft.parse("pin").unwrap_or_default(),
             stall_warning: draft.get("stall_warning"),
             backlog: draft.get("backlog"),
@@ -191,6 +193,20 @@ impl Settings {
             draft.add(ConfigError::message(error));
         }
         draft.finish().map(|_| settings)
+    }
+}
+
+/// Permissions of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileMode(pub(crate) u32);
+
+impl FromStr for FileMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+        let remedy = "write permissions in octal, for example \"660\" for user and group";
+        mode.map(Self).ok_or_else(|| remedy.to_owned())
     }
 }
 

@@ -122,10 +122,12 @@ fn cluster(settings: &Settings) -> Option<Cluster> {
 /// Binds `server` to all addresses of `settings`.
 pub fn listen(server: Server, settings: &Settings) -> throng::Result<Bound> {
     let all: Vec<_> = settings.listen.iter().map(|text| Listen::parse(text)).collect();
-    let mut addresses = settings.listen.iter().filter(|text| !Listen::parse(text).is_inherited());
+    let mut addresses = settings.listen.iter().filter(|text| Listen::parse(text).is_address());
     let also = |server: Server, address: &String| server.bind_also(address.as_str());
-    if all.iter().any(|listen| listen.is_inherited()) {
-        return addresses.fold(server, also).listen_on(sockets::take(&all)?);
+    if !all.iter().all(|listen| listen.is_address()) {
+        let mut listeners = sockets::take(&all)?;
+        listeners.extend(sockets::open(&all, settings.unix_mode.0)?);
+        return addresses.fold(server, also).listen_on(listeners);
     }
     let first = addresses.next().map_or("", String::as_str);
     addresses.fold(server, also).bind(first)

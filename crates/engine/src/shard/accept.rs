@@ -26,11 +26,11 @@ const MAX_EVICTIONS: usize = 4;
 
 /// Starts a connection's thread. Returns the socket if none could be started.
 pub(crate) type Starter<T> =
-    Box<dyn FnMut(T, SocketAddr, Option<AddressKey>) -> Result<(), T> + Send>;
+    Box<dyn FnMut(T, Option<SocketAddr>, Option<AddressKey>) -> Result<(), T> + Send>;
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
-    pub(crate) fn place(&mut self, socket: D::Socket, peer: SocketAddr) {
+    pub(crate) fn place(&mut self, socket: D::Socket, peer: Option<SocketAddr>) {
         self.state.core.connections.stats.accepted += 1;
         if !self.state.may_connect(peer) {
             return;
@@ -38,12 +38,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.state.core.connections.memory.is_over() {
             return self.refuse(socket, peer, Refusal::Full);
         }
-        let mut entered = self.state.admission.enter(peer.ip());
+        let address = peer.map(|peer| peer.ip());
+        let mut entered = self.state.admission.enter(address);
         for _ in 0..MAX_EVICTIONS {
             if entered != Err(Refusal::Full) || !self.make_room() {
                 break;
             }
-            entered = self.state.admission.enter(peer.ip());
+            entered = self.state.admission.enter(address);
         }
         let key = match entered {
             Ok(key) => key,
@@ -75,7 +76,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
     }
 
     /// Enters a connection that was admitted with `key`.
-    pub(crate) fn adopt(&mut self, socket: D::Socket, peer: SocketAddr, key: Option<AddressKey>) {
+    pub(crate) fn adopt(
+        &mut self,
+        socket: D::Socket,
+        peer: Option<SocketAddr>,
+        key: Option<AddressKey>,
+    ) {
         let Ok(id) = self.driver.adopt(socket) else {
             self.state.admission.leave(self.state.core.shard, true, key);
             self.state.core.connections.stats.refused += 1;
@@ -85,8 +91,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.address_keys.insert(id.slot(), key);
         self.state.pending.push(id);
         let connections = &mut self.state.core.connections;
-        if let Some(cold) = connections.table.cold_mut(id) {
-            cold.peer = Some(peer);
+        if peer.is_some()
+            && let Some(cold) = connections.table.cold_mut(id)
+        {
+            cold.peer = peer;
         }
         if let Some(conn) = connections.table.conn_mut(id) {
             conn.set(flag::PENDING, true);
@@ -139,7 +147,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Takes a connection beyond the caps into the reserve, or refuses it while the server is
     /// draining.
-    pub(crate) fn refuse(&mut self, socket: D::Socket, peer: SocketAddr, why: Refusal) {
+    pub(crate) fn refuse(&mut self, socket: D::Socket, peer: Option<SocketAddr>, why: Refusal) {
         self.state.core.connections.stats.refused += 1;
         if self.state.reserved >= RESERVE {
             let connections = &self.state.core.connections;
@@ -152,7 +160,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.reserve.push(id);
         let connections = &mut self.state.core.connections;
         if let Some(cold) = connections.table.cold_mut(id) {
-            cold.peer = Some(peer);
+            cold.peer = peer;
             cold.admitted = Admitted::Reserve(why);
         }
         connections.timers.due_in(id, connections.limits.handshake);

@@ -40,7 +40,7 @@ pub struct Admission {
 /// Selects the addresses of trusted proxies: their connections have no cap by address, and with
 /// [`ProxyProtocol`](crate::ProxyProtocol) they alone may connect.
 #[derive(Clone)]
-pub struct TrustedProxies(pub Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+pub struct TrustedProxies(pub Arc<dyn Fn(Option<IpAddr>) -> bool + Send + Sync>);
 
 impl fmt::Debug for TrustedProxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,9 +93,10 @@ impl Admission {
         self
     }
 
-    /// Returns whether this is the address of a trusted proxy.
-    pub(crate) fn is_trusted_proxy(&self, address: IpAddr) -> bool {
-        let is_one = |proxies: &TrustedProxies| (proxies.0)(address.to_canonical());
+    /// Returns whether a peer is a trusted proxy, by its address; one on a Unix socket has none.
+    pub(crate) fn is_trusted_proxy(&self, address: Option<IpAddr>) -> bool {
+        let address = address.map(|address| address.to_canonical());
+        let is_one = |proxies: &TrustedProxies| (proxies.0)(address);
         self.trusted_proxies.as_ref().is_some_and(is_one)
     }
 
@@ -127,13 +128,14 @@ impl Admission {
     }
 
     /// Returns the key under which connections of `address` are counted; `None` if it has no cap.
-    fn key(&self, address: IpAddr) -> Option<AddressKey> {
+    fn key(&self, address: Option<IpAddr>) -> Option<AddressKey> {
+        let address = address?;
         if self.max_per_address.load(Ordering::Relaxed) == usize::MAX {
             return None;
         }
         let address = address.to_canonical();
         if self.exempts_loopback.load(Ordering::Relaxed) && address.is_loopback()
-            || self.is_trusted_proxy(address)
+            || self.is_trusted_proxy(Some(address))
         {
             return None;
         }
@@ -143,7 +145,7 @@ impl Admission {
     /// Counts a connection in, as pending, and returns the key to count it out with, or the reason
     /// to refuse it. The cap of its address is checked first: a connection that is refused for that
     /// must not make others close.
-    pub(crate) fn enter(&self, address: IpAddr) -> Result<Option<AddressKey>, Refusal> {
+    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Result<Option<AddressKey>, Refusal> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Refusal::Draining);
         }
@@ -165,7 +167,10 @@ impl Admission {
     }
 
     /// Counts a connection in for its address alone, and returns the key to count it out with.
-    pub(crate) fn enter_address(&self, address: IpAddr) -> Result<Option<AddressKey>, Refusal> {
+    pub(crate) fn enter_address(
+        &self,
+        address: Option<IpAddr>,
+    ) -> Result<Option<AddressKey>, Refusal> {
         let key = self.key(address);
         match self.by_address.enter(key, self.max_per_address.load(Ordering::Relaxed)) {
             true => Ok(key),
@@ -272,7 +277,7 @@ mod tests {
     use crate::random::Random;
     use std::net::Ipv4Addr;
 
-    const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const IP: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     /// FACTS: one worker took every WebSocket (ingress-nginx 2734).
     #[test]
@@ -299,10 +304,11 @@ mod tests {
     fn caps_hold_and_what_left_makes_room() {
         let limits = Limits::default().max_connections_per_address(2);
         let admission = Admission::new(&limits, 3, 1);
-        let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+        let other = Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
         assert_eq!(admission.enter(IP).map(drop), Ok(()));
         assert_eq!(admission.enter(IP).map(drop), Ok(()));
         assert_eq!(admission.enter(IP).map(drop), Err(Refusal::FullForAddress));
+        assert_eq!(admission.enter_address(None), Ok(None), "a Unix socket has no cap by address");
         assert_eq!(admission.enter(other).map(drop), Ok(()));
         assert_eq!(admission.enter(other).map(drop), Err(Refusal::Full));
         admission.place(0);
@@ -324,7 +330,7 @@ mod tests {
 
     fn enter(admission: &Admission, address: &str, times: usize) -> Result<(), Refusal> {
         (0..times).try_for_each(|_| {
-            let entered = admission.enter(address.parse().unwrap()).map(drop);
+            let entered = admission.enter(Some(address.parse().unwrap())).map(drop);
             if entered.is_ok() {
                 admission.complete_handshake();
             }
@@ -360,7 +366,7 @@ mod tests {
             .max_pending_handshakes(Limit::Unlimited)
             .max_connections_per_address(Limit::Unlimited);
         let admission = Admission::new(&off, 100, 1);
-        let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let address = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
         assert_eq!((0..100).try_for_each(|_| admission.enter(address).map(drop)), Ok(()));
         assert_eq!((admission.enter(IP).map(drop), admission.addresses()), (Err(Refusal::Full), 0));
     }

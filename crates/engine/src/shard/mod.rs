@@ -66,7 +66,7 @@ const THREAD_MEMORY: usize = 8 << 10;
 
 /// An accepted socket on its way to the shard that will serve it, with the key under which its
 /// address is counted.
-pub type Handover<S> = (S, SocketAddr, Option<AddressKey>);
+pub type Handover<S> = (S, Option<SocketAddr>, Option<AddressKey>);
 
 /// The event loop.
 pub struct Shard<D: Driver, S: Service> {

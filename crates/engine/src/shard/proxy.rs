@@ -28,7 +28,8 @@ pub struct ProxyProtocol {
 
 /// The reason why a peer that is not trusted is closed.
 const UNTRUSTED: &str = "it is not in trusted_proxies, and with proxy_protocol only those may \
-                         connect: add it there, or let it connect through the proxy";
+                         connect: add it there (unix: for Unix sockets), or let it \
+                         connect through the proxy";
 
 /// The reason why a connection without a header is closed at its deadline.
 pub(super) const LATE: &str = "no complete PROXY protocol header came within handshake_timeout: \
@@ -50,11 +51,13 @@ impl<S: Service> State<S> {
     }
 
     /// Returns whether `peer` may connect; if not, it is counted and reported.
-    pub(super) fn may_connect(&mut self, peer: SocketAddr) -> bool {
-        if self.proxy_protocol.is_none() || self.admission.is_trusted_proxy(peer.ip()) {
+    pub(super) fn may_connect(&mut self, peer: Option<SocketAddr>) -> bool {
+        if self.proxy_protocol.is_none()
+            || self.admission.is_trusted_proxy(peer.map(|peer| peer.ip()))
+        {
             return true;
         }
-        self.report_proxy(Some(peer), UNTRUSTED);
+        self.report_proxy(peer, UNTRUSTED);
         false
     }
 
@@ -115,7 +118,7 @@ impl<S: Service> State<S> {
         if admitted != Admitted::Counted {
             return true;
         }
-        if let Ok(key) = self.admission.enter_address(client.ip()) {
+        if let Ok(key) = self.admission.enter_address(Some(client.ip())) {
             let of_proxy = self.address_keys.take(id.slot());
             self.admission.leave_address(of_proxy);
             self.address_keys.insert(id.slot(), key);
@@ -150,9 +153,7 @@ impl<S: Service> State<S> {
     #[cold]
     fn report_proxy(&mut self, peer: Option<SocketAddr>, reason: &str) {
         self.core.connections.stats.proxy_errors += 1;
-        if let Some(peer) = peer {
-            self.service.on_proxy_refused(peer, reason);
-        }
+        self.service.on_proxy_refused(peer, reason);
     }
 }
 
@@ -166,10 +167,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let peer = self.state.core.connections.table.cold(id).and_then(|cold| cold.peer);
         let tls = self.state.proxy_protocol.as_ref().and_then(|proxy| proxy.tls.as_ref());
         let rest = held.as_slice().get(rest_at..).unwrap_or_default();
-        let is_secured = match (tls, peer) {
-            (Some(tls), Some(peer)) => self.driver.secure_accepted(id, tls, peer, rest),
-            _ => false,
-        };
+        let is_secured = tls.is_some_and(|tls| self.driver.secure_accepted(id, tls, peer, rest));
         if !is_secured {
             self.state.core.connections.finish(id, AfterFlush::Abort);
             self.flush(id);

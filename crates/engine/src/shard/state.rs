@@ -63,7 +63,7 @@ pub(crate) enum Then<T> {
     Flush(ConnId),
     /// Flush it; part of its input was not decoded.
     Hold(ConnId),
-    Place(T, SocketAddr),
+    Place(T, Option<SocketAddr>),
     RestAccept,
     RetryAccept,
 }
@@ -73,7 +73,7 @@ impl<S: Service> State<S> {
     #[cold]
     fn on_secured(&mut self, id: ConnId, info: Box<TlsInfo>) {
         let connections = &mut self.core.connections;
-        let has_requests = connections.table.cold(id).is_some_and(|cold| cold.peer.is_some());
+        let has_requests = connections.table.stage(id) == Stage::Http;
         if has_requests && let Some(cold) = connections.table.cold_mut(id) {
             cold.tls = Some(Arc::from(info));
         }

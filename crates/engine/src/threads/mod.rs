@@ -228,7 +228,7 @@ where
     fn start(
         self: &Arc<Self>,
         socket: D::Socket,
-        peer: SocketAddr,
+        peer: Option<SocketAddr>,
         key: Option<AddressKey>,
     ) -> Result<(), D::Socket> {
         let Some((thread, generation)) = self.registry.reserve() else { return Err(socket) };
@@ -281,7 +281,7 @@ where
         mut shard: Box<Shard<D, S>>,
         thread: u16,
         socket: D::Socket,
-        (peer, key): (SocketAddr, Option<AddressKey>),
+        (peer, key): (Option<SocketAddr>, Option<AddressKey>),
     ) {
         // A driver's wait that fails, or a bug in the shard, ends this connection and no other.
         let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer, key)));
@@ -312,7 +312,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn serve(
         &mut self,
         socket: D::Socket,
-        peer: SocketAddr,
+        peer: Option<SocketAddr>,
         key: Option<AddressKey>,
     ) -> io::Result<()> {
         self.adopt(socket, peer, key);

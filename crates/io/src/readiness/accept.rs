@@ -1,12 +1,11 @@
 //! The listeners of a driver.
 
 use std::io::{self, ErrorKind};
-use std::net::TcpListener;
 
 use super::poller::Poller;
 use super::turn::Step;
 use super::{MAX_CONNECTIONS, MAX_LISTENERS};
-use crate::{ConnId, ListenerId, Options};
+use crate::{ConnId, Listener, ListenerId, Options};
 
 /// Accepts until no connection is waiting or the turn's budget is spent. Stops, and reports it
 /// once, when descriptors or memory run out.
@@ -48,7 +47,7 @@ impl<P: Poller> Listeners<P> {
     pub(crate) fn add(
         &mut self,
         poller: &P,
-        listener: TcpListener,
+        listener: Listener,
         options: &Options,
     ) -> io::Result<ListenerId> {
         if self.listeners.len() == MAX_LISTENERS {

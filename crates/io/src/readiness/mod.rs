@@ -27,7 +27,7 @@ use self::poller::Poller;
 use self::table::{NONE, Table, flag};
 use self::turn::{Pending, QueuedEvent, Share};
 use self::wakeup::Wakeup;
-use crate::{Clock, Closed, ConnId, Instant, ListenerId, Options};
+use crate::{Clock, Closed, ConnId, Instant, Listener, ListenerId, Options};
 
 /// Maximum connections; the slots above are those of the waker and the listeners.
 pub(crate) const MAX_CONNECTIONS: usize = ConnId::MAX_SLOTS - MAX_LISTENERS - 1;
@@ -101,13 +101,14 @@ impl<P: Poller> ReadinessDriver<P> {
         })
     }
 
-    /// Accepts from a listener made by [`listen`](crate::listen()), from the next wait on. Its
-    /// connections carry the id that is returned.
+    /// Accepts from a listener that does not block, such as one made by
+    /// [`listen`](crate::listen()), from the next wait on. Its connections carry the id that is
+    /// returned.
     ///
     /// # Errors
     /// The listener could not be registered, or there are 1,024 already.
-    pub fn add_listener(&mut self, listener: std::net::TcpListener) -> io::Result<ListenerId> {
-        self.listeners.add(&self.poller, listener, &self.options)
+    pub fn add_listener(&mut self, listener: impl Into<Listener>) -> io::Result<ListenerId> {
+        self.listeners.add(&self.poller, listener.into(), &self.options)
     }
 
     /// Returns the number of the shard that this driver is for.

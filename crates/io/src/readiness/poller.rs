@@ -1,10 +1,10 @@
 //! The trait that hides the differences between readiness APIs.
 
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::{Options, Traffic};
+use crate::{Listener, Options, Traffic};
 
 // The bits are those of epoll, so that its events need no translation.
 
@@ -89,7 +89,7 @@ pub trait Poller: Sized + Send {
     fn deregister(&self, socket: &mut Self::Socket);
 
     /// Takes over a non-blocking listener and sets the options that its connections inherit.
-    fn listener(listener: TcpListener, options: &Options) -> io::Result<Self::Listener>;
+    fn listener(listener: Listener, options: &Options) -> io::Result<Self::Listener>;
 
     /// Registers a listener as `token`.
     fn register_listener(&self, listener: &mut Self::Listener, token: u64) -> io::Result<()>;
@@ -97,11 +97,11 @@ pub trait Poller: Sized + Send {
     /// Deregisters a listener.
     fn deregister_listener(&self, listener: &mut Self::Listener) -> io::Result<()>;
 
-    /// Accepts the next connection.
+    /// Accepts the next connection. The peer of a Unix socket has no address.
     fn accept(
         listener: &Self::Listener,
         options: &Options,
-    ) -> io::Result<(Self::Socket, SocketAddr)>;
+    ) -> io::Result<(Self::Socket, Option<SocketAddr>)>;
 
     /// Takes over a non-blocking socket whose connect was started.
     fn from_connecting(socket: socket2::Socket) -> Self::Socket;

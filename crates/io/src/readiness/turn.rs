@@ -61,7 +61,7 @@ pub(super) enum QueuedEvent {
 
 /// An [`Event`] that does not borrow.
 pub(super) enum Step<S> {
-    Incoming(S, SocketAddr, ListenerId),
+    Incoming(S, Option<SocketAddr>, ListenerId),
     AcceptStopped(ErrorKind),
     Connected(ConnId),
     /// Bytes were received: those at the start of the buffer that are lent.

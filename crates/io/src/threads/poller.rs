@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use super::wake_fd::WakeFd;
-use crate::Options;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
+use crate::{Listener, Options};
 
 /// The poller of [`Threads`](crate::Threads): level-triggered, without a descriptor of its own.
 ///
@@ -40,7 +40,7 @@ impl Signal for WakeSignal {
 
 impl Poller for PollPoller {
     type Socket = TcpStream;
-    type Listener = TcpListener;
+    type Listener = Listener;
     type Signal = WakeSignal;
 
     const LEVEL: bool = true;
@@ -109,25 +109,29 @@ impl Poller for PollPoller {
         self.watched.borrow_mut().remove(socket.as_raw_fd());
     }
 
-    fn listener(listener: TcpListener, options: &Options) -> io::Result<TcpListener> {
-        let socket = SockRef::from(&listener);
-        socket.set_tcp_nodelay(true)?;
-        crate::connect::apply_options(socket, options)?;
+    fn listener(listener: Listener, options: &Options) -> io::Result<Listener> {
+        listener.apply(options)?;
         Ok(listener)
     }
 
-    fn register_listener(&self, listener: &mut TcpListener, token: u64) -> io::Result<()> {
+    fn register_listener(&self, listener: &mut Listener, token: u64) -> io::Result<()> {
         self.watched.borrow_mut().add(listener.as_raw_fd(), token, libc::POLLIN);
         Ok(())
     }
 
-    fn deregister_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
+    fn deregister_listener(&self, listener: &mut Listener) -> io::Result<()> {
         self.watched.borrow_mut().remove(listener.as_raw_fd());
         Ok(())
     }
 
-    fn accept(listener: &TcpListener, options: &Options) -> io::Result<(TcpStream, SocketAddr)> {
-        let (socket, peer) = listener.accept()?;
+    fn accept(
+        listener: &Listener,
+        options: &Options,
+    ) -> io::Result<(TcpStream, Option<SocketAddr>)> {
+        let (socket, peer) = match listener {
+            Listener::Tcp(listener) => listener.accept()?,
+            Listener::Unix(socket) => return Ok((socket.accept()?, None)),
+        };
         socket.set_nonblocking(true)?;
         // Linux applies the listener's options to accepted sockets; other systems guarantee
         // nothing.
@@ -135,7 +139,7 @@ impl Poller for PollPoller {
             let _ = socket.set_nodelay(true);
             let _ = crate::connect::apply_options(SockRef::from(&socket), options);
         }
-        Ok((socket, peer))
+        Ok((socket, Some(peer)))
     }
 
     fn from_connecting(socket: socket2::Socket) -> TcpStream {

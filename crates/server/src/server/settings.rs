@@ -129,7 +129,8 @@ impl Server {
     /// Sets the networks of proxies in front of this server, such as `10.0.0.0/8` or `::1`: the
     /// client's address that they write into X-Forwarded-For or Forwarded is believed, and
     /// [`Request::client`](crate::Request::client) returns it. The connections of a trusted proxy
-    /// are not capped by [`Limits::max_connections_per_address`]. Default: none.
+    /// are not capped by [`Limits::max_connections_per_address`]. `unix:` stands for all peers on
+    /// Unix sockets, which have no address. Default: none.
     ///
     /// ```
     /// # use throng::prelude::*;

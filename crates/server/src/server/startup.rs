@@ -2,7 +2,7 @@
 
 #[cfg(target_os = "linux")]
 use std::cell::RefCell;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fmt, io};
@@ -17,7 +17,7 @@ use throng_http::{Network, param_names};
 use throng_io::Epoll;
 #[cfg(target_os = "linux")]
 use throng_io::tables::Tables;
-use throng_io::{Driver, ListenOptions, ListenerId, Options, Portable, listen_many};
+use throng_io::{Driver, ListenOptions, Listener, ListenerId, Options, Portable, listen_many};
 use throng_proto::ws;
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
@@ -32,7 +32,7 @@ use crate::io_backend::IoBackend;
 use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
-use crate::running::{Bound, Shards};
+use crate::running::{Addresses, Bound, Shards};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
 use crate::tls::{Secured, Security, wrap};
@@ -105,29 +105,37 @@ impl Server {
     }
 
     /// Accepts connections on sockets that listen already: those that a service manager passed on
-    /// ([`inherited_listeners`](crate::inherited_listeners)), or one that a test has bound. The
-    /// addresses of [`bind_also`](Self::bind_also) are listened on besides.
+    /// ([`inherited_listeners`](crate::inherited_listeners)), one that a test has bound, or a Unix
+    /// socket ([`UnixSocket`](crate::UnixSocket)). The addresses of [`bind_also`](Self::bind_also)
+    /// are listened on besides.
+    ///
+    /// Clients on a Unix socket have no address: no cap by address applies to them, unless a proxy
+    /// there is trusted (`unix:` in [`trusted_proxies`](Self::trusted_proxies)) and names it.
     ///
     /// Each socket belongs to one event loop, which hands connections over to others that have
     /// fewer.
     ///
     /// # Errors
     /// As for [`bind`](Self::bind); [`Error::Setting`] if there is no listener.
-    pub fn listen_on(self, listeners: impl IntoIterator<Item = TcpListener>) -> Result<Bound> {
+    pub fn listen_on<L: Into<Listener>>(
+        self,
+        listeners: impl IntoIterator<Item = L>,
+    ) -> Result<Bound> {
         self.check()?;
         let count = self.shard_count()?;
-        let mut of_shards: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
-        let mut bound = Vec::new();
+        let mut of_shards: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
+        let mut bound = Addresses::default();
         for (at, listener) in listeners.into_iter().enumerate() {
-            listener.set_nonblocking(true).map_err(Error::Shard)?;
-            bound.push(listener.local_addr().map_err(Error::Shard)?);
+            let listener = listener.into();
+            listener.set_nonblocking().map_err(Error::Shard)?;
+            bound.add(&listener)?;
             of_shards[at % count].push(listener);
         }
         if bound.is_empty() {
             let message = "no listener was given; pass at least one, or use Server::bind";
             return Err(Error::setting("listeners", message));
         }
-        self.listen_besides(&mut of_shards, &mut bound)?;
+        self.listen_besides(&mut of_shards, &mut bound.tcp)?;
         let tables = self.plan_tables(count, true)?;
         self.build(of_shards, bound, tables)
     }
@@ -135,8 +143,8 @@ impl Server {
     /// Builds the shards, each with its listeners.
     fn build(
         self,
-        listeners: Vec<Vec<TcpListener>>,
-        bound: Vec<SocketAddr>,
+        listeners: Vec<Vec<Listener>>,
+        bound: Addresses,
         tables: Decision,
     ) -> Result<Bound> {
         let count = listeners.len();
@@ -285,20 +293,20 @@ impl Server {
         &self,
         address: SocketAddr,
         shards: usize,
-    ) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>)> {
+    ) -> Result<(Vec<Vec<Listener>>, Addresses)> {
         let (listeners, got) = listen_many(address, self.listen_options(), shards)
             .map_err(|source| Error::bind(&address, source))?;
-        let mut of_shards: Vec<Vec<TcpListener>> =
-            listeners.into_iter().map(|listener| vec![listener]).collect();
-        let mut bound = vec![got];
-        self.listen_besides(&mut of_shards, &mut bound)?;
-        Ok((of_shards, bound))
+        let mut of_shards: Vec<Vec<Listener>> =
+            listeners.into_iter().map(|listener| vec![listener.into()]).collect();
+        let mut tcp = vec![got];
+        self.listen_besides(&mut of_shards, &mut tcp)?;
+        Ok((of_shards, Addresses { tcp, ..Addresses::default() }))
     }
 
     /// Listens on the further addresses, in the order given; port 0 is that of the first address.
     fn listen_besides(
         &self,
-        of_shards: &mut [Vec<TcpListener>],
+        of_shards: &mut [Vec<Listener>],
         bound: &mut Vec<SocketAddr>,
     ) -> Result<()> {
         for mut address in self.more_addresses.iter().copied() {
@@ -307,7 +315,10 @@ impl Server {
             }
             let (listeners, got) = listen_many(address, self.listen_options(), of_shards.len())
                 .map_err(|source| Error::bind(&address, source))?;
-            of_shards.iter_mut().zip(listeners).for_each(|(all, listener)| all.push(listener));
+            of_shards
+                .iter_mut()
+                .zip(listeners)
+                .for_each(|(all, listener)| all.push(listener.into()));
             bound.push(got);
         }
         Ok(())
@@ -447,7 +458,7 @@ impl Drivers {
     /// Builds the shards, each with its listeners and a driver of the backend chosen.
     fn build(
         self,
-        listeners: Vec<Vec<TcpListener>>,
+        listeners: Vec<Vec<Listener>>,
         options: &BuildOptions,
         service: impl Fn(&Arc<Admission>) -> ShardService + Send + Sync + 'static,
     ) -> Result<Shards> {
@@ -463,7 +474,7 @@ impl Drivers {
                     tables.borrow_mut().iter_mut().for_each(|all| driver.enlist(shard, all));
                     Ok(driver)
                 };
-                let add = |driver: &mut Epoll, listener| {
+                let add = |driver: &mut Epoll, listener: Listener| {
                     let shard = driver.shard();
                     tables.borrow_mut().iter_mut().for_each(|all| all.give(shard, &listener));
                     driver.add_listener(listener)
@@ -507,11 +518,11 @@ impl Drivers {
 /// Creates one driver per shard, with that shard's listeners.
 fn each_listening<D: Driver>(
     base: Options,
-    listeners: Vec<Vec<TcpListener>>,
+    listeners: Vec<Vec<Listener>>,
     new: impl Fn(Options) -> io::Result<D>,
-    add_listener: impl Fn(&mut D, TcpListener) -> io::Result<()>,
+    add_listener: impl Fn(&mut D, Listener) -> io::Result<()>,
 ) -> Result<Vec<D>> {
-    let driver = |(shard, listeners): (usize, Vec<TcpListener>)| {
+    let driver = |(shard, listeners): (usize, Vec<Listener>)| {
         let mut driver = new(Options { shard: shard as u16, ..base.clone() })?;
         for listener in listeners {
             add_listener(&mut driver, listener)?;
@@ -529,9 +540,9 @@ fn each_listening<D: Driver>(
 fn each_secured<D: Driver>(
     base: Options,
     security: &Security,
-    listeners: Vec<Vec<TcpListener>>,
+    listeners: Vec<Vec<Listener>>,
     new: impl Fn(Options) -> io::Result<D>,
-    add_listener: impl Fn(&mut D, TcpListener) -> io::Result<ListenerId>,
+    add_listener: impl Fn(&mut D, Listener) -> io::Result<ListenerId>,
 ) -> Result<Vec<Secured<D>>> {
     let new = |options| new(options).map(wrap);
     each_listening(base, listeners, new, |driver, listener| {
@@ -542,7 +553,7 @@ fn each_secured<D: Driver>(
 /// Selects the addresses of trusted proxies, each of which has the connections of many clients.
 fn trusted_proxies(proxies: &[Network]) -> Option<TrustedProxies> {
     let proxies = proxies.to_vec();
-    let is_proxy = move |address| proxies.iter().any(|network| network.contains(address));
+    let is_proxy = move |peer| proxies.iter().any(|network| network.includes(peer));
     Some(TrustedProxies(Arc::new(is_proxy)))
 }
 

@@ -277,7 +277,7 @@ impl Service for ShardService {
         self.reply_to_fault(cx, &Response::error(status, reason));
     }
 
-    fn on_proxy_refused(&mut self, peer: SocketAddr, reason: &str) {
+    fn on_proxy_refused(&mut self, peer: Option<SocketAddr>, reason: &str) {
         self.shared.events.report(Event::ProxyRefused { peer, reason });
     }
 

@@ -143,7 +143,7 @@ impl Driver for LocalDriver {
         if let Some(pipe) = self.incoming.pop_front() {
             self.accepted = self.accepted.wrapping_add(1);
             let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, self.accepted.max(1)));
-            return Some(Event::Incoming(pipe, peer, ListenerId(0)));
+            return Some(Event::Incoming(pipe, Some(peer), ListenerId(0)));
         }
         let ready = |slot: &Slot| slot.conn.as_ref().is_some_and(Conn::has_event);
         let at = self.slots.iter().position(ready)?;

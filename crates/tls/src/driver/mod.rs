@@ -81,7 +81,7 @@ enum Queued {
 
 /// An [`Event`] that does not borrow.
 enum Step<S> {
-    Incoming(S, SocketAddr, ListenerId),
+    Incoming(S, Option<SocketAddr>, ListenerId),
     AcceptStopped(io::ErrorKind),
     Connected(ConnId),
     Secured(ConnId, Box<TlsInfo>),
@@ -459,7 +459,7 @@ impl<D: Driver> Driver for Tls<D> {
         &mut self,
         conn: ConnId,
         tls: &ServerTls,
-        peer: SocketAddr,
+        peer: Option<SocketAddr>,
         received: &[u8],
     ) -> bool {
         let Ok(server) = Arc::clone(tls).downcast() else { return false };

@@ -43,7 +43,11 @@ impl Address {
     /// All connections that we start; of these the oldest is served first.
     pub(super) const OWN: Self = Self([0xff; 8]);
 
-    pub(super) fn of(peer: SocketAddr) -> Self {
+    /// Those who connect by a Unix socket share one, which is no network's.
+    const UNIX: Self = Self([0xff, 0, 0, 0, 0, 0, 0, 0]);
+
+    pub(super) fn of(peer: Option<SocketAddr>) -> Self {
+        let Some(peer) = peer else { return Self::UNIX };
         match peer.ip().to_canonical() {
             // No IPv6 network begins with 32 zeros.
             IpAddr::V4(address) => Self(u64::from(address.to_bits()).to_be_bytes()),
@@ -226,7 +230,7 @@ mod tests {
 
     /// Addresses of one block of documentation.
     fn address(last: u8) -> Address {
-        Address::of(SocketAddr::from(([192, 0, 2, last], 7)))
+        Address::of(Some(SocketAddr::from(([192, 0, 2, last], 7))))
     }
 
     impl Queue {
@@ -269,11 +273,12 @@ mod tests {
 
     #[test]
     fn addresses_are_those_of_networks_of_one_owner() {
-        let of = |text: &str| Address::of(SocketAddr::new(text.parse().unwrap(), 1));
+        let of = |text: &str| Address::of(Some(SocketAddr::new(text.parse().unwrap(), 1)));
         assert!(of("192.0.2.1") != of("192.0.2.2"));
         assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff"));
         assert!(of("2001:db8::1") != of("2001:db8:0:1::1"));
+        assert!(Address::of(None) == Address::of(None) && Address::of(None) != Address::OWN);
     }
 
     #[test]

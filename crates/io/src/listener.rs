@@ -1,0 +1,270 @@
+//! Listening sockets of both kinds: TCP, and Unix sockets with their files.
+
+use std::net::TcpListener;
+
+#[cfg(unix)]
+pub use self::unix::UnixSocket;
+
+/// A listening socket: of TCP, or a Unix socket.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Listener {
+    /// A TCP socket.
+    Tcp(TcpListener),
+    /// A Unix socket, whose peers have no address.
+    #[cfg(unix)]
+    Unix(UnixSocket),
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Self::Tcp(listener)
+    }
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::fs::{self, Permissions};
+    use std::io::{self, ErrorKind};
+    use std::net::TcpStream;
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+    use std::os::unix::net::UnixListener;
+    use std::path::{Path, PathBuf};
+
+    use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+    use super::Listener;
+    use crate::{ListenOptions, Options};
+
+    /// A listening Unix socket.
+    ///
+    /// Dropping one that [`bind`](Self::bind) made removes its file, unless another process has put
+    /// its own there. One that listened before, such as a [`UnixListener`] or a socket of systemd,
+    /// leaves the file to whoever made it.
+    #[derive(Debug)]
+    pub struct UnixSocket {
+        listener: UnixListener,
+        /// It is removed when this is dropped.
+        #[allow(dead_code, reason = "for its drop")]
+        file: Option<SocketFile>,
+    }
+
+    impl UnixSocket {
+        /// Listens at `path`, whose file gets the permissions `mode`, for example `0o660`: to
+        /// connect, a process needs to write to it. Nobody can connect before they are set.
+        ///
+        /// The file of a server that has ended without removing it is replaced.
+        ///
+        /// # Errors
+        /// `AddrInUse` if a process answers at the path, `AlreadyExists` if what is there is no
+        /// socket, or the system's error: no such folder, no permission, a path of more than about
+        /// 100 bytes.
+        pub fn bind(path: impl AsRef<Path>, mode: u32) -> io::Result<Self> {
+            // The process may change its folder before the file is removed.
+            let path = std::path::absolute(path)?;
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            let address = SockAddr::unix(&path)?;
+            if let Err(error) = socket.bind(&address) {
+                if error.kind() != ErrorKind::AddrInUse {
+                    return Err(error);
+                }
+                remove_stale(&path, &address)?;
+                socket.bind(&address)?;
+            }
+            let file = SocketFile::at(path)?;
+            fs::set_permissions(&file.path, Permissions::from_mode(mode & 0o777))?;
+            socket.listen(ListenOptions::default().backlog)?;
+            socket.set_nonblocking(true)?;
+            Ok(Self { listener: OwnedFd::from(socket).into(), file: Some(file) })
+        }
+
+        /// Returns the path of its address; `None` if it has none that is a path.
+        #[must_use]
+        pub fn path(&self) -> Option<PathBuf> {
+            let address = self.listener.local_addr().ok()?;
+            address.as_pathname().map(Path::to_owned)
+        }
+
+        /// Accepts a connection. std's type for TCP is also one for Unix sockets in all that
+        /// drivers do with it, reading, writing and ending, so that a driver has one type.
+        pub(crate) fn accept(&self) -> io::Result<TcpStream> {
+            let (socket, _) = self.listener.accept()?;
+            socket.set_nonblocking(true)?;
+            Ok(OwnedFd::from(socket).into())
+        }
+    }
+
+    impl AsRawFd for UnixSocket {
+        fn as_raw_fd(&self) -> RawFd {
+            self.listener.as_raw_fd()
+        }
+    }
+
+    impl From<UnixListener> for UnixSocket {
+        fn from(listener: UnixListener) -> Self {
+            Self { listener, file: None }
+        }
+    }
+
+    impl From<UnixListener> for Listener {
+        fn from(listener: UnixListener) -> Self {
+            Self::Unix(listener.into())
+        }
+    }
+
+    impl From<UnixSocket> for Listener {
+        fn from(socket: UnixSocket) -> Self {
+            Self::Unix(socket)
+        }
+    }
+
+    impl Listener {
+        /// Makes accepting not block.
+        ///
+        /// # Errors
+        /// The system's error.
+        pub fn set_nonblocking(&self) -> io::Result<()> {
+            SockRef::from(self).set_nonblocking(true)
+        }
+
+        /// Sets the options that accepted connections inherit.
+        pub(crate) fn apply(&self, options: &Options) -> io::Result<()> {
+            let socket = SockRef::from(self);
+            match self {
+                Self::Tcp(_) => {
+                    socket.set_tcp_nodelay(true)?;
+                    crate::connect::apply_options(socket, options)
+                }
+                Self::Unix(_) => crate::connect::apply_buffers(&socket, options),
+            }
+        }
+    }
+
+    impl AsFd for Listener {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            match self {
+                Self::Tcp(listener) => listener.as_fd(),
+                Self::Unix(socket) => socket.listener.as_fd(),
+            }
+        }
+    }
+
+    impl AsRawFd for Listener {
+        fn as_raw_fd(&self) -> RawFd {
+            self.as_fd().as_raw_fd()
+        }
+    }
+
+    /// The file of a socket, which is removed at the end.
+    #[derive(Debug)]
+    struct SocketFile {
+        path: PathBuf,
+        /// Device and number, since the path may be another socket's by then.
+        identity: (u64, u64),
+    }
+
+    impl SocketFile {
+        fn at(path: PathBuf) -> io::Result<Self> {
+            let identity = identity(&path)?;
+            Ok(Self { path, identity })
+        }
+    }
+
+    impl Drop for SocketFile {
+        fn drop(&mut self) {
+            if identity(&self.path).is_ok_and(|now| now == self.identity) {
+                let _ = fs::remove_file(&self.path);
+            }
+        }
+    }
+
+    fn identity(path: &Path) -> io::Result<(u64, u64)> {
+        let file = fs::symlink_metadata(path)?;
+        Ok((file.dev(), file.ino()))
+    }
+
+    /// Removes the file of a socket that nobody listens on.
+    fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
+        if !fs::symlink_metadata(path)?.file_type().is_socket() {
+            let message = "there is a file that is no socket; remove it, or take another path";
+            return Err(io::Error::new(ErrorKind::AlreadyExists, message));
+        }
+        let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        // A process whose queue is full answers, too, and is not waited for.
+        probe.set_nonblocking(true)?;
+        match probe.connect(address) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),
+            _ => {
+                let message = "another process listens there; stop it, or take another path";
+                Err(io::Error::new(ErrorKind::AddrInUse, message))
+            }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::os::unix::net::UnixStream;
+
+        use super::*;
+
+        /// A path of its own in the folder for temporary files.
+        fn path(name: &str) -> PathBuf {
+            let name = format!("throng-{name}-{}.sock", std::process::id());
+            std::env::temp_dir().join(name)
+        }
+
+        #[test]
+        fn its_file_has_the_mode_and_is_removed_at_the_end() {
+            let path = path("mode");
+            let socket = UnixSocket::bind(&path, 0o620).unwrap();
+            assert_eq!(socket.path().as_deref(), Some(path.as_path()));
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o620);
+            let client = UnixStream::connect(&path).unwrap();
+            let accepted = socket.accept().unwrap();
+            drop((socket, accepted, client));
+            assert!(!path.exists());
+        }
+
+        #[test]
+        fn a_stale_file_is_replaced_and_that_of_another_process_is_not() {
+            let path = path("stale");
+            drop(UnixListener::bind(&path).unwrap());
+            assert!(path.exists(), "std leaves it");
+            let socket = UnixSocket::bind(&path, 0o600).unwrap();
+            let error = UnixSocket::bind(&path, 0o600).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AddrInUse);
+            assert!(UnixStream::connect(&path).is_ok(), "the first one still listens");
+            // What another process has put there in the meantime stays.
+            fs::remove_file(&path).unwrap();
+            let other = UnixListener::bind(&path).unwrap();
+            drop(socket);
+            assert!(UnixStream::connect(&path).is_ok());
+            drop(other);
+            fs::remove_file(&path).unwrap();
+        }
+
+        #[test]
+        fn a_file_that_is_no_socket_is_left_alone() {
+            let path = path("file");
+            fs::write(&path, "text").unwrap();
+            let error = UnixSocket::bind(&path, 0o600).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+            assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl Listener {
+    /// Makes accepting not block.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn set_nonblocking(&self) -> std::io::Result<()> {
+        let Self::Tcp(listener) = self;
+        listener.set_nonblocking(true)
+    }
+}
