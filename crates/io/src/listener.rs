@@ -41,7 +41,7 @@ mod unix {
     ///
     /// Dropping one that [`bind`](Self::bind) made removes its file, unless another process has put
     /// its own there. One that listened before, such as a [`UnixListener`] or a socket of systemd,
-    /// leaves the file to whoever made it.
+    /// leaves the file to the process that made it.
     #[derive(Debug)]
     pub struct UnixSocket {
         listener: UnixListener,
@@ -52,7 +52,7 @@ mod unix {
 
     impl UnixSocket {
         /// Listens at `path`, whose file gets the permissions `mode`, for example `0o660`: to
-        /// connect, a process needs to write to it. Nobody can connect before they are set.
+        /// connect, a process needs to write to it. No one can connect before they are set.
         ///
         /// The file of a server that has ended without removing it is replaced.
         ///
@@ -184,7 +184,7 @@ mod unix {
         Ok((file.dev(), file.ino()))
     }
 
-    /// Removes the file of a socket that nobody listens on.
+    /// Removes the file of a socket that no process listens on.
     fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
         if !fs::symlink_metadata(path)?.file_type().is_socket() {
             let message = "there is a file that is no socket; remove it, or take another path";

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use throng_http::Network;
 
-/// What to write.
+/// The form of a value.
 pub(super) const WANTED: &str =
     "an IP address such as \"127.0.0.2\", or a network of at most 256 such as \"127.0.1.0/28\"";
 
