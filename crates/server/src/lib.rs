@@ -302,6 +302,8 @@ pub mod prelude {
 mod manual {
     #[doc = include_str!("../../../docs/back-pressure.md")]
     mod back_pressure {}
+    #[doc = include_str!("../../../docs/cookbook.md")]
+    mod cookbook {}
     #[doc = include_str!("../../../docs/history.md")]
     mod history {}
     #[doc = include_str!("../../../docs/http.md")]
