@@ -38,7 +38,13 @@ fn idle_connections_of_every_model_are_weighed() {
         let threads = figures["threads"].as_u64().unwrap();
         let stack = figures["kernel_stack_bytes_per_connection"].as_f64().unwrap();
         match row["model"] == "threads" {
-            true => assert!(threads > connections && stack == 16_384.0, "{row}"),
+            // The thread of the connection that asked whether it listens may end only after the
+            // threads were counted for the first time.
+            true => {
+                let stacks = stack * connections as f64 / 16_384.0;
+                let least = connections as f64 - 1.0;
+                assert!(threads > connections && (least..=least + 1.0).contains(&stacks), "{row}");
+            }
             false => assert!(
                 threads < 20 + report["plan"]["cpus"].as_u64().unwrap() && stack == 0.0,
                 "{row}"
