@@ -12,6 +12,7 @@ mod ask;
 mod balance;
 pub mod bench;
 mod changes;
+mod cluster;
 mod config;
 mod demo;
 #[cfg(all(test, feature = "balance"))]
@@ -68,6 +69,8 @@ const EXAMPLES: &str = "Examples:
   throng serve --listen 0.0.0.0:9001            serve /echo and /ws/{channel} to the network
   throng balance --backend 127.0.0.1:9001 --backend 127.0.0.1:9002
                                                 balance several servers
+  throng cluster status 10.0.0.1:9001 10.0.0.2:9001
+                                                ask the servers of a cluster
   throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
   throng bench http http://127.0.0.1:9001/      measure any HTTP server
 
@@ -92,6 +95,8 @@ enum Command {
     Bench(bench::Args),
     /// Ask a running server or balancer whether it is healthy, as a container's health check.
     Health(health::Args),
+    /// Ask the servers of a cluster whether it delivers to them.
+    Cluster(cluster::Args),
     /// Make completions, manual pages, a Grafana dashboard and alert rules.
     #[command(hide = true)]
     Generate(generate::Args),
@@ -145,6 +150,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         #[cfg(feature = "balance")]
         Command::Balance(args) => balance::run(*args),
         Command::Bench(args) => bench::run(args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Config(args) => config::run(args),
         Command::Generate(args) => generate::run(&args),
         Command::Health(args) => health::run(&args),

@@ -205,6 +205,71 @@ fn a_server_is_not_ready_when_nothing_is_delivered_for_as_long_as_is_set() {
     eventually("it is ready again", || ready(&soon).starts_with("HTTP/1.1 200 "));
 }
 
+/// The exit code of `throng cluster status`, and its JSON.
+fn status(words: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let output = support::throng().args(["cluster", "status", "--json"]).args(words).output();
+    let output = output.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), serde_json::from_str(&text).unwrap())
+}
+
+#[test]
+fn the_status_has_the_figures_of_each_node_and_why_one_is_not_up() {
+    let Some(mut redis) = Redis::start("status", &[]) else { return };
+    let [one, two] = servers(&redis);
+    let (mut sender, mut member) = (join(&one, "/ws/log.a"), join(&two, "/ws/log.a?since="));
+    position(&mut member);
+    sender.send_text("hello");
+    text(&mut member);
+    let nodes = [&one, &two].map(|server| server.addresses[0].to_string());
+    let nodes = [&*nodes[0], &*nodes[1]];
+    eventually("the publication is acknowledged", || status(&nodes).1[0]["published"] == 1);
+    let (code, value) = status(&nodes);
+    assert_eq!(code, Some(0), "{value}");
+    assert_eq!(value[0]["node"], format!("http://{}", nodes[0]));
+    for node in value.as_array().unwrap() {
+        assert_eq!((&node["up"], &node["why"]), (&true.into(), &serde_json::Value::Null), "{node}");
+        assert_eq!(node["pending_bytes"], 0, "{node}");
+        assert_eq!([&node["refused"], &node["unknown"], &node["lost"]], [0, 0, 0], "{node}");
+    }
+    assert_eq!(value[1]["channels"], 1, "{value}");
+    assert!(value[1]["lag_microseconds"].as_u64().unwrap() > 0, "{value}");
+    let table = support::throng().args(["cluster", "status"]).args(nodes).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][..2], ["node", "channels"], "{table}");
+    assert_eq!((rows.len(), rows[2][1], *rows[2].last().unwrap()), (3, "1", "up"), "{table}");
+    redis.kill();
+    eventually("both are down, and say why", || {
+        let (code, value) = status(&nodes);
+        let is_down = |node: &serde_json::Value| node["up"] == false && node["why"].is_string();
+        code == Some(1) && value.as_array().unwrap().iter().all(is_down)
+    });
+    // The figures of a node that is down are there.
+    assert_eq!(status(&nodes).1[1]["channels"], 1);
+}
+
+#[test]
+fn the_status_of_a_node_needs_the_token_of_its_admin_server() {
+    let Some(redis) = Redis::start("token", &[]) else { return };
+    let file = std::env::temp_dir().join(format!("throng-status-{}", std::process::id()));
+    std::fs::write(&file, "a-token-of-16-bytes-or-more").unwrap();
+    let url = redis.url("");
+    let set = format!("admin.token_file={}", file.display());
+    // A port that is free now: the server prints that of clients first.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let admin = free.to_string();
+    let words = ["--listen", "127.0.0.1:0", "--cluster", &url, "--admin", &admin];
+    let _server = Served::start(&[&words[..], &["--set", &set]].concat());
+    eventually("the admin server listens", || TcpStream::connect(free).is_ok());
+    let (code, value) = status(&[&admin]);
+    let why = value[0]["why"].as_str().unwrap();
+    assert!(code == Some(1) && why.contains("--token-file"), "{value}");
+    let (code, value) = status(&["--token-file", file.to_str().unwrap(), &admin]);
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(code, Some(0), "{value}");
+}
+
 #[test]
 fn many_clients_that_wait_for_redis_all_get_in() {
     let Some(redis) = Redis::start("crowd", &[]) else { return };

@@ -261,7 +261,7 @@ fn completions_and_manual_pages_have_every_command() {
     }
     let folder = std::env::temp_dir().join(format!("throng-man-{}", std::process::id()));
     throng(&["generate", "man", folder.to_str().unwrap()]);
-    for page in ["throng.1", "throng-serve.1", "throng-balance.1", "throng-health.1"] {
+    for page in ["throng.1", "throng-serve.1", "throng-balance.1", "throng-cluster-status.1"] {
         let text = std::fs::read_to_string(folder.join(page)).unwrap();
         assert!(text.contains(".TH"), "{page}: {text}");
     }

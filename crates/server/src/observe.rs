@@ -110,6 +110,9 @@ impl Observer {
         if let Some(presence) = self.remote.presence_counts() {
             figures.insert("presence".to_owned(), presence::to_json(&presence));
         }
+        if let Some(cluster) = self.node.to_json() {
+            figures.insert("cluster".to_owned(), cluster);
+        }
         figures.insert("shards".to_owned(), self.snapshots.len().into());
         figures.insert("ready".to_owned(), admission.is_ready().into());
         figures.insert("resident_bytes".to_owned(), process::resident_bytes().into());

@@ -1,5 +1,7 @@
 //! Metrics of a node of a cluster.
 
+#[cfg(feature = "metrics")]
+use serde_json::{Value, json};
 use throng_http::openmetrics::{Type, Writer};
 
 use super::Node;
@@ -40,5 +42,32 @@ impl Node {
         let help = "Microseconds from a publication to this server, of the last one";
         let lag = u64::try_from(now.lag.as_micros()).unwrap_or(u64::MAX);
         writer.metric("cluster_lag_microseconds", help, Type::Gauge).sample(&[], lag);
+    }
+
+    /// Returns the figures of the node as JSON, if the server has one: whether the broker delivers,
+    /// and if not, for how long and why.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn to_json(&self) -> Option<Value> {
+        let (bus, _) = self.0.as_ref()?;
+        let now = bus.status().snapshot();
+        let (time, why) = bus.status().down().filter(|_| !now.is_up).unzip();
+        Some(json!({
+            "up": now.is_up,
+            "down_seconds": time.map(|time| time.as_secs()),
+            "why": why,
+            "reconnects": now.reconnects,
+            "probe_failures": now.probe_failures,
+            "published": now.published,
+            "refused": now.refused,
+            "unknown": now.unknown,
+            "received": now.received,
+            "malformed": now.malformed,
+            "failed_reads": now.failed_reads,
+            "filled": now.filled,
+            "lost": now.lost,
+            "channels": now.channels,
+            "pending_bytes": now.pending_bytes,
+            "lag_microseconds": u64::try_from(now.lag.as_micros()).unwrap_or(u64::MAX),
+        }))
     }
 }

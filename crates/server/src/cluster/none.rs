@@ -41,6 +41,11 @@ impl Node {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn write(&self, _: &mut throng_http::openmetrics::Writer) {}
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn to_json(&self) -> Option<serde_json::Value> {
+        None
+    }
 }
 
 #[derive(Debug)]
