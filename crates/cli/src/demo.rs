@@ -1,11 +1,15 @@
-//! `throng demo`: a server, a web page and simulated clients in one process.
+//! `throng demo`: a server, a web page and simulated clients in one process; or a cluster.
 
 mod attack;
 mod attacks;
 mod certificate;
+mod folder;
 mod neighbours;
+#[cfg(all(unix, feature = "redis"))]
+mod nodes;
 mod wire;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -30,9 +34,9 @@ pub(crate) struct Args {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// Simulated clients, spread over 50 channels; fewer than 100 clients over half as many
-    /// channels
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_count)]
-    clients: usize,
+    /// channels [default: 1000, with --nodes 120]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    clients: Option<usize>,
     /// Messages per second that each client sends
     #[arg(long, value_name = "RATE", default_value_t = 0.5)]
     rate: f64,
@@ -42,6 +46,13 @@ pub(crate) struct Args {
     /// Serve https and wss with a certificate of its own, which it makes; the clients use wss
     #[arg(long)]
     tls: bool,
+    /// Instead, run a cluster of 2 to 8 servers, kill one and start it again, and account for every
+    /// message; needs redis-server or --cluster
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=8), conflicts_with_all = ["listen", "tls", "attack"])]
+    nodes: Option<u8>,
+    /// With --nodes: use a Redis or Valkey server that runs, for example redis://127.0.0.1:6379
+    #[arg(long, value_name = "URL", requires = "nodes")]
+    cluster: Option<String>,
     /// Instead, attack a server of its own on loopback in a dozen ways, each for 4s or --for, and
     /// print what its other clients notice, and its memory
     #[arg(long, conflicts_with_all = ["clients", "rate", "listen", "tls"])]
@@ -52,7 +63,15 @@ pub(crate) struct Args {
     /// Be the server that --attack attacks
     #[arg(long, hide = true)]
     attacked: bool,
+    /// Become this program, and end with the process of this number
+    #[arg(long, hide = true, value_name = "PID", requires = "program")]
+    end_with: Option<u32>,
+    #[arg(last = true, hide = true, requires = "end_with")]
+    program: Vec<OsString>,
 }
+
+/// Clients of one server unless their number is given.
+const CLIENTS: usize = 1000;
 
 /// How long each attack lasts unless --for is given: all of them take about a minute.
 const ATTACK: Duration = Duration::from_secs(4);
@@ -66,10 +85,18 @@ const EXAMPLES: &str = "The status line, updated every second:
   memory           resident memory of this process: the server and its clients
   descriptors      open descriptors, and the limit
 
+With --nodes, a line for each server: its clients, what they send, what is
+delivered to them, and how long messages from other servers take. The last
+server is killed after 10s and started again after 15s (with --for: after a
+third and two thirds of it); its clients continue on the others and come back.
+The end is an account of all messages; exit code 1 if any was lost or doubled.
+
 Examples:
   throng demo --for 30s
   throng demo --clients 9000 --rate 0.1
   throng demo --tls
+  throng demo --nodes 3                a cluster on a redis-server of its own
+  throng demo --nodes 3 --for 30s --cluster redis://:password@127.0.0.1:6379
   throng demo --attack                 a minute of attacks, as a table";
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -86,13 +113,20 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         return attack::run(args.duration.unwrap_or(ATTACK), args.json);
     }
-    if args.clients == 0 {
+    if let Some(parent) = args.end_with {
+        return Err(become_child(parent, &args.program));
+    }
+    let clients = args.clients.unwrap_or(CLIENTS);
+    if clients == 0 {
         return Err(Failure::usage("--clients is 0; expected at least 1"));
     }
     if !(1e-3..=1e3).contains(&args.rate) {
         let message =
             format!("--rate is {}; expected 0.001 to 1000 messages per second", args.rate);
         return Err(Failure::usage(message));
+    }
+    if let Some(nodes) = args.nodes {
+        return run_nodes(nodes.into(), args);
     }
     let own = if args.tls { Some(OwnCertificate::make().map_err(Failure::runtime)?) } else { None };
     let mut sources = Sources::new(&TABLE);
@@ -105,12 +139,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let settings = Settings::from_draft(sources.finish())?;
     let limit = process::descriptor_limit();
     // Each client costs two descriptors here: its own end and the server's.
-    if args.clients.saturating_mul(2).saturating_add(200) > limit {
+    if clients.saturating_mul(2).saturating_add(200) > limit {
         let possible = limit.saturating_sub(200) / 2;
         return Err(Failure::usage(format!(
-            "--clients is {}, but the descriptor limit of {limit} allows {possible}; \
-             lower --clients, or raise the limit with `ulimit -n`: two per client, and 200",
-            args.clients
+            "--clients is {clients}, but the descriptor limit of {limit} allows {possible}; \
+             lower --clients, or raise the limit with `ulimit -n`: two per client, and 200"
         )));
     }
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
@@ -124,11 +157,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             "certificate, valid while this runs: {chain} (curl --cacert {chain})"
         ));
     }
-    let clients = grouped(args.clients as u64);
-    say::line(format_args!("connecting {clients} clients; Ctrl-C stops"));
+    let shown = grouped(clients as u64);
+    say::line(format_args!("connecting {shown} clients; Ctrl-C stops"));
     let target = Target::parse(&format!("{ws}://{address}/")).map_err(Failure::runtime)?;
     let mut plan = CrowdPlan::new(target);
-    (plan.clients, plan.rate_per_s) = (args.clients, args.rate);
+    (plan.clients, plan.rate_per_s) = (clients, args.rate);
     if let Some(own) = &own {
         plan.tls.trust = TlsTrust::File(own.chain.clone());
         plan.tls.name = Some("localhost".to_owned());
@@ -158,6 +191,30 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     ));
     let plan = settings.drain.window(Duration::from_secs(2));
     serve::finish(running, plan)
+}
+
+#[cfg(all(unix, feature = "redis"))]
+use nodes::become_child;
+
+#[cfg(all(unix, feature = "redis"))]
+fn run_nodes(nodes: usize, args: Args) -> Result<ExitCode, Failure> {
+    let Args { clients, rate, duration, cluster: url, .. } = args;
+    nodes::run(&nodes::Plan { nodes, clients, rate, duration, url })
+}
+
+#[cfg(not(all(unix, feature = "redis")))]
+fn run_nodes(_: usize, _: Args) -> Result<ExitCode, Failure> {
+    Err(no_nodes())
+}
+
+#[cfg(not(all(unix, feature = "redis")))]
+fn become_child(_: u32, _: &[OsString]) -> Failure {
+    no_nodes()
+}
+
+#[cfg(not(all(unix, feature = "redis")))]
+fn no_nodes() -> Failure {
+    Failure::usage("--nodes needs Unix, and a build with the feature redis")
 }
 
 /// The status line, written every second: on a terminal in place, otherwise as a new line.

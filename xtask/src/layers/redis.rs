@@ -16,7 +16,8 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     provision::program(&["redis-server"], &["redis-server"])?;
     let mut test = cargo(site);
     test.args(["test", "-p", "throng-cluster", "-p", "throng-cli"]);
-    test.args(["--features", "throng-cluster/redis", "--test", "redis", "--test", "cluster"]);
+    test.args(["--features", "throng-cluster/redis", "--test", "redis"]);
+    test.args(["--test", "cluster", "--test", "nodes"]);
     test.env("TEST_PEERS", "1");
     cargo_test::tally(run_shown(&mut test, LIMIT)?)
 }

@@ -1,13 +1,15 @@
 //! A certificate that signs itself, in files that last as long as the process.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use super::folder::Folder;
 
 /// The certificate for `localhost` and loopback addresses, and its key.
 pub(super) struct OwnCertificate {
-    folder: PathBuf,
     pub(super) chain: PathBuf,
     pub(super) key: PathBuf,
+    _folder: Folder,
 }
 
 impl OwnCertificate {
@@ -17,10 +19,10 @@ impl OwnCertificate {
     /// A file cannot be written.
     pub(super) fn make() -> io::Result<Self> {
         let [certificate, private_key] = generate()?;
-        let folder = std::env::temp_dir().join(format!("throng-demo-{}", std::process::id()));
-        private_folder(&folder)?;
-        let (chain, key) = (folder.join("certificate.pem"), folder.join("private.key"));
-        let own = Self { folder, chain, key };
+        let folder = Folder::make("throng-demo")?;
+        let path = folder.path();
+        let (chain, key) = (path.join("certificate.pem"), path.join("private.key"));
+        let own = Self { chain, key, _folder: folder };
         for (file, text) in [(&own.chain, certificate), (&own.key, private_key)] {
             // Never one that somebody else has put there.
             let mut file = std::fs::File::create_new(file)?;
@@ -41,22 +43,4 @@ fn generate() -> io::Result<[String; 2]> {
 #[cfg(not(feature = "tls"))]
 fn generate() -> io::Result<[String; 2]> {
     Err(io::Error::other(crate::NO_TLS))
-}
-
-impl Drop for OwnCertificate {
-    fn drop(&mut self) {
-        // What is left of it is in the folder for temporary files.
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-#[cfg(unix)]
-fn private_folder(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().mode(0o700).create(folder)
-}
-
-#[cfg(not(unix))]
-fn private_folder(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir(folder)
 }

@@ -75,27 +75,60 @@ impl Client {
     /// # Errors
     /// The session has ended.
     pub(super) fn echo(&mut self, text: &str) -> io::Result<()> {
-        let mut frame = Vec::new();
-        ws::encode_masked(Opcode::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
-        self.stream.write_all(&frame)?;
+        self.send(text)?;
         while self.next_text()? != text {}
         Ok(())
     }
 
-    fn next_text(&mut self) -> io::Result<String> {
+    /// Sends a text.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(super) fn send(&mut self, text: &str) -> io::Result<()> {
+        self.send_frame(Opcode::Text, text.as_bytes())
+    }
+
+    /// Begins the closing handshake.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    #[cfg(all(unix, feature = "redis"))]
+    pub(super) fn close(&mut self) -> io::Result<()> {
+        self.send_frame(Opcode::Close, &1000u16.to_be_bytes())
+    }
+
+    fn send_frame(&mut self, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
+        let mut frame = Vec::new();
+        ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
+        self.stream.write_all(&frame)
+    }
+
+    /// Waits for the next text, as long as the stream's time limit; what came of it is kept.
+    ///
+    /// # Errors
+    /// None came in time, or the session has ended.
+    pub(super) fn next_text(&mut self) -> io::Result<String> {
         let limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
         let mut buffer = [0; 4096];
         loop {
+            let mut pong = None;
             let mut input = Input::new(&mut self.received);
             let event = self.decoder.next_event(&mut input, &limits);
             let text = match event.map_err(|error| io::Error::other(error.to_string()))? {
                 Some(Event::Text(text)) => Some(text.to_owned()),
                 Some(Event::Close(_)) => return Err(ErrorKind::ConnectionAborted.into()),
+                Some(Event::Ping(payload)) => {
+                    pong = Some(payload.to_vec());
+                    Some(String::new())
+                }
                 Some(_) => Some(String::new()),
                 None => None,
             };
             let left = input.len();
             self.received.drain(..self.received.len() - left);
+            if let Some(payload) = pong {
+                self.send_frame(Opcode::Pong, &payload)?;
+            }
             if let Some(text) = text {
                 return Ok(text);
             }

@@ -1,0 +1,41 @@
+//! A folder for temporary files that lasts as long as the process.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A new folder that only this user can read; dropping it removes what is in it.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes one, whose name begins with `name`.
+    ///
+    /// # Errors
+    /// It cannot be made, or is there already.
+    pub(super) fn make(name: &str) -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        private_folder(&path)?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left of it is in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(unix)]
+fn private_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+fn private_folder(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir(folder)
+}

@@ -1,0 +1,356 @@
+//! A client that accounts for every message of its channel, and moves when its server is killed.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use throng_load::{Record, machine_now_ns};
+
+use super::super::wire::Client;
+
+/// The longest wait for a message before the client looks at what it should do.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The longest wait for the end of a closing handshake.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// The pause after a connection that could not be opened.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What happens at one server.
+#[derive(Default)]
+pub(super) struct Tally {
+    /// `None`: it does not run.
+    address: Mutex<Option<SocketAddr>>,
+    pub(super) clients: AtomicU64,
+    pub(super) sent: AtomicU64,
+    pub(super) delivered: AtomicU64,
+    /// Those of `delivered` that were published elsewhere, and their time on the way since the
+    /// last look.
+    pub(super) from_others: AtomicU64,
+    latency: Mutex<Record>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tally {
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        *lock(&self.address)
+    }
+
+    pub(super) fn set_address(&self, address: Option<SocketAddr>) {
+        *lock(&self.address) = address;
+    }
+
+    /// Returns the times since the last call.
+    pub(super) fn take_latency(&self) -> Record {
+        std::mem::take(&mut lock(&self.latency))
+    }
+}
+
+/// What all clients share.
+pub(super) struct Scene {
+    pub(super) nodes: Vec<Tally>,
+    /// The last offset of each channel that a client has seen.
+    tops: Vec<AtomicU64>,
+    pub(super) members: Vec<Progress>,
+    /// Clients send while it is set.
+    pub(super) talks: AtomicBool,
+    pub(super) ends: AtomicBool,
+    /// The time between two messages of a client.
+    pub(super) interval: Duration,
+}
+
+/// How far a client is.
+#[derive(Default)]
+pub(super) struct Progress {
+    pub(super) has_joined: AtomicBool,
+    at: AtomicU64,
+    /// Messages that it has sent and not got yet.
+    waits_for: AtomicU64,
+}
+
+impl Scene {
+    pub(super) fn new(nodes: usize, clients: usize, interval: Duration) -> Self {
+        let rooms = (clients / nodes / 2).clamp(1, 50);
+        Self {
+            nodes: (0..nodes).map(|_| Tally::default()).collect(),
+            tops: (0..rooms).map(|_| AtomicU64::default()).collect(),
+            members: (0..clients).map(|_| Progress::default()).collect(),
+            talks: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
+            interval,
+        }
+    }
+
+    /// Returns the number of channels.
+    pub(super) fn rooms(&self) -> usize {
+        self.tops.len()
+    }
+
+    /// The channel of a client: each has members on every server.
+    fn room(&self, member: usize) -> usize {
+        member / self.nodes.len() % self.tops.len()
+    }
+
+    /// Returns the last offset that is known of a client's channel.
+    pub(super) fn top(&self, member: usize) -> u64 {
+        self.tops[self.room(member)].load(Relaxed)
+    }
+
+    /// Returns whether each client has all messages of its channel.
+    pub(super) fn is_settled(&self) -> bool {
+        self.members.iter().enumerate().all(|(member, progress)| {
+            progress.waits_for.load(Relaxed) == 0 && progress.at.load(Relaxed) == self.top(member)
+        })
+    }
+}
+
+/// What became of messages, by one client.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) sent: u64,
+    /// Those that came back to it, and so have a place in their channel.
+    pub(super) accepted: u64,
+    /// Those that were on their way when a connection broke, and never came.
+    pub(super) broken_off: u64,
+    /// Those of others, and its own.
+    pub(super) delivered: u64,
+    pub(super) lost: u64,
+    pub(super) doubled: u64,
+    /// Times that it had to begin anew, without knowing what it had missed.
+    pub(super) begun_anew: u64,
+    /// Connections that broke, or were given up to go back to its own server.
+    pub(super) moves: u64,
+}
+
+/// A client.
+pub(super) struct Member<'a> {
+    scene: &'a Scene,
+    number: usize,
+    /// The server that it is connected to.
+    node: usize,
+    client: Option<Client>,
+    /// Epoch and offset of the last message.
+    at: Option<(String, u64)>,
+    /// Own messages on their way, and those whose connection broke.
+    outstanding: Vec<u64>,
+    in_doubt: Vec<u64>,
+    account: Account,
+}
+
+impl<'a> Member<'a> {
+    pub(super) fn new(scene: &'a Scene, number: usize) -> Self {
+        let node = number % scene.nodes.len();
+        Self {
+            scene,
+            number,
+            node,
+            client: None,
+            at: None,
+            outstanding: Vec::new(),
+            in_doubt: Vec::new(),
+            account: Account::default(),
+        }
+    }
+
+    /// Talks and listens until the end.
+    pub(super) fn run(mut self) -> Account {
+        let (scene, home) = (self.scene, self.number % self.scene.nodes.len());
+        // All at once would be a rhythm that no crowd has.
+        let clients = scene.members.len() as u32;
+        let mut due: Option<Instant> = None;
+        while !scene.ends.load(Relaxed) {
+            if self.client.is_none() && !self.connect() {
+                self.node = (self.node + 1) % scene.nodes.len();
+                std::thread::sleep(PAUSE);
+                due = None;
+                continue;
+            }
+            let goes_home = self.node != home && scene.nodes[home].address().is_some();
+            if goes_home && self.outstanding.is_empty() {
+                self.leave();
+                self.node = home;
+                continue;
+            }
+            let talks = scene.talks.load(Relaxed) && !goes_home;
+            let now = Instant::now();
+            let first = || now + scene.interval * self.number as u32 / clients;
+            let next = if talks { *due.get_or_insert_with(first) } else { now + LOOK };
+            let left = next.saturating_duration_since(now);
+            let done = match left.is_zero() {
+                true => {
+                    due = Some(next + scene.interval);
+                    self.say()
+                }
+                false => self.listen(left.min(LOOK)),
+            };
+            if done.is_err() {
+                self.disconnected();
+            }
+            let progress = &scene.members[self.number];
+            progress.waits_for.store(self.outstanding.len() as u64, Relaxed);
+        }
+        self.disconnected();
+        let (_, at) = self.at.unwrap_or_default();
+        self.account.lost += scene.top(self.number).saturating_sub(at);
+        self.account.broken_off = self.in_doubt.len() as u64;
+        self.account
+    }
+
+    fn say(&mut self) -> io::Result<()> {
+        let Some(client) = &mut self.client else { return Ok(()) };
+        let number = self.account.sent;
+        let text = format!("{} {} {number} {}", self.number, self.node, machine_now_ns());
+        self.account.sent += 1;
+        self.outstanding.push(number);
+        self.scene.nodes[self.node].sent.fetch_add(1, Relaxed);
+        client.send(&text)
+    }
+
+    /// Waits for a message.
+    fn listen(&mut self, most: Duration) -> io::Result<()> {
+        let Some(client) = &mut self.client else { return Ok(()) };
+        // Zero would be no limit.
+        client.stream.set_read_timeout(Some(most.max(Duration::from_millis(1))))?;
+        match client.next_text() {
+            Ok(text) => {
+                self.heard(&text);
+                Ok(())
+            }
+            Err(error) if is_timeout(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a message: its offset, and what [`say`](Self::say) wrote, or anything from a client
+    /// that joined by hand.
+    fn heard(&mut self, text: &str) {
+        let mut words = text.split(' ');
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let Some(offset) = number() else { return };
+        let Some((_, at)) = &mut self.at else { return };
+        if offset <= *at {
+            self.account.doubled += 1;
+            return;
+        }
+        self.account.lost += offset - *at - 1;
+        self.account.delivered += 1;
+        *at = offset;
+        self.scene.tops[self.scene.room(self.number)].fetch_max(offset, Relaxed);
+        self.scene.members[self.number].at.store(offset, Relaxed);
+        let tally = &self.scene.nodes[self.node];
+        tally.delivered.fetch_add(1, Relaxed);
+        let (Some(from), Some(node), Some(message)) = (number(), number(), number()) else {
+            return;
+        };
+        if from == self.number as u64 {
+            let before = self.outstanding.len() + self.in_doubt.len();
+            self.outstanding.retain(|sent| *sent != message);
+            self.in_doubt.retain(|sent| *sent != message);
+            let now = self.outstanding.len() + self.in_doubt.len();
+            self.account.accepted += (before - now) as u64;
+        }
+        if let Some(sent) = number().filter(|_| node != self.node as u64) {
+            tally.from_others.fetch_add(1, Relaxed);
+            lock(&tally.latency).add(machine_now_ns().saturating_sub(sent));
+        }
+    }
+
+    /// Opens a session at its server; returns false if there is none.
+    fn connect(&mut self) -> bool {
+        let Some(address) = self.scene.nodes[self.node].address() else { return false };
+        let since = self.at.as_ref().map(|(epoch, offset)| format!("{epoch}:{offset}"));
+        let room = self.scene.room(self.number) + 1;
+        let path = format!("/ws/demo.{room}?since={}", since.unwrap_or_default());
+        let begin = || {
+            let mut client = Client::open(address, &path, "")?;
+            let line = client.next_text()?;
+            Ok::<_, io::Error>((client, line))
+        };
+        let Ok((client, line)) = begin() else { return false };
+        let line: Value = serde_json::from_str(&line).unwrap_or_default();
+        let (Some(epoch), Some(offset)) = (line["epoch"].as_str(), line["offset"].as_u64()) else {
+            return false;
+        };
+        if line["recovered"] != true || self.at.is_none() {
+            self.begin(epoch, offset);
+        }
+        self.client = Some(client);
+        self.scene.nodes[self.node].clients.fetch_add(1, Relaxed);
+        self.scene.members[self.number].has_joined.store(true, Relaxed);
+        true
+    }
+
+    /// Goes on behind a message that it did not get: what is between is lost.
+    fn begin(&mut self, epoch: &str, offset: u64) {
+        let top = &self.scene.tops[self.scene.room(self.number)];
+        match self.at.replace((epoch.to_owned(), offset)) {
+            Some((before, at)) if before == epoch => {
+                self.account.lost += offset.saturating_sub(at);
+                top.fetch_max(offset, Relaxed);
+            }
+            Some(_) => {
+                self.account.begun_anew += 1;
+                top.store(offset, Relaxed);
+            }
+            None => drop(top.fetch_max(offset, Relaxed)),
+        }
+        self.scene.members[self.number].at.store(offset, Relaxed);
+    }
+
+    fn leave(&mut self) {
+        let Some(client) = &mut self.client else { return };
+        if client.close().is_ok() {
+            let latest = Instant::now() + GOODBYE;
+            while Instant::now() < latest && self.listen(GOODBYE).is_ok() {}
+        }
+        self.disconnected();
+    }
+
+    fn disconnected(&mut self) {
+        if self.client.take().is_some() {
+            self.scene.nodes[self.node].clients.fetch_sub(1, Relaxed);
+            self.account.moves += u64::from(!self.scene.ends.load(Relaxed));
+            if self.scene.ends.load(Relaxed) {
+                return;
+            }
+            self.in_doubt.append(&mut self.outstanding);
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_a_loss_and_what_comes_again_is_doubled() {
+        let scene = Scene::new(2, 8, Duration::from_secs(1));
+        assert_eq!(scene.rooms(), 2);
+        let mut member = Member::new(&scene, 2);
+        member.begin("a", 4);
+        member.outstanding = vec![0, 1];
+        for text in ["5 3 1 7 0", "5 3 1 7 0", "7 2 0 1 0", "8 by hand", "no offset"] {
+            member.heard(text);
+        }
+        let Account { delivered, lost, doubled, accepted, .. } = member.account;
+        assert_eq!((delivered, lost, doubled, accepted), (3, 1, 1, 1));
+        assert_eq!((scene.top(2), &member.outstanding), (8, &vec![0]));
+        assert_eq!(scene.nodes[0].from_others.load(Relaxed), 1, "of those that say so");
+        member.begin("a", 10);
+        assert_eq!((member.account.lost, member.account.begun_anew, scene.top(2)), (3, 0, 10));
+        member.begin("b", 2);
+        assert_eq!((member.account.lost, member.account.begun_anew, scene.top(2)), (3, 1, 2));
+        assert!(!scene.is_settled(), "others are not there");
+    }
+}

@@ -1,0 +1,273 @@
+//! `throng demo --nodes`: a cluster on this machine, of which one server is killed and started
+//! again, and the account of every message.
+
+mod member;
+mod processes;
+mod view;
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use throng_load::units::grouped;
+
+use self::member::{Account, Member, Scene};
+use self::processes::{Broker, Node};
+use self::view::View;
+use crate::signals::Stop;
+use crate::{Failure, say};
+
+pub(super) use processes::become_child;
+
+/// Clients unless their number is given, and at most: each has a thread.
+const CLIENTS: usize = 120;
+const MOST_CLIENTS: usize = 500;
+
+/// Messages that all clients send in a second, at most: a history holds what a client misses.
+const MOST_MESSAGES: f64 = 5_000.0;
+
+/// When a server is killed, and started again, without an end.
+const KILL: Duration = Duration::from_secs(10);
+const RESTART: Duration = Duration::from_secs(15);
+
+/// The time in which all clients join, and in which the last messages come.
+const JOIN: Duration = Duration::from_secs(60);
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// The interval at which that is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A cluster for a demonstration.
+pub(super) struct Plan {
+    pub(super) nodes: usize,
+    pub(super) clients: Option<usize>,
+    /// Messages a second that each client sends.
+    pub(super) rate: f64,
+    pub(super) duration: Option<Duration>,
+    /// A Redis server that runs.
+    pub(super) url: Option<String>,
+}
+
+pub(super) fn run(plan: &Plan) -> Result<ExitCode, Failure> {
+    let Plan { nodes, clients, rate, duration, url } = plan;
+    let clients = clients.unwrap_or(CLIENTS);
+    if !(*nodes..=MOST_CLIENTS).contains(&clients) {
+        return Err(Failure::usage(format!(
+            "--clients is {clients}; with --nodes {nodes} expected {nodes} to {MOST_CLIENTS}"
+        )));
+    }
+    let messages = clients as f64 * rate;
+    if messages > MOST_MESSAGES {
+        return Err(Failure::usage(format!(
+            "--clients {clients} with --rate {rate} are {messages} messages per second; with \
+             --nodes expected at most {MOST_MESSAGES}"
+        )));
+    }
+    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let broker = if url.is_some() { None } else { Some(Broker::start()?) };
+    let url = url.clone().or_else(|| broker.as_ref().map(Broker::url)).unwrap_or_default();
+    if broker.is_some() {
+        say::line(format_args!("redis listens on {url}, without persistence"));
+    }
+    let cluster = Cluster::start(url, *nodes)?;
+    let scene = Scene::new(*nodes, clients, Duration::from_secs_f64(1.0 / rate));
+    let outcome = cluster.serve(&scene, &stop, *duration);
+    if let Some(broker) = broker {
+        broker.end();
+    }
+    outcome
+}
+
+/// The servers; `None`: killed.
+struct Cluster {
+    nodes: Vec<Option<Node>>,
+    url: String,
+    prefix: String,
+}
+
+impl Cluster {
+    fn start(url: String, nodes: usize) -> Result<Self, Failure> {
+        // Those of an earlier one are gone with the age of their histories.
+        let prefix =
+            format!("throng.demo-{}-{}", std::process::id(), throng_load::machine_now_ns());
+        let start = |_| Node::start(&url, &prefix).map(Some);
+        let nodes = (0..nodes).map(start).collect::<Result<_, _>>()?;
+        Ok(Self { nodes, url, prefix })
+    }
+
+    /// Runs the demonstration, and ends all servers.
+    fn serve(
+        mut self,
+        scene: &Scene,
+        stop: &Stop,
+        duration: Option<Duration>,
+    ) -> Result<ExitCode, Failure> {
+        for (at, (node, tally)) in self.nodes.iter().zip(&scene.nodes).enumerate() {
+            let Some(node) = node else { continue };
+            tally.set_address(Some(node.address));
+            let (number, address) = (at + 1, node.address);
+            say::line(format_args!("node {number} listens on http://{address}"));
+        }
+        let clients = scene.members.len();
+        let rooms = scene.rooms();
+        say::line(format_args!(
+            "connecting {} clients, spread over the nodes and {rooms} channels; Ctrl-C stops",
+            grouped(clients as u64)
+        ));
+        let (accounts, told) = thread::scope(|scope| {
+            let start = |number| {
+                let member = Member::new(scene, number);
+                thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, || member.run())
+            };
+            let members: Result<Vec<_>, _> = (0..clients).map(start).collect();
+            let told = match &members {
+                Ok(_) => self.tell(scene, stop, duration),
+                Err(error) => Err(Failure::runtime(format!("cannot start a thread: {error}"))),
+            };
+            scene.ends.store(true, Relaxed);
+            // A panic there has been printed by its own thread.
+            let members = members.into_iter().flatten();
+            let accounts: Vec<_> = members.filter_map(|member| member.join().ok()).collect();
+            (accounts, told)
+        });
+        self.nodes.into_iter().flatten().for_each(Node::end);
+        told?;
+        Ok(verdict(&accounts, clients))
+    }
+
+    /// What happens: all join, talk, and one of the servers is killed and started again.
+    fn tell(
+        &mut self,
+        scene: &Scene,
+        stop: &Stop,
+        duration: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let joined = || scene.members.iter().filter(|member| member.has_joined.load(Relaxed));
+        let all = scene.members.len();
+        if !wait_until(JOIN, || stop.is_asked() || joined().count() == all) {
+            let few = joined().count();
+            return Err(Failure::runtime(format!("only {few} of {all} clients could join")));
+        }
+        scene.talks.store(true, Relaxed);
+        let began = Instant::now();
+        let ends = duration.and_then(|duration| began.checked_add(duration));
+        let (kill, restart) = duration.map_or((KILL, RESTART), |time| (time / 3, time * 2 / 3));
+        let mut steps = [(kill, true), (restart, false)].into_iter().peekable();
+        let mut view = View::new(scene);
+        loop {
+            if let Some((_, kills)) = steps.next_if(|(at, _)| began.elapsed() >= *at) {
+                let last = self.nodes.len() - 1;
+                match kills {
+                    true => self.kill(last, scene, &view),
+                    false => self.restart(last, scene, &view)?,
+                }
+            }
+            self.check()?;
+            let left =
+                ends.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let due = steps.peek().map_or(Duration::MAX, |(at, _)| *at);
+            let step = due.saturating_sub(began.elapsed());
+            let is_stopped = stop.wait(left.min(step).min(Duration::from_secs(1)));
+            if is_stopped || (left.is_zero() && steps.peek().is_none()) {
+                break;
+            }
+            view.show(scene);
+        }
+        view.finish();
+        say::line("stopping: the clients send no more and wait for what is on its way");
+        scene.talks.store(false, Relaxed);
+        wait_until(SETTLE, || scene.is_settled());
+        Ok(())
+    }
+
+    fn kill(&mut self, node: usize, scene: &Scene, view: &View) {
+        scene.nodes[node].set_address(None);
+        if let Some(node) = self.nodes[node].take() {
+            node.kill();
+        }
+        let number = node + 1;
+        view.note(format_args!("node {number} is killed; its clients continue on the others"));
+    }
+
+    fn restart(&mut self, at: usize, scene: &Scene, view: &View) -> Result<(), Failure> {
+        let node = Node::start(&self.url, &self.prefix)?;
+        let (number, address) = (at + 1, node.address);
+        scene.nodes[at].set_address(Some(address));
+        self.nodes[at] = Some(node);
+        view.note(format_args!(
+            "node {number} is started again, on http://{address}; its clients come back"
+        ));
+        Ok(())
+    }
+
+    /// # Errors
+    /// A server has ended by itself.
+    fn check(&mut self) -> Result<(), Failure> {
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            if let Some(status) = node.as_mut().and_then(Node::ended) {
+                return Err(Failure::runtime(format!("node {} ended: {status}", at + 1)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits for a condition, for `most`; returns whether it came.
+fn wait_until(most: Duration, is_so: impl Fn() -> bool) -> bool {
+    let latest = Instant::now() + most;
+    while !is_so() {
+        if Instant::now() > latest {
+            return false;
+        }
+        thread::sleep(LOOK);
+    }
+    true
+}
+
+/// Prints what became of all messages.
+fn verdict(accounts: &[Account], clients: usize) -> ExitCode {
+    let sum = |of: fn(&Account) -> u64| accounts.iter().map(of).sum::<u64>();
+    let (sent, accepted) = (sum(|one| one.sent), sum(|one| one.accepted));
+    let broken_off = sum(|one| one.broken_off);
+    let unanswered = sent - accepted - broken_off;
+    let (delivered, lost) = (sum(|one| one.delivered), sum(|one| one.lost));
+    let (doubled, anew) = (sum(|one| one.doubled), sum(|one| one.begun_anew));
+    let broken = match broken_off {
+        0 => String::new(),
+        some => format!(
+            ", {} were on their way to a node when it was killed, and their senders know",
+            grouped(some)
+        ),
+    };
+    say::line(format_args!(
+        "sent {} messages: {} accepted{broken}",
+        grouped(sent),
+        grouped(accepted)
+    ));
+    say::line(format_args!(
+        "delivered {} of {}: {} lost, {} doubled; connections that moved: {}",
+        grouped(delivered),
+        grouped(delivered + lost),
+        grouped(lost),
+        grouped(doubled),
+        grouped(sum(|one| one.moves)),
+    ));
+    let mut is_good = lost == 0 && doubled == 0;
+    for (count, what) in [
+        (unanswered, "messages have no outcome: they came back to nobody"),
+        (anew, "times a client had to begin anew: Redis had lost the history"),
+        ((clients - accounts.len()) as u64, "clients failed and could not account"),
+    ] {
+        if count > 0 {
+            is_good = false;
+            say::trouble(format_args!("{} {what}", grouped(count)));
+        }
+    }
+    if is_good {
+        say::line("verdict: every message that was accepted reached every client once, in order");
+        return ExitCode::SUCCESS;
+    }
+    say::line("verdict: not every message reached every client once");
+    ExitCode::FAILURE
+}

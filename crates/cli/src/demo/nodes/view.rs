@@ -1,0 +1,99 @@
+//! The lines that show what happens at each node, written every second: on a terminal in place.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io::IsTerminal;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use throng_load::units::{grouped, show_ns};
+
+use super::super::columns;
+use super::member::{Scene, Tally};
+use crate::say;
+
+/// What a node had done at the last look.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    sent: u64,
+    delivered: u64,
+    from_others: u64,
+}
+
+pub(super) struct View {
+    in_place: bool,
+    at: Instant,
+    before: Vec<Before>,
+    /// Lines above the cursor that are to be replaced.
+    above: Cell<usize>,
+}
+
+impl View {
+    pub(super) fn new(scene: &Scene) -> Self {
+        let before = vec![Before::default(); scene.nodes.len()];
+        let in_place = std::io::stdout().is_terminal();
+        Self { in_place, at: Instant::now(), before, above: Cell::new(0) }
+    }
+
+    pub(super) fn show(&mut self, scene: &Scene) {
+        let now = Instant::now();
+        let seconds = (now - self.at).as_secs_f64().max(1e-3);
+        self.at = now;
+        let mut text = match self.above.get() {
+            0 => String::new(),
+            lines => format!("\x1b[{lines}A"),
+        };
+        for (at, (tally, before)) in scene.nodes.iter().zip(&mut self.before).enumerate() {
+            let line = line(at + 1, tally, before, seconds);
+            if self.in_place {
+                // A line that wraps could not be replaced.
+                let fits: String = line.chars().take(columns().saturating_sub(1)).collect();
+                text += &format!("\x1b[2K{fits}\n");
+            } else {
+                text += &format!("{line}\n");
+            }
+        }
+        say::text_as_is(text);
+        self.above.set(if self.in_place { scene.nodes.len() } else { 0 });
+    }
+
+    /// Writes a line that stays.
+    pub(super) fn note(&self, text: impl fmt::Display) {
+        self.above.set(0);
+        say::line(text);
+    }
+
+    pub(super) fn finish(&self) {
+        self.above.set(0);
+    }
+}
+
+fn line(number: usize, tally: &Tally, before: &mut Before, seconds: f64) -> String {
+    let now = Before {
+        sent: tally.sent.load(Relaxed),
+        delivered: tally.delivered.load(Relaxed),
+        from_others: tally.from_others.load(Relaxed),
+    };
+    let then = std::mem::replace(before, now);
+    let latency = tally.take_latency();
+    if tally.address().is_none() {
+        return format!("node {number}  killed");
+    }
+    let rate = |now: u64, then: u64| grouped(((now - then) as f64 / seconds) as u64);
+    let times = match latency.count() {
+        0 => "-".to_owned(),
+        _ => format!(
+            "p50 {}, p99 {}",
+            show_ns(latency.quantile_ns(0.5)),
+            show_ns(latency.quantile_ns(0.99))
+        ),
+    };
+    format!(
+        "node {number}  {:>4} clients  |  {:>6} sent/s  |  {:>7} delivered/s, {:>7} from others \
+         after {times}",
+        tally.clients.load(Relaxed),
+        rate(now.sent, then.sent),
+        rate(now.delivered, then.delivered),
+        rate(now.from_others, then.from_others),
+    )
+}
