@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::client::{self, Shared, Start, Timeline, clock, open_driver};
+use crate::client::{self, Handshake, Shared, Start, Timeline, clock, open_driver};
 use crate::record::Summary;
 use crate::work::{Talk, TalkTally};
 use crate::{Error, Sources, Target, TlsPlan, descriptors, sources};
@@ -97,8 +97,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
         peer,
         driver: open_driver(plan.clients, 4096, tls.as_ref())?,
         tls,
-        host: plan.target.host_header(),
-        deflate: None,
+        handshake: Arc::new(Handshake::plain(&plan.target.host_header())),
         connections: plan.clients,
         wanted: plan.clients,
         first: 0,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use throng_proto::ws::deflate::{Policy, Settings as Deflate};
 
-use crate::client::JSON_SMALLEST;
+use crate::client::{Handshake, JSON_SMALLEST};
 use crate::work::FANOUT_SMALLEST;
-use crate::{Error, Target, TlsPlan};
+use crate::{Error, Target, TlsPlan, Tokens};
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -47,6 +47,13 @@ pub struct Plan {
     pub server_pids: Vec<u32>,
     /// How a server with TLS is connected to.
     pub tls: TlsPlan,
+    /// Fields of the upgrade request besides its own, names and [templates](crate::Template). A `Host` replaces ours.
+    /// Default none.
+    pub headers: Vec<(String, String)>,
+    /// Subprotocols to offer, as [templates](crate::Template), in order of preference. Default none.
+    pub subprotocols: Vec<String>,
+    /// Tokens that clients take in turn where a template has `{token}`. Default none.
+    pub tokens: Tokens,
 }
 
 /// What a payload consists of.
@@ -181,6 +188,9 @@ impl Plan {
             setup_timeout: Duration::from_secs(10),
             server_pids: Vec::new(),
             tls: TlsPlan::default(),
+            headers: Vec::new(),
+            subprotocols: Vec::new(),
+            tokens: Tokens::default(),
         }
     }
 
@@ -247,7 +257,7 @@ impl Plan {
                 self.threads, self.connections
             ));
         }
-        self.policy()?;
+        Handshake::of(self, 0)?;
         if self.content != Content::Letters && self.size < JSON_SMALLEST {
             return refuse(format!(
                 "--size is {}; a JSON document needs {JSON_SMALLEST} bytes",

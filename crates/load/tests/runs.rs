@@ -1,7 +1,7 @@
 //! Whole runs over real sockets, against a server that is not built on our engine. No figure is asserted that time
 //! decides; only what was counted, verified and said.
 
-#[allow(unreachable_pub)]
+#[allow(unreachable_pub, dead_code)]
 mod server;
 
 use std::sync::atomic::{AtomicBool, Ordering};

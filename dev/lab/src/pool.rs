@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use throng_load::client::{self, Setup, Shared, Start, Work, clock, open_driver};
+use throng_load::client::{self, Handshake, Setup, Shared, Start, Work, clock, open_driver};
 use throng_load::run::{FinishOnPanic, Steering};
 use throng_load::sampler::Processes;
 use throng_load::{Error, Progress, Sources, Target, descriptors, sources};
@@ -51,8 +51,7 @@ impl SteeredPool<'_> {
             clock,
             thread: 0,
             peer,
-            host: self.target.host_header(),
-            deflate: None,
+            handshake: Arc::new(Handshake::plain(&self.target.host_header())),
             connections: self.connections,
             wanted: self.connections,
             first: 0,

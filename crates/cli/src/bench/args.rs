@@ -8,6 +8,7 @@ use clap::{Subcommand, ValueEnum};
 use throng_config::units::{parse_count, parse_duration, parse_size};
 use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target, TlsPlan, TlsTrust};
 
+use super::identity::HandshakeArgs;
 use super::output::OutputArgs;
 use super::{broadcast, compare, deflate, fanout, http, own};
 
@@ -26,6 +27,7 @@ use super::{broadcast, compare, deflate, fanout, http, own};
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
   throng bench http http://127.0.0.1:9001/ --connections 1000
   throng bench echo wss://127.0.0.1:9001/echo --ca server.pem
+  throng bench echo wss://example.org/ws --tokens tokens.txt --subprotocol chat.v1
   throng bench compare before.json after.json
 
 Exit codes: 0 success, 1 the run failed or its results are invalid, 2 an
@@ -48,7 +50,8 @@ enum Work {
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10
   throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
-  throng bench echo ws://127.0.0.1:9001/echo --deflate window:10 --size 136 --html echo.html")]
+  throng bench echo ws://127.0.0.1:9001/echo --deflate window:10 --size 136 --html echo.html
+  throng bench echo 'ws://127.0.0.1:8080/ws?user={client}' -H 'Origin: http://127.0.0.1' --token abc")]
     Echo(Echo),
     /// Idle connections: memory per connection, and the server's CPU time
     ///
@@ -125,6 +128,8 @@ struct Echo {
           value_parser = deflate::parse)]
     deflate: Option<Deflate>,
     #[command(flatten)]
+    handshake: HandshakeArgs,
+    #[command(flatten)]
     time: TimeArgs,
     #[command(flatten)]
     output: OutputArgs,
@@ -157,6 +162,7 @@ impl Echo {
         if self.payload.unwrap_or(usual) == PayloadArg::Json {
             plan.content = Content::Json { seed: self.seed };
         }
+        self.handshake.apply(&mut plan)?;
         self.connecting.apply(&mut plan);
         plan.check()?;
         Ok((plan, self.output))
@@ -229,6 +235,8 @@ pub struct TimeArgs {
 
 #[derive(Debug, ClapArgs)]
 struct Common {
+    #[command(flatten)]
+    handshake: HandshakeArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -370,6 +378,7 @@ impl Args {
         if let Some(message) = message {
             (plan.size, plan.text) = (message.size, message.text);
         }
+        common.handshake.apply(&mut plan)?;
         common.connecting.apply(&mut plan);
         plan.check()?;
         Ok(Task::Run(plan, common.output))
@@ -475,6 +484,9 @@ mod tests {
             ("echo ws://h --json --csv", "cannot be used with"),
             ("echo ws://h --connections 0", "--connections"),
             ("echo ws://h --conections 5", "--connections"),
+            ("echo ws://h/{user}", "{user} is no value of a client"),
+            ("connect ws://h -H X", "'Name: value'"),
+            ("idle ws://h --token {token}", "--tokens FILE"),
             ("eco ws://h", "echo"),
             ("echo", "URL"),
         ] {

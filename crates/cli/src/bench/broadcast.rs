@@ -8,6 +8,7 @@ use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
 use super::args::{Connecting, MessageArgs};
+use super::identity::HandshakeArgs;
 use super::measure;
 use super::output::OutputArgs;
 use super::own::{OwnServer, check_shards};
@@ -38,6 +39,8 @@ pub(super) struct Args {
     /// Measure this server instead, as ws://host:port/path; without a path, at /ws/bench
     #[arg(long, alias = "url", value_name = "URL")]
     against: Option<String>,
+    #[command(flatten)]
+    handshake: HandshakeArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -74,6 +77,7 @@ impl Args {
         let mut plan = Plan::new(Target::parse(self.against.as_deref().unwrap_or(own))?, mode);
         plan.connections = self.subscribers;
         (plan.size, plan.text) = (self.message.size, self.message.text);
+        self.handshake.apply(&mut plan)?;
         self.connecting.apply(&mut plan);
         if shards.is_some() && !plan.server_pids.is_empty() {
             return Err(Error::Usage(

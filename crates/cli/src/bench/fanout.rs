@@ -7,6 +7,7 @@ use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
 use super::args::{Connecting, MessageArgs};
+use super::identity::HandshakeArgs;
 use super::own::{OwnServer, check_shards};
 use super::{load, output};
 use crate::Failure;
@@ -49,6 +50,8 @@ pub(super) struct Args {
     #[arg(long, alias = "url", value_name = "URL")]
     against: Option<String>,
     #[command(flatten)]
+    handshake: HandshakeArgs,
+    #[command(flatten)]
     output: output::OutputArgs,
     #[command(flatten)]
     connecting: Connecting,
@@ -82,6 +85,7 @@ impl Args {
         let mut plan = Plan::new(Target::parse(self.against.as_deref().unwrap_or(own))?, mode);
         plan.connections = Plan::fanout_connections(channels, subscribers);
         (plan.size, plan.text) = (self.message.size, self.message.text);
+        self.handshake.apply(&mut plan)?;
         self.connecting.apply(&mut plan);
         if shards.is_some() && !plan.server_pids.is_empty() {
             return Err(Error::Usage(

@@ -10,6 +10,7 @@ use throng_load::{Error, Target};
 
 use super::args::{Connecting, TimeArgs};
 use super::fanout::parse_rate;
+use super::identity::IdentityArgs;
 use super::output;
 use super::own::{OwnServer, check_shards};
 use super::progress::StatusLine;
@@ -24,6 +25,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   throng bench http http://127.0.0.1:9001/ --no-keep-alive --sources 8
   throng bench http http://127.0.0.1:9001/api -X POST -H 'Content-Type: application/json' \\
       --body '{\"a\":1}' --expect-status 201
+  throng bench http 'http://127.0.0.1:9001/users/{client}' --tokens tokens.txt
   throng bench http http://127.0.0.1:9001/ --html http.html --json > http.json
 
 What the table says:
@@ -79,9 +81,8 @@ struct RequestArgs {
     /// Request method
     #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
     method: String,
-    /// A header line, 'Name: value'; repeatable. Host replaces ours
-    #[arg(long, short = 'H', value_name = "LINE", value_parser = parse_header)]
-    header: Vec<(String, String)>,
+    #[command(flatten)]
+    identity: IdentityArgs,
     /// Body of every request, with any method
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["body_file", "body_size"])]
     body: Option<String>,
@@ -91,6 +92,9 @@ struct RequestArgs {
     /// A body of so many letters, such as 100, 4KiB or 1MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     body_size: Option<usize>,
+    /// Fill in {client}, {sequence}, {random}, {uuid} and {token} in the body, too, for each request
+    #[arg(long)]
+    template: bool,
     /// Send the body in chunks (of 4 KiB) instead of by its length
     #[arg(long)]
     chunked: bool,
@@ -125,10 +129,15 @@ impl Args {
         shards.map_or(Ok(()), check_shards)?;
         let target = Target::parse_http(self.url.as_deref().unwrap_or(own))?;
         let body = self.request.body()?;
+        let body_text = str::from_utf8(&body).ok().filter(|_| self.request.template);
+        let others = [target.resource("/")].into_iter().chain(body_text);
+        let (headers, tokens) = self.request.identity.fields(others)?;
         let plan = Plan {
             method: self.request.method,
-            headers: self.request.header,
+            headers,
+            tokens,
             body,
+            body_has_places: self.request.template,
             chunked: self.request.chunked,
             expect: self.request.expect_status,
             connections: self.connections,
@@ -173,14 +182,6 @@ impl RequestArgs {
             Some(text) => text.clone().into_bytes(),
             None => (0..size).map(|at| b'a' + (at % 26) as u8).collect(),
         })
-    }
-}
-
-/// `Name: value`.
-fn parse_header(line: &str) -> Result<(String, String), String> {
-    match line.split_once(':') {
-        Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
-        None => Err(format!("{line:?} has no colon: write 'Name: value'")),
     }
 }
 
@@ -239,6 +240,9 @@ mod tests {
             ("--body-file /nowhere/at/all", "--body-file /nowhere/at/all"),
             ("--body-size 2GiB", "--body-size is 2147483648"),
             ("--chunked", "--body-size"),
+            ("--template", "--template needs a body"),
+            ("http://h/{id}", "{id} is no value of a client"),
+            ("--body {token} --template", "--tokens FILE"),
             ("--header Accept", "'Name: value'"),
             ("--header Content-Length:5", "follows from the body"),
             ("--expect-status ok", "200,304"),

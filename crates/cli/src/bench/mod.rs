@@ -6,6 +6,7 @@ mod compare;
 pub mod deflate;
 mod fanout;
 mod http;
+mod identity;
 pub mod output;
 mod own;
 pub mod progress;

@@ -1,6 +1,7 @@
 //! The client side of a run: connections that dial, upgrade, and then belong to a [`Work`].
 
 pub mod dial;
+mod handshake;
 mod json;
 mod payload;
 mod shared;
@@ -14,10 +15,10 @@ use std::time::Duration;
 use throng_engine::{Answer, Close, Core, Cx, Message, Refusal, Sent, Service};
 use throng_io::{ConnId, Instant};
 use throng_proto::http1::{Request, Response};
-use throng_proto::ws::deflate::Policy;
-use throng_proto::ws::handshake::{Key, check_response_with, encode_request_with};
+use throng_proto::ws::handshake::{BadResponse, Key};
 
 use self::dial::Dialler;
+pub use self::handshake::{Handshake, check_tokens, template};
 pub use self::json::JSON_SMALLEST;
 pub use self::payload::Payload;
 pub use self::shared::{Lane, Shared, Timeline};
@@ -92,6 +93,8 @@ pub struct Setup {
     pub tcp: Record,
     /// From there to the accepted upgrade.
     pub upgrade: Record,
+    /// Connections whose server chose a subprotocol.
+    pub subprotocols: u64,
     pub traffic: Traffic,
 }
 
@@ -115,6 +118,7 @@ impl Setup {
         self.errors.merge(other.errors);
         self.tcp.merge(&other.tcp);
         self.upgrade.merge(&other.upgrade);
+        self.subprotocols += other.subprotocols;
         self.traffic.merge(&other.traffic);
     }
 }
@@ -150,6 +154,8 @@ struct ClientConn {
     opened: Instant,
     /// Number of the dial, which the upgrade's key is made from.
     nonce: u64,
+    /// Dials of this connection before, which its own values are made from.
+    redials: u32,
 }
 
 /// When the steps of a connection were taken.
@@ -172,10 +178,11 @@ pub struct ClientPool {
     peer: SocketAddr,
     /// TLS of its connections.
     tls: Option<Arc<TlsClient>>,
-    host: String,
-    /// What to offer.
-    deflate: Option<Policy>,
+    handshake: Arc<Handshake>,
+    /// Number of the first connection among those of all threads.
+    first: usize,
     agreed: u64,
+    subprotocols: u64,
     conns: Vec<ClientConn>,
     dialler: Dialler,
     wanted: usize,
@@ -301,6 +308,23 @@ pub fn explain_refusal(shared: &Shared, peer: SocketAddr, tls: Option<&TlsClient
     Error::Connect { peer, reason, ready }
 }
 
+/// The reason why an upgrade failed, with a remedy where the status suggests one.
+#[cold]
+fn describe_refusal(bad: BadResponse) -> String {
+    let remedy = match bad {
+        BadResponse::Status(404) => {
+            "; is the path right? `throng serve` echoes at /echo and has channels at /ws/{channel}"
+        }
+        BadResponse::Status(401 | 403) => {
+            "; does it want credentials or an Origin? Give --token, --tokens, --cookie or --header"
+        }
+        BadResponse::Status(400) => "; does it want a --subprotocol, or a --header?",
+        BadResponse::Subprotocol => "; --subprotocol offers others",
+        _ => "",
+    };
+    format!("{bad}{remedy}")
+}
+
 pub fn describe_close(index: usize, close: Close<'_>) -> String {
     match (close.code.get(), close.reason) {
         (1006, "") => format!("connection {index} was cut off by the server"),
@@ -355,13 +379,12 @@ impl Service for Client<'_> {
         let conn = &mut self.pool.conns[index];
         conn.step = Step::Upgrading;
         conn.connected = now;
-        let nonce = conn.nonce;
-        let key = self.pool.key(nonce);
-        let (host, resource) = (&self.pool.host, self.work.resource(index));
-        let offer = self.pool.deflate.as_ref().map(Policy::offer);
+        let (nonce, redials) = (conn.nonce, u64::from(conn.redials));
+        let (key, resource) = (self.pool.key(nonce), self.work.resource(index));
+        let client = (self.pool.first + index) as u64;
         let mut written = Ok(());
         cx.write(|out| {
-            written = encode_request_with(host, resource, &key, &[], offer.as_ref(), &[], out);
+            written = self.pool.handshake.write(client, redials, resource, &key, out);
         });
         if let Err(unsendable) = written {
             self.pool
@@ -372,24 +395,20 @@ impl Service for Client<'_> {
 
     fn on_response(&mut self, cx: &mut Cx<'_>, response: &Response<'_>) -> Answer {
         let index = self.index(cx);
-        let key = self.pool.key(self.pool.conns[index].nonce);
-        let policy = self.pool.deflate;
-        match check_response_with(response.status(), response, &key, &[], policy.as_ref()) {
-            Ok(opened) => {
-                if let Some((policy, agreed)) = policy.zip(opened.deflate) {
+        let ClientConn { nonce, redials, .. } = self.pool.conns[index];
+        let (key, client) = (self.pool.key(nonce), (self.pool.first + index) as u64);
+        let handshake = &self.pool.handshake;
+        match handshake.check(client, u64::from(redials), response, &key) {
+            Ok(accepted) => {
+                self.pool.subprotocols += u64::from(accepted.subprotocol);
+                if let Some((policy, agreed)) = handshake.deflate().zip(accepted.deflate) {
                     // One policy and one server make a handful of agreements; thousands are allowed.
                     self.pool.agreed += u64::from(cx.set_deflate(policy, agreed));
                 }
                 Answer::Upgraded
             }
             Err(bad) => {
-                let mut reason = bad.to_string();
-                if response.status() == 404 {
-                    reason.push_str(
-                        "; is the path right? `throng serve` echoes at /echo and has channels at \
-                                     /ws/{channel}",
-                    );
-                }
+                let reason = describe_refusal(bad);
                 let resource = self.work.resource(index).to_owned();
                 self.failed(index, Error::Upgrade { resource, reason });
                 Answer::Done { keep_alive: false }

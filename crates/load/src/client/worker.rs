@@ -9,10 +9,9 @@ use std::time::Duration;
 use throng_engine::{BuildOptions, Limits, Shard, build};
 use throng_io::tables::{OwnTable, Tables};
 use throng_io::{ConnId, Driver, Instant, Options};
-use throng_proto::ws::deflate::Policy;
 
 use super::dial::Dialler;
-use super::{Client, ClientConn, ClientPool, Setup, Shared, Step, Traffic, Work};
+use super::{Client, ClientConn, ClientPool, Handshake, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::tls::{Sockets, TlsClient, below, sockets};
@@ -30,10 +29,8 @@ pub struct Start {
     pub peer: SocketAddr,
     /// TLS of its connections.
     pub tls: Option<Arc<TlsClient>>,
-    /// Value of the `Host` header.
-    pub host: String,
-    /// What to offer of permessage-deflate.
-    pub deflate: Option<Policy>,
+    /// The upgrade request.
+    pub handshake: Arc<Handshake>,
     /// Connections of this thread.
     pub connections: usize,
     /// Connections of all threads.
@@ -119,9 +116,10 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         upgrade: Record::new(),
         peer: start.peer,
         tls: start.tls.clone(),
-        host: start.host.clone(),
-        deflate: start.deflate,
+        handshake: Arc::clone(&start.handshake),
+        first: start.first,
         agreed: 0,
+        subprotocols: 0,
         conns: vec![OUT; start.connections],
         dialler: Dialler::new(start.connections, start.window, start.ramp, start.clock.now()),
         wanted: start.wanted,
@@ -132,8 +130,9 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
     };
     let (ended, traffic) = Worker::new(start, &mut pool, &mut work)?.run()?;
     let outcome = work.finish(&mut pool, ended);
-    let ClientPool { errors, tcp, upgrade, agreed, .. } = pool;
-    Ok((Setup { errors, tcp, upgrade, traffic: Traffic { agreed, ..traffic } }, outcome))
+    let ClientPool { errors, tcp, upgrade, agreed, subprotocols, .. } = pool;
+    let traffic = Traffic { agreed, ..traffic };
+    Ok((Setup { errors, tcp, upgrade, subprotocols, traffic }, outcome))
 }
 
 /// A thread's shard and where its connections come from.
@@ -207,15 +206,16 @@ impl<'w> Worker<'w> {
                 let ready = self.shared.sum(|lane| &lane.ready) as usize;
                 Error::Connect { peer: self.peer, reason, ready }
             })?;
-            let conn = ClientConn {
+            let conns = &mut self.shard.service().pool.conns;
+            conns[index] = ClientConn {
                 id,
                 step: Step::Connecting,
                 dialled: now,
                 connected: now,
                 opened: now,
                 nonce,
+                redials: conns[index].redials.wrapping_add(u32::from(conns[index].nonce > 0)),
             };
-            self.shard.service().pool.conns[index] = conn;
         }
     }
 
@@ -247,6 +247,7 @@ const OUT: ClientConn = ClientConn {
     connected: Instant(0),
     opened: Instant(0),
     nonce: 0,
+    redials: 0,
 };
 
 fn limits(start: &Start) -> Limits {

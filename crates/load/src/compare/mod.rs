@@ -6,6 +6,8 @@
 mod figures;
 mod welch;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -205,13 +207,14 @@ pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Erro
 
 /// Fields of the plan in which runs differ. Where the server is does not matter.
 fn plan_differences(base: &Runs, new: &Runs) -> Vec<String> {
-    let first = &base.reports[0]["plan"];
-    let Some(fields) = first.as_object() else { return Vec::new() };
+    let plans = || base.reports.iter().chain(&new.reports).map(|report| &report["plan"]);
+    // A field that a report of an older version lacks is one that is `null` in a newer one.
+    let fields: BTreeSet<&String> =
+        plans().filter_map(Value::as_object).flat_map(|plan| plan.keys()).collect();
     let mut differences = Vec::new();
-    for (field, value) in fields.iter().filter(|(field, _)| *field != "url") {
-        let mut others =
-            base.reports.iter().chain(&new.reports).map(|report| &report["plan"][field]);
-        if let Some(other) = others.find(|other| *other != value) {
+    for field in fields.into_iter().filter(|field| *field != "url") {
+        let value = &base.reports[0]["plan"][field];
+        if let Some(other) = plans().map(|plan| &plan[field]).find(|other| *other != value) {
             differences.push(format!("{field} {value} and {other}"));
         }
     }

@@ -150,10 +150,14 @@ impl<'a> Client<'a> {
             ring[request as usize & pool.ring] = now;
         }
         conn.sent += requests as u64;
-        if pool.running.is_some_and(|running| running.timeline.counts(now)) {
-            pool.tally.sent += requests as u64;
-        }
+        let is_counted = pool.running.is_some_and(|running| running.timeline.counts(now));
         let wire = &pool.start.wire;
+        if wire.own().is_some() {
+            return self.fill_each(index, requests, is_counted);
+        }
+        if is_counted {
+            pool.tally.bytes_out += (requests * wire.len()) as u64;
+        }
         let mut left = requests;
         while left > 0 {
             let row = wire.row(left.min(wire.repeats()));
@@ -164,6 +168,26 @@ impl<'a> Client<'a> {
                 return;
             }
             left -= left.min(wire.repeats());
+        }
+    }
+
+    /// Sends requests that differ, the last `requests` of those that count as sent.
+    fn fill_each(&mut self, index: usize, requests: usize, is_counted: bool) {
+        let Self { driver, pool, .. } = self;
+        let conn = &mut pool.conns[index];
+        let Some(request) = pool.start.wire.own() else { return };
+        let client = (pool.start.first + index) as u64;
+        let mut batch = pool.spare.take().unwrap_or_default();
+        for sequence in conn.sent - requests as u64..conn.sent {
+            let encoded = batch.append(|out| request.encode(client, sequence, out));
+            if let Err(error) = encoded {
+                return pool.start.shared.fail(error);
+            }
+        }
+        pool.tally.bytes_out += if is_counted { batch.len() as u64 } else { 0 };
+        match driver.send(conn.id, batch) {
+            SendOutcome::Done(batch) => pool.spare = Some(batch),
+            SendOutcome::Pending => conn.is_sending = true,
         }
     }
 

@@ -88,6 +88,12 @@ impl PlanReport {
         if self.warmup_s > 0.0 {
             words += &format!(" after {} of warm-up", seconds(self.warmup_s));
         }
+        if let Some(names) = &self.headers {
+            words += &format!(", with {}", names.join(", "));
+        }
+        if let Some(tokens) = self.tokens {
+            words += &format!(", {} tokens", grouped(tokens as u64));
+        }
         if self.source_addresses > 1 {
             words += &format!(", {} source addresses", self.source_addresses);
         }

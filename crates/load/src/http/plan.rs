@@ -6,7 +6,7 @@ use super::request::Wire;
 use super::{Expect, Slo};
 use crate::plan::{MAX_CONNECTIONS, MAX_THREADS};
 use crate::units::show_duration;
-use crate::{Error, Target, TlsPlan};
+use crate::{Error, Target, TlsPlan, Tokens};
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -15,10 +15,15 @@ pub struct Plan {
     pub target: Target,
     /// Request method. Default `GET`. `CONNECT` is refused.
     pub method: String,
-    /// Header lines besides those that the request needs by itself. A `Host` replaces ours. Default none.
+    /// Header lines besides those that the request needs by itself, values as [templates](crate::Template). A `Host`
+    /// replaces ours. Default none.
     pub headers: Vec<(String, String)>,
     /// Body of every request, with any method. Default empty.
     pub body: Vec<u8>,
+    /// Read the body as a [template](crate::Template), filled in for each request. Default false.
+    pub body_has_places: bool,
+    /// Tokens that clients take in turn where a template has `{token}`. Default none.
+    pub tokens: Tokens,
     /// Send the body in chunks instead of by its length. Default false.
     pub chunked: bool,
     /// Connections held, or, without `keep_alive`, requests under way at a time. Default 100.
@@ -84,6 +89,8 @@ impl Plan {
             method: "GET".to_owned(),
             headers: Vec::new(),
             body: Vec::new(),
+            body_has_places: false,
+            tokens: Tokens::default(),
             chunked: false,
             connections: 100,
             threads: 1,
@@ -178,6 +185,9 @@ impl Plan {
             return Some(
                 "--chunked needs a body: give --body, --body-file or --body-size".to_owned(),
             );
+        }
+        if self.body_has_places && self.body.is_empty() {
+            return Some("--template needs a body: give --body or --body-file".to_owned());
         }
         if self.method == "CONNECT" {
             return Some("--method CONNECT makes a tunnel, which is not measured here".to_owned());

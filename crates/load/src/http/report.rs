@@ -12,7 +12,9 @@ use super::tally::Tally;
 use super::{Pace, Plan, SloReport};
 use crate::Sources;
 use crate::record::{Record, Summary};
-use crate::report::{GeneratorReport, OpenLoopReport, SCHEMA, ServerReport, SetupReport};
+use crate::report::{
+    GeneratorReport, OpenLoopReport, SCHEMA, ServerReport, SetupReport, header_names,
+};
 use crate::run::server_report;
 use crate::verdict::{Facts, Pacing, Verdict};
 
@@ -52,7 +54,7 @@ pub struct PlanReport {
     pub url: String,
     /// Request method.
     pub method: String,
-    /// Bytes of a request on the wire, head and body.
+    /// Bytes of a request on the wire, head and body; of the first, if they differ.
     pub request_bytes: usize,
     /// Bytes of its body.
     pub body_bytes: usize,
@@ -78,6 +80,10 @@ pub struct PlanReport {
     pub threads: usize,
     /// Source addresses.
     pub source_addresses: usize,
+    /// Names of the header lines that were added; never their values.
+    pub headers: Option<Vec<String>>,
+    /// Tokens that clients took in turn.
+    pub tokens: Option<usize>,
 }
 
 /// Requests and their answers.
@@ -207,7 +213,7 @@ impl Report {
     ) -> Self {
         let Steered { took, measured } = steered;
         let measured_s = measured.seconds(plan.duration);
-        let result = RequestsReport::of(plan, wire, steered, &tally);
+        let result = RequestsReport::of(plan, steered, &tally);
         let server = server.map(|processes| server_report(processes, measured));
         let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
         let pacing = matches!(plan.pace, Pace::Open { .. }).then(|| Pacing {
@@ -234,6 +240,7 @@ impl Report {
                 took_s: took.as_secs_f64(),
                 tcp: tally.connect.summary(),
                 upgrade: None,
+                subprotocol_agreed: None,
             }),
             result,
             connections: ConnectionsReport {
@@ -252,7 +259,7 @@ impl Report {
 }
 
 impl RequestsReport {
-    fn of(plan: &Plan, wire: &Wire, Steered { measured, .. }: &Steered, tally: &Tally) -> Self {
+    fn of(plan: &Plan, Steered { measured, .. }: &Steered, tally: &Tally) -> Self {
         let measured_s = measured.seconds(plan.duration);
         let per_s = |count: u64| count as f64 / measured_s;
         let is_open = matches!(plan.pace, Pace::Open { .. });
@@ -265,7 +272,7 @@ impl RequestsReport {
             server_cpu_us_per_request: measured.server_cpu_us_each(),
             received_bytes: tally.bytes_in,
             received_bytes_per_s: per_s(tally.bytes_in),
-            sent_bytes_per_s: per_s(tally.sent.saturating_mul(wire.len() as u64)),
+            sent_bytes_per_s: per_s(tally.bytes_out),
             statuses: statuses.map(|(status, &count)| (status as u16, count)).collect(),
             latency: tally.latency.summary(),
             connect: tally.connect.summary(),
@@ -324,6 +331,8 @@ impl PlanReport {
             timeout_s: plan.timeout.as_secs_f64(),
             threads: plan.threads,
             source_addresses: sources.count(),
+            headers: header_names(&plan.headers),
+            tokens: Some(plan.tokens.len()).filter(|&count| count > 0),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The request as bytes: encoded once, sent from the same memory on every connection.
 
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use throng_proto::http1::RequestHead;
@@ -7,20 +9,24 @@ use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 
 use super::Plan;
 use crate::Error;
+use crate::client::{check_tokens, template};
+use crate::template::{Template, Tokens, Values};
 
 /// Body bytes of one chunk: several chunks already in a body of a few kilobytes.
 const CHUNK: usize = 4096;
 /// Repetitions of a request are kept side by side up to so many bytes, for one send of all that is due.
 const MOST_REPEATED: usize = 256 << 10;
 
-/// One request, and as many of them in a row as one send should carry.
+/// One request, and as many of them in a row as one send should carry; or one that differs by client.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
-    /// One request.
+    /// One request; that of the first client, if they differ.
     one: Arc<[u8]>,
     /// The same, `repeats` times.
     row: Arc<[u8]>,
     repeats: usize,
+    /// Set if requests differ by client, or from one to the next.
+    own: Option<Arc<Request>>,
 }
 
 impl Wire {
@@ -29,9 +35,13 @@ impl Wire {
     /// # Errors
     /// [`Error::Usage`] for a method, target or header that no server would take.
     pub(super) fn of(plan: &Plan) -> Result<Self, Error> {
-        let one = encode(plan)?;
+        let request = Request::of(plan)?;
+        let mut one = Vec::new();
+        request.encode(0, 0, &mut one)?;
         let repeats = (MOST_REPEATED / one.len()).clamp(1, plan.pipeline);
-        Ok(Self { row: one.repeat(repeats).into(), one: one.into(), repeats })
+        let own = request.has_places().then(|| Arc::new(request));
+        let row = if own.is_none() { one.repeat(repeats) } else { Vec::new() };
+        Ok(Self { row: row.into(), one: one.into(), repeats, own })
     }
 
     /// Bytes of one request.
@@ -54,46 +64,135 @@ impl Wire {
     pub(super) fn shared(&self) -> Arc<[u8]> {
         Arc::clone(&self.one)
     }
+
+    /// The request to encode for each client, if they differ.
+    #[inline]
+    pub(super) fn own(&self) -> Option<&Arc<Request>> {
+        self.own.as_ref()
+    }
 }
 
-/// One request of the plan.
-pub fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
-    let host = plan.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
-    let host = host.map_or_else(|| plan.target.host_header(), |(_, value)| value.clone());
-    let mut out = Vec::new();
-    let head = RequestHead::start(&mut out, &plan.method, plan.target.resource("/"), &host);
-    let mut head = head.map_err(|error| {
-        Error::Usage(format!(
-            "cannot send {} {:?} with Host {host:?}: {error} (see --method and --header)",
-            plan.method,
-            plan.target.resource("/")
-        ))
-    })?;
-    if !plan.keep_alive {
-        head =
-            head.header("Connection", "close").map_err(|error| Error::Usage(error.to_string()))?;
+/// A request with the places in which clients differ.
+#[derive(Debug)]
+pub(super) struct Request {
+    method: String,
+    target: Template,
+    host: Template,
+    headers: Vec<(String, Template)>,
+    body: Body,
+    chunked: bool,
+    keep_alive: bool,
+    tokens: Tokens,
+    seed: u64,
+}
+
+#[derive(Debug)]
+enum Body {
+    Fixed(Vec<u8>),
+    Places(Template),
+}
+
+impl Request {
+    fn of(plan: &Plan) -> Result<Self, Error> {
+        let host = plan.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let host = host.map_or_else(|| plan.target.host_header(), |(_, value)| value.clone());
+        let headers = plan.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
+        let headers = headers
+            .map(|(name, value)| Ok((name.clone(), template(&format!("--header {name}"), value)?)));
+        let body = match plan.body_has_places {
+            false => Body::Fixed(plan.body.clone()),
+            true => {
+                let text = str::from_utf8(&plan.body).map_err(|_| {
+                    Error::Usage("--template needs a body that is text (UTF-8)".to_owned())
+                })?;
+                Body::Places(template("the body", text)?)
+            }
+        };
+        let request = Self {
+            method: plan.method.clone(),
+            target: template("the URL", plan.target.resource("/"))?,
+            host: template("--header Host", &host)?,
+            headers: headers.collect::<Result<_, Error>>()?,
+            body,
+            chunked: plan.chunked,
+            keep_alive: plan.keep_alive,
+            tokens: plan.tokens.clone(),
+            seed: RandomState::new().hash_one(plan.connections),
+        };
+        check_tokens(request.templates().any(Template::needs_token), &request.tokens)?;
+        Ok(request)
     }
-    for (name, value) in &plan.headers {
-        if name.eq_ignore_ascii_case("host") {
-            continue;
-        }
-        head = head.header(name, value).map_err(|error| {
-            Error::Usage(format!("--header {:?}: {error}", format!("{name}: {value}")))
+
+    fn templates(&self) -> impl Iterator<Item = &Template> {
+        let body = match &self.body {
+            Body::Fixed(_) => None,
+            Body::Places(template) => Some(template),
+        };
+        let headers = self.headers.iter().map(|(_, value)| value);
+        headers.chain([&self.target, &self.host]).chain(body)
+    }
+
+    fn has_places(&self) -> bool {
+        self.templates().any(|template| template.constant().is_none())
+    }
+
+    /// Appends the request number `sequence` of a client.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a method, target or header that no server would take.
+    pub(super) fn encode(
+        &self,
+        client: u64,
+        sequence: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let values = Values { client, sequence, seed: self.seed, tokens: &self.tokens };
+        let (target, host) = (self.target.rendered(&values), self.host.rendered(&values));
+        let head = RequestHead::start(out, &self.method, &target, &host);
+        let mut head = head.map_err(|error| {
+            Error::Usage(format!(
+                "cannot send {} {target:?} with Host {host:?}: {error} (see --method and --header)",
+                self.method,
+            ))
         })?;
+        if !self.keep_alive {
+            head = head
+                .header("Connection", "close")
+                .map_err(|error| Error::Usage(error.to_string()))?;
+        }
+        for (name, value) in &self.headers {
+            head = head
+                .header(name, &value.rendered(&values))
+                .map_err(|error| Error::Usage(format!("--header {name}: {error}")))?;
+        }
+        let body = match &self.body {
+            Body::Fixed(bytes) => Cow::Borrowed(&bytes[..]),
+            Body::Places(template) => match template.rendered(&values) {
+                Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+            },
+        };
+        if self.chunked {
+            head.chunked().finish();
+            body.chunks(CHUNK).for_each(|chunk| encode_chunk(chunk, out));
+            encode_last_chunk(&[], out);
+            return Ok(());
+        }
+        // RFC 9110 section 8.6: a method that gives content a meaning says how much there is, even none.
+        let means_content = matches!(self.method.as_str(), "POST" | "PUT" | "PATCH");
+        if !body.is_empty() || means_content {
+            head = head.content_length(body.len() as u64);
+        }
+        head.finish();
+        out.extend_from_slice(&body);
+        Ok(())
     }
-    if plan.chunked {
-        head.chunked().finish();
-        plan.body.chunks(CHUNK).for_each(|chunk| encode_chunk(chunk, &mut out));
-        encode_last_chunk(&[], &mut out);
-        return Ok(out);
-    }
-    // RFC 9110 section 8.6: a method that gives content a meaning says how much there is, even none.
-    let means_content = matches!(plan.method.as_str(), "POST" | "PUT" | "PATCH");
-    if !plan.body.is_empty() || means_content {
-        head = head.content_length(plan.body.len() as u64);
-    }
-    head.finish();
-    out.extend_from_slice(&plan.body);
+}
+
+/// The plan's first request.
+pub fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    Request::of(plan)?.encode(0, 0, &mut out)?;
     Ok(out)
 }
 
@@ -154,6 +253,28 @@ mod tests {
             let error = error.unwrap_err();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn clients_and_their_requests_differ_where_the_plan_has_places() {
+        let mut plan = Plan::new(Target::parse_http("http://h/u/{client}").unwrap());
+        assert!(Wire::of(&plan).unwrap().own().is_some());
+        plan.method = "POST".to_owned();
+        plan.headers = vec![("Authorization".to_owned(), "Bearer {token}".to_owned())];
+        (plan.body, plan.body_has_places) = (b"number {sequence}".to_vec(), true);
+        plan.tokens = Tokens::parse("tokens", "a\nb").unwrap();
+        plan.pipeline = 4;
+        let wire = Wire::of(&plan).unwrap();
+        let mut out = Vec::new();
+        wire.own().unwrap().encode(3, 10, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("POST /u/3 HTTP/1.1\r\n"), "{text}");
+        assert!(text.contains("Authorization: Bearer b\r\nContent-Length: 9\r\n"), "{text}");
+        assert!(text.ends_with("\r\n\r\nnumber 10"), "{text}");
+        plan.body_has_places = false;
+        assert!(String::from_utf8(encode(&plan).unwrap()).unwrap().ends_with("{sequence}"));
+        let plain = Plan::new(Target::parse_http("http://h/").unwrap());
+        assert!(Wire::of(&plain).unwrap().own().is_none());
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub(super) struct Tally {
     pub(super) requests: u64,
     /// Bytes received within the measured time.
     pub(super) bytes_in: u64,
-    /// Requests sent within the measured time.
-    pub(super) sent: u64,
+    /// Bytes of the requests sent within the measured time.
+    pub(super) bytes_out: u64,
     /// Answers within the measured time, by status.
     pub(super) statuses: Vec<u64>,
     /// Requests planned within the measured time; open loop only.
@@ -65,7 +65,7 @@ impl Tally {
             lateness: Record::new(),
             requests: 0,
             bytes_in: 0,
-            sent: 0,
+            bytes_out: 0,
             statuses: vec![0; STATUSES],
             planned: 0,
             unanswered: 0,
@@ -119,7 +119,7 @@ impl Tally {
         self.lateness.merge(&other.lateness);
         self.requests += other.requests;
         self.bytes_in += other.bytes_in;
-        self.sent += other.sent;
+        self.bytes_out += other.bytes_out;
         for (sum, more) in self.statuses.iter_mut().zip(&other.statuses) {
             *sum += more;
         }

@@ -93,6 +93,12 @@ impl PlanReport {
                 warmup.map_or_else(String::new, |s| format!(" after {} of warm-up", seconds(s)));
             add(format!("{held}{}{warmup}", seconds(duration)));
         }
+        if let Some(names) = &self.headers {
+            add(format!("with {}", names.join(", ")));
+        }
+        if let Some(tokens) = self.tokens {
+            add(format!("{} tokens", grouped(tokens as u64)));
+        }
         if self.source_addresses > 1 {
             add(format!("{} source addresses", self.source_addresses));
         }
@@ -356,7 +362,12 @@ pub fn setup_remark(setup: &SetupReport) -> Vec<Remark> {
         _ => String::new(),
     };
     let took = show_ns((setup.took_s * 1e9) as u64);
-    vec![("setup", format!("{} connections in {took}{steps}", grouped(setup.connections)))]
+    let agreed = setup.subprotocol_agreed.map(|agreed| {
+        let not = if agreed == 0 { "; the server declined the subprotocols" } else { "" };
+        format!(", a subprotocol on {} of them{not}", grouped(agreed))
+    });
+    let agreed = agreed.unwrap_or_default();
+    vec![("setup", format!("{} connections in {took}{steps}{agreed}", grouped(setup.connections)))]
 }
 
 /// The watched server.
@@ -466,7 +477,12 @@ mod tests {
         Report {
             schema: SCHEMA,
             plan: PlanReport::of(&plan, 1),
-            setup: SetupReport { connections: 10_000, took_s: 0.4, tcp: summary(), upgrade: None },
+            setup: SetupReport {
+                connections: 10_000,
+                took_s: 0.4,
+                tcp: summary(),
+                ..SetupReport::default()
+            },
             result: Measured::Echo(EchoReport {
                 measured_s: 10.0,
                 messages: 1_000_000,

@@ -82,6 +82,12 @@ pub struct PlanReport {
     pub threads: usize,
     /// Source addresses.
     pub source_addresses: usize,
+    /// Names of the fields that were added to the upgrade request; never their values.
+    pub headers: Option<Vec<String>>,
+    /// Subprotocols that were offered, with their places.
+    pub subprotocols: Option<Vec<String>>,
+    /// Tokens that clients took in turn.
+    pub tokens: Option<usize>,
 }
 
 impl PlanReport {
@@ -108,6 +114,9 @@ impl PlanReport {
             publishes: None,
             threads: plan.threads,
             source_addresses,
+            headers: header_names(&plan.headers),
+            subprotocols: Some(plan.subprotocols.clone()).filter(|names| !names.is_empty()),
+            tokens: Some(plan.tokens.len()).filter(|&count| count > 0),
         };
         if let Content::Json { seed } = plan.content {
             (report.payload, report.seed) = ("json", Some(seed));
@@ -137,6 +146,12 @@ impl PlanReport {
     }
 }
 
+/// Names of fields, for a report: values may be secrets.
+pub(crate) fn header_names(headers: &[(String, String)]) -> Option<Vec<String>> {
+    let names = headers.iter().map(|(name, _)| name.clone());
+    Some(names.collect()).filter(|names: &Vec<String>| !names.is_empty())
+}
+
 /// How the connections of the plan came about (all zero in connect mode, which measures just that).
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct SetupReport {
@@ -148,6 +163,8 @@ pub struct SetupReport {
     pub tcp: Option<Summary>,
     /// From there to the accepted upgrade.
     pub upgrade: Option<Summary>,
+    /// Connections whose server chose one of the subprotocols; `null` if none was offered.
+    pub subprotocol_agreed: Option<u64>,
 }
 
 /// What a mode measured.

@@ -5,6 +5,7 @@ mod idle;
 mod modes;
 mod steer;
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +14,7 @@ use std::thread;
 pub use self::modes::{LEAD, measure, server_report};
 pub use self::steer::{Measured, Steering};
 
-use crate::client::{self, Setup, Shared, Start, Work, clock};
+use crate::client::{self, Handshake, Setup, Shared, Start, Work, clock};
 use crate::clock::Clock;
 use crate::plan::{Mode, Pace};
 use crate::sampler::{Processes, listening_pids};
@@ -120,7 +121,8 @@ impl RunContext<'_> {
             self.plan.mode,
             Mode::Echo { pace: Pace::Open { .. }, .. } | Mode::Fanout { .. }
         );
-        let deflate = self.plan.policy()?;
+        let seed = RandomState::new().hash_one(self.plan.connections);
+        let handshake = Arc::new(Handshake::of(self.plan, seed)?);
         let connections =
             |thread| self.plan.share(thread) + if thread == 0 { extra_on_first } else { 0 };
         let drivers = (0..self.plan.threads).map(|thread| {
@@ -143,8 +145,7 @@ impl RunContext<'_> {
                     thread,
                     peer: self.peer,
                     tls: self.tls.clone(),
-                    host: self.plan.target.host_header(),
-                    deflate,
+                    handshake: Arc::clone(&handshake),
                     connections,
                     wanted: self.plan.sockets(),
                     first,

@@ -306,6 +306,7 @@ impl RunContext<'_> {
             took_s: took.as_secs_f64(),
             tcp: setup.tcp.summary(),
             upgrade: setup.upgrade.summary(),
+            subprotocol_agreed: (!self.plan.subprotocols.is_empty()).then_some(setup.subprotocols),
         });
         Report {
             schema: SCHEMA,

@@ -37,23 +37,37 @@ pub enum Manners {
     WrongKey,
     /// Never answers the upgrade.
     Silent,
+    /// Echoes to who sends `Authorization`, and chooses the first subprotocol; else answers with 401.
+    Guarded,
+    /// Chooses a subprotocol that was not offered.
+    Imposes,
 }
 
 type Members = Arc<Mutex<Vec<(SocketAddr, TcpStream)>>>;
+/// The heads of upgrade requests.
+pub type Heads = Arc<Mutex<Vec<String>>>;
 
 /// Starts a server on a free port. It ends with the process.
 pub fn start(manners: Manners) -> SocketAddr {
+    start_recording(manners).0
+}
+
+/// Starts a server that keeps the heads of all upgrade requests.
+pub fn start_recording(manners: Manners) -> (SocketAddr, Heads) {
+    let heads = Heads::default();
+    let recorded = Arc::clone(&heads);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let members = Members::default();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let (stream, members) = (stream.unwrap(), Arc::clone(&members));
+            let heads = Arc::clone(&recorded);
             thread::Builder::new()
                 .stack_size(128 << 10)
                 .spawn(move || {
                     let peer = stream.peer_addr();
-                    let _ = serve(stream, manners, &members);
+                    let _ = serve(stream, manners, &members, &heads);
                     if let Ok(peer) = peer {
                         members.lock().unwrap().retain(|(member, _)| *member != peer);
                     }
@@ -61,16 +75,25 @@ pub fn start(manners: Manners) -> SocketAddr {
                 .unwrap();
         }
     });
-    address
+    (address, heads)
 }
 
-fn serve(mut stream: TcpStream, manners: Manners, members: &Members) -> std::io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    manners: Manners,
+    members: &Members,
+    heads: &Heads,
+) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let head = read_head(&mut stream)?;
+    heads.lock().unwrap().push(head.clone());
     let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
     match manners {
         Manners::NotFound => {
             return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        }
+        Manners::Guarded if !head.contains("\r\nAuthorization: Bearer ") => {
+            return stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n");
         }
         Manners::HangUp => return Ok(()),
         Manners::Silent => {
@@ -87,10 +110,17 @@ fn serve(mut stream: TcpStream, manners: Manners, members: &Members) -> std::io:
     if matches!(manners, Manners::Channel | Manners::Lossy | Manners::Repeat) {
         members.lock().unwrap().push((stream.peer_addr()?, stream.try_clone()?));
     }
+    let offered = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Protocol: "));
+    let first = offered.and_then(|names| names.split(", ").next());
+    let chosen = match (manners, first) {
+        (Manners::Guarded, Some(first)) => format!("Sec-WebSocket-Protocol: {first}\r\n"),
+        (Manners::Imposes, _) => "Sec-WebSocket-Protocol: mine\r\n".to_owned(),
+        _ => String::new(),
+    };
     write!(
         stream,
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
-         Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+         Upgrade\r\n{chosen}Sec-WebSocket-Accept: {accept}\r\n\r\n"
     )?;
     let mut decoder = Decoder::new(Role::Server);
     let limits = Limits { max_frame_size: 1 << 26, max_message_size: 1 << 26 };

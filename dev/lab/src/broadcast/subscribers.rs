@@ -11,7 +11,8 @@ use super::message;
 use super::plan::SubscriberPlan;
 use super::wire::ChildMessage;
 use throng_load::client::{
-    self, ClientPool, Setup, Shared, Start, Timeline, Work, clock, describe_close, open_driver,
+    self, ClientPool, Handshake, Setup, Shared, Start, Timeline, Work, clock, describe_close,
+    open_driver,
 };
 use throng_load::clock::machine_now_ns;
 use throng_load::{Error, Sources, descriptors, sources};
@@ -43,8 +44,7 @@ pub(crate) fn subscribe(
         clock,
         thread: 0,
         peer,
-        host: plan.target.host_header(),
-        deflate: None,
+        handshake: Arc::new(Handshake::plain(&plan.target.host_header())),
         connections: plan.subscribers,
         wanted: plan.subscribers,
         first: plan.first,

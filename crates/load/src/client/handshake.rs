@@ -1,0 +1,260 @@
+//! The upgrade request of each client: fields, subprotocols and a target with values of its own.
+
+use std::borrow::Cow;
+
+use throng_proto::http1::Response;
+use throng_proto::ws::deflate::{Agreed, Policy};
+use throng_proto::ws::handshake::{
+    BadResponse, Key, Unsendable, check_response_with, encode_request_with,
+};
+
+use crate::template::{Template, Tokens, Values};
+use crate::{Error, Plan};
+
+/// The request of all clients, and the places in which they differ.
+#[derive(Debug)]
+pub struct Handshake {
+    host: Template,
+    headers: Vec<(String, Template)>,
+    subprotocols: Vec<Template>,
+    /// The offer of permessage-deflate.
+    deflate: Option<Policy>,
+    /// The request target has places.
+    varies_target: bool,
+    tokens: Tokens,
+    seed: u64,
+}
+
+/// The choices of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    pub deflate: Option<Agreed>,
+    /// It chose one of the subprotocols.
+    pub subprotocol: bool,
+}
+
+impl Handshake {
+    /// Asks for nothing but the upgrade.
+    #[must_use]
+    pub fn plain(host: &str) -> Self {
+        Self {
+            host: Template::literal(host),
+            headers: Vec::new(),
+            subprotocols: Vec::new(),
+            deflate: None,
+            varies_target: false,
+            tokens: Tokens::default(),
+            seed: 0,
+        }
+    }
+
+    /// Reads what the plan asks for, and writes a request of it as a trial.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a place that does not exist, and for what cannot stand in a request.
+    pub fn of(plan: &Plan, seed: u64) -> Result<Self, Error> {
+        let host = plan.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let host = host.map_or_else(|| plan.target.host_header(), |(_, value)| value.clone());
+        let headers = plan.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
+        let headers = headers
+            .map(|(name, value)| Ok((name.clone(), template(&format!("--header {name}"), value)?)));
+        let subprotocols = plan.subprotocols.iter().map(|name| template("--subprotocol", name));
+        let target = template("the URL", &plain_target(plan))?;
+        let handshake = Self {
+            host: template("--header Host", &host)?,
+            headers: headers.collect::<Result<_, Error>>()?,
+            subprotocols: subprotocols.collect::<Result<_, Error>>()?,
+            deflate: plan.policy()?,
+            varies_target: target.constant() != Some(&plain_target(plan)),
+            tokens: plan.tokens.clone(),
+            seed,
+        };
+        handshake.check_tokens(&target)?;
+        let mut out = Vec::new();
+        let written = handshake.write(0, 0, &plain_target(plan), &Key::new([0; 16]), &mut out);
+        match written {
+            Ok(()) => Ok(handshake),
+            Err(unsendable) => Err(handshake.explain(unsendable, plan)),
+        }
+    }
+
+    /// Refuses a place for tokens without tokens, and tokens without a place.
+    fn check_tokens(&self, target: &Template) -> Result<(), Error> {
+        let headers = self.headers.iter().map(|(_, value)| value);
+        let mut all = headers.chain(&self.subprotocols).chain([&self.host, target]);
+        check_tokens(all.any(Template::needs_token), &self.tokens)
+    }
+
+    fn values(&self, client: u64, sequence: u64) -> Values<'_> {
+        Values { client, sequence, seed: self.seed, tokens: &self.tokens }
+    }
+
+    /// Appends the request of a client for `target`; `sequence` counts its connections.
+    ///
+    /// # Errors
+    /// A value cannot stand in a request. Nothing was appended.
+    pub fn write(
+        &self,
+        client: u64,
+        sequence: u64,
+        target: &str,
+        key: &Key,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unsendable> {
+        let values = self.values(client, sequence);
+        let host = self.host.rendered(&values);
+        let rendered: Vec<Cow<'_, str>> =
+            self.headers.iter().map(|(_, value)| value.rendered(&values)).collect();
+        let names = self.headers.iter().map(|(name, _)| name.as_str());
+        let headers: Vec<(&str, &str)> = names.zip(rendered.iter().map(|value| &**value)).collect();
+        let subprotocols = self.subprotocols(&values);
+        let subprotocols: Vec<&str> = subprotocols.iter().map(|name| &**name).collect();
+        let own_target = match self.varies_target {
+            // Read again for each connection: a mode may have another target for each of them.
+            true => Template::parse(target).ok().map(|own| own.rendered(&values).into_owned()),
+            false => None,
+        };
+        let target = own_target.as_deref().unwrap_or(target);
+        let offer = self.deflate.as_ref().map(Policy::offer);
+        encode_request_with(&host, target, key, &subprotocols, offer.as_ref(), &headers, out)
+    }
+
+    fn subprotocols(&self, values: &Values<'_>) -> Vec<Cow<'_, str>> {
+        self.subprotocols.iter().map(|name| name.rendered(values)).collect()
+    }
+
+    /// Checks the response to the request that was written with these numbers.
+    ///
+    /// # Errors
+    /// The first rule that the server violated.
+    pub fn check(
+        &self,
+        client: u64,
+        sequence: u64,
+        response: &Response<'_>,
+        key: &Key,
+    ) -> Result<Accepted, BadResponse> {
+        let asked = self.subprotocols(&self.values(client, sequence));
+        let asked: Vec<&str> = asked.iter().map(|name| &**name).collect();
+        let policy = self.deflate.as_ref();
+        let opened = check_response_with(response.status(), response, key, &asked, policy)?;
+        Ok(Accepted { deflate: opened.deflate, subprotocol: opened.subprotocol.is_some() })
+    }
+
+    /// The offer of permessage-deflate.
+    #[must_use]
+    pub fn deflate(&self) -> Option<Policy> {
+        self.deflate
+    }
+
+    /// Names the flag that is to be changed.
+    fn explain(&self, unsendable: Unsendable, plan: &Plan) -> Error {
+        Error::Usage(match unsendable {
+            Unsendable::Target => format!(
+                "cannot ask for {:?}: {unsendable}; write spaces and the like as %20 in the URL",
+                plan.resource()
+            ),
+            Unsendable::FieldName | Unsendable::FieldValue => {
+                let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+                format!(
+                    "cannot send --header {}: {unsendable}; fields of the handshake follow from the URL, \
+                     --subprotocol and --deflate",
+                    names.join(", ")
+                )
+            }
+            Unsendable::Subprotocol | Unsendable::RepeatedSubprotocol => format!(
+                "cannot offer --subprotocol {}: {unsendable}; give each name once, as letters, digits, - and .",
+                plan.subprotocols.join(", ")
+            ),
+            _ => format!("cannot ask for {:?}: {unsendable}", plan.resource()),
+        })
+    }
+}
+
+/// The target without the place that names a channel, which a mode fills in.
+fn plain_target(plan: &Plan) -> String {
+    plan.resource().replace("{channel}", "channel")
+}
+
+/// Reads a template; an error names the flag.
+pub fn template(flag: &str, text: &str) -> Result<Template, Error> {
+    Template::parse(text).map_err(|error| Error::Usage(format!("{flag}: {error}")))
+}
+
+/// Refuses a place for tokens without tokens, and tokens without a place.
+pub fn check_tokens(is_used: bool, tokens: &Tokens) -> Result<(), Error> {
+    match (is_used, tokens.is_empty()) {
+        (true, true) => Err(Error::Usage(
+            "{token} stands for a line of --tokens FILE; give one, or write the token itself"
+                .to_owned(),
+        )),
+        (false, false) => Err(Error::Usage(
+            "no request has a place for the lines of --tokens; write {token} where they belong, such as \
+             --token {token} or --header 'X-User: {token}'"
+                .to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Target};
+
+    fn plan(url: &str, headers: &[(&str, &str)], subprotocols: &[&str], tokens: &str) -> Plan {
+        let mode = Mode::Idle { hold: std::time::Duration::from_secs(1) };
+        let headers = headers.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        Plan {
+            headers: headers.collect(),
+            subprotocols: subprotocols.iter().map(|&name| name.to_owned()).collect(),
+            tokens: Tokens::parse("tokens", tokens).unwrap_or_default(),
+            ..Plan::new(Target::parse(url).unwrap(), mode)
+        }
+    }
+
+    fn request(handshake: &Handshake, client: u64, target: &str) -> String {
+        let mut out = Vec::new();
+        handshake.write(client, 2, target, &Key::new([1; 16]), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_client_asks_with_its_own_values() {
+        let headers = [
+            ("Authorization", "Bearer {token}"),
+            ("X-Client", "{client}-{sequence}"),
+            ("host", "a.example"),
+        ];
+        let plan = plan("ws://h/ws?user={client}", &headers, &["v1", "v{client}x"], "t0\nt1");
+        let handshake = Handshake::of(&plan, 1).unwrap();
+        let text = request(&handshake, 3, plan.resource());
+        for words in [
+            "GET /ws?user=3 HTTP/1.1\r\nHost: a.example\r\n",
+            "Authorization: Bearer t1\r\n",
+            "X-Client: 3-2\r\n",
+            "Sec-WebSocket-Protocol: v1, v3x\r\n",
+        ] {
+            assert!(text.contains(words), "{words:?} in {text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sent_names_its_flag() {
+        for (plan, words) in [
+            (plan("ws://h/", &[("a b", "x")], &[], ""), "--header a b"),
+            (plan("ws://h/", &[("Upgrade", "x")], &[], ""), "--header Upgrade"),
+            (plan("ws://h/", &[("X", "a\nb")], &[], ""), "--header X"),
+            (plan("ws://h/", &[("X", "{user}")], &[], ""), "--header X: {user} is no value"),
+            (plan("ws://h/{room}", &[], &[], ""), "the URL: {room}"),
+            (plan("ws://h/", &[], &["a b"], ""), "--subprotocol a b"),
+            (plan("ws://h/", &[], &["a", "a"], ""), "--subprotocol a, a"),
+            (plan("ws://h/?{token}", &[], &[], ""), "--tokens FILE"),
+            (plan("ws://h/", &[], &[], "secret"), "no request has a place"),
+        ] {
+            let error = Handshake::of(&plan, 1).unwrap_err();
+            assert!(error.to_string().contains(words), "{words}: {error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+}
