@@ -198,7 +198,8 @@ fn servers_with_tls_are_measured_over_tls() {
     assert!(served.url.starts_with("wss://"), "{}", served.url);
     let trusted = ["--ca", chain, "--sni", "bench.example"];
     let short = ["--json", "--duration", "100ms", "--warmup", "20ms", "--connections", "20"];
-    for more in [&trusted[..], &["--insecure"], &["--insecure", "--tls12"]] {
+    let own = ["--insecure", "--token", "{client}", "--payload", "n{sequence}"];
+    for more in [&trusted[..], &["--insecure"], &["--insecure", "--tls12"], &own] {
         let report = bench_json(&[&["echo", &served.url], &short[..], more].concat());
         assert!(report["result"]["messages"].as_u64().unwrap() > 0, "{report}");
         assert_eq!(report["errors"]["wrong_answers"], 0);

@@ -1,10 +1,12 @@
 //! What to run. A [`Plan`] is what was asked for; [`Plan::check`] refuses what makes no sense, before any socket.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_proto::ws::deflate::{Policy, Settings as Deflate};
 
 use crate::client::{Handshake, JSON_SMALLEST};
+use crate::template::{Template, Values};
 use crate::work::FANOUT_SMALLEST;
 use crate::{Error, Target, TlsPlan, Tokens};
 
@@ -19,7 +21,7 @@ pub struct Plan {
     /// subscribers; the publisher is one more. With [`Mode::Fanout`] what [`Plan::fanout_connections`] says.
     /// Default 100.
     pub connections: usize,
-    /// Payload bytes of each message. Default 100.
+    /// Payload bytes of each message, of a template those of the first. Default 100.
     pub size: usize,
     /// Send text messages instead of binary ones. Default false.
     pub text: bool,
@@ -56,8 +58,8 @@ pub struct Plan {
     pub tokens: Tokens,
 }
 
-/// What a payload consists of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The content of a payload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Content {
     /// Random letters, the same in every message but for a stamp.
     #[default]
@@ -67,6 +69,21 @@ pub enum Content {
         /// The same seed makes the same documents. Default 1.
         seed: u64,
     },
+    /// These bytes in every message; UTF-8, if [`Plan::text`] is set.
+    Given(Arc<[u8]>),
+    /// A text with values of each client and message.
+    Template(Template),
+}
+
+impl Content {
+    /// The content of a template, which is given if it has no places.
+    #[must_use]
+    pub fn of_template(template: Template) -> Self {
+        match template.constant() {
+            Some(text) => Self::Given(text.as_bytes().into()),
+            None => Self::Template(template),
+        }
+    }
 }
 
 /// What is measured.
@@ -209,6 +226,23 @@ impl Plan {
         }
     }
 
+    /// Length of a given payload, of a template that of the first message; `None` if [`Plan::size`] says it.
+    #[must_use]
+    pub fn given_size(&self) -> Option<usize> {
+        let values = Values { client: 0, sequence: 0, seed: 0, tokens: &self.tokens };
+        match &self.content {
+            Content::Letters | Content::Json { .. } => None,
+            Content::Given(bytes) => Some(bytes.len()),
+            Content::Template(template) => Some(template.rendered(&values).len()),
+        }
+    }
+
+    /// Number of the first connection of a thread among all.
+    #[must_use]
+    pub fn first(&self, thread: usize) -> usize {
+        (0..thread).map(|before| self.share(before)).sum()
+    }
+
     /// What to offer, checked; `None`: nothing.
     ///
     /// # Errors
@@ -258,11 +292,17 @@ impl Plan {
             ));
         }
         Handshake::of(self, 0)?;
-        if self.content != Content::Letters && self.size < JSON_SMALLEST {
+        if matches!(self.content, Content::Json { .. }) && self.size < JSON_SMALLEST {
             return refuse(format!(
                 "--size is {}; a JSON document needs {JSON_SMALLEST} bytes",
                 self.size
             ));
+        }
+        if let Content::Given(bytes) = &self.content
+            && self.text
+            && str::from_utf8(bytes).is_err()
+        {
+            return refuse("the payload is no text (UTF-8); send it in binary messages".to_owned());
         }
         if self.size > MAX_SIZE {
             return refuse("--size must be at most 1GiB".to_owned());

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use throng_config::units::{parse_count, parse_duration, parse_size};
-use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target, TlsPlan, TlsTrust};
+use throng_load::{Deflate, Error, Mode, Pace, Plan, Target, TlsPlan, TlsTrust};
 
 use super::identity::HandshakeArgs;
 use super::output::OutputArgs;
+use super::payload::PayloadArgs;
 use super::{broadcast, compare, deflate, fanout, http, own};
 
 /// Measure the throughput, latency and memory of a WebSocket or HTTP server under load.
@@ -50,6 +51,7 @@ enum Work {
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10
   throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
+  throng bench echo ws://127.0.0.1:9001/echo --payload '{\"id\":{sequence},\"from\":\"{client}\"}'
   throng bench echo ws://127.0.0.1:9001/echo --deflate window:10 --size 136 --html echo.html
   throng bench echo 'ws://127.0.0.1:8080/ws?user={client}' -H 'Origin: http://127.0.0.1' --token abc")]
     Echo(Echo),
@@ -108,19 +110,13 @@ struct Echo {
     #[arg(long, short, value_name = "N", default_value_t = 100, value_parser = parse_count)]
     connections: usize,
     #[command(flatten)]
-    message: MessageArgs,
+    payload: PayloadArgs,
     /// Messages in flight on each connection (closed loop)
     #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with = "rate")]
     pipeline: usize,
     /// Messages per second on each connection (open loop)
     #[arg(long, short, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// Kind of payload [default: letters, or json with --deflate]
-    #[arg(long, value_name = "KIND")]
-    payload: Option<PayloadArg>,
-    /// Seed of the JSON documents: the same seed gives the same documents
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
     /// Offer permessage-deflate: no-context (each message by itself), or window:BITS (9 to 15;
     /// those before it are the context). The report has the ratio of both directions, and says so
     /// if the server declines
@@ -137,15 +133,6 @@ struct Echo {
     connecting: Connecting,
 }
 
-/// The kind of a payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PayloadArg {
-    /// Random letters, the same in every message
-    Letters,
-    /// Quotes and chat lines, another document in every message, as text
-    Json,
-}
-
 impl Echo {
     fn plan(self) -> Result<(Plan, OutputArgs), Error> {
         let pace = match self.rate {
@@ -156,12 +143,8 @@ impl Echo {
         let mode = Mode::Echo { pace, duration, warmup };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
         plan.connections = self.connections;
-        (plan.size, plan.text) = (self.message.size, self.message.text);
         plan.deflate = self.deflate.unwrap_or_default();
-        let usual = if plan.deflate.enabled { PayloadArg::Json } else { PayloadArg::Letters };
-        if self.payload.unwrap_or(usual) == PayloadArg::Json {
-            plan.content = Content::Json { seed: self.seed };
-        }
+        self.payload.apply(&mut plan)?;
         self.handshake.apply(&mut plan)?;
         self.connecting.apply(&mut plan);
         plan.check()?;
@@ -198,7 +181,7 @@ struct Connect {
     #[arg(long, short, value_name = "N", default_value_t = 64, value_parser = parse_count)]
     concurrency: usize,
     #[command(flatten)]
-    message: MessageArgs,
+    payload: PayloadArgs,
     #[command(flatten)]
     time: TimeArgs,
     #[command(flatten)]
@@ -352,18 +335,19 @@ impl Args {
             Work::Idle(idle) => (idle.echo, idle.await_close),
             _ => (false, None),
         };
-        let (target, mode, connections, message, common) = match self.work {
+        let (target, mode, connections, payload, common) = match self.work {
             Work::Echo(echo) => {
                 let (plan, output) = echo.plan()?;
                 return Ok(Task::Run(plan, output));
             }
             Work::Idle(idle) => {
-                (idle.target, Mode::Idle { hold: idle.hold }, idle.connections, None, idle.common)
+                let (mode, payload) = (Mode::Idle { hold: idle.hold }, PayloadArgs::default());
+                (idle.target, mode, idle.connections, payload, idle.common)
             }
             Work::Connect(connect) => {
                 let TimeArgs { duration, warmup } = connect.time;
                 let mode = Mode::Connect { duration, warmup };
-                (connect.target, mode, connect.concurrency, Some(connect.message), connect.common)
+                (connect.target, mode, connect.concurrency, connect.payload, connect.common)
             }
             Work::Broadcast(args) => return Ok(Task::Broadcast(args)),
             Work::Fanout(args) => return Ok(Task::Fanout(args)),
@@ -375,9 +359,7 @@ impl Args {
         plan.connections = connections;
         plan.echo_after_idle = echo_after_idle;
         plan.await_close = await_close;
-        if let Some(message) = message {
-            (plan.size, plan.text) = (message.size, message.text);
-        }
+        payload.apply(&mut plan)?;
         common.handshake.apply(&mut plan)?;
         common.connecting.apply(&mut plan);
         plan.check()?;
@@ -388,6 +370,7 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
+    use throng_load::Content;
 
     use super::*;
 
@@ -471,6 +454,29 @@ mod tests {
     }
 
     #[test]
+    fn a_payload_may_be_given() {
+        let of = |line: &str| plan(&format!("echo {URL} {line}")).unwrap().0;
+        let given = |text: &str| Content::Given(text.as_bytes().into());
+        let hello = of("--payload hello");
+        assert_eq!((hello.content, hello.size, hello.text), (given("hello"), 5, true));
+        assert!(!of("--payload hello --binary").text);
+        let template = of("--payload n{client}-{sequence}");
+        assert!(matches!(template.content, Content::Template(_)));
+        assert_eq!((template.size, template.text), (4, true));
+        let path = std::env::temp_dir().join(format!("throng-payload-{}", std::process::id()));
+        std::fs::write(&path, b"{client}").unwrap();
+        let file = |more: &str| of(&format!("--payload-file {} {more}", path.display()));
+        assert_eq!((file("").content, file("").text), (given("{client}"), false));
+        assert_eq!((file("--text").content, file("--text").text), (given("{client}"), true));
+        assert_eq!((file("--template").size, file("--template").text), (1, false));
+        std::fs::write(&path, b"ok\xff").unwrap();
+        assert_eq!(file("").size, 3);
+        let error = plan(&format!("echo {URL} --text --payload-file {}", path.display()));
+        assert!(error.unwrap_err().contains("no text (UTF-8) from byte 2 on"));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
     fn mistakes_teach() {
         for (line, hint) in [
             ("echo 127.0.0.1:9001", "did you mean ws://127.0.0.1:9001?"),
@@ -484,6 +490,13 @@ mod tests {
             ("echo ws://h --json --csv", "cannot be used with"),
             ("echo ws://h --connections 0", "--connections"),
             ("echo ws://h --conections 5", "--connections"),
+            ("echo ws://h --payload hi --size 5", "--size 5 is for"),
+            ("echo ws://h --payload json --binary", "--binary is for"),
+            ("echo ws://h --payload {x}", "--payload: {x} is no value"),
+            ("echo ws://h --payload {token}", "--tokens FILE"),
+            ("echo ws://h --payload-file /nowhere", "cannot read --payload-file /nowhere"),
+            ("echo ws://h --payload a --payload-file b", "cannot be used with"),
+            ("connect ws://h --template", "--payload-file"),
             ("echo ws://h/{user}", "{user} is no value of a client"),
             ("connect ws://h -H X", "'Name: value'"),
             ("idle ws://h --token {token}", "--tokens FILE"),

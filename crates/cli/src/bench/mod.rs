@@ -9,6 +9,7 @@ mod http;
 mod identity;
 pub mod output;
 mod own;
+mod payload;
 pub mod progress;
 
 use std::process::ExitCode;

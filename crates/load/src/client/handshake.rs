@@ -9,7 +9,7 @@ use throng_proto::ws::handshake::{
 };
 
 use crate::template::{Template, Tokens, Values};
-use crate::{Error, Plan};
+use crate::{Content, Error, Plan};
 
 /// The request of all clients, and the places in which they differ.
 #[derive(Debug)]
@@ -69,7 +69,11 @@ impl Handshake {
             tokens: plan.tokens.clone(),
             seed,
         };
-        handshake.check_tokens(&target)?;
+        let content = match &plan.content {
+            Content::Template(template) => Some(template),
+            _ => None,
+        };
+        handshake.check_tokens([&target].into_iter().chain(content))?;
         let mut out = Vec::new();
         let written = handshake.write(0, 0, &plain_target(plan), &Key::new([0; 16]), &mut out);
         match written {
@@ -79,9 +83,9 @@ impl Handshake {
     }
 
     /// Refuses a place for tokens without tokens, and tokens without a place.
-    fn check_tokens(&self, target: &Template) -> Result<(), Error> {
+    fn check_tokens<'a>(&'a self, others: impl Iterator<Item = &'a Template>) -> Result<(), Error> {
         let headers = self.headers.iter().map(|(_, value)| value);
-        let mut all = headers.chain(&self.subprotocols).chain([&self.host, target]);
+        let mut all = headers.chain(&self.subprotocols).chain([&self.host]).chain(others);
         check_tokens(all.any(Template::needs_token), &self.tokens)
     }
 

@@ -1,10 +1,14 @@
 //! Messages that can be told apart when they come back.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
 use throng_engine::Message;
 use throng_engine::random::Random;
 
 use super::json::{self, STAMP_AT};
 use crate::plan::{Content, Plan};
+use crate::template::{Template, Tokens, Values};
 
 /// Bytes of a message that name its connection and its number.
 const STAMP: usize = 8;
@@ -25,6 +29,43 @@ enum Body {
     Binary(Vec<u8>),
     /// Connection `index` takes them in turn, beginning with one of its own.
     Json(Vec<String>),
+    /// The same in every message.
+    GivenText(String),
+    GivenBinary(Arc<[u8]>),
+    /// Another text for each client and message.
+    Template(Box<Own>),
+}
+
+/// Messages made from a template.
+#[derive(Debug)]
+struct Own {
+    template: Template,
+    text: bool,
+    tokens: Tokens,
+    /// Number of the thread's first connection among all.
+    first: usize,
+    /// An answer is compared with its message made again, so random values have to be repeatable.
+    seed: u64,
+    /// The last message.
+    scratch: String,
+}
+
+impl Own {
+    fn values(&self, index: usize, k: u64) -> Values<'_> {
+        let client = (self.first + index) as u64;
+        Values { client, sequence: k, seed: self.seed, tokens: &self.tokens }
+    }
+
+    fn message(&mut self, index: usize, k: u64) -> Message<'_> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        self.template.render(&self.values(index, k), &mut scratch);
+        self.scratch = scratch;
+        match self.text {
+            true => Message::Text(&self.scratch),
+            false => Message::Binary(self.scratch.as_bytes()),
+        }
+    }
 }
 
 /// Between the first documents of two connections: coprime to their number nearly always, and far from 1, so that
@@ -32,10 +73,24 @@ enum Body {
 const STRIDE: usize = 257;
 
 impl Payload {
-    pub fn of(plan: &Plan) -> Self {
-        match plan.content {
+    /// The messages of a thread, whose first connection has this number among all.
+    pub fn of(plan: &Plan, first: usize) -> Self {
+        match &plan.content {
             Content::Letters => Self::new(plan.size, plan.text),
-            Content::Json { seed } => Self { body: Body::Json(json::documents(plan.size, seed)) },
+            Content::Json { seed } => Self { body: Body::Json(json::documents(plan.size, *seed)) },
+            Content::Given(bytes) => {
+                // The plan was checked: text is UTF-8.
+                let text = plan.text.then(|| String::from_utf8_lossy(bytes).into_owned());
+                let binary = || Body::GivenBinary(Arc::clone(bytes));
+                Self { body: text.map_or_else(binary, Body::GivenText) }
+            }
+            Content::Template(template) => {
+                let (template, tokens) = (template.clone(), plan.tokens.clone());
+                let seed = RandomState::new().hash_one(first);
+                let (text, scratch) = (plan.text, String::new());
+                let own = Own { template, text, tokens, first, seed, scratch };
+                Self { body: Body::Template(Box::new(own)) }
+            }
         }
     }
 
@@ -73,6 +128,9 @@ impl Payload {
                 text.replace_range(place, str::from_utf8(&stamp).unwrap_or_default());
                 Message::Text(text)
             }
+            Body::GivenText(text) => Message::Text(text),
+            Body::GivenBinary(bytes) => Message::Binary(bytes),
+            Body::Template(own) => own.message(index, k),
         }
     }
 
@@ -94,6 +152,13 @@ impl Payload {
                     && answer[STAMP_AT..STAMP_AT + STAMP] == stamp(index, k)
                     && answer[STAMP_AT + STAMP..] == expected[STAMP_AT + STAMP..];
             }
+            Body::GivenText(text) => return answer == Message::Text(text),
+            Body::GivenBinary(bytes) => return answer == Message::Binary(bytes),
+            Body::Template(own) => {
+                let is_text = matches!(answer, Message::Text(_));
+                let expected = own.template.rendered(&own.values(index, k));
+                return own.text == is_text && expected.as_bytes() == answer.as_bytes();
+            }
         };
         let answer = answer.as_bytes();
         let n = expected.len().min(STAMP);
@@ -111,6 +176,9 @@ impl Payload {
             Body::Text(text) => (text.len(), true),
             Body::Binary(bytes) => (bytes.len(), false),
             Body::Json(documents) => (documents.first().map_or(0, String::len), true),
+            Body::GivenText(text) => (text.len(), true),
+            Body::GivenBinary(bytes) => (bytes.len(), false),
+            Body::Template(own) => (own.template.rendered(&own.values(index, k)).len(), own.text),
         };
         let kind = |text| if text { "text" } else { "binary" };
         let (len, answer_text) = (answer.as_bytes().len(), matches!(answer, Message::Text(_)));

@@ -62,7 +62,7 @@ pub struct PlanReport {
     pub size_bytes: usize,
     /// Text messages instead of binary ones.
     pub text: bool,
-    /// `letters` or `json`.
+    /// `letters`, `json`, `given` or `template`.
     pub payload: &'static str,
     /// What the JSON documents are made from.
     pub seed: Option<u64>,
@@ -103,7 +103,7 @@ impl PlanReport {
             ),
             connections: plan.connections,
             size_bytes: plan.size,
-            text: plan.text || plan.content != Content::Letters,
+            text: plan.text || matches!(plan.content, Content::Json { .. }),
             payload: "letters",
             seed: None,
             deflate: mode_name(&plan.deflate),
@@ -118,8 +118,11 @@ impl PlanReport {
             subprotocols: Some(plan.subprotocols.clone()).filter(|names| !names.is_empty()),
             tokens: Some(plan.tokens.len()).filter(|&count| count > 0),
         };
-        if let Content::Json { seed } = plan.content {
-            (report.payload, report.seed) = ("json", Some(seed));
+        match plan.content {
+            Content::Letters => {}
+            Content::Json { seed } => (report.payload, report.seed) = ("json", Some(seed)),
+            Content::Given(_) => report.payload = "given",
+            Content::Template(_) => report.payload = "template",
         }
         match plan.mode {
             Mode::Echo { pace, duration, warmup } => {

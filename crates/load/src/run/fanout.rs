@@ -37,7 +37,7 @@ pub(super) fn run(
         0,
         modes::OPEN_BACKLOG.max(context.plan.size.saturating_mul(4)),
         |thread, share| {
-            let first = (0..thread).map(|before| context.plan.share(before)).sum();
+            let first = context.plan.first(thread);
             Fanout::new(context.plan, layout, rate_per_s, first, share, Arc::clone(&tally))
         },
         || {

@@ -27,7 +27,7 @@ pub(super) fn run(
     let ((took, measured, echo_cpu, left_open), mut setup, outcomes) = context.with_threads(
         0,
         1 << 20,
-        |_, share| Idle::new(context.plan, share),
+        |thread, share| Idle::new(context.plan, thread, share),
         || {
             let took = steering.ready(context.plan.connections)?;
             let timeline = context.begin(SETTLE, hold);

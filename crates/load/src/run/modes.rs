@@ -41,7 +41,7 @@ pub(super) fn closed_echo(
     let ((took, measured), setup, outcomes) = context.with_threads(
         0,
         backlog,
-        |_, connections| ClosedEcho::new(context.plan, connections, pipeline),
+        |thread, share| ClosedEcho::new(context.plan, thread, share, pipeline),
         || {
             let took = steering.ready(context.plan.connections)?;
             let timeline = context.begin(warmup, duration);
@@ -128,7 +128,7 @@ pub(super) fn connect(
     let (measured, setup, outcomes) = context.with_threads(
         0,
         (1 << 20) + 2 * context.plan.size,
-        |_, connections| Connect::new(context.plan, connections),
+        |thread, share| Connect::new(context.plan, thread, share),
         || {
             let timeline = context.begin(warmup, duration);
             measure(&mut steering, timeline, warmup, duration)

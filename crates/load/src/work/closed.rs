@@ -25,10 +25,10 @@ pub(crate) struct ClosedEcho {
 }
 
 impl ClosedEcho {
-    pub(crate) fn new(plan: &Plan, connections: usize, pipeline: usize) -> Self {
+    pub(crate) fn new(plan: &Plan, thread: usize, connections: usize, pipeline: usize) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::of(plan),
+            payload: Payload::of(plan, plan.first(thread)),
             pipeline,
             answered: vec![0; connections],
             sent_at: vec![Instant(0); connections * pipeline],

@@ -44,10 +44,10 @@ impl ConnectOutcome {
 }
 
 impl Connect {
-    pub(crate) fn new(plan: &Plan, connections: usize) -> Self {
+    pub(crate) fn new(plan: &Plan, thread: usize, connections: usize) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::of(plan),
+            payload: Payload::of(plan, plan.first(thread)),
             answered: vec![false; connections],
             timeline: None,
             failures_in_a_row: 0,

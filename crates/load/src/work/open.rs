@@ -57,7 +57,7 @@ impl OpenEcho {
     pub(crate) fn new(plan: &Plan, connections: usize, rate_per_s: f64, thread: usize) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::of(plan),
+            payload: Payload::of(plan, plan.first(thread)),
             rate_per_s,
             shift: thread as f64 / plan.threads as f64,
             running: None,

@@ -164,7 +164,7 @@ struct Arrive {
 
 impl Arrive {
     fn new(plan: &Plan, echo: bool) -> Self {
-        Self { payload: Payload::of(plan), echo, times: None, answered: 0 }
+        Self { payload: Payload::of(plan, 0), echo, times: None, answered: 0 }
     }
 }
 
