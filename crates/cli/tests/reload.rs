@@ -42,20 +42,15 @@ const fn row(
     Row { key, before, after, with, look, expected }
 }
 
-/// Settings whose effect takes a slow receiver, much memory or a route that reads bodies. In the engine,
-/// `a_shard_that_was_configured_is_like_one_that_was_built_so` has all of its limits; the tests of
-/// the log have its own.
+/// Settings whose effect takes a slow receiver or a route that reads bodies. In the engine,
+/// `a_shard_that_was_configured_is_like_one_that_was_built_so` has all of its limits.
 const ELSEWHERE: &[&str] = &[
     "max_backlog",
     "max_age",
     "max_body",
     "max_body_memory",
-    "max_memory",
     "min_body_rate",
     "min_response_rate",
-    "drain.delay",
-    "log.sample",
-    "log.max_rate",
 ];
 
 static ROWS: &[Row] = &[
@@ -204,6 +199,32 @@ static ROWS: &[Row] = &[
         },
         "pinged",
     ),
+    row(
+        ("max_memory", "\"1GiB\"", "\"4MiB\""),
+        "max_message_size = \"64MiB\"",
+        |it| {
+            let mut stream = it.session.stream.try_clone().unwrap();
+            let sender = std::thread::spawn(move || {
+                // A binary frame of 64 MiB that would not end: the server closes the session first.
+                let _ = stream.write_all(&[0x82, 0xff, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+                while stream.write_all(&[0; 64 << 10]).is_ok() {}
+            });
+            let got = outcome(it.session.next());
+            let _ = it.session.stream.shutdown(std::net::Shutdown::Both);
+            sender.join().unwrap();
+            got
+        },
+        "closed with 1008",
+    ),
+    row(
+        ("drain.delay", "\"1h\"", "\"0s\""),
+        "drain.window = \"0s\"",
+        |it| {
+            it.server.signal("TERM");
+            outcome(it.session.next())
+        },
+        "closed with 1001",
+    ),
     row(("drain.window", "\"3s\"", "\"0s\""), "", |it| drained(it, "window"), "0"),
     row(("drain.grace", "\"3s\"", "\"7s\""), "", |it| drained(it, "grace"), "7"),
     row(
@@ -219,6 +240,28 @@ static ROWS: &[Row] = &[
         |it| {
             status(it, "GET /livez", "X: y");
             it.server.logged("request", 0)["status"].to_string()
+        },
+        "200",
+    ),
+    row(
+        ("log.sample", "1000", "1"),
+        "log.access = \"all\"",
+        |it| {
+            // Of those before, the session alone was one in a thousand.
+            status(it, "GET /livez", "X: y");
+            it.server.logged("request", 0)["status"].to_string()
+        },
+        "200",
+    ),
+    row(
+        ("log.max_rate", "1", "0"),
+        "log.access = \"all\"",
+        |it| {
+            for _ in 0..100 {
+                status(it, "GET /livez", "X: y");
+            }
+            // At one a second this would take longer than the test waits.
+            it.server.logged("request", 99)["status"].to_string()
         },
         "200",
     ),
