@@ -47,7 +47,20 @@ impl Server {
     }
 
     /// Starts a program and waits until it prints a loopback address.
-    pub(crate) fn spawn(mut command: Command, name: &str) -> Result<Server, Stop> {
+    pub(crate) fn spawn(command: Command, name: &str) -> Result<Server, Stop> {
+        Server::spawn_and_find(command, name, "")
+    }
+
+    /// Starts `throng balance`, which must have been built, with an admin server on a free loopback
+    /// port, whose address is the server's.
+    pub(crate) fn start_balancer(site: &Site, flags: &[String]) -> Result<Server, Stop> {
+        let mut command = Command::new(site.target.join("dist/throng"));
+        command.args(["balance", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).args(flags);
+        Server::spawn_and_find(command, "throng balance", "admin: ")
+    }
+
+    /// Starts a program and waits until it prints a loopback address in a line with this text.
+    fn spawn_and_find(mut command: Command, name: &str, text: &str) -> Result<Server, Stop> {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -63,7 +76,7 @@ impl Server {
             match printed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
                     log.push_str(&line);
-                    if let Some(address) = loopback_address(&line) {
+                    if let Some(address) = loopback_address(&line).filter(|_| line.contains(text)) {
                         return Ok(Server {
                             address,
                             child: Some(child),

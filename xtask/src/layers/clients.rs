@@ -49,17 +49,43 @@ pub(super) fn run_tungstenite(site: &Site) -> Result<Tally, Stop> {
     check_server(site, Command::new(target.join("debug/tungstenite-check")), &[], &[])
 }
 
-/// Checks with Chromium, driven by playwright-core: its WebSocket and the server's page.
+/// Checks with Chromium, driven by playwright-core: its WebSocket, the server's page, and the
+/// balancer's.
 pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
     let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
     let chromium = program(&["chromium", "chromium-browser", "google-chrome"], &["chromium"])?;
     let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
     let home = Certificate::make(site)?.trust_store()?;
-    check_with_and_without_tls(site, &[&chromium.to_string_lossy()], || {
+    let client = |script: &str| {
         let mut client = Command::new(&node);
-        client.arg(package.join("chromium.mjs")).env("HOME", &home);
+        client.arg(package.join(script)).env("HOME", &home);
         client
-    })
+    };
+    let chromium = chromium.to_string_lossy();
+    let mut tally = check_with_and_without_tls(site, &[&chromium], || client("chromium.mjs"))?;
+    if site.server.is_none() {
+        let page = check_balancer(site, client("balancer.mjs"), &chromium)?;
+        tally.passed += page.passed;
+        tally.failed += page.failed;
+    }
+    Ok(tally)
+}
+
+/// Runs the client with the admin address of a balancer that has one backend which is up, and one
+/// which is down.
+fn check_balancer(site: &Site, client: Command, chromium: &str) -> Result<Tally, Stop> {
+    let backend = Server::start(site, &[])?;
+    let token = site.target.join("balancer-token");
+    std::fs::write(&token, "a-token-of-the-test\n").map_err(|error| error.to_string())?;
+    let flags = [
+        format!("--backend={}", backend.address),
+        "--backend=127.0.0.1:1".to_owned(),
+        format!("--admin-token-file={}", token.display()),
+        "--set=health.check.kind=tcp".to_owned(),
+    ];
+    let tally = check(Server::start_balancer(site, &flags)?, client, site, &[chromium])?;
+    backend.stop()?;
+    Ok(tally)
 }
 
 /// Runs the client against a server without TLS, then against one with it, whose authority the
@@ -83,16 +109,25 @@ fn check_with_and_without_tls(
     Ok(Tally { passed: without.passed + with.passed, failed: without.failed + with.failed })
 }
 
-/// Starts the server, runs the client with its address, counts the client's results, and shuts the
-/// server down gracefully: it must still be running and must exit with 0.
+/// Starts the server and runs the client against it.
 fn check_server(
     site: &Site,
-    mut client: Command,
+    client: Command,
     flags: &[String],
     further: &[&str],
 ) -> Result<Tally, Stop> {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let server = Server::start(site, &flags)?;
+    check(Server::start(site, &flags)?, client, site, further)
+}
+
+/// Runs the client with the server's address, counts the client's results, and shuts the server
+/// down gracefully: it must still be running and must exit with 0.
+fn check(
+    server: Server,
+    mut client: Command,
+    site: &Site,
+    further: &[&str],
+) -> Result<Tally, Stop> {
     client.arg(server.address.to_string()).args(further).current_dir(&site.root);
     let finished = run_shown(&mut client, LIMIT)?;
     let tally = count(&finished.stdout);
