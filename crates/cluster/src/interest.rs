@@ -148,9 +148,15 @@ impl Interest {
         let name = Arc::clone(name);
         let Some(channel) = self.channels.get_mut(&name) else { return false };
         channel.unacknowledged = channel.unacknowledged.saturating_sub(1);
-        let is_subscribed = channel.is_asked_for && channel.unacknowledged == 0;
         self.forget_if_done(&name);
-        is_subscribed
+        self.is_subscribed(&name)
+    }
+
+    /// Returns whether the broker has acknowledged a subscription that no command has taken back.
+    #[must_use]
+    pub fn is_subscribed(&self, name: &str) -> bool {
+        let is_subscribed = |channel: &Channel| channel.is_asked_for && channel.unacknowledged == 0;
+        self.channels.get(name).is_some_and(is_subscribed)
     }
 
     /// Notes that the connection was lost: the broker has forgotten all channels.
@@ -217,6 +223,20 @@ mod tests {
         assert_eq!(last, [Batch { verb: Verb::Unsubscribe, names: vec![name(1)] }]);
         assert!(!interest.acknowledge("c1"));
         assert!(interest.is_empty());
+    }
+
+    #[test]
+    fn a_channel_that_is_wanted_again_before_the_command_to_let_go_of_it_stays_subscribed() {
+        let mut interest = Interest::default();
+        interest.enter(&name(1));
+        assert_eq!((interest.commands().len(), interest.is_subscribed("c1")), (1, false));
+        assert!(interest.acknowledge("c1"));
+        interest.leave(&name(1), 50);
+        assert_eq!(interest.expire(50), [name(1)]);
+        interest.enter(&name(1));
+        assert!(interest.commands().is_empty() && interest.is_subscribed("c1"));
+        interest.broken();
+        assert!(!interest.is_subscribed("c1"));
     }
 
     /// Compares the broker's subscriptions with what members want, under any sequence of joins,

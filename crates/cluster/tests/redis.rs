@@ -465,6 +465,61 @@ fn a_connection_that_is_open_and_delivers_nothing_is_found_and_replaced() {
     eventually("it is live", || behind.got(0).payloads.len() == 2);
 }
 
+/// Members that come back at the moment when their channel is let go of.
+struct ComesBack(Bus, Recorder);
+
+impl Members for ComesBack {
+    fn begin(&mut self, name: &Arc<str>, at: Place, all: Vec<(u64, Vec<u8>)>, is_loss: bool) {
+        self.1.begin(name, at, all, is_loss);
+    }
+
+    fn deliver(&mut self, name: &Arc<str>, place: Place, envelope: &[u8]) {
+        self.1.deliver(name, place, envelope);
+    }
+
+    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {
+        unreachable!("nothing is fetched here");
+    }
+
+    fn live(&mut self, name: &Arc<str>) {
+        self.1.live(name);
+    }
+
+    fn publish(&mut self, _: &str, _: &[u8]) {
+        unreachable!("all channels have a history here");
+    }
+
+    fn end(&mut self, name: &Arc<str>) -> bool {
+        *self.1.of(name) = Got { losses: 1, ..Got::default() };
+        self.0.follow(Arc::clone(name), keep());
+        true
+    }
+}
+
+#[test]
+fn a_channel_that_is_joined_again_while_it_is_let_go_of_is_followed() {
+    let Some(redis) = Redis::start("rejoined", &[]) else { return };
+    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+    let (bus, starter) = Bus::new(settings).unwrap();
+    let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
+    starter.start(ComesBack(bus.clone(), Recorder(Arc::clone(&seen)))).unwrap();
+    let node = Node { bus, seen };
+    (0..CHANNELS).for_each(|channel| node.bus.follow(name(channel), keep()));
+    let all = |is: fn(&Got) -> bool| (0..CHANNELS).all(|channel| is(&node.got(channel)));
+    eventually("all are live", || all(|got| got.is_live));
+    (0..CHANNELS).for_each(|channel| node.bus.unfollow(name(channel)));
+    // A command to subscribe is on its way nearly always, which holds up those to unsubscribe.
+    let mut more = 0;
+    while !all(|got| got.losses == 1) {
+        if more < node.bus.status().snapshot().channels + 100 {
+            node.bus.follow(format!("more{more}").into(), None);
+            more += 1;
+        }
+        std::thread::yield_now();
+    }
+    eventually("all are live again", || all(|got| got.is_live));
+}
+
 #[test]
 fn a_channel_that_the_server_cannot_read_does_not_concern_others() {
     let Some(redis) = Redis::start("unreadable", &[]) else { return };

@@ -251,11 +251,15 @@ impl<M: Members> Node<M> {
     fn follow(&mut self, channel: &Arc<str>, keep: Option<Keep>) {
         self.follows += 1;
         self.interest.enter(channel);
-        let heard = self.now();
-        let sequence = || keep.map(|keep| (keep, Sequencer::default()));
-        self.channels
-            .entry(Arc::clone(channel))
-            .or_insert_with(|| Channel { sequence: sequence(), heard });
+        if self.channels.contains_key(channel) {
+            return;
+        }
+        let sequence = keep.map(|keep| (keep, Sequencer::default()));
+        self.channels.insert(Arc::clone(channel), Channel { sequence, heard: self.now() });
+        // It was let go of, but the command for that was not sent: there is none to acknowledge.
+        if self.interest.is_subscribed(channel) {
+            self.with_sequence(channel, |sequence, actions| sequence.subscribed(actions));
+        }
     }
 
     fn publish(&mut self, outgoing: Outgoing) {
