@@ -465,6 +465,27 @@ fn a_connection_that_is_open_and_delivers_nothing_is_found_and_replaced() {
     eventually("it is live", || behind.got(0).payloads.len() == 2);
 }
 
+#[test]
+fn a_silent_channel_whose_history_has_expired_is_continued() {
+    let Some(redis) = Redis::start("expired", &[]) else { return };
+    let relay = Relay::start(&redis);
+    let behind = Node::start_at(format!("redis://{}", relay.address), 1, keep());
+    let other = Node::start(&redis, 2, keep());
+    assert!(other.publish(0, b"first", keep()));
+    eventually("it comes", || behind.got(0).payloads == [b"first"]);
+    // As after the age of the history.
+    redis.ask("DEL test.s.c0");
+    relay.silence();
+    assert!(other.publish(0, b"second", keep()));
+    eventually("it is published", || other.got(0).payloads.len() == 2);
+    redis.ask("CLIENT KILL TYPE pubsub");
+    eventually("what was missed comes", || {
+        let got = behind.got(0);
+        assert_eq!(got.losses, 0, "nothing was lost");
+        got.payloads == [&b"first"[..], b"second"]
+    });
+}
+
 /// Members that come back at the moment when their channel is let go of.
 struct ComesBack(Bus, Recorder);
 

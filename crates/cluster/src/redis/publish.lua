@@ -5,7 +5,7 @@
 --       before: the connection of that time is closed, the number of the publication that must
 --       have come before it, or '0'.
 -- Returns: 1; 0 if it was there; -1 if the one before it is not there, so it was left out.
-local epoch, offset, done = unpack(redis.call('HMGET', KEYS[1], 'e', 's', ARGV[7]))
+local epoch, offset, tag, done = unpack(redis.call('HMGET', KEYS[1], 'e', 's', 't', ARGV[7]))
 if ARGV[9] == '1' and done and tonumber(done) >= tonumber(ARGV[8]) then return 0 end
 if tonumber(ARGV[10]) > tonumber(done or '0') then return -1 end
 local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
@@ -18,6 +18,10 @@ elseif not done and redis.call('HLEN', KEYS[1]) > 100 then
   for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
     if string.sub(field, 1, 1) == 'n' then redis.call('HDEL', KEYS[1], field) end
   end
+end
+if not last and offset ~= '0' then
+  -- The history has expired: it begins behind this place, which nodes may be at.
+  redis.call('HSET', KEYS[1], 'b', offset .. '-' .. tag)
 end
 offset = string.format('%.0f', tonumber(offset) + 1)
 redis.call('HSET', KEYS[1], 'e', epoch, 's', offset, 't', ARGV[3], ARGV[7], ARGV[8])

@@ -3,7 +3,7 @@
 -- ARGV: the place (epoch or '', offset, tag), most publications, time kept (ms), an epoch for a new
 --       sequence, most bytes of publications.
 -- Returns: epoch, offset, tag, 1 if the place is in the sequence, publications.
-local epoch, offset, tag = unpack(redis.call('HMGET', KEYS[1], 'e', 's', 't'))
+local epoch, offset, tag, before = unpack(redis.call('HMGET', KEYS[1], 'e', 's', 't', 'b'))
 if not epoch then
   epoch, offset, tag = ARGV[6], '0', '0'
   redis.call('DEL', KEYS[2])
@@ -21,8 +21,9 @@ if epoch == ARGV[1] then
     continues = is_other and 0 or 1
   elseif not is_other then
     local entry = redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2], 'COUNT', 1)[1]
-    if entry then
-      is_other = string.match(entry[1], '%-(%d+)$') ~= ARGV[3]
+    local id = entry and entry[1] or before
+    if id and string.match(id, '^%d+') == ARGV[2] then
+      is_other = string.match(id, '%-(%d+)$') ~= ARGV[3]
       continues = is_other and 0 or 1
     end
   end
