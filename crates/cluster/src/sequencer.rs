@@ -122,6 +122,19 @@ impl<T> Sequencer<T> {
         self.at
     }
 
+    /// Creates one whose questions have numbers from `first` on: answers to those of another one
+    /// for the same channel do not count.
+    #[must_use]
+    pub fn from_number(first: u64) -> Self {
+        Self { asked: first, ..Self::default() }
+    }
+
+    /// Returns whether the answer to the question with this number counts.
+    #[must_use]
+    pub fn awaits(&self, number: u64) -> bool {
+        self.state == State::Asking && number == self.asked
+    }
+
     /// Returns whether the broker is not asked, and need not be.
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -203,7 +216,7 @@ impl<T> Sequencer<T> {
 
     /// Takes the answer to the question with this number.
     pub fn answer(&mut self, number: u64, answer: Answer<T>, actions: &mut Vec<Action<T>>) {
-        if self.state != State::Asking || number != self.asked {
+        if !self.awaits(number) {
             return;
         }
         let Answer { top, mut continues, mut entries } = answer;

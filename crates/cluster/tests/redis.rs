@@ -561,6 +561,32 @@ fn a_channel_that_the_server_cannot_read_does_not_concern_others() {
 }
 
 #[test]
+fn a_channel_that_cannot_be_read_is_not_asked_for_when_it_was_let_go_of() {
+    let Some(redis) = Redis::start("let-go", &[]) else { return };
+    let keys = [0, 1].map(|channel| format!("test.o.c{channel}"));
+    keys.iter().for_each(|key| drop(redis.ask(&format!("SET {key} text"))));
+    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+    let (bus, starter) = Bus::new(settings).unwrap();
+    starter.start(Recorder((0..CHANNELS).map(|_| Mutex::default()).collect())).unwrap();
+    let status = || bus.status().snapshot();
+    let fails = |times: u64| {
+        let before = status().failed_reads;
+        eventually("it is asked again", || status().failed_reads >= before + times);
+    };
+    bus.follow(name(0), keep());
+    fails(1);
+    bus.unfollow(name(0));
+    eventually("it is let go of", || status().channels == 0);
+    bus.follow(name(1), keep());
+    // What was on its way for the first one has been answered then.
+    fails(2);
+    redis.ask(&format!("DEL {}", keys[0]));
+    fails(3);
+    assert_eq!(redis.ask(&format!("EXISTS {}", keys[0])), ":0", "who asks makes a record");
+    bus.stop();
+}
+
+#[test]
 fn a_node_that_is_stopped_publishes_what_it_has_accepted() {
     let Some(redis) = Redis::start("stopped", &[]) else { return };
     let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));

@@ -82,7 +82,7 @@ pub(super) struct Node<M> {
     interest: Interest,
     channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
-    questions: Vec<Question>,
+    questions: VecDeque<Question>,
     /// Those that the broker could not answer, with the time to ask again.
     unanswered: VecDeque<(u64, Question)>,
     /// Number of the connections in use.
@@ -125,7 +125,7 @@ impl<M: Members> Node<M> {
             interest: Interest::default(),
             channels: HashMap::new(),
             outbox: Outbox::new(MAX_WAIT),
-            questions: Vec::new(),
+            questions: VecDeque::new(),
             unanswered: VecDeque::new(),
             generation: 1,
             link: None,
@@ -254,7 +254,7 @@ impl<M: Members> Node<M> {
         if self.channels.contains_key(channel) {
             return;
         }
-        let sequence = keep.map(|keep| (keep, Sequencer::default()));
+        let sequence = keep.map(|keep| (keep, Sequencer::from_number(self.follows << 32)));
         self.channels.insert(Arc::clone(channel), Channel { sequence, heard: self.now() });
         // It was let go of, but the command for that was not sent: there is none to acknowledge.
         if self.interest.is_subscribed(channel) {
@@ -428,7 +428,7 @@ impl<M: Members> Node<M> {
             match action {
                 Action::Ask { number, after } => {
                     let (channel, epoch) = (Arc::clone(name), self.draw());
-                    self.questions.push(Question { channel, keep, number, after, epoch });
+                    self.questions.push_back(Question { channel, keep, number, after, epoch });
                 }
                 Action::Begin { place, entries, is_loss } => {
                     if is_loss {
@@ -469,6 +469,11 @@ impl<M: Members> Node<M> {
                 }
             }
         }
+    }
+
+    fn awaits(&self, Question { channel, number, .. }: &Question) -> bool {
+        let sequence = self.channels.get(channel).and_then(|channel| channel.sequence.as_ref());
+        sequence.is_some_and(|(_, sequence)| sequence.awaits(*number))
     }
 
     fn published(&mut self, done: Result<Vec<Result<Value, RedisError>>, RedisError>) {
@@ -512,7 +517,9 @@ impl<M: Members> Node<M> {
         while let Some((due, _)) = self.unanswered.front()
             && *due <= now
         {
-            self.questions.extend(self.unanswered.pop_front().map(|(_, question)| question));
+            let question = self.unanswered.pop_front().map(|(_, question)| question);
+            // The channel may have been let go of meanwhile.
+            self.questions.extend(question.filter(|question| self.awaits(question)));
         }
         if self.link.is_none() {
             if !self.is_linking && now >= self.retry.0 {
