@@ -8,7 +8,7 @@ use throng_proto::ws::deflate::{Policy, Settings as Deflate};
 use crate::client::{Handshake, JSON_SMALLEST};
 use crate::template::{Template, Values};
 use crate::work::FANOUT_SMALLEST;
-use crate::{Error, Target, TlsPlan, Tokens};
+use crate::{Error, Slo, Target, TlsPlan, Tokens};
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -56,6 +56,9 @@ pub struct Plan {
     pub subprotocols: Vec<String>,
     /// Tokens that clients take in turn where a template has `{token}`. Default none.
     pub tokens: Tokens,
+    /// Thresholds that decide over the exit code: with [`Mode::Connect`] times from the connect call to the echo, with
+    /// [`Mode::Broadcast`] those until the last subscriber has a message. Default none.
+    pub slos: Vec<Slo>,
 }
 
 /// The content of a payload.
@@ -208,6 +211,7 @@ impl Plan {
             headers: Vec::new(),
             subprotocols: Vec::new(),
             tokens: Tokens::default(),
+            slos: Vec::new(),
         }
     }
 
@@ -332,6 +336,18 @@ impl Plan {
             }
             Mode::Idle { hold } if hold < Duration::from_millis(10) || hold > too_long => {
                 return refuse("--hold must be between 10ms and a week (168h)".to_owned());
+            }
+            Mode::Idle { .. } if !self.slos.iter().all(Slo::is_about_errors) => {
+                return refuse(
+                    "--slo: idle connections have no latency and no rate; write errors<0.1%"
+                        .to_owned(),
+                );
+            }
+            Mode::Broadcast { .. } if self.slos.iter().any(Slo::is_about_rate) => {
+                return refuse(
+                    "--slo: broadcasts have no rate, one follows another; write p99<10ms"
+                        .to_owned(),
+                );
             }
             Mode::Broadcast { publishes: 0, .. } => {
                 return refuse("--publishes must be at least 1".to_owned());

@@ -31,6 +31,18 @@ impl Record {
         self.histogram.saturating_record(ns.clamp(1, CEILING_NS));
     }
 
+    /// Adds the same time so many times.
+    pub fn add_many(&mut self, ns: u64, count: u64) {
+        self.histogram.saturating_record_n(ns.clamp(1, CEILING_NS), count);
+    }
+
+    /// Every bucket that has any: its largest time in nanoseconds, and how many it has, upwards.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.histogram
+            .iter_recorded()
+            .map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
+    }
+
     /// Adds everything that another record holds, for instance another thread's.
     pub fn merge(&mut self, other: &Self) {
         // Both have the same fixed bounds, the only thing that adding can fail on.

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::record::Record;
 use crate::sampler::CpuUsage;
+use crate::slo::Figures;
 use crate::units;
 
 /// Share of a core from which a thread counts as having reached its limit. A busy loop that the kernel interrupts
@@ -79,6 +81,8 @@ pub struct Facts {
     pub server_cpus: Option<usize>,
     /// The server runs in this very process, so that the two cannot be told apart.
     pub same_process: bool,
+    /// A threshold says how many failures are allowed: they do not make the figures worthless.
+    pub tolerates_failures: bool,
     /// Set for an open loop.
     pub pacing: Option<Pacing>,
     /// A comparison of broadcasts: its generator has other flags, and short pauses by design.
@@ -99,6 +103,17 @@ pub struct Pacing {
 }
 
 impl Facts {
+    /// The figures for thresholds. In an open loop whatever was planned and has no answer has failed.
+    pub(crate) fn figures<'a>(&self, latency: &'a Record, rate_per_s: f64) -> Figures<'a> {
+        let (failed, begun) = match self.pacing {
+            Some(Pacing { planned, .. }) => {
+                (self.failures.max(planned.saturating_sub(self.completed)), planned)
+            }
+            None => (self.failures, self.completed + self.failures),
+        };
+        Figures { latency, rate_per_s, failed, begun }
+    }
+
     /// The flag that gives the generator more to work with.
     fn more_generator(&self) -> &'static str {
         if self.comparison { "--clients" } else { "--threads" }
@@ -125,7 +140,10 @@ impl Verdict {
     /// Judges a run. A pure function.
     #[must_use]
     pub fn of(facts: &Facts) -> Self {
-        let (limit, line) = judge(facts);
+        let (limit, mut line) = judge(facts);
+        if facts.failures > 0 && limit != Limit::Invalid {
+            line.push_str(&format!("; {} failures (see errors)", units::grouped(facts.failures)));
+        }
         Self { limit, line }
     }
 
@@ -142,7 +160,7 @@ impl Verdict {
 }
 
 fn judge(facts: &Facts) -> (Limit, String) {
-    if facts.failures > 0 {
+    if facts.failures > 0 && !facts.tolerates_failures {
         let failures = units::grouped(facts.failures);
         return (
             Limit::Invalid,

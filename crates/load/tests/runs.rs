@@ -11,7 +11,7 @@ use server::{Manners, start};
 use throng_load::demo::{CrowdPlan, spawn_clients};
 use throng_load::report::Measured;
 use throng_load::report::Render as _;
-use throng_load::{Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, Stage, Target};
+use throng_load::{Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, Slo, Stage, Target};
 
 const SHORT: Duration = Duration::from_millis(100);
 /// Nobody listens there: the port is not given to who asks for any.
@@ -100,6 +100,38 @@ fn messages_without_an_answer_count_with_their_age() {
     assert!(open.planned > 0 && open.unanswered == open.planned, "{report}");
     assert_eq!(echo.latency.unwrap().count, open.unanswered, "none is left out");
     assert_eq!((report.verdict.limit, report.exit_code()), (Limit::Invalid, 1));
+}
+
+#[test]
+fn thresholds_decide_over_the_exit_code() {
+    let slos = |texts: &[&str]| texts.iter().map(|text| Slo::parse(text).unwrap()).collect();
+    let judged = |manners, texts: &[&str]| {
+        run(&Plan { slos: slos(texts), ..plan(manners, echo(1)) }).unwrap()
+    };
+    let report = judged(Manners::Echo, &["p99<1h", "rate>1", "errors<0.1%"]);
+    assert_eq!(report.exit_code(), 0, "{report}");
+    assert!(report.to_string().contains("errors<0.1% kept: 0.000 %"), "{report}");
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(json["histogram"]["of"], "latency");
+    assert_eq!(json["histogram"]["count"], json["result"]["messages"]);
+    assert!(json["histogram"]["buckets_ns"][0][1].as_u64().unwrap() > 0);
+    let report = judged(Manners::Echo, &["p50<1us"]);
+    assert_eq!(report.exit_code(), 99, "{report}");
+    assert!(report.to_string().contains("p50<1us NOT KEPT"), "{report}");
+    // Every connection gets one wrong answer: allowed, too many, and without a threshold for it not valid.
+    let report = judged(Manners::Forge, &["errors<100%"]);
+    assert_eq!((report.errors.wrong_answers, report.exit_code()), (8, 0), "{report}");
+    assert!(report.verdict.line.contains("8 failures"), "{report}");
+    let slos_of = slos(&["errors<10%"]);
+    let confused = Plan { text: true, slos: slos_of, ..plan(Manners::Confuse, echo(1)) };
+    assert_eq!(run(&confused).unwrap().exit_code(), 99);
+    assert_eq!(judged(Manners::Forge, &["p99<1h"]).exit_code(), 1);
+    // What has no answer in an open loop has failed.
+    let pace = Pace::Open { rate_per_s: 50.0 };
+    let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
+    let mute = Plan { connections: 2, slos: slos(&["errors<50%"]), ..plan(Manners::Mute, mode) };
+    let report = run(&mute).unwrap();
+    assert_eq!((report.slo[0].measured, report.exit_code()), (Some(1.0), 99), "{report}");
 }
 
 #[test]

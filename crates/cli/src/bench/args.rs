@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use clap::Subcommand;
 use throng_config::units::{parse_count, parse_duration, parse_size};
-use throng_load::{Deflate, Error, Mode, Pace, Plan, Target, TlsPlan, TlsTrust};
+use throng_load::{Deflate, Error, Mode, Pace, Plan, Slo, Target, TlsPlan, TlsTrust};
 
 use super::identity::HandshakeArgs;
 use super::output::OutputArgs;
@@ -48,7 +48,7 @@ enum Work {
     /// server cannot hide.
     #[command(after_help = "Examples:
   throng bench echo ws://127.0.0.1:9001/echo --connections 100 --size 1KiB --pipeline 16
-  throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10
+  throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --slo 'p99<5ms'
   throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
   throng bench echo ws://127.0.0.1:9001/echo --payload '{\"id\":{sequence},\"from\":\"{client}\"}'
@@ -128,6 +128,8 @@ struct Echo {
     #[command(flatten)]
     time: TimeArgs,
     #[command(flatten)]
+    thresholds: SloArgs,
+    #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
     connecting: Connecting,
@@ -146,6 +148,7 @@ impl Echo {
         plan.deflate = self.deflate.unwrap_or_default();
         self.payload.apply(&mut plan)?;
         self.handshake.apply(&mut plan)?;
+        plan.slos = self.thresholds.slo;
         self.connecting.apply(&mut plan);
         plan.check()?;
         Ok((plan, self.output))
@@ -216,8 +219,20 @@ pub struct TimeArgs {
     pub warmup: Duration,
 }
 
+/// Thresholds.
+#[derive(Debug, ClapArgs)]
+pub(super) struct SloArgs {
+    /// A threshold, such as p99<10ms, p99.9<50ms, max<1s, rate>50000 or errors<0.1%; repeatable.
+    /// One that is not kept makes the exit code 99. Without one about errors any error makes the
+    /// figures invalid
+    #[arg(long, value_name = "THRESHOLD", value_parser = Slo::parse)]
+    pub(super) slo: Vec<Slo>,
+}
+
 #[derive(Debug, ClapArgs)]
 struct Common {
+    #[command(flatten)]
+    thresholds: SloArgs,
     #[command(flatten)]
     handshake: HandshakeArgs,
     #[command(flatten)]
@@ -361,6 +376,7 @@ impl Args {
         plan.await_close = await_close;
         payload.apply(&mut plan)?;
         common.handshake.apply(&mut plan)?;
+        plan.slos = common.thresholds.slo;
         common.connecting.apply(&mut plan);
         plan.check()?;
         Ok(Task::Run(plan, common.output))
@@ -490,6 +506,8 @@ mod tests {
             ("echo ws://h --json --csv", "cannot be used with"),
             ("echo ws://h --connections 0", "--connections"),
             ("echo ws://h --conections 5", "--connections"),
+            ("idle ws://h --slo p99<1s", "write errors<0.1%"),
+            ("echo ws://h --slo p99", "errors<0.1%"),
             ("echo ws://h --payload hi --size 5", "--size 5 is for"),
             ("echo ws://h --payload json --binary", "--binary is for"),
             ("echo ws://h --payload {x}", "--payload: {x} is no value"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::args::{Connecting, MessageArgs};
+use super::args::{Connecting, MessageArgs, SloArgs};
 use super::identity::HandshakeArgs;
 use super::measure;
 use super::output::OutputArgs;
@@ -41,6 +41,8 @@ pub(super) struct Args {
     against: Option<String>,
     #[command(flatten)]
     handshake: HandshakeArgs,
+    #[command(flatten)]
+    thresholds: SloArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -78,6 +80,7 @@ impl Args {
         plan.connections = self.subscribers;
         (plan.size, plan.text) = (self.message.size, self.message.text);
         self.handshake.apply(&mut plan)?;
+        plan.slos = self.thresholds.slo;
         self.connecting.apply(&mut plan);
         if shards.is_some() && !plan.server_pids.is_empty() {
             return Err(Error::Usage(

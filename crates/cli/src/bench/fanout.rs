@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::args::{Connecting, MessageArgs};
+use super::args::{Connecting, MessageArgs, SloArgs};
 use super::identity::HandshakeArgs;
 use super::own::{OwnServer, check_shards};
 use super::{load, output};
@@ -52,6 +52,8 @@ pub(super) struct Args {
     #[command(flatten)]
     handshake: HandshakeArgs,
     #[command(flatten)]
+    thresholds: SloArgs,
+    #[command(flatten)]
     output: output::OutputArgs,
     #[command(flatten)]
     connecting: Connecting,
@@ -86,6 +88,7 @@ impl Args {
         plan.connections = Plan::fanout_connections(channels, subscribers);
         (plan.size, plan.text) = (self.message.size, self.message.text);
         self.handshake.apply(&mut plan)?;
+        plan.slos = self.thresholds.slo;
         self.connecting.apply(&mut plan);
         if shards.is_some() && !plan.server_pids.is_empty() {
             return Err(Error::Usage(

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use throng_config::units::{parse_count, parse_duration, parse_size};
-use throng_load::http::{Expect, Pace, Plan, Slo};
+use throng_load::http::{Expect, Pace, Plan};
 use throng_load::{Error, Target};
 
-use super::args::{Connecting, TimeArgs};
+use super::args::{Connecting, SloArgs, TimeArgs};
 use super::fanout::parse_rate;
 use super::identity::IdentityArgs;
 use super::output;
@@ -65,9 +65,8 @@ pub(super) struct Args {
     /// Longest wait for an answer or a connection; then it counts as an error
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
-    /// A threshold, such as p99<10ms, p99.9<50ms, max<1s or rate>50000; repeatable
-    #[arg(long, value_name = "THRESHOLD", value_parser = Slo::parse)]
-    slo: Vec<Slo>,
+    #[command(flatten)]
+    thresholds: SloArgs,
     #[command(flatten)]
     output: output::OutputArgs,
     #[command(flatten)]
@@ -147,7 +146,7 @@ impl Args {
             duration: self.time.duration,
             warmup: self.time.warmup,
             timeout: self.timeout,
-            slos: self.slo,
+            slos: self.thresholds.slo,
             threads: self.connecting.threads,
             sources: self.connecting.sources,
             window: self.connecting.window,

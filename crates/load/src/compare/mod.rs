@@ -4,6 +4,7 @@
 //! the means of its runs; with two runs or more on each side a change has a 95 % confidence interval by Welch's t-test.
 
 mod figures;
+mod pooled;
 mod welch;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::figures::{Better, FIGURES, Figure};
+pub use self::pooled::Pooled;
 use self::welch::{Estimate, change};
 use crate::Error;
 use crate::report::SCHEMA;
@@ -151,6 +153,8 @@ pub struct Report {
     pub threshold: f64,
     /// The figures that both sides have.
     pub figures: Vec<Comparison>,
+    /// Quantiles of the times of all runs of each side; empty if a report has no histogram.
+    pub pooled: Vec<Pooled>,
     /// What weakens the comparison, in sentences.
     pub caveats: Vec<String>,
     /// A figure that decides became worse.
@@ -200,6 +204,7 @@ pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Erro
         new_runs: new.reports.len(),
         threshold: options.threshold,
         figures,
+        pooled: pooled::pooled(base, new),
         caveats,
         regression,
     })
@@ -314,7 +319,10 @@ impl Render for Report {
                 self.new_runs,
                 format_args!("{:.0} %", self.threshold * 100.0)
             )],
-            tables: vec![Table::new("", columns.to_vec()).rows(rows)],
+            tables: [Table::new("", columns.to_vec()).rows(rows), pooled::table(&self.pooled)]
+                .into_iter()
+                .filter(|table| !table.is_empty())
+                .collect(),
             notices: self.caveats.clone(),
             verdict: Some(verdict.to_owned()),
             ..Document::default()
@@ -331,6 +339,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::record::Record;
+    use crate::report::Histogram;
 
     fn run(per_cpu_s: f64, p99_us: f64) -> Value {
         json!({
@@ -377,6 +387,30 @@ mod tests {
             assert!(text.contains(words), "{words:?} in\n{text}");
         }
         assert!(report.to_csv().starts_with("key,base,new,change,interval_low,interval_high,"));
+    }
+
+    #[test]
+    fn times_of_all_runs_are_put_together_from_their_histograms() {
+        let with = |ns: &[u64]| {
+            let mut record = Record::new();
+            ns.iter().for_each(|&ns| record.add(ns));
+            let mut report = run(100.0, 500.0);
+            report["histogram"] = json!(Histogram::of("latency", &record).unwrap());
+            report.to_string()
+        };
+        let fast: Vec<u64> = (1..=500).map(|us| us * 1000).collect();
+        let slow: Vec<u64> = (501..=1000).map(|us| us * 1000).collect();
+        let both = Runs::parse("a", &[with(&fast), with(&slow)].join("\n")).unwrap();
+        let one = Runs::parse("b", &[with(&slow), with(&slow)].join("\n")).unwrap();
+        let report = compare(&both, &one, Options::default()).unwrap();
+        let p50 = report.pooled[0].clone();
+        assert!((p50.base_us / 500.0 - 1.0).abs() < 0.01, "{p50:?}");
+        assert!((p50.new_us / 750.0 - 1.0).abs() < 0.01, "{p50:?}");
+        let text = report.to_text();
+        assert!(text.contains("latency, all runs") && text.contains("+49.9 %"), "{text}");
+        assert!(text.contains("p99.9 ") && !text.contains("p99.99"), "{text}");
+        let without = compare(&both, &runs(&[(1.0, 1.0)]), Options::default()).unwrap();
+        assert!(without.pooled.is_empty());
     }
 
     #[test]

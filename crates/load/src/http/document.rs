@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{PlanReport, Report};
+use super::{PlanReport, Report, SloReport};
 use crate::page::{Axis, Plot};
 use crate::report::OpenLoopReport;
 use crate::report::document::{
     error_remarks, generator_remark, quantiles, server_remark, setup_remark, times,
 };
 use crate::report::model::{Cell, Column, Document, Render, Table, Unit};
+use crate::slo::exit_code;
 use crate::units::{grouped, rounded, show_bytes, show_duration};
 use crate::verdict::Limit;
 
@@ -32,10 +33,7 @@ impl Render for Report {
             remarks
                 .push(("", format!("{expected} was expected; --expect-status says what counts")));
         }
-        remarks.extend(self.slo.iter().map(|slo| {
-            let kept = if slo.kept { "kept" } else { "NOT KEPT" };
-            ("threshold", format!("{} {kept}: {}", slo.threshold, slo.shown()))
-        }));
+        remarks.extend(self.slo.iter().map(SloReport::remark));
         Document {
             kind: self.plan.mode,
             title: "HTTP requests and their answers".to_owned(),
@@ -47,13 +45,8 @@ impl Render for Report {
         }
     }
 
-    /// 0, 1 if the figures do not count, or 99 if they do and a threshold was not kept.
     fn exit_code(&self) -> u8 {
-        match self.verdict.limit {
-            Limit::Invalid => 1,
-            _ if self.slo.iter().any(|slo| !slo.kept) => 99,
-            _ => 0,
-        }
+        exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
     }
 }
 

@@ -24,7 +24,6 @@ mod pool;
 mod report;
 mod request;
 mod run;
-mod slo;
 mod tally;
 
 pub use expect::Expect;
@@ -33,4 +32,5 @@ pub use report::{ConnectionsReport, Errors, PlanReport, Quantile, Report, Reques
 #[doc(hidden)]
 pub use request::encode;
 pub use run::run;
-pub use slo::{Slo, SloReport};
+
+pub use crate::slo::{Slo, SloReport};

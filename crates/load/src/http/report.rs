@@ -9,11 +9,11 @@ use serde::Serialize;
 use super::request::Wire;
 use super::run::{Server, Steered};
 use super::tally::Tally;
-use super::{Pace, Plan, SloReport};
+use super::{Pace, Plan, Slo, SloReport};
 use crate::Sources;
 use crate::record::{Record, Summary};
 use crate::report::{
-    GeneratorReport, OpenLoopReport, SCHEMA, ServerReport, SetupReport, header_names,
+    GeneratorReport, Histogram, OpenLoopReport, SCHEMA, ServerReport, SetupReport, header_names,
 };
 use crate::run::server_report;
 use crate::verdict::{Facts, Pacing, Verdict};
@@ -41,6 +41,8 @@ pub struct Report {
     pub errors: Errors,
     /// Thresholds, and what became of them.
     pub slo: Vec<SloReport>,
+    /// All latencies.
+    pub histogram: Option<Histogram>,
     /// Who was the limit.
     pub verdict: Verdict,
 }
@@ -222,16 +224,20 @@ impl Report {
             in_time: tally.requests,
         });
         let facts = Facts {
-            completed: tally.requests,
+            completed: match plan.pace {
+                Pace::Closed => tally.requests,
+                Pace::Open { .. } => tally.planned - tally.unanswered.min(tally.planned),
+            },
             failures: tally.errors.total(),
             generator: generator.cpu,
             server: measured.server(),
             server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
             same_process: server.as_ref().is_some_and(|server| server.same_process),
             pacing,
+            tolerates_failures: plan.slos.iter().any(Slo::is_about_errors),
             ..Facts::default()
         };
-        let requests_per_s = tally.requests as f64 / measured_s;
+        let figures = facts.figures(&tally.latency, tally.requests as f64 / measured_s);
         Self {
             schema: SCHEMA,
             plan: PlanReport::of(plan, sources, wire),
@@ -251,7 +257,8 @@ impl Report {
             server,
             generator,
             machine_busy_share: measured.machine_busy(),
-            slo: plan.slos.iter().map(|slo| slo.judge(&tally.latency, requests_per_s)).collect(),
+            slo: plan.slos.iter().map(|slo| slo.judge(&figures)).collect(),
+            histogram: Histogram::of("latency", &tally.latency),
             errors: tally.errors,
             verdict: Verdict::of(&facts),
         }

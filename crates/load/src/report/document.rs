@@ -10,6 +10,7 @@ use super::{
 };
 use crate::record::Summary;
 use crate::row;
+use crate::slo::{SloReport, exit_code};
 use crate::units::{grouped, rounded, show_bytes, show_duration, show_ns};
 use crate::verdict::Limit;
 
@@ -29,6 +30,7 @@ impl Render for Report {
         remarks.push(server_remark(self.server.as_ref()));
         remarks.push(generator_remark(&self.generator, self.machine_busy_share));
         remarks.extend(self.errors.remarks());
+        remarks.extend(self.slo.iter().map(SloReport::remark));
         Document {
             kind: self.plan.mode,
             title,
@@ -41,7 +43,7 @@ impl Render for Report {
     }
 
     fn exit_code(&self) -> u8 {
-        u8::from(self.verdict.limit == Limit::Invalid)
+        exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
     }
 }
 
@@ -511,6 +513,8 @@ mod tests {
             generator: GeneratorReport::default(),
             machine_busy_share: Some(0.7),
             errors: Errors::default(),
+            slo: Vec::new(),
+            histogram: None,
             verdict: Verdict::of(&facts),
         }
     }

@@ -8,6 +8,7 @@ mod deflate;
 #[doc(hidden)]
 pub mod document;
 mod fanout;
+mod histogram;
 pub mod model;
 
 use std::collections::BTreeMap;
@@ -17,10 +18,12 @@ use serde::Serialize;
 pub use self::deflate::DeflateReport;
 pub use self::deflate::{mode_name, percent};
 pub use self::fanout::{FanoutReport, Slice};
+pub use self::histogram::Histogram;
 pub use self::model::Render;
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
+use crate::slo::SloReport;
 use crate::verdict::Verdict;
 
 /// Version of the JSON's shape. Fields may be added within one version, not renamed or removed.
@@ -45,6 +48,10 @@ pub struct Report {
     pub machine_busy_share: Option<f64>,
     /// What went wrong.
     pub errors: Errors,
+    /// Thresholds, and what became of them.
+    pub slo: Vec<SloReport>,
+    /// All times of the kind that thresholds are about; `null` without any.
+    pub histogram: Option<Histogram>,
     /// Who was the limit.
     pub verdict: Verdict,
 }

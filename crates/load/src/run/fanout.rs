@@ -104,7 +104,10 @@ pub(super) fn run(
     };
     let facts = Facts { completed: sum.received, pacing: Some(pacing), ..Facts::default() };
     let lost = (sum.lost, sum.expected);
-    let mut report = context.report(Some(took), setup, &measured, Results::Fanout(fanout), facts);
+    let rate_per_s = fanout.received_per_s;
+    let times = modes::Times { of: "latency", record: &sum.latency, rate_per_s };
+    let result = Results::Fanout(fanout);
+    let mut report = context.report(Some(took), setup, &measured, result, facts, &times);
     report.verdict = report.verdict.with_loss(lost.0, lost.1);
     Ok(report)
 }

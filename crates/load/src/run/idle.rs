@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::RunContext;
-use super::modes::{DRAIN, measure};
+use super::modes::{DRAIN, Times, measure};
 use super::steer::Steering;
 use crate::report::{ClosesReport, Errors, IdleReport, Measured as Results, Report};
 use crate::sampler::{Memory, Processes};
 use crate::units::grouped;
 use crate::verdict::Facts;
 use crate::work::{Closes, Idle};
-use crate::{Error, Stage};
+use crate::{Error, Record, Stage};
 
 /// Between the last connection and the idle time that counts.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -70,7 +70,8 @@ pub(super) fn run(
         closes,
     };
     let facts = Facts { completed: connections, idle: true, ..Facts::default() };
-    Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts))
+    let times = Times { of: "none", record: &Record::new(), rate_per_s: 0.0 };
+    Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts, &times))
 }
 
 /// Waits until each connection has answered its echo, for as long as any answer comes.

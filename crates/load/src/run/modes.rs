@@ -10,7 +10,7 @@ use super::RunContext;
 use super::steer::{Measured, Moment, Steering};
 use crate::client::{Setup, Timeline};
 use crate::report::{
-    BroadcastReport, ConnectReport, DeflateReport, EchoReport, GeneratorReport,
+    BroadcastReport, ConnectReport, DeflateReport, EchoReport, GeneratorReport, Histogram,
     Measured as Results, OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
 };
 use crate::sampler::{CpuUsage, Processes};
@@ -19,7 +19,7 @@ use crate::work::{
     Broadcast, BroadcastOutcome, ClosedEcho, Connect, ConnectOutcome, OpenEcho, OpenOutcome,
     Publication,
 };
-use crate::{Error, Record, Stage};
+use crate::{Error, Record, Slo, Stage};
 
 /// Between all being ready and the first message: the threads have to hear of it.
 pub const LEAD: Duration = Duration::from_millis(5);
@@ -63,7 +63,8 @@ pub(super) fn closed_echo(
         open_loop: None,
     };
     let facts = Facts { completed: messages, ..Facts::default() };
-    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts))
+    let times = Times { of: "latency", record: &latency, rate_per_s: echo.messages_per_s };
+    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts, &times))
 }
 
 /// Messages by the schedule.
@@ -115,7 +116,8 @@ pub(super) fn open_echo(
     };
     let facts =
         Facts { completed: sum.planned - sum.unanswered, pacing: Some(pacing), ..Facts::default() };
-    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts))
+    let times = Times { of: "latency", record: &sum.latency, rate_per_s: echo.messages_per_s };
+    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts, &times))
 }
 
 /// Connect, upgrade, one echo, reset, and again.
@@ -148,7 +150,9 @@ pub(super) fn connect(
         total: sum.together.summary(),
     };
     let facts = Facts { completed: connections, ..Facts::default() };
-    Ok(context.report(None, setup, &measured, Results::Connect(connect), facts))
+    let rate_per_s = connect.connections_per_s;
+    let times = Times { of: "total", record: &sum.together, rate_per_s };
+    Ok(context.report(None, setup, &measured, Results::Connect(connect), facts, &times))
 }
 
 /// One publishes, all others receive.
@@ -202,7 +206,8 @@ pub(super) fn broadcast(
         server_cpu_us_per_delivery: per(sum.delivery.count()),
     };
     let facts = Facts { completed: complete, ..Facts::default() };
-    Ok(context.report(Some(took), setup, &measured, Results::Broadcast(broadcast), facts))
+    let times = Times { of: "last", record: &sum.last, rate_per_s: 0.0 };
+    Ok(context.report(Some(took), setup, &measured, Results::Broadcast(broadcast), facts, &times))
 }
 
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -273,6 +278,14 @@ pub fn server_report(processes: &Processes, measured: &Measured) -> ServerReport
     }
 }
 
+/// The times that a mode is about.
+pub(super) struct Times<'a> {
+    pub(super) of: &'static str,
+    pub(super) record: &'a Record,
+    /// Answers, connections or deliveries a second.
+    pub(super) rate_per_s: f64,
+}
+
 impl RunContext<'_> {
     /// Sets the timeline; the threads begin.
     pub(super) fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
@@ -290,6 +303,7 @@ impl RunContext<'_> {
         measured: &Measured,
         result: Results,
         facts: Facts,
+        times: &Times<'_>,
     ) -> Report {
         let server = self.server.as_ref().map(|processes| server_report(processes, measured));
         let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
@@ -299,8 +313,10 @@ impl RunContext<'_> {
             server: measured.server(),
             server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
             same_process: server.as_ref().is_some_and(|server| server.same_process),
+            tolerates_failures: self.plan.slos.iter().any(Slo::is_about_errors),
             ..facts
         };
+        let figures = facts.figures(times.record, times.rate_per_s);
         let setup_report = took.map_or_else(SetupReport::default, |took| SetupReport {
             connections: self.plan.sockets() as u64,
             took_s: took.as_secs_f64(),
@@ -317,6 +333,8 @@ impl RunContext<'_> {
             generator,
             machine_busy_share: measured.machine_busy(),
             errors: setup.errors,
+            slo: self.plan.slos.iter().map(|slo| slo.judge(&figures)).collect(),
+            histogram: Histogram::of(times.of, times.record),
             verdict: Verdict::of(&facts),
         }
     }
