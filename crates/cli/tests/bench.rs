@@ -1,6 +1,6 @@
 //! `throng bench` as people run it: the real binary against `throng serve`, and against nobody.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -186,6 +186,37 @@ fn compare_finds_a_regression_between_files_of_reports() {
 }
 
 #[test]
+fn a_script_is_read_from_a_file_and_from_standard_input() {
+    let served = Served::start();
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("chat.txt");
+    let file = path.to_str().unwrap();
+    std::fs::write(file, "send {token} {sequence}\nexpect {token} 0\n").unwrap();
+    let tokens = path.with_file_name("tokens.txt");
+    std::fs::write(&tokens, "first\nsecond\n").unwrap();
+    let words = ["script", &served.url, file, "-c", "4", "--json", "-d", "600s"];
+    let report = bench_json(&[&words[..], &["--tokens", tokens.to_str().unwrap()]].concat());
+    assert_eq!((&report["result"]["answers"], &report["plan"]["tokens"]), (&json!(4), &json!(2)));
+    assert_eq!(report["plan"]["headers"], Value::Null, "the tokens are in the messages");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_throng"))
+        .args(["bench", "script", &served.url, "-", "-c", "2", "-d", "600s"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"send a\nexpect b\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("standard input:2: connection "), "{text}");
+    assert!(text.contains(r#"expected "b", and "a" came"#), "{text}");
+    std::fs::write(file, "send a\nwait b\n").unwrap();
+    let output = bench(&["script", &served.url, file]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("chat.txt:2: \"wait\" is no step: write send"), "{errors}");
+}
+
+#[test]
 fn servers_with_tls_are_measured_over_tls() {
     let dir = std::env::temp_dir().join(format!("throng-bench-tls-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -208,6 +239,11 @@ fn servers_with_tls_are_measured_over_tls() {
     let words = ["connect", &served.url, "--json", "-d", "2s", "-w", "0s", "--concurrency", "8"];
     let report = bench_json(&[&words[..], &trusted].concat());
     assert!(report["result"]["connections"].as_u64().unwrap() > 0, "{report}");
+    let script = dir.join("script.txt");
+    std::fs::write(&script, "send a\nexpect a\n").unwrap();
+    let words = ["script", &served.url, script.to_str().unwrap(), "--json", "-c", "4"];
+    let report = bench_json(&[&words[..], &trusted].concat());
+    assert_eq!(report["result"]["answers"], 4, "{report}");
     let https = served.url.replace("wss://", "https://") + "/livez";
     let report = bench_json(&[&["http", &https], &short[..], &trusted].concat());
     assert!(report["result"]["requests"].as_u64().unwrap() > 0, "{report}");

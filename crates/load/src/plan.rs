@@ -6,6 +6,7 @@ use std::time::Duration;
 use throng_proto::ws::deflate::{Policy, Settings as Deflate};
 
 use crate::client::{Handshake, JSON_SMALLEST};
+use crate::script::Script;
 use crate::template::{Template, Values};
 use crate::work::FANOUT_SMALLEST;
 use crate::{Error, Slo, Target, TlsPlan, Tokens};
@@ -59,6 +60,8 @@ pub struct Plan {
     /// Thresholds that decide over the exit code: with [`Mode::Connect`] times from the connect call to the echo, with
     /// [`Mode::Broadcast`] those until the last subscriber has a message. Default none.
     pub slos: Vec<Slo>,
+    /// The steps of [`Mode::Script`]. Default none.
+    pub script: Option<Arc<Script>>,
 }
 
 /// The content of a payload.
@@ -126,6 +129,15 @@ pub enum Mode {
         /// Time run before, not counted. Default 2 s.
         warmup: Duration,
     },
+    /// Each client sends and expects what [`Plan::script`] says.
+    Script {
+        /// Longest time measured. Default 10 s.
+        duration: Duration,
+        /// Time run before, not counted. Default none.
+        warmup: Duration,
+        /// Longest wait for an expected message. Default 10 s.
+        timeout: Duration,
+    },
     /// One publishes, all others receive; time until the last has it.
     Broadcast {
         /// Publishes measured, one after the other. Default 10.
@@ -173,6 +185,7 @@ impl Mode {
             Self::Connect { .. } => "connect",
             Self::Broadcast { .. } => "broadcast",
             Self::Fanout { .. } => "fanout",
+            Self::Script { .. } => "script",
         }
     }
 
@@ -212,6 +225,7 @@ impl Plan {
             subprotocols: Vec::new(),
             tokens: Tokens::default(),
             slos: Vec::new(),
+            script: None,
         }
     }
 
@@ -321,6 +335,7 @@ impl Plan {
             Mode::Echo { duration, .. }
             | Mode::Connect { duration, .. }
             | Mode::Fanout { duration, .. }
+            | Mode::Script { duration, .. }
                 if duration < Duration::from_millis(10) =>
             {
                 return refuse(
@@ -330,9 +345,16 @@ impl Plan {
             Mode::Echo { duration, warmup, .. }
             | Mode::Connect { duration, warmup }
             | Mode::Fanout { duration, warmup, .. }
+            | Mode::Script { duration, warmup, .. }
                 if duration > too_long || warmup > too_long =>
             {
                 return refuse("--duration and --warmup must be at most a week (168h)".to_owned());
+            }
+            Mode::Script { timeout, .. } if timeout < Duration::from_millis(1) => {
+                return refuse("--timeout must be at least 1ms".to_owned());
+            }
+            Mode::Script { .. } if self.script.is_none() => {
+                return refuse("the script mode needs a script".to_owned());
             }
             Mode::Idle { hold } if hold < Duration::from_millis(10) || hold > too_long => {
                 return refuse("--hold must be between 10ms and a week (168h)".to_owned());

@@ -11,7 +11,7 @@ use throng_load::{Deflate, Error, Mode, Pace, Plan, Slo, Target, TlsPlan, TlsTru
 use super::identity::HandshakeArgs;
 use super::output::OutputArgs;
 use super::payload::PayloadArgs;
-use super::{broadcast, compare, deflate, fanout, http, own};
+use super::{broadcast, compare, deflate, fanout, http, own, script};
 
 /// Measure the throughput, latency and memory of a WebSocket or HTTP server under load.
 ///
@@ -26,6 +26,7 @@ use super::{broadcast, compare, deflate, fanout, http, own};
   throng bench connect ws://127.0.0.1:9001/echo
   throng bench broadcast --against ws://127.0.0.1:9001/ws/news --subscribers 15000
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
+  throng bench script wss://example.org/chat chat.txt --tokens tokens.txt
   throng bench http http://127.0.0.1:9001/ --connections 1000
   throng bench echo wss://127.0.0.1:9001/echo --ca server.pem
   throng bench echo wss://example.org/ws --tokens tokens.txt --subprotocol chat.v1
@@ -83,6 +84,12 @@ enum Work {
     /// others of its channel.
     #[command(after_help = fanout::EXAMPLES)]
     Fanout(fanout::Args),
+    /// Clients that follow a script: send, expect, pause; mismatches, and latency by step
+    ///
+    /// For servers that do not echo. A message is compared with what the script expects; what came
+    /// instead is in the report.
+    #[command(after_help = script::EXAMPLES)]
+    Script(script::Args),
     /// HTTP/1.1 requests: throughput, latency, and the server's cost per request
     ///
     /// Closed loop by default: --pipeline requests are under way on each connection, and each
@@ -230,15 +237,15 @@ pub(super) struct SloArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-struct Common {
+pub(super) struct Common {
     #[command(flatten)]
-    thresholds: SloArgs,
+    pub(super) thresholds: SloArgs,
     #[command(flatten)]
-    handshake: HandshakeArgs,
+    pub(super) handshake: HandshakeArgs,
     #[command(flatten)]
-    output: OutputArgs,
+    pub(super) output: OutputArgs,
     #[command(flatten)]
-    connecting: Connecting,
+    pub(super) connecting: Connecting,
 }
 
 /// How this generator connects, and which processes it measures.
@@ -363,6 +370,10 @@ impl Args {
                 let TimeArgs { duration, warmup } = connect.time;
                 let mode = Mode::Connect { duration, warmup };
                 (connect.target, mode, connect.concurrency, connect.payload, connect.common)
+            }
+            Work::Script(args) => {
+                let (plan, output) = args.plan()?;
+                return Ok(Task::Run(plan, output));
             }
             Work::Broadcast(args) => return Ok(Task::Broadcast(args)),
             Work::Fanout(args) => return Ok(Task::Fanout(args)),

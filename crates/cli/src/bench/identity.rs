@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use throng_load::{Error, Plan, Template, Tokens};
+use throng_load::{Content, Error, Plan, Template, Tokens};
 
 /// Fields of every request, with values of each client.
 #[derive(Debug, Default, clap::Args)]
@@ -42,7 +42,20 @@ impl HandshakeArgs {
     /// # Errors
     /// The file of tokens cannot be read, or has none.
     pub(super) fn apply(self, plan: &mut Plan) -> Result<(), Error> {
+        let has_token = match &plan.content {
+            Content::Template(template) => template.needs_token(),
+            _ => false,
+        };
+        self.apply_with(plan, has_token)
+    }
+
+    /// The same; `has_token` says that messages have a place for tokens.
+    ///
+    /// # Errors
+    /// As for [`HandshakeArgs::apply`].
+    pub(super) fn apply_with(self, plan: &mut Plan, has_token: bool) -> Result<(), Error> {
         let others = self.subprotocol.iter().map(String::as_str).chain([plan.resource()]);
+        let others = others.chain(has_token.then_some("{token}"));
         (plan.headers, plan.tokens) = self.identity.fields(others)?;
         plan.subprotocols = self.subprotocol;
         Ok(())

@@ -11,6 +11,7 @@ pub mod output;
 mod own;
 mod payload;
 pub mod progress;
+mod script;
 
 use std::process::ExitCode;
 

@@ -73,7 +73,8 @@ impl Handshake {
             Content::Template(template) => Some(template),
             _ => None,
         };
-        handshake.check_tokens([&target].into_iter().chain(content))?;
+        let script = plan.script.iter().flat_map(|script| script.templates());
+        handshake.check_tokens([&target].into_iter().chain(content).chain(script))?;
         let mut out = Vec::new();
         let written = handshake.write(0, 0, &plain_target(plan), &Key::new([0; 16]), &mut out);
         match written {

@@ -24,6 +24,9 @@ impl Render for Report {
                 ("One message to many".to_owned(), self.broadcast(broadcast))
             }
             Measured::Fanout(fanout) => (fanout.title(), fanout.tables()),
+            Measured::Script(script) => {
+                (format!("Clients that follow {}", script.script), script.tables(self.limit()))
+            }
         };
         tables.retain(|table| !table.is_empty());
         let mut remarks = setup_remark(&self.setup);
@@ -72,7 +75,7 @@ impl PlanReport {
             words.push_str(", ");
             words.push_str(&text);
         };
-        if self.mode != "idle" {
+        if self.mode != "idle" && self.mode != "script" {
             add(format!("{} {kind}", show_bytes(self.size_bytes as i64)));
         }
         if self.deflate != "off" {
@@ -431,6 +434,7 @@ impl Errors {
     pub fn remarks(&self) -> Vec<Remark> {
         let kinds = [
             (self.wrong_answers, "wrong answers"),
+            (self.missing_answers, "missing answers"),
             (self.connections_lost, "connections lost"),
             (self.connects_failed, "connects failed"),
             (self.sends_refused, "sends refused (backlog full)"),

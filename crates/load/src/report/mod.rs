@@ -10,6 +10,7 @@ pub mod document;
 mod fanout;
 mod histogram;
 pub mod model;
+mod script;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub use self::deflate::{mode_name, percent};
 pub use self::fanout::{FanoutReport, Slice};
 pub use self::histogram::Histogram;
 pub use self::model::Render;
+pub use self::script::{ScriptReport, StepReport};
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
@@ -59,7 +61,7 @@ pub struct Report {
 /// The plan, as far as it matters for repeating a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
-    /// `echo`, `idle`, `connect`, `broadcast` or `fanout`.
+    /// `echo`, `idle`, `connect`, `broadcast`, `fanout` or `script`.
     pub mode: &'static str,
     /// The server and the request target.
     pub url: String,
@@ -145,6 +147,10 @@ impl PlanReport {
                 report.duration_s = Some(duration.as_secs_f64());
                 report.warmup_s = Some(warmup.as_secs_f64());
             }
+            Mode::Script { duration, warmup, .. } => {
+                report.duration_s = Some(duration.as_secs_f64());
+                report.warmup_s = Some(warmup.as_secs_f64());
+            }
             Mode::Broadcast { publishes, .. } => report.publishes = Some(publishes),
             Mode::Fanout { rate_per_s, duration, warmup, .. } => {
                 report.rate_per_s = Some(rate_per_s);
@@ -191,6 +197,8 @@ pub enum Measured {
     Broadcast(BroadcastReport),
     /// Many channels at a fixed rate.
     Fanout(FanoutReport),
+    /// Clients that followed a script.
+    Script(ScriptReport),
 }
 
 /// Messages that came back.
@@ -342,6 +350,8 @@ pub struct GeneratorReport {
 pub struct Errors {
     /// Answers of the wrong length, kind or content, or out of order.
     pub wrong_answers: u64,
+    /// Messages that a script expected, and that did not come in time.
+    pub missing_answers: u64,
     /// Connections that ended while they were needed.
     pub connections_lost: u64,
     /// Connections that failed before they were open (connect mode; elsewhere that ends the run).
@@ -359,6 +369,7 @@ impl Errors {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.wrong_answers
+            + self.missing_answers
             + self.connections_lost
             + self.connects_failed
             + self.sends_refused
@@ -375,6 +386,7 @@ impl Errors {
     /// Adds another thread's.
     pub fn merge(&mut self, other: Self) {
         self.wrong_answers += other.wrong_answers;
+        self.missing_answers += other.missing_answers;
         self.connections_lost += other.connections_lost;
         self.connects_failed += other.connects_failed;
         self.sends_refused += other.sends_refused;

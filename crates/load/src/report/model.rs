@@ -71,6 +71,11 @@ impl Column {
         Self { key, unit, label: label.into() }
     }
 
+    /// Its name in CSV.
+    pub(crate) fn key(&self) -> &'static str {
+        self.key
+    }
+
     fn is_number(&self) -> bool {
         self.unit != Unit::Text
     }

@@ -3,6 +3,7 @@
 mod fanout;
 mod idle;
 mod modes;
+mod script;
 mod steer;
 
 use std::hash::{BuildHasher, RandomState};
@@ -70,10 +71,19 @@ pub fn run(
             let layout = ChannelLayout { channels, subscribers };
             fanout::run(&context, steering, layout, rate_per_s, duration, warmup)
         }
+        Mode::Script { duration, warmup, timeout } => {
+            let script = plan.script.as_ref().ok_or_else(without_script)?;
+            script::run(&context, steering, script, (duration, warmup), timeout)
+        }
         Mode::Broadcast { publishes, timeout } => {
             modes::broadcast(&context, steering, publishes, timeout)
         }
     }
+}
+
+/// A plan that was not checked.
+fn without_script() -> Error {
+    Error::Usage("the script mode needs a script".to_owned())
 }
 
 /// What all parts of a run stand on.

@@ -6,6 +6,7 @@ mod connect;
 mod fanout;
 mod idle;
 mod open;
+mod script;
 mod talk;
 
 pub(crate) use broadcast::{Broadcast, BroadcastOutcome, Publication};
@@ -16,4 +17,5 @@ pub(crate) use fanout::{
 };
 pub(crate) use idle::{Closes, Idle};
 pub(crate) use open::{OpenEcho, OpenOutcome};
+pub(crate) use script::{ScriptOutcome, ScriptWork};
 pub(crate) use talk::{Talk, TalkTally};

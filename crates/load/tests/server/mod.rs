@@ -41,6 +41,8 @@ pub enum Manners {
     Guarded,
     /// Chooses a subprotocol that was not offered.
     Imposes,
+    /// Greets with `welcome`, and says `noise` before each echo.
+    Noisy,
 }
 
 type Members = Arc<Mutex<Vec<(SocketAddr, TcpStream)>>>;
@@ -122,6 +124,11 @@ fn serve(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
          Upgrade\r\n{chosen}Sec-WebSocket-Accept: {accept}\r\n\r\n"
     )?;
+    if manners == Manners::Noisy {
+        let mut greeting = Vec::new();
+        encode(Opcode::Text, b"welcome", &mut greeting);
+        stream.write_all(&greeting)?;
+    }
     let mut decoder = Decoder::new(Role::Server);
     let limits = Limits { max_frame_size: 1 << 26, max_message_size: 1 << 26 };
     let (mut buffer, mut answers, mut seen) = (vec![0; 64 << 10], Vec::new(), 0);
@@ -144,6 +151,10 @@ fn serve(
             seen += 1;
             match manners {
                 Manners::Mute => {}
+                Manners::Noisy => {
+                    encode(Opcode::Text, b"noise", &mut answers);
+                    encode(opcode, payload, &mut answers);
+                }
                 Manners::Cut if seen == 7 => return Ok(()),
                 Manners::Forge if seen == 7 => {
                     let mut forged = payload.to_vec();

@@ -1,0 +1,426 @@
+//! Clients that follow a script: each sends, waits for what it expects, and goes on.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use throng_engine::{Close, Core, Cx, Message};
+use throng_io::Instant;
+
+use crate::Record;
+use crate::client::{ClientPool, Timeline, Work};
+use crate::plan::Plan;
+use crate::script::{Action, Script};
+use crate::template::{Template, Tokens, Values};
+
+/// Messages kept for a client that is not waiting for one; more are left out, and counted.
+const MOST_KEPT: usize = 256;
+/// Characters of a message in a description.
+const SHOWN: usize = 80;
+/// Descriptions of mismatches kept.
+const MOST_EXAMPLES: usize = 10;
+
+/// The work of a thread whose clients follow a script.
+#[derive(Debug)]
+pub(crate) struct ScriptWork {
+    resource: String,
+    script: Arc<Script>,
+    tokens: Tokens,
+    /// Number of the thread's first connection among all.
+    first: usize,
+    seed: u64,
+    timeout: Duration,
+    clients: Vec<Follower>,
+    /// When clients that pause go on.
+    pauses: BinaryHeap<Reverse<(Instant, u32)>>,
+    next_sweep: Option<Instant>,
+    timeline: Option<Timeline>,
+    /// Clients of all threads that have come to the end, or have lost their connection.
+    ended: Arc<AtomicU64>,
+    /// The text of a message or an expectation.
+    scratch: String,
+    total: u64,
+    outcome: ScriptOutcome,
+}
+
+/// A client on its way through the script.
+#[derive(Clone, Debug)]
+struct Follower {
+    step: usize,
+    state: State,
+    /// Messages sent.
+    sent: u64,
+    sent_at: Instant,
+    /// Times that the loop at hand has been gone through.
+    turns: u64,
+    kept: VecDeque<(Instant, bool, Box<[u8]>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not begun, or between two steps.
+    Ready,
+    /// Since then for a message.
+    Waiting(Instant),
+    Pausing,
+    Ended,
+}
+
+/// The measurements of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct ScriptOutcome {
+    /// By step, in the order of the script.
+    pub(crate) steps: Vec<StepTally>,
+    /// From the last send to each expected message.
+    pub(crate) latency: Record,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) rounds: u64,
+    pub(crate) left_out: u64,
+    /// Clients that came to the end, and that were waiting for a message when the run was over.
+    pub(crate) finished: u64,
+    pub(crate) waiting: u64,
+    pub(crate) examples: Vec<String>,
+}
+
+/// The counts of a step within the measured time; of failures from the start on.
+#[derive(Debug, Default)]
+pub(crate) struct StepTally {
+    pub(crate) done: u64,
+    pub(crate) mismatches: u64,
+    pub(crate) missing: u64,
+    /// Only of steps that wait for a message: a record is large.
+    pub(crate) latency: Option<Box<Record>>,
+}
+
+impl ScriptOutcome {
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.steps.resize_with(other.steps.len(), StepTally::default);
+        for (sum, more) in self.steps.iter_mut().zip(other.steps) {
+            sum.done += more.done;
+            sum.mismatches += more.mismatches;
+            sum.missing += more.missing;
+            if let Some(latency) = more.latency {
+                sum.latency.get_or_insert_default().merge(&latency);
+            }
+        }
+        self.latency.merge(&other.latency);
+        self.sent += other.sent;
+        self.received += other.received;
+        self.rounds += other.rounds;
+        self.left_out += other.left_out;
+        self.finished += other.finished;
+        self.waiting += other.waiting;
+        self.examples.extend(other.examples);
+        self.examples.truncate(MOST_EXAMPLES);
+    }
+}
+
+impl ScriptWork {
+    pub(crate) fn new(
+        plan: &Plan,
+        script: &Arc<Script>,
+        thread: usize,
+        connections: usize,
+        timeout: Duration,
+        ended: Arc<AtomicU64>,
+    ) -> Self {
+        let follower = Follower {
+            step: 0,
+            state: State::Ready,
+            sent: 0,
+            sent_at: Instant(0),
+            turns: 0,
+            kept: VecDeque::new(),
+        };
+        let steps = script.steps().iter().map(|step| StepTally {
+            latency: matches!(step.action, Action::Receive { .. }).then(Box::default),
+            ..StepTally::default()
+        });
+        Self {
+            resource: plan.resource().to_owned(),
+            tokens: plan.tokens.clone(),
+            first: plan.first(thread),
+            seed: RandomState::new().hash_one(thread),
+            timeout,
+            clients: vec![follower; connections],
+            pauses: BinaryHeap::new(),
+            next_sweep: None,
+            timeline: None,
+            ended,
+            scratch: String::new(),
+            total: 0,
+            outcome: ScriptOutcome { steps: steps.collect(), ..ScriptOutcome::default() },
+            script: Arc::clone(script),
+        }
+    }
+
+    fn counts(&self, now: Instant) -> bool {
+        self.timeline.is_some_and(|timeline| timeline.counts(now))
+    }
+
+    /// Fills in a template for a client; what it expects has the values of what it sent last.
+    fn fill(&mut self, template: &Template, index: usize, sequence: u64) {
+        let client = (self.first + index) as u64;
+        let values = Values { client, sequence, seed: self.seed, tokens: &self.tokens };
+        self.scratch.clear();
+        template.render(&values, &mut self.scratch);
+    }
+
+    /// Takes steps until one has to wait.
+    fn advance(&mut self, pool: &mut ClientPool, core: &mut Core, index: usize, now: Instant) {
+        let script = Arc::clone(&self.script);
+        loop {
+            let at = self.clients[index].step;
+            let Some(step) = script.steps().get(at) else { return self.end(index, now) };
+            match &step.action {
+                Action::Send { payload, is_text } => {
+                    let number = self.clients[index].sent;
+                    self.fill(payload, index, number);
+                    let message = match is_text {
+                        true => Message::Text(&self.scratch),
+                        false => Message::Binary(self.scratch.as_bytes()),
+                    };
+                    pool.note_sent(core.send(pool.id(index), message));
+                    let client = &mut self.clients[index];
+                    (client.sent, client.sent_at, client.step) = (number + 1, now, at + 1);
+                    let counted = u64::from(self.counts(now));
+                    self.outcome.sent += counted;
+                    self.outcome.steps[at].done += counted;
+                }
+                Action::Receive { .. } => {
+                    self.clients[index].state = State::Waiting(now);
+                    let Some((came_at, is_text, bytes)) = self.clients[index].kept.pop_front()
+                    else {
+                        return;
+                    };
+                    // If it is skipped, the step is still the same, and takes the next one.
+                    self.receive(pool, index, (is_text, &bytes), came_at, now);
+                }
+                Action::Pause(time) => {
+                    let client = &mut self.clients[index];
+                    (client.state, client.step) = (State::Pausing, at + 1);
+                    self.pauses.push(Reverse((now.after(*time), index as u32)));
+                    self.outcome.steps[at].done += u64::from(self.counts(now));
+                    return;
+                }
+                Action::Repeat { to, times } => {
+                    let client = &mut self.clients[index];
+                    client.turns += 1;
+                    let is_over = times.is_some_and(|times| client.turns >= times);
+                    client.step = if is_over { at + 1 } else { *to };
+                    client.turns = if is_over { 0 } else { client.turns };
+                    let counted = u64::from(self.counts(now));
+                    self.outcome.rounds += counted;
+                    self.outcome.steps[at].done += counted;
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, index: usize, now: Instant) {
+        let client = &mut self.clients[index];
+        client.state = State::Ended;
+        client.kept = VecDeque::new();
+        self.outcome.finished += 1;
+        let repeats = |action: &Action| matches!(action, Action::Repeat { .. });
+        if !self.script.steps().last().is_some_and(|step| repeats(&step.action)) {
+            self.outcome.rounds += u64::from(self.counts(now));
+        }
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Compares a message that came at `came_at` with the step that waits for one, which is then over unless it skips what it does not expect.
+    fn receive(
+        &mut self,
+        pool: &mut ClientPool,
+        index: usize,
+        (is_text, bytes): (bool, &[u8]),
+        came_at: Instant,
+        now: Instant,
+    ) {
+        let script = Arc::clone(&self.script);
+        let at = self.clients[index].step;
+        let Some(step) = script.steps().get(at) else { return };
+        let Action::Receive { part, skips_others } = &step.action else { return };
+        let sent = self.clients[index].sent;
+        self.fill(part, index, sent.saturating_sub(1));
+        let counts = self.counts(now);
+        self.outcome.received += u64::from(counts);
+        let matches = contains(bytes, self.scratch.as_bytes());
+        if !matches && *skips_others {
+            return;
+        }
+        let client = &mut self.clients[index];
+        (client.state, client.step) = (State::Ready, at + 1);
+        if !matches {
+            self.outcome.steps[at].mismatches += 1;
+            let came = describe(is_text, bytes);
+            let why = format!(
+                "{}:{}: connection {} expected {:?}, and {came} came",
+                script.name(),
+                step.line,
+                self.first + index,
+                shortened(&self.scratch),
+            );
+            return self.note(pool, why, |pool| &mut pool.errors.wrong_answers);
+        }
+        self.total += 1;
+        pool.lane().done.store(self.total, Ordering::Relaxed);
+        if !counts {
+            return;
+        }
+        let tally = &mut self.outcome.steps[at];
+        tally.done += 1;
+        // What came before anything was sent answers nothing.
+        let sent_at = self.clients[index].sent_at;
+        if sent > 0 && came_at >= sent_at {
+            let ns = came_at.since(sent_at).as_nanos() as u64;
+            self.outcome.latency.add(ns);
+            if let Some(latency) = &mut tally.latency {
+                latency.add(ns);
+            }
+        }
+    }
+
+    #[cold]
+    fn note(
+        &mut self,
+        pool: &mut ClientPool,
+        why: String,
+        kind: impl FnOnce(&mut ClientPool) -> &mut u64,
+    ) {
+        *kind(pool) += 1;
+        if self.outcome.examples.len() < MOST_EXAMPLES {
+            self.outcome.examples.push(why.clone());
+        }
+        pool.errors.note(|| why);
+    }
+
+    /// Lets clients go on that have waited too long for a message.
+    fn sweep(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
+        let script = Arc::clone(&self.script);
+        for index in 0..self.clients.len() {
+            let State::Waiting(since) = self.clients[index].state else { continue };
+            if now.since(since) < self.timeout {
+                continue;
+            }
+            let at = self.clients[index].step;
+            let step = &script.steps()[at];
+            self.outcome.steps[at].missing += 1;
+            let why = format!(
+                "{}:{}: connection {} waited {} s for `{}`, and nothing came",
+                script.name(),
+                step.line,
+                self.first + index,
+                self.timeout.as_secs_f64(),
+                shortened(&step.text),
+            );
+            self.note(pool, why, |pool| &mut pool.errors.missing_answers);
+            let client = &mut self.clients[index];
+            (client.state, client.step) = (State::Ready, at + 1);
+            self.advance(pool, core, index, now);
+        }
+        self.next_sweep = Some(now.after((self.timeout / 4).min(Duration::from_secs(1))));
+    }
+}
+
+impl Work for ScriptWork {
+    type Outcome = ScriptOutcome;
+
+    fn resource(&self, _: usize) -> &str {
+        &self.resource
+    }
+
+    fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, timeline: Timeline) {
+        self.timeline = Some(timeline);
+        self.next_sweep = Some(timeline.start.after(self.timeout / 4));
+        for index in 0..self.clients.len() {
+            let now = pool.clock.now();
+            self.advance(pool, core, index, now);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let pause = self.pauses.peek().map(|&Reverse((at, _))| at);
+        [pause, self.next_sweep].into_iter().flatten().min()
+    }
+
+    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
+        while let Some(&Reverse((at, index))) = self.pauses.peek()
+            && at <= now
+        {
+            self.pauses.pop();
+            if self.clients[index as usize].state == State::Pausing {
+                self.clients[index as usize].state = State::Ready;
+                self.advance(pool, core, index as usize, now);
+            }
+        }
+        if self.next_sweep.is_some_and(|at| at <= now) {
+            self.sweep(pool, core, now);
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        pool: &mut ClientPool,
+        cx: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        let (is_text, bytes) = (matches!(message, Message::Text(_)), message.as_bytes());
+        let client = &mut self.clients[index];
+        match client.state {
+            State::Waiting(_) => {
+                self.receive(pool, index, (is_text, bytes), now, now);
+                if self.clients[index].state == State::Ready {
+                    self.advance(pool, cx.core(), index, now);
+                }
+            }
+            State::Ready | State::Pausing if client.kept.len() < MOST_KEPT => {
+                client.kept.push_back((now, is_text, bytes.into()));
+            }
+            State::Ready | State::Pausing => self.outcome.left_out += 1,
+            State::Ended => {}
+        }
+    }
+
+    fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
+        // A server may end a session that has come to its end.
+        if self.clients[index].state != State::Ended {
+            self.clients[index].state = State::Ended;
+            self.ended.fetch_add(1, Ordering::Relaxed);
+            pool.note_lost(index, close);
+        }
+    }
+
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> ScriptOutcome {
+        let is_waiting = |client: &&Follower| matches!(client.state, State::Waiting(_));
+        self.outcome.waiting = self.clients.iter().filter(is_waiting).count() as u64;
+        std::mem::take(&mut self.outcome)
+    }
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    match (str::from_utf8(bytes), str::from_utf8(part)) {
+        (Ok(text), Ok(part)) => text.contains(part),
+        _ => part.is_empty() || bytes.windows(part.len()).any(|window| window == part),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn describe(is_text: bool, bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(4 * SHOWN)];
+    let shown = shortened(&String::from_utf8_lossy(start));
+    if is_text { format!("{shown:?}") } else { format!("binary {shown:?}") }
+}
