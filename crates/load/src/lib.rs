@@ -30,6 +30,7 @@ pub mod compare;
 pub mod demo;
 pub mod descriptors;
 pub mod error;
+pub mod find_max;
 pub mod http;
 pub mod page;
 pub mod plan;

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use throng_config::units::{parse_count, parse_duration, parse_size};
 use throng_load::{Deflate, Error, Mode, Pace, Plan, Slo, Target, TlsPlan, TlsTrust};
 
+use super::find_max::FindMaxArgs;
 use super::identity::HandshakeArgs;
 use super::output::OutputArgs;
 use super::payload::PayloadArgs;
@@ -50,6 +51,7 @@ enum Work {
     #[command(after_help = "Examples:
   throng bench echo ws://127.0.0.1:9001/echo --connections 100 --size 1KiB --pipeline 16
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --slo 'p99<5ms'
+  throng bench echo ws://127.0.0.1:9001/echo --connections 1000 --find-max --slo 'p99<5ms'
   throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
   throng bench echo ws://127.0.0.1:9001/echo --payload '{\"id\":{sequence},\"from\":\"{client}\"}'
@@ -119,11 +121,13 @@ struct Echo {
     #[command(flatten)]
     payload: PayloadArgs,
     /// Messages in flight on each connection (closed loop)
-    #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with = "rate")]
+    #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with_all = ["rate", "find_max"])]
     pipeline: usize,
     /// Messages per second on each connection (open loop)
     #[arg(long, short, value_name = "PER_SECOND")]
     rate: Option<f64>,
+    #[command(flatten)]
+    find_max: FindMaxArgs,
     /// Offer permessage-deflate: no-context (each message by itself), or window:BITS (9 to 15;
     /// those before it are the context). The report has the ratio of both directions, and says so
     /// if the server declines
@@ -338,6 +342,8 @@ impl Connecting {
 pub(super) enum Task {
     /// A plan for one run of the generator.
     Run(Plan, OutputArgs),
+    /// A plan whose highest rate is searched, from a first rate on.
+    FindMax(Box<Plan>, f64, FindMaxArgs, OutputArgs),
     /// HTTP requests.
     Http(http::Args),
     /// One message to many.
@@ -359,8 +365,13 @@ impl Args {
         };
         let (target, mode, connections, payload, common) = match self.work {
             Work::Echo(echo) => {
+                let (rate, find_max) = (echo.rate, echo.find_max);
                 let (plan, output) = echo.plan()?;
-                return Ok(Task::Run(plan, output));
+                if !find_max.find_max {
+                    return Ok(Task::Run(plan, output));
+                }
+                let start_per_s = rate.unwrap_or(10.0) * plan.connections as f64;
+                return Ok(Task::FindMax(Box::new(plan), start_per_s, find_max, output));
             }
             Work::Idle(idle) => {
                 let (mode, payload) = (Mode::Idle { hold: idle.hold }, PayloadArgs::default());
@@ -518,6 +529,8 @@ mod tests {
             ("echo ws://h --connections 0", "--connections"),
             ("echo ws://h --conections 5", "--connections"),
             ("idle ws://h --slo p99<1s", "write errors<0.1%"),
+            ("echo ws://h --precision 5", "--find-max"),
+            ("echo ws://h --find-max --pipeline 2", "cannot be used with"),
             ("echo ws://h --slo p99", "errors<0.1%"),
             ("echo ws://h --payload hi --size 5", "--size 5 is for"),
             ("echo ws://h --payload json --binary", "--binary is for"),

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use throng_config::units::{parse_count, parse_duration, parse_size};
+use throng_load::find_max::Load;
 use throng_load::http::{Expect, Pace, Plan};
 use throng_load::{Error, Target};
 
 use super::args::{Connecting, SloArgs, TimeArgs};
 use super::fanout::parse_rate;
+use super::find_max::FindMaxArgs;
 use super::identity::IdentityArgs;
 use super::output;
 use super::own::{OwnServer, check_shards};
@@ -22,6 +24,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   throng bench http http://127.0.0.1:9001/ --connections 1000 --duration 30s
   throng bench http http://127.0.0.1:9001/ --pipeline 16
   throng bench http http://127.0.0.1:9001/ --rate 20000/s --slo 'p99<10ms'
+  throng bench http http://127.0.0.1:9001/ --find-max --slo 'p99<10ms' --duration 5s
   throng bench http http://127.0.0.1:9001/ --no-keep-alive --sources 8
   throng bench http http://127.0.0.1:9001/api -X POST -H 'Content-Type: application/json' \\
       --body '{\"a\":1}' --expect-status 201
@@ -51,6 +54,8 @@ pub(super) struct Args {
     /// Requests a second of all connections together, such as 20000 or 20000/s (open loop)
     #[arg(long, short, value_name = "PER_SECOND", value_parser = parse_rate)]
     rate: Option<f64>,
+    #[command(flatten)]
+    find_max: FindMaxArgs,
     /// A connection for each request: connect, ask with Connection: close, read the answer to its
     /// end
     #[arg(long)]
@@ -106,6 +111,7 @@ struct RequestArgs {
 pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     args.output.check()?;
     // The address is a placeholder: mistakes in the flags are reported before a server is started.
+    let (start_per_s, find_max) = (args.rate.unwrap_or(1000.0), args.find_max);
     let (plan, output, shards) = args.plan("http://127.0.0.1:1")?;
     let (plan, own) = match shards {
         Some(shards) => {
@@ -115,6 +121,12 @@ pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
         }
         None => (plan, None),
     };
+    if find_max.find_max {
+        let load = Load::Http(Box::new(plan));
+        let outcome = super::find_max::run(&load, start_per_s, find_max, &output, stop);
+        drop(own);
+        return outcome;
+    }
     let line = StatusLine::new("http", output.quiet);
     let outcome = throng_load::http::run(&plan, stop.flag(), &mut |progress| line.show(progress));
     drop((own, line));

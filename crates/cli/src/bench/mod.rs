@@ -5,6 +5,7 @@ mod broadcast;
 mod compare;
 pub mod deflate;
 mod fanout;
+mod find_max;
 mod http;
 mod identity;
 pub mod output;
@@ -15,6 +16,7 @@ mod script;
 
 use std::process::ExitCode;
 
+use throng_load::find_max::Load;
 use throng_load::{Error, Plan, Report};
 
 use self::args::Task;
@@ -42,6 +44,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     match args.task()? {
         Task::Run(plan, output) => measure(&plan, &output, &stop),
+        Task::FindMax(plan, start_per_s, args, output) => {
+            output.check()?;
+            find_max::run(&Load::Echo(plan), start_per_s, args, &output, &stop)
+        }
         Task::Broadcast(args) => broadcast::run(args, &stop),
         Task::Fanout(args) => fanout::run(args, &stop),
         Task::Http(args) => http::run(args, &stop),

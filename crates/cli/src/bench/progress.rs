@@ -34,6 +34,13 @@ impl StatusLine {
         }
     }
 
+    /// Shows a text that stays, on a line of its own.
+    pub fn keep(&self, text: impl Display) {
+        if self.is_shown {
+            let _ = writeln!(stderr(), "\r\x1b[2K{}: {text}", self.title);
+        }
+    }
+
     /// Changes the title.
     pub fn rename(&mut self, title: &str) {
         title.clone_into(&mut self.title);

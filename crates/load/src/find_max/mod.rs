@@ -1,0 +1,248 @@
+//! The highest rate at which a server keeps its thresholds, by bisection over runs of an open loop.
+//!
+//! Every rate is a run of its own with new connections and its own warm-up. Latency counts from the planned time, so a
+//! server that falls behind cannot look fast by being asked less.
+
+mod report;
+mod search;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use self::report::{Report, Step};
+use self::search::Search;
+use crate::plan::{Mode, Pace};
+use crate::report::{Measured, OpenLoopReport};
+use crate::units::rounded;
+use crate::verdict::Limit;
+use crate::{Error, Plan, Progress, http};
+
+/// Share of the planned messages that have to be answered within the measured time.
+const ANSWERED: f64 = 0.95;
+
+/// The plan whose rate is searched; its own pace is not used.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// [`Mode::Echo`].
+    Echo(Box<Plan>),
+    /// Requests.
+    Http(Box<http::Plan>),
+}
+
+/// How the search goes about.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The first rate, of all connections together.
+    pub start_per_s: f64,
+    /// The search ends when the highest rate that was kept and the lowest that was not differ by this share at most.
+    /// Default 0.05.
+    pub precision: f64,
+}
+
+/// The progress of a search.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A rate is tried.
+    Begins {
+        /// Number of the step, from 1.
+        step: usize,
+        /// The rate, of all connections together.
+        rate_per_s: f64,
+    },
+    /// Its run goes on.
+    Running(&'a Progress),
+    /// Its run is over.
+    Ended(&'a Step),
+}
+
+/// Searches the highest rate that keeps the plan's thresholds. Blocks; when `stop` becomes true the search ends early
+/// with what it knows.
+///
+/// # Errors
+/// A plan without thresholds or with another mistake, and whatever leaves the first run without a report.
+pub fn find_max(
+    load: &Load,
+    options: Options,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(Event<'_>),
+) -> Result<Report, Error> {
+    load.check(options)?;
+    let mut search = Search::new(options.start_per_s, load.most_per_s(), options.precision);
+    let mut steps: Vec<Step> = Vec::new();
+    while let Some(rate_per_s) = search.next() {
+        watch(Event::Begins { step: steps.len() + 1, rate_per_s });
+        let step = match load.run(rate_per_s, stop, &mut |progress| watch(Event::Running(progress)))
+        {
+            // A run that was cut short says nothing about its rate.
+            _ if stop.load(Ordering::Relaxed) => break,
+            Ok(step) => step,
+            Err(error) if steps.is_empty() => return Err(error),
+            Err(error) => Step::failed(rate_per_s, &error),
+        };
+        watch(Event::Ended(&step));
+        search.tell(rate_per_s, step.kept);
+        steps.push(step);
+    }
+    if steps.is_empty() {
+        return Err(Error::Interrupted);
+    }
+    let is_over = search.next().is_none();
+    Ok(Report::of(load, options, (search.kept(), search.missed()), steps, is_over))
+}
+
+impl Load {
+    fn check(&self, options: Options) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Usage(text));
+        let slos = match self {
+            Self::Echo(plan) => &plan.slos,
+            Self::Http(plan) => &plan.slos,
+        };
+        if slos.is_empty() {
+            return refuse(
+                "--find-max needs a threshold to keep: write --slo 'p99<10ms', or another"
+                    .to_owned(),
+            );
+        }
+        if !(0.001..=1.0).contains(&options.precision) {
+            return refuse(format!(
+                "--precision is {} %; it must be between 0.1 and 100",
+                options.precision * 100.0
+            ));
+        }
+        match self {
+            Self::Echo(plan) => match plan.mode {
+                Mode::Echo { .. } => self.echo_at(plan, options.start_per_s).check(),
+                _ => refuse("--find-max is for echo and http".to_owned()),
+            },
+            Self::Http(plan) => at(plan, options.start_per_s).check(),
+        }
+    }
+
+    /// The highest rate that a plan may have.
+    fn most_per_s(&self) -> f64 {
+        match self {
+            Self::Echo(plan) => (1e6 * plan.connections as f64).min(1e8),
+            Self::Http(_) => 1e8,
+        }
+    }
+
+    fn echo_at(&self, plan: &Plan, rate_per_s: f64) -> Plan {
+        let Mode::Echo { duration, warmup, .. } = plan.mode else { return plan.clone() };
+        let pace = Pace::Open { rate_per_s: rate_per_s / plan.connections as f64 };
+        Plan { mode: Mode::Echo { pace, duration, warmup }, ..plan.clone() }
+    }
+
+    /// One run at a rate.
+    fn run(
+        &self,
+        rate_per_s: f64,
+        stop: &AtomicBool,
+        watch: &mut dyn FnMut(&Progress),
+    ) -> Result<Step, Error> {
+        match self {
+            Self::Echo(plan) => {
+                let report = crate::run(&self.echo_at(plan, rate_per_s), stop, watch)?;
+                let Measured::Echo(echo) = &report.result else {
+                    return Err(Error::Child("an echo has no report of an echo".to_owned()));
+                };
+                let kept_pace = kept_pace(echo.messages, echo.open_loop.as_ref());
+                let mut step = Step {
+                    answered_per_s: Some(echo.messages_per_s),
+                    errors: report.errors.total(),
+                    latency: echo.latency,
+                    slo: report.slo.clone(),
+                    limit: report.verdict.limit,
+                    ..Step::at(rate_per_s)
+                };
+                step.judge(kept_pace, report.errors.first);
+                Ok(step)
+            }
+            Self::Http(plan) => {
+                let report = http::run(&at(plan, rate_per_s), stop, watch)?;
+                let result = &report.result;
+                let kept_pace = kept_pace(result.requests, result.open_loop.as_ref());
+                let mut step = Step {
+                    answered_per_s: Some(result.requests_per_s),
+                    errors: report.errors.total(),
+                    latency: result.latency,
+                    slo: report.slo.clone(),
+                    limit: report.verdict.limit,
+                    ..Step::at(rate_per_s)
+                };
+                step.judge(kept_pace, report.errors.first);
+                Ok(step)
+            }
+        }
+    }
+}
+
+fn at(plan: &http::Plan, rate_per_s: f64) -> http::Plan {
+    http::Plan { pace: http::Pace::Open { rate_per_s }, ..plan.clone() }
+}
+
+/// Whether answers came as fast as messages were planned; that to the last message may come after the end.
+fn kept_pace(answered: u64, open: Option<&OpenLoopReport>) -> bool {
+    open.is_none_or(|open| (answered + 1) as f64 >= open.planned as f64 * ANSWERED)
+}
+
+impl Step {
+    fn at(rate_per_s: f64) -> Self {
+        Self {
+            rate_per_s,
+            answered_per_s: None,
+            latency: None,
+            errors: 0,
+            slo: Vec::new(),
+            limit: Limit::Invalid,
+            kept: false,
+            reason: None,
+        }
+    }
+
+    /// A run without a report: the server could not be reached any more, for instance.
+    fn failed(rate_per_s: f64, error: &Error) -> Self {
+        Self { reason: Some(error.to_string()), ..Self::at(rate_per_s) }
+    }
+
+    /// Decides whether the rate was kept, and why not.
+    fn judge(&mut self, kept_pace: bool, first_error: Option<String>) {
+        let missed = self.slo.iter().find(|slo| !slo.kept);
+        self.reason = if let Some(slo) = missed {
+            Some(slo.remark().1)
+        } else if self.limit == Limit::Invalid {
+            Some(first_error.unwrap_or_else(|| "nothing was measured".to_owned()))
+        } else if !kept_pace {
+            let answered = self.answered_per_s.map_or_else(String::new, rounded);
+            Some(format!("answers fell behind: {answered} a second"))
+        } else {
+            None
+        };
+        self.kept = self.reason.is_none();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Record;
+    use crate::slo::{Figures, Slo};
+
+    #[test]
+    fn a_rate_is_kept_only_if_nothing_speaks_against_it() {
+        let latency = Record::new();
+        let slo = |text: &str| {
+            let figures = Figures { latency: &latency, rate_per_s: 10.0, failed: 0, begun: 5 };
+            vec![Slo::parse(text).unwrap().judge(&figures)]
+        };
+        let judged = |slo, limit, kept_pace| {
+            let mut step = Step { slo, limit, answered_per_s: Some(7.0), ..Step::at(10.0) };
+            step.judge(kept_pace, Some("reset".to_owned()));
+            (step.kept, step.reason.unwrap_or_default())
+        };
+        assert_eq!(judged(slo("errors<1%"), Limit::Server, true), (true, String::new()));
+        let (kept, why) = judged(slo("rate>10"), Limit::Server, true);
+        assert!(!kept && why.contains("rate>10 NOT KEPT"), "{why}");
+        assert_eq!(judged(slo("errors<1%"), Limit::Invalid, true), (false, "reset".to_owned()));
+        let (kept, why) = judged(slo("errors<1%"), Limit::Generator, false);
+        assert!(!kept && why.contains("fell behind: 7.00 a second"), "{why}");
+    }
+}

@@ -1,0 +1,233 @@
+//! The report of a search: every rate that was tried, and the highest that was kept.
+
+use serde::Serialize;
+
+use super::{Load, Options};
+use crate::page::{Axis, Plot};
+use crate::record::Summary;
+use crate::report::SCHEMA;
+use crate::report::model::{Column, Document, Render, Table, Unit};
+use crate::row;
+use crate::slo::SloReport;
+use crate::units::{grouped, rounded};
+use crate::verdict::Limit;
+
+/// Exit code when no rate was kept: that of a threshold that was not kept.
+const NONE_KEPT: u8 = 99;
+
+/// Answers of a run below which its quantiles are not worth much.
+const FEW: u64 = 1000;
+
+/// A rate that was tried.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// Messages or requests planned a second, of all connections together.
+    pub rate_per_s: f64,
+    /// Answers a second within the measured time; `null` if the run has no report.
+    pub answered_per_s: Option<f64>,
+    /// From the planned time to the answer.
+    pub latency: Option<Summary>,
+    /// Errors of the run.
+    pub errors: u64,
+    /// The thresholds.
+    pub slo: Vec<SloReport>,
+    /// The limit of the run, by its verdict.
+    pub limit: Limit,
+    /// Whether the server kept the rate and the thresholds.
+    pub kept: bool,
+    /// The reason why not.
+    pub reason: Option<String>,
+}
+
+/// The result of a search. `Display` prints the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// `find-max`.
+    pub mode: &'static str,
+    /// The mode whose rate was searched: `echo` or `http`.
+    pub of: &'static str,
+    /// The server.
+    pub url: String,
+    /// Connections.
+    pub connections: usize,
+    /// The thresholds, as they were typed.
+    pub thresholds: Vec<String>,
+    /// The highest rate that was kept, of all connections together; `null` if none was.
+    pub max_rate_per_s: Option<f64>,
+    /// The lowest rate that was not kept; `null` if all were.
+    pub missed_rate_per_s: Option<f64>,
+    /// Share by which the two may differ.
+    pub precision: f64,
+    /// False if the search was stopped before its end.
+    pub complete: bool,
+    /// The generator was the limit where a rate was not kept: the server may do more.
+    pub generator_limited: bool,
+    /// In the order in which they were tried.
+    pub steps: Vec<Step>,
+}
+
+impl Report {
+    pub(super) fn of(
+        load: &Load,
+        options: Options,
+        (max_rate_per_s, missed_rate_per_s): (Option<f64>, Option<f64>),
+        steps: Vec<Step>,
+        complete: bool,
+    ) -> Self {
+        let (of, target, resource, connections) = match load {
+            Load::Echo(plan) => ("echo", &plan.target, plan.resource(), plan.connections),
+            Load::Http(plan) => ("http", &plan.target, plan.target.resource("/"), plan.connections),
+        };
+        let url = format!("{}://{}{resource}", target.scheme(), target.host_header());
+        // The step that sets the upper bound decides: those far above it overload both.
+        let bound = steps.iter().find(|step| Some(step.rate_per_s) == missed_rate_per_s);
+        let generator_limited = bound.is_some_and(|step| step.limit == Limit::Generator);
+        let thresholds = steps.first().map(|step| step.slo.iter());
+        let thresholds = thresholds.into_iter().flatten().map(|slo| slo.threshold.clone());
+        Self {
+            schema: SCHEMA,
+            mode: "find-max",
+            of,
+            url,
+            connections,
+            thresholds: thresholds.collect(),
+            max_rate_per_s,
+            missed_rate_per_s,
+            precision: options.precision,
+            complete,
+            generator_limited,
+            steps,
+        }
+    }
+
+    fn verdict(&self) -> String {
+        let thresholds = self.thresholds.join(", ");
+        let reason = |rate: f64| {
+            let step = self.steps.iter().rfind(|step| step.rate_per_s == rate);
+            step.and_then(|step| step.reason.clone()).unwrap_or_default()
+        };
+        let mut line = match (self.max_rate_per_s, self.missed_rate_per_s) {
+            (Some(max), Some(missed)) => format!(
+                "{} a second keep {thresholds}; {} do not ({})",
+                rounded(max),
+                rounded(missed),
+                reason(missed)
+            ),
+            (Some(max), None) => {
+                format!("{} a second keep {thresholds}; no higher rate was tried", rounded(max))
+            }
+            (None, missed) => {
+                let missed = missed.unwrap_or_default();
+                format!(
+                    "no rate keeps {thresholds}, not even {} ({})",
+                    rounded(missed),
+                    reason(missed)
+                )
+            }
+        };
+        if self.generator_limited {
+            line += "; the generator was the limit there, the server may do more: use --threads";
+        }
+        let bound = self.steps.iter().find(|step| Some(step.rate_per_s) == self.missed_rate_per_s);
+        if bound.is_some_and(|step| step.limit == Limit::Machine) {
+            line += "; the machine was crowded there, the server alone may do more";
+        }
+        if !self.complete {
+            line += "; stopped before the end of the search";
+        }
+        line
+    }
+
+    /// Says if the highest rate rests on few answers: the quantiles of few are their maximum.
+    fn few(&self) -> Option<String> {
+        let max = self.max_rate_per_s?;
+        let step = self.steps.iter().rfind(|step| step.rate_per_s == max)?;
+        let count = step.latency.as_ref().map_or(0, |latency| latency.count);
+        (count < FEW).then(|| {
+            format!(
+                "At that rate there were {} answers: with a longer --duration the result means more.",
+                grouped(count)
+            )
+        })
+    }
+
+    fn table(&self) -> Table {
+        let columns = [
+            ("rate_per_s", Unit::Number, "rate"),
+            ("answered_per_s", Unit::Number, "answered"),
+            ("p50_us", Unit::Us, "p50"),
+            ("p99_us", Unit::Us, "p99"),
+            ("p999_us", Unit::Us, "p99.9"),
+            ("max_us", Unit::Us, "max"),
+            ("errors", Unit::Count, "errors"),
+            ("limit", Unit::Text, "limit"),
+            ("kept", Unit::Text, "kept"),
+            ("reason", Unit::Text, "reason"),
+        ];
+        let columns = columns.map(|(key, unit, label)| Column::new(key, unit, label));
+        let rows = self.steps.iter().map(|step| {
+            let us = |pick: fn(&Summary) -> f64| step.latency.as_ref().map(pick);
+            row![
+                step.rate_per_s,
+                step.answered_per_s,
+                us(|latency| latency.p50_us),
+                us(|latency| latency.p99_us),
+                us(|latency| latency.p999_us),
+                us(|latency| latency.max_us),
+                step.errors,
+                step.limit.name(),
+                if step.kept { "yes" } else { "no" },
+                step.reason.clone().unwrap_or_default(),
+            ]
+        });
+        Table::new("", columns.to_vec()).rows(rows).plots([self.plot()])
+    }
+
+    fn plot(&self) -> Plot {
+        let points = |pick: fn(&Summary) -> f64| {
+            let known = self.steps.iter().filter_map(|step| Some((step, step.latency.as_ref()?)));
+            let mut points: Vec<(f64, f64)> =
+                known.map(|(step, latency)| (step.rate_per_s, pick(latency) / 1e3)).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            points
+        };
+        Plot::new("Latency by rate", Axis::log("messages a second"), Axis::log("time in ms"))
+            .series("p50", &points(|latency| latency.p50_us))
+            .series("p99", &points(|latency| latency.p99_us))
+    }
+}
+
+impl Render for Report {
+    fn document(&self) -> Document {
+        Document {
+            kind: self.mode,
+            title: "The highest rate that keeps the thresholds".to_owned(),
+            conditions: vec![
+                self.url.clone(),
+                format!(
+                    "{} of {} connections, open loop, to {:.1} %",
+                    self.of,
+                    grouped(self.connections as u64),
+                    self.precision * 100.0
+                ),
+            ],
+            tables: vec![self.table()],
+            notices: self.few().into_iter().collect(),
+            verdict: Some(self.verdict()),
+            ..Document::default()
+        }
+    }
+
+    /// 0, or 99 if no rate was kept.
+    fn exit_code(&self) -> u8 {
+        if self.max_rate_per_s.is_some() { 0 } else { NONE_KEPT }
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.to_text())
+    }
+}

@@ -1,0 +1,92 @@
+//! Which rate to try next: doubled until one is too much, halved until one is not, and then between the two. Pure.
+
+/// Most rates that are tried.
+const MOST_STEPS: usize = 40;
+/// The lowest rate that is tried; what does not keep it keeps none.
+const LEAST: f64 = 0.1;
+
+/// A search for the highest rate that is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    /// The highest rate that was kept, and the lowest that was not.
+    kept: Option<f64>,
+    missed: Option<f64>,
+    start: f64,
+    most: f64,
+    precision: f64,
+    steps: usize,
+}
+
+impl Search {
+    /// Begins at `start`, never exceeds `most`, and ends when both rates differ by the share `precision` at most.
+    pub(super) fn new(start: f64, most: f64, precision: f64) -> Self {
+        Self { kept: None, missed: None, start: start.min(most), most, precision, steps: 0 }
+    }
+
+    /// The rate to try; `None` when the search is over.
+    pub(super) fn next(&self) -> Option<f64> {
+        if self.steps >= MOST_STEPS {
+            return None;
+        }
+        match (self.kept, self.missed) {
+            (None, None) => Some(self.start),
+            (Some(kept), None) => (kept < self.most).then_some((kept * 2.0).min(self.most)),
+            (None, Some(missed)) => (missed > LEAST).then_some((missed / 2.0).max(LEAST)),
+            // Their geometric mean: rates are compared by their ratio.
+            (Some(kept), Some(missed)) => {
+                (missed / kept > 1.0 + self.precision).then_some((kept * missed).sqrt())
+            }
+        }
+    }
+
+    /// Takes the result of a rate.
+    pub(super) fn tell(&mut self, rate: f64, is_kept: bool) {
+        self.steps += 1;
+        match is_kept {
+            true => self.kept = Some(rate),
+            false => self.missed = Some(rate),
+        }
+    }
+
+    pub(super) fn kept(&self) -> Option<f64> {
+        self.kept
+    }
+
+    pub(super) fn missed(&self) -> Option<f64> {
+        self.missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(start: f64, limit: f64) -> (Search, usize) {
+        let mut search = Search::new(start, 1e6, 0.05);
+        while let Some(rate) = search.next() {
+            search.tell(rate, rate <= limit);
+        }
+        let steps = search.steps;
+        (search, steps)
+    }
+
+    #[test]
+    fn the_limit_is_found_from_below_and_from_above() {
+        for start in [0.5, 100.0, 7_777.0, 500_000.0] {
+            for limit in [3.0, 99.9, 12_345.0] {
+                let (search, steps) = search(start, limit);
+                let (kept, missed) = (search.kept().unwrap(), search.missed().unwrap());
+                assert!(kept <= limit && limit < missed && missed / kept <= 1.05, "{search:?}");
+                assert!(steps <= 26, "{steps} steps from {start} to {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_keeps_all_or_none_ends_the_search() {
+        let (all, _) = search(1000.0, f64::INFINITY);
+        assert_eq!((all.kept(), all.missed()), (Some(1e6), None));
+        let (none, _) = search(1000.0, 0.0);
+        assert_eq!((none.kept(), none.missed()), (None, Some(LEAST)));
+    }
+}
