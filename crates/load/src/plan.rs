@@ -62,6 +62,9 @@ pub struct Plan {
     pub slos: Vec<Slo>,
     /// The steps of [`Mode::Script`]. Default none.
     pub script: Option<Arc<Script>>,
+    /// Messages of a closed [`Mode::Echo`] in all, after which the run is over; without a warm-up. Default: as many as fit
+    /// its time.
+    pub number: Option<u64>,
 }
 
 /// The content of a payload.
@@ -226,6 +229,7 @@ impl Plan {
             tokens: Tokens::default(),
             slos: Vec::new(),
             script: None,
+            number: None,
         }
     }
 
@@ -253,6 +257,13 @@ impl Plan {
             Content::Given(bytes) => Some(bytes.len()),
             Content::Template(template) => Some(template.rendered(&values).len()),
         }
+    }
+
+    /// Messages of a thread, if there is a number of them in all.
+    #[must_use]
+    pub fn number_of(&self, thread: usize) -> Option<u64> {
+        let threads = self.threads as u64;
+        Some(self.number? / threads + u64::from((thread as u64) < self.number? % threads))
     }
 
     /// Number of the first connection of a thread among all.
@@ -315,6 +326,14 @@ impl Plan {
                 "--size is {}; a JSON document needs {JSON_SMALLEST} bytes",
                 self.size
             ));
+        }
+        if let Some(number) = self.number {
+            let is_closed = matches!(self.mode, Mode::Echo { pace: Pace::Closed { .. }, .. });
+            if number == 0 || !is_closed {
+                return refuse(format!(
+                    "--number is {number}; it is messages of a closed loop, at least 1"
+                ));
+            }
         }
         if let Content::Given(bytes) = &self.content
             && self.text

@@ -39,6 +39,13 @@ pub enum Stage {
         /// Time in all.
         total: Duration,
     },
+    /// A number of messages or requests is sent, and what happens now counts.
+    Counting {
+        /// Answered.
+        done: u64,
+        /// Asked for.
+        total: u64,
+    },
     /// Publishes follow one another.
     Publishing {
         /// Made.
@@ -63,9 +70,9 @@ impl Stage {
     #[must_use]
     pub fn share(&self) -> f64 {
         let share = match *self {
-            Self::Connecting { ready: done, wanted: total } | Self::Publishing { done, total } => {
-                done as f64 / total.max(1) as f64
-            }
+            Self::Connecting { ready: done, wanted: total }
+            | Self::Counting { done, total }
+            | Self::Publishing { done, total } => done as f64 / total.max(1) as f64,
             Self::WarmingUp { elapsed, total } | Self::Measuring { elapsed, total } => {
                 elapsed.as_secs_f64() / total.as_secs_f64().max(1e-9)
             }

@@ -299,3 +299,35 @@ fn a_report_has_every_form() {
     assert!(table.lines().last().unwrap().starts_with("verdict "), "{table}");
     assert!(table.lines().all(|line| line.len() <= 160), "{table}");
 }
+
+#[test]
+fn a_number_of_requests_ends_the_run() {
+    let counted = |manners, number, change: fn(&mut Plan)| {
+        let (report, seen) = measured(manners, |plan| {
+            (plan.number, plan.duration) = (Some(number), Duration::from_secs(600));
+            plan.warmup = Duration::ZERO;
+            change(plan);
+        });
+        assert!(report.result.measured_s < 600.0, "{report}");
+        assert!(report.to_string().contains(" requests"), "{report}");
+        (report, seen.requests)
+    };
+    let changes: [fn(&mut Plan); 4] =
+        [|_| (), |plan| plan.pipeline = 8, |plan| plan.keep_alive = false, |plan| plan.threads = 3];
+    for change in changes {
+        for number in [1, 3, 401] {
+            let (report, asked) = counted(Manners::Right, number, change);
+            assert_eq!((report.result.requests, asked), (number, number), "{report}");
+            assert_eq!(report.exit_code(), 0, "{report}");
+        }
+    }
+    // Every third answer of a connection is a refusal, which is over, too.
+    let (report, asked) = counted(Manners::Busy, 24, |_| ());
+    assert_eq!((report.result.requests, report.errors.unexpected_status, asked), (16, 8, 24));
+    let (report, _) = counted(Manners::LeavesAfterFive, 41, |_| ());
+    assert_eq!((report.result.requests, report.errors.total()), (41, 0), "{report}");
+    // A request without an answer is over after its time.
+    let (report, _) = counted(Manners::Mute, 4, |plan| plan.timeout = Duration::from_millis(100));
+    assert_eq!((report.result.requests, report.errors.timeouts), (0, 4), "{report}");
+    assert_eq!(report.exit_code(), 1);
+}

@@ -103,6 +103,28 @@ fn messages_without_an_answer_count_with_their_age() {
 }
 
 #[test]
+fn a_number_of_messages_ends_the_run() {
+    let long = Duration::from_secs(600);
+    let pace = |pipeline| Pace::Closed { pipeline };
+    for (number, pipeline, threads) in [(1, 1, 1), (5, 3, 2), (1000, 1, 1), (1001, 16, 3)] {
+        let mode = Mode::Echo { pace: pace(pipeline), duration: long, warmup: Duration::ZERO };
+        let report = fine(&Plan { number: Some(number), threads, ..plan(Manners::Echo, mode) });
+        let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+        assert_eq!((echo.messages, echo.latency.unwrap().count), (number, number));
+        assert!(echo.measured_s < 600.0 && report.plan.duration_s.is_none());
+    }
+    // Eight connections, each cut off at its seventh message: the rest is missing, and nothing hangs.
+    let mode = Mode::Echo { pace: pace(1), duration: long, warmup: Duration::ZERO };
+    let report = run(&Plan { number: Some(100), ..plan(Manners::Cut, mode) }).unwrap();
+    assert_eq!(
+        (report.errors.connections_lost, report.errors.missing_answers),
+        (8, 52),
+        "{report}"
+    );
+    assert_eq!(report.exit_code(), 1);
+}
+
+#[test]
 fn thresholds_decide_over_the_exit_code() {
     let slos = |texts: &[&str]| texts.iter().map(|text| Slo::parse(text).unwrap()).collect();
     let judged = |manners, texts: &[&str]| {

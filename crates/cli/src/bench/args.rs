@@ -52,6 +52,7 @@ enum Work {
   throng bench echo ws://127.0.0.1:9001/echo --connections 100 --size 1KiB --pipeline 16
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --slo 'p99<5ms'
   throng bench echo ws://127.0.0.1:9001/echo --connections 1000 --find-max --slo 'p99<5ms'
+  throng bench echo ws://127.0.0.1:9001/echo --connections 50 --number 1000000
   throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
   throng bench echo ws://127.0.0.1:9001/echo --payload '{\"id\":{sequence},\"from\":\"{client}\"}'
@@ -128,6 +129,8 @@ struct Echo {
     rate: Option<f64>,
     #[command(flatten)]
     find_max: FindMaxArgs,
+    #[command(flatten)]
+    number: NumberArgs,
     /// Offer permessage-deflate: no-context (each message by itself), or window:BITS (9 to 15;
     /// those before it are the context). The report has the ratio of both directions, and says so
     /// if the server declines
@@ -152,10 +155,11 @@ impl Echo {
             Some(rate_per_s) => Pace::Open { rate_per_s },
             None => Pace::Closed { pipeline: self.pipeline },
         };
-        let TimeArgs { duration, warmup } = self.time;
+        let rate_per_s = self.rate.map(|rate| rate * self.connections as f64);
+        let (number, duration, warmup) = self.number.times(&self.time, rate_per_s);
         let mode = Mode::Echo { pace, duration, warmup };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
-        plan.connections = self.connections;
+        (plan.connections, plan.number) = (self.connections, number);
         plan.deflate = self.deflate.unwrap_or_default();
         self.payload.apply(&mut plan)?;
         self.handshake.apply(&mut plan)?;
@@ -239,6 +243,35 @@ pub(super) struct SloArgs {
     #[arg(long, value_name = "THRESHOLD", value_parser = Slo::parse)]
     pub(super) slo: Vec<Slo>,
 }
+
+/// A number of messages or requests.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(super) struct NumberArgs {
+    /// So many messages or requests in all, and the run is over; with --rate it takes as long as
+    /// they need
+    #[arg(long, short, value_name = "N", value_parser = parse_count,
+          conflicts_with_all = ["duration", "warmup", "find_max"])]
+    number: Option<usize>,
+}
+
+impl NumberArgs {
+    /// The number of a closed loop, and the times of the run, in which all connections together
+    /// have this rate if it is an open loop.
+    pub(super) fn times(
+        self,
+        time: &TimeArgs,
+        rate_per_s: Option<f64>,
+    ) -> (Option<u64>, Duration, Duration) {
+        let Some(number) = self.number else { return (None, time.duration, time.warmup) };
+        match rate_per_s.map(|rate| Duration::try_from_secs_f64(number as f64 / rate)) {
+            None => (Some(number as u64), WEEK, Duration::ZERO),
+            Some(duration) => (None, duration.unwrap_or(Duration::MAX), Duration::ZERO),
+        }
+    }
+}
+
+/// The longest time that a run may have.
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct Common {
@@ -492,6 +525,16 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_messages_takes_the_place_of_a_time() {
+        let closed = plan(&format!("echo {URL} -n 10k")).unwrap().0;
+        assert_eq!(closed.number, Some(10_000));
+        let open = plan(&format!("echo {URL} -n 10k -c 5 --rate 100")).unwrap().0;
+        let (duration, warmup) = (Duration::from_secs(20), Duration::ZERO);
+        let pace = Pace::Open { rate_per_s: 100.0 };
+        assert_eq!((open.number, open.mode), (None, Mode::Echo { pace, duration, warmup }));
+    }
+
+    #[test]
     fn a_payload_may_be_given() {
         let of = |line: &str| plan(&format!("echo {URL} {line}")).unwrap().0;
         let given = |text: &str| Content::Given(text.as_bytes().into());
@@ -530,6 +573,9 @@ mod tests {
             ("echo ws://h --conections 5", "--connections"),
             ("idle ws://h --slo p99<1s", "write errors<0.1%"),
             ("echo ws://h --precision 5", "--find-max"),
+            ("echo ws://h -n 0", "--number is 0"),
+            ("echo ws://h -n 5 -d 1s", "cannot be used with"),
+            ("echo ws://h -n 5 --find-max", "cannot be used with"),
             ("echo ws://h --find-max --pipeline 2", "cannot be used with"),
             ("echo ws://h --slo p99", "errors<0.1%"),
             ("echo ws://h --payload hi --size 5", "--size 5 is for"),

@@ -9,7 +9,7 @@ use throng_load::find_max::Load;
 use throng_load::http::{Expect, Pace, Plan};
 use throng_load::{Error, Target};
 
-use super::args::{Connecting, SloArgs, TimeArgs};
+use super::args::{Connecting, NumberArgs, SloArgs, TimeArgs};
 use super::fanout::parse_rate;
 use super::find_max::FindMaxArgs;
 use super::identity::IdentityArgs;
@@ -23,6 +23,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   throng bench http                                         a server of our own that answers OK
   throng bench http http://127.0.0.1:9001/ --connections 1000 --duration 30s
   throng bench http http://127.0.0.1:9001/ --pipeline 16
+  throng bench http http://127.0.0.1:9001/ --number 100000 --connections 50
   throng bench http http://127.0.0.1:9001/ --rate 20000/s --slo 'p99<10ms'
   throng bench http http://127.0.0.1:9001/ --find-max --slo 'p99<10ms' --duration 5s
   throng bench http http://127.0.0.1:9001/ --no-keep-alive --sources 8
@@ -56,6 +57,8 @@ pub(super) struct Args {
     rate: Option<f64>,
     #[command(flatten)]
     find_max: FindMaxArgs,
+    #[command(flatten)]
+    number: NumberArgs,
     /// A connection for each request: connect, ask with Connection: close, read the answer to its
     /// end
     #[arg(long)]
@@ -139,6 +142,7 @@ impl Args {
         let shards = self.url.is_none().then_some(self.shards);
         shards.map_or(Ok(()), check_shards)?;
         let target = Target::parse_http(self.url.as_deref().unwrap_or(own))?;
+        let (number, duration, warmup) = self.number.times(&self.time, self.rate);
         let body = self.request.body()?;
         let body_text = str::from_utf8(&body).ok().filter(|_| self.request.template);
         let others = [target.resource("/")].into_iter().chain(body_text);
@@ -155,8 +159,9 @@ impl Args {
             pipeline: self.pipeline,
             pace: self.rate.map_or(Pace::Closed, |rate_per_s| Pace::Open { rate_per_s }),
             keep_alive: !self.no_keep_alive,
-            duration: self.time.duration,
-            warmup: self.time.warmup,
+            number,
+            duration,
+            warmup,
             timeout: self.timeout,
             slos: self.thresholds.slo,
             threads: self.connecting.threads,

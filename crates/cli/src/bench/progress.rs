@@ -67,6 +67,9 @@ fn words(progress: &Progress) -> String {
             show_duration(Duration::from_secs(elapsed.as_secs())),
             show_duration(total)
         ),
+        Stage::Counting { done, total } => {
+            format!("{rate}/s, {} of {}", grouped(done), grouped(total))
+        }
         Stage::Publishing { done, total } => {
             format!("publish {} of {}, {rate} deliveries/s", grouped(done), grouped(total))
         }
@@ -92,6 +95,7 @@ mod tests {
             say(Stage::Publishing { done: 3, total: 10 }),
             "publish 3 of 10, 1,234 deliveries/s"
         );
+        assert_eq!(say(Stage::Counting { done: 3, total: 10 }), "1,234/s, 3 of 10");
         assert_eq!(say(Stage::Draining { waiting: 7 }), "waiting for 7 answers");
     }
 }

@@ -112,7 +112,9 @@ impl<'a> Client<'a> {
         let last = Instant(timeline.to.0 - 1);
         pool.planned = schedule.map_or(0, |schedule| schedule.due(last));
         if schedule.is_none() {
-            pool.conns.iter_mut().for_each(|conn| conn.due = u64::MAX);
+            for (index, conn) in pool.conns.iter_mut().enumerate() {
+                conn.due = plan.requests_of(pool.start.first + index);
+            }
             (0..self.pool.conns.len()).for_each(|index| self.fill(index));
         }
     }

@@ -77,7 +77,10 @@ impl PlanReport {
             }
             None => words += " (closed loop)",
         }
-        words += &format!(", {}", seconds(self.duration_s));
+        words += &match (self.number, self.duration_s) {
+            (Some(number), _) => format!(", {} requests", grouped(number)),
+            (None, duration_s) => format!(", {}", seconds(duration_s.unwrap_or_default())),
+        };
         if self.warmup_s > 0.0 {
             words += &format!(" after {} of warm-up", seconds(self.warmup_s));
         }

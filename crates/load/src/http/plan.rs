@@ -30,6 +30,8 @@ pub struct Plan {
     pub connections: usize,
     /// Threads, each with its own share of the connections. Default 1.
     pub threads: usize,
+    /// Requests of a closed loop in all, after which the run is over; without a warm-up. Default: as many as fit its time.
+    pub number: Option<u64>,
     /// Time measured. Default 10 s.
     pub duration: Duration,
     /// Time run before, not counted. Default 1 s.
@@ -94,6 +96,7 @@ impl Plan {
             chunked: false,
             connections: 100,
             threads: 1,
+            number: None,
             duration: Duration::from_secs(10),
             warmup: Duration::from_secs(1),
             pace: Pace::Closed,
@@ -114,6 +117,14 @@ impl Plan {
     /// Connections of thread `thread`: as even as possible, the first threads take the rest.
     pub(super) fn share(&self, thread: usize) -> usize {
         self.connections / self.threads + usize::from(thread < self.connections % self.threads)
+    }
+
+    /// Requests of the connection with this number among all; all that fit the time, if there is no number of them.
+    pub(super) fn requests_of(&self, connection: usize) -> u64 {
+        let connections = self.connections as u64;
+        self.number.map_or(u64::MAX, |number| {
+            number / connections + u64::from((connection as u64) < number % connections)
+        })
     }
 
     /// Refuses what makes no sense.
@@ -176,6 +187,13 @@ impl Plan {
             return Some(format!(
                 "--rate is {rate_per_s}; it is requests a second of all connections together, between 0.001 and \
                  100000000"
+            ));
+        }
+        if let Some(number) = self.number
+            && (number == 0 || self.pace != Pace::Closed)
+        {
+            return Some(format!(
+                "--number is {number}; it is requests of a closed loop, at least 1"
             ));
         }
         if self.body.len() > MAX_BODY {

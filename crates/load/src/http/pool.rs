@@ -165,7 +165,12 @@ impl ClientPool<'_> {
     /// Shows the other threads how far this one is: what is neither done nor over is waited for in the end.
     pub(super) fn publish(&self) {
         let lane = self.start.shared.lane(self.start.thread);
-        lane.sent.store(self.planned.saturating_sub(self.over), Ordering::Relaxed);
+        let sent = match self.start.plan.number {
+            // Of a number of requests those that are over without an expected answer.
+            Some(_) => self.over,
+            None => self.planned.saturating_sub(self.over),
+        };
+        lane.sent.store(sent, Ordering::Relaxed);
         lane.done.store(self.tally.done, Ordering::Relaxed);
     }
 
@@ -409,6 +414,9 @@ impl ClientPool<'_> {
                     self.tally.latency.add(now.since(planned).as_nanos() as u64);
                 }
             }
+            self.over += requests;
+            conn.done += requests;
+        } else if self.start.plan.number.is_some() {
             self.over += requests;
             conn.done += requests;
         } else {

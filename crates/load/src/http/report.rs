@@ -72,8 +72,10 @@ pub struct PlanReport {
     pub rate_per_s: Option<f64>,
     /// Statuses that count.
     pub expect_status: String,
-    /// Time measured.
-    pub duration_s: f64,
+    /// Requests in all, if the run is over after them.
+    pub number: Option<u64>,
+    /// Time measured; `null` with a number of requests.
+    pub duration_s: Option<f64>,
     /// Time run before and not counted.
     pub warmup_s: f64,
     /// Longest wait for an answer.
@@ -213,8 +215,8 @@ impl Report {
         steered: &Steered,
         tally: Tally,
     ) -> Self {
-        let Steered { took, measured } = steered;
-        let measured_s = measured.seconds(plan.duration);
+        let Steered { took, measured, .. } = steered;
+        let measured_s = steered.seconds(plan, &tally);
         let result = RequestsReport::of(plan, steered, &tally);
         let server = server.map(|processes| server_report(processes, measured));
         let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
@@ -266,8 +268,8 @@ impl Report {
 }
 
 impl RequestsReport {
-    fn of(plan: &Plan, Steered { measured, .. }: &Steered, tally: &Tally) -> Self {
-        let measured_s = measured.seconds(plan.duration);
+    fn of(plan: &Plan, steered: &Steered, tally: &Tally) -> Self {
+        let (measured, measured_s) = (&steered.measured, steered.seconds(plan, tally));
         let per_s = |count: u64| count as f64 / measured_s;
         let is_open = matches!(plan.pace, Pace::Open { .. });
         let statuses = tally.statuses.iter().enumerate().filter(|&(_, &count)| count > 0);
@@ -333,7 +335,8 @@ impl PlanReport {
                 Pace::Open { rate_per_s } => Some(rate_per_s),
             },
             expect_status: plan.expect.to_string(),
-            duration_s: plan.duration.as_secs_f64(),
+            number: plan.number,
+            duration_s: plan.number.is_none().then_some(plan.duration.as_secs_f64()),
             warmup_s: plan.warmup.as_secs_f64(),
             timeout_s: plan.timeout.as_secs_f64(),
             threads: plan.threads,

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
+use throng_io::Instant;
+
 use super::client::Client;
 use super::pool::Start;
 use super::request::Wire;
@@ -13,7 +15,7 @@ use super::tally::Tally;
 use super::{Pace, Plan, Report};
 use crate::client::{Shared, Timeline, clock, open_driver, tables_of};
 use crate::clock::Clock;
-use crate::run::{FinishOnPanic, LEAD, Measured, Steering, measure, watched};
+use crate::run::{FinishOnPanic, LEAD, Measured, NO_ANSWER, Steering, measure, watched};
 use crate::sampler::Processes;
 use crate::tls::TlsClient;
 use crate::{Error, Progress, Sources, Stage, descriptors, sources};
@@ -73,7 +75,19 @@ struct RunContext<'a> {
 pub(super) struct Steered {
     /// Time of the set-up; `None` without one.
     pub(super) took: Option<Duration>,
+    /// The begin of a run of a number of requests, whose time is over with the last answer.
+    pub(super) start: Option<Instant>,
     pub(super) measured: Measured,
+}
+
+impl Steered {
+    /// The measured time: up to the last answer, if there is a number of requests.
+    pub(super) fn seconds(&self, plan: &Plan, tally: &Tally) -> f64 {
+        match self.start {
+            None => self.measured.seconds(plan.duration),
+            Some(start) => tally.last.since(start).as_secs_f64().max(1e-9),
+        }
+    }
 }
 
 impl RunContext<'_> {
@@ -88,6 +102,15 @@ impl RunContext<'_> {
         let from = start.after(plan.warmup);
         let timeline = Timeline { start, from, to: from.after(plan.duration) };
         self.shared.begin(timeline);
+        if let Some(number) = plan.number {
+            let begin = steering.moment();
+            let patience = NO_ANSWER.max(plan.timeout + Duration::from_secs(2));
+            steering.count(number, patience, |shared| {
+                let over = shared.sum(|lane| &lane.sent) + shared.sum(|lane| &lane.done);
+                number.saturating_sub(over)
+            });
+            return Ok(Steered { took, start: Some(start), measured: steering.measured(begin) });
+        }
         let measured = measure(&mut steering, timeline, plan.warmup, plan.duration)?;
         if let Pace::Open { .. } = plan.pace {
             let shared = &self.shared;
@@ -100,7 +123,7 @@ impl RunContext<'_> {
                 || Stage::Draining { waiting: waiting() },
             );
         }
-        Ok(Steered { took, measured })
+        Ok(Steered { took, start: None, measured })
     }
 
     /// Starts a thread for each share of the connections, steers them, and adds up their figures.

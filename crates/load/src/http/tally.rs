@@ -38,6 +38,8 @@ pub(super) struct Tally {
     pub(super) errors: Errors,
     /// Expected answers from the first on.
     pub(super) done: u64,
+    /// When the last answer came.
+    pub(super) last: Instant,
     /// By status: whether it counts.
     expected: Vec<bool>,
 }
@@ -74,6 +76,7 @@ impl Tally {
             resent: 0,
             errors: Errors::default(),
             done: 0,
+            last: Instant(0),
             expected: (0..STATUSES as u16).map(|status| expect.accepts(status)).collect(),
         }
     }
@@ -85,6 +88,7 @@ impl Tally {
     #[inline]
     pub(super) fn on_answer(&mut self, answered: Answered, timeline: &Timeline, is_open: bool) {
         let Answered { status, now, from, dialled } = answered;
+        self.last = now;
         let is_in_time = timeline.counts(now);
         let is_expected = self.expected[usize::from(status)];
         self.statuses[usize::from(status)] += u64::from(is_in_time);
@@ -130,6 +134,7 @@ impl Tally {
         self.resent += other.resent;
         self.errors.merge(other.errors);
         self.done += other.done;
+        self.last = self.last.max(other.last);
     }
 }
 

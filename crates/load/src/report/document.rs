@@ -88,6 +88,9 @@ impl PlanReport {
             let of = if self.mode == "fanout" { "in all" } else { "each" };
             add(format!("{} messages/s {of} (open loop)", rounded(rate)));
         }
+        if let Some(number) = self.number {
+            add(format!("{} messages", grouped(number)));
+        }
         if let Some(publishes) = self.publishes {
             add(format!("{} publishes", grouped(publishes as u64)));
         }

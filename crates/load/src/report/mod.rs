@@ -87,6 +87,8 @@ pub struct PlanReport {
     pub warmup_s: Option<f64>,
     /// Publishes measured.
     pub publishes: Option<usize>,
+    /// Messages in all, if the run is over after them.
+    pub number: Option<u64>,
     /// Threads of the generator.
     pub threads: usize,
     /// Source addresses.
@@ -121,6 +123,7 @@ impl PlanReport {
             duration_s: None,
             warmup_s: None,
             publishes: None,
+            number: plan.number,
             threads: plan.threads,
             source_addresses,
             headers: header_names(&plan.headers),
@@ -139,8 +142,10 @@ impl PlanReport {
                     Pace::Closed { pipeline } => report.pipeline = Some(pipeline),
                     Pace::Open { rate_per_s } => report.rate_per_s = Some(rate_per_s),
                 }
-                report.duration_s = Some(duration.as_secs_f64());
-                report.warmup_s = Some(warmup.as_secs_f64());
+                if plan.number.is_none() {
+                    report.duration_s = Some(duration.as_secs_f64());
+                    report.warmup_s = Some(warmup.as_secs_f64());
+                }
             }
             Mode::Idle { hold } => report.duration_s = Some(hold.as_secs_f64()),
             Mode::Connect { duration, warmup } => {
@@ -350,7 +355,7 @@ pub struct GeneratorReport {
 pub struct Errors {
     /// Answers of the wrong length, kind or content, or out of order.
     pub wrong_answers: u64,
-    /// Messages that a script expected, and that did not come in time.
+    /// Messages that a script expected, or of a number of messages the answers, that did not come in time.
     pub missing_answers: u64,
     /// Connections that ended while they were needed.
     pub connections_lost: u64,
@@ -374,6 +379,14 @@ impl Errors {
             + self.connects_failed
             + self.sends_refused
             + self.publishes_incomplete
+    }
+
+    /// Counts answers that never came.
+    pub(crate) fn note_missing(&mut self, count: u64) {
+        self.missing_answers += count;
+        if count > 0 {
+            self.note(|| format!("{count} messages have no answer, and no more answers came"));
+        }
     }
 
     /// Keeps the first description.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-pub use self::modes::{LEAD, measure, server_report};
+pub use self::modes::{LEAD, NO_ANSWER, measure, server_report};
 pub use self::steer::{Measured, Steering};
 
 use crate::client::{self, Handshake, Setup, Shared, Start, Work, clock};

@@ -16,8 +16,8 @@ use crate::report::{
 use crate::sampler::{CpuUsage, Processes};
 use crate::verdict::{Facts, Pacing, Verdict};
 use crate::work::{
-    Broadcast, BroadcastOutcome, ClosedEcho, Connect, ConnectOutcome, OpenEcho, OpenOutcome,
-    Publication,
+    Broadcast, BroadcastOutcome, ClosedEcho, ClosedOutcome, Connect, ConnectOutcome, OpenEcho,
+    OpenOutcome, Publication,
 };
 use crate::{Error, Record, Slo, Stage};
 
@@ -25,6 +25,8 @@ use crate::{Error, Record, Slo, Stage};
 pub const LEAD: Duration = Duration::from_millis(5);
 /// Longest wait for the answers that are still out when a run has ended.
 pub(super) const DRAIN: Duration = Duration::from_secs(5);
+/// Time without any answer after which the rest of a number of messages counts as missing.
+pub const NO_ANSWER: Duration = Duration::from_secs(10);
 /// Bytes queued for one connection of an open loop before the server counts as stuck.
 pub(super) const OPEN_BACKLOG: usize = 256 << 20;
 
@@ -38,19 +40,39 @@ pub(super) fn closed_echo(
 ) -> Result<Report, Error> {
     // Room for all that is under way, twice, so that reading is never paused because of it.
     let backlog = (1 << 20) + (context.plan.size + 14).saturating_mul(2 * pipeline);
-    let ((took, measured), setup, outcomes) = context.with_threads(
+    let ((took, timeline, measured), mut setup, outcomes) = context.with_threads(
         0,
         backlog,
         |thread, share| ClosedEcho::new(context.plan, thread, share, pipeline),
         || {
             let took = steering.ready(context.plan.connections)?;
             let timeline = context.begin(warmup, duration);
-            Ok((took, measure(&mut steering, timeline, warmup, duration)?))
+            let Some(number) = context.plan.number else {
+                return Ok((took, timeline, measure(&mut steering, timeline, warmup, duration)?));
+            };
+            let begin = steering.moment();
+            steering.count(number, NO_ANSWER, |shared| match shared.sum(|lane| &lane.ready) {
+                0 => 0,
+                _ => number.saturating_sub(shared.sum(|lane| &lane.done)),
+            });
+            Ok((took, timeline, steering.measured(begin)))
         },
     )?;
-    let mut latency = Record::new();
-    outcomes.iter().for_each(|outcome| latency.merge(outcome));
-    let (messages, measured_s) = (latency.count(), measured.seconds(duration));
+    let (mut latency, mut last) = (Record::new(), timeline.start);
+    for ClosedOutcome { latency: more, last: at } in &outcomes {
+        latency.merge(more);
+        last = last.max(at.unwrap_or(last));
+    }
+    let messages = latency.count();
+    let measured_s = match context.plan.number {
+        None => measured.seconds(duration),
+        Some(number) => {
+            if !measured.cut_short {
+                setup.errors.note_missing(number.saturating_sub(messages));
+            }
+            last.since(timeline.start).as_secs_f64().max(1e-9)
+        }
+    };
     let echo = EchoReport {
         measured_s,
         messages,

@@ -140,6 +140,20 @@ impl<'a> Steering<'a> {
         true
     }
 
+    /// Waits until none of `total` messages is left, or none is answered for `patience`.
+    pub fn count(&mut self, total: u64, patience: Duration, left: impl Fn(&Shared) -> u64) {
+        let shared = self.shared;
+        let is_done = || left(shared) == 0;
+        let stage = || Stage::Counting { done: total.saturating_sub(left(shared)), total };
+        let mut before = u64::MAX;
+        while left(shared) != before && !self.is_over() {
+            before = left(shared);
+            if self.wait_for(patience, is_done, stage) {
+                return;
+            }
+        }
+    }
+
     /// CPU times and counts now.
     pub fn moment(&self) -> Moment {
         // The server's CPU time and the count side by side: their ratio is the figure that matters.

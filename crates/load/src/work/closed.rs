@@ -15,13 +15,24 @@ pub(crate) struct ClosedEcho {
     resource: String,
     payload: Payload,
     pipeline: usize,
+    /// Messages that may still be sent.
+    left: u64,
     /// Answers so far, by connection; `pipeline` more were sent.
     answered: Vec<u64>,
     /// When the messages under way were sent: a ring of `pipeline` times for each connection.
     sent_at: Vec<Instant>,
     timeline: Option<Timeline>,
-    latency: Record,
+    outcome: ClosedOutcome,
     total: u64,
+}
+
+/// What one thread measured.
+#[derive(Debug, Default)]
+pub(crate) struct ClosedOutcome {
+    /// Of every answer that came within the measured time.
+    pub(crate) latency: Record,
+    /// When the last answer came.
+    pub(crate) last: Option<Instant>,
 }
 
 impl ClosedEcho {
@@ -30,10 +41,11 @@ impl ClosedEcho {
             resource: plan.resource().to_owned(),
             payload: Payload::of(plan, plan.first(thread)),
             pipeline,
+            left: plan.number_of(thread).unwrap_or(u64::MAX),
             answered: vec![0; connections],
             sent_at: vec![Instant(0); connections * pipeline],
             timeline: None,
-            latency: Record::new(),
+            outcome: ClosedOutcome::default(),
             total: 0,
         }
     }
@@ -44,8 +56,7 @@ impl ClosedEcho {
 }
 
 impl Work for ClosedEcho {
-    /// The latency of every answer that came within the measured time.
-    type Outcome = Record;
+    type Outcome = ClosedOutcome;
 
     fn resource(&self, _: usize) -> &str {
         &self.resource
@@ -54,13 +65,14 @@ impl Work for ClosedEcho {
     fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
         for index in 0..pool.connections() {
-            for k in 0..self.pipeline as u64 {
+            for k in 0..(self.pipeline as u64).min(self.left) {
                 let slot = self.slot(index, k);
                 // Read each time: encoding for ten thousand connections takes milliseconds.
                 self.sent_at[slot] = pool.clock.now();
                 let sent = core.send(pool.id(index), self.payload.message(index, k));
                 pool.note_sent(sent);
             }
+            self.left -= (self.pipeline as u64).min(self.left);
         }
     }
 
@@ -81,17 +93,22 @@ impl Work for ClosedEcho {
         self.answered[index] = k + 1;
         let slot = self.slot(index, k);
         if timeline.counts(now) {
-            self.latency.add(now.since(self.sent_at[slot]).as_nanos() as u64);
+            self.outcome.latency.add(now.since(self.sent_at[slot]).as_nanos() as u64);
         }
         self.total += 1;
         pool.lane().done.store(self.total, Ordering::Relaxed);
+        self.outcome.last = Some(now);
+        if self.left == 0 {
+            return;
+        }
+        self.left -= 1;
         // The answered message's slot in the ring is the next message's.
         self.sent_at[slot] = now;
         let sent = cx.send(self.payload.message(index, k + self.pipeline as u64));
         pool.note_sent(sent);
     }
 
-    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> Record {
-        std::mem::take(&mut self.latency)
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> ClosedOutcome {
+        std::mem::take(&mut self.outcome)
     }
 }

@@ -10,7 +10,7 @@ mod script;
 mod talk;
 
 pub(crate) use broadcast::{Broadcast, BroadcastOutcome, Publication};
-pub(crate) use closed::ClosedEcho;
+pub(crate) use closed::{ClosedEcho, ClosedOutcome};
 pub(crate) use connect::{Connect, ConnectOutcome};
 pub(crate) use fanout::{
     ChannelLayout, Fanout, FanoutOutcome, FanoutTally, SMALLEST as FANOUT_SMALLEST,

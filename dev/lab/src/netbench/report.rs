@@ -133,7 +133,11 @@ impl Report {
         let is_cut = |case: &CaseReport| {
             // A thread ends its share within some milliseconds of the time.
             case.load.as_ref().is_some_and(|load| {
-                case.failure.is_none() && load.result.measured_s < load.plan.duration_s * 0.9
+                case.failure.is_none()
+                    && load
+                        .plan
+                        .duration_s
+                        .is_some_and(|planned| load.result.measured_s < planned * 0.9)
             })
         };
         Self {
