@@ -65,6 +65,8 @@ pub struct Plan {
     /// Messages of a closed [`Mode::Echo`] in all, after which the run is over; without a warm-up. Default: as many as fit
     /// its time.
     pub number: Option<u64>,
+    /// Time over which the rate of an open [`Mode::Echo`] rises from 0, before the warm-up; not counted. Default zero.
+    pub rate_ramp: Duration,
 }
 
 /// The content of a payload.
@@ -230,6 +232,7 @@ impl Plan {
             slos: Vec::new(),
             script: None,
             number: None,
+            rate_ramp: Duration::ZERO,
         }
     }
 
@@ -326,6 +329,13 @@ impl Plan {
                 "--size is {}; a JSON document needs {JSON_SMALLEST} bytes",
                 self.size
             ));
+        }
+        let is_open = matches!(self.mode, Mode::Echo { pace: Pace::Open { .. }, .. });
+        if !self.rate_ramp.is_zero() && (!is_open || self.rate_ramp > too_long) {
+            return refuse(
+                "--rate-ramp is for --rate, which it lets rise over a week (168h) at most"
+                    .to_owned(),
+            );
         }
         if let Some(number) = self.number {
             let is_closed = matches!(self.mode, Mode::Echo { pace: Pace::Closed { .. }, .. });

@@ -4,6 +4,7 @@
 //! them are one arithmetic sequence: message `n` belongs to connection `n % connections` and is planned at
 //! `start + n * interval / connections`. There is no timer per connection and nothing to skip: a generator that
 //! comes late sends everything that is due, and the latency of each message counts from its planned time.
+//! With a ramp the same messages are planned further apart in the beginning.
 //! Measuring from the actual time instead is the coordinated omission that makes a stalled server look fast.
 
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub struct Schedule {
     start: Instant,
     interval_ns: f64,
     connections: u64,
+    /// Time over which the rate rises from 0.
+    ramp_ns: f64,
 }
 
 impl Schedule {
@@ -27,7 +30,14 @@ impl Schedule {
     pub fn new(start: Instant, connections: usize, rate_per_s: f64) -> Self {
         assert!(connections > 0, "a schedule needs a connection");
         assert!(rate_per_s > 0.0 && rate_per_s.is_finite(), "a schedule needs a positive rate");
-        Self { start, interval_ns: 1e9 / rate_per_s, connections: connections as u64 }
+        let connections = connections as u64;
+        Self { start, interval_ns: 1e9 / rate_per_s, connections, ramp_ns: 0.0 }
+    }
+
+    /// Lets the rate rise evenly from 0 over `ramp`; half as many messages are planned in that time.
+    #[must_use]
+    pub fn ramped(self, ramp: Duration) -> Self {
+        Self { ramp_ns: ramp.as_nanos() as f64, ..self }
     }
 
     /// Shifts every time by `share` (0 to 1) of the gap between two messages: threads that run the same plan side
@@ -60,8 +70,27 @@ impl Schedule {
     fn at(&self, round: u64, connection: u64) -> Instant {
         // Rounds in f64 stay exact to a nanosecond for 104 days (2^53 ns).
         let phase = connection as f64 / self.connections as f64;
-        let offset = (round as f64 + phase) * self.interval_ns;
-        Instant(self.start.0.saturating_add(offset as u64))
+        let even = (round as f64 + phase) * self.interval_ns;
+        Instant(self.start.0.saturating_add(self.rising(even) as u64))
+    }
+
+    /// The time at which a rising rate has planned what an even one has after `even_ns`: a rate that rises evenly has
+    /// planned `t * t / (2 * ramp)` of its full interval by `t`.
+    fn rising(&self, even_ns: f64) -> f64 {
+        if even_ns < self.ramp_ns / 2.0 {
+            (2.0 * self.ramp_ns * even_ns).sqrt()
+        } else {
+            even_ns + self.ramp_ns / 2.0
+        }
+    }
+
+    /// The inverse of [`Schedule::rising`].
+    fn even(&self, elapsed_ns: f64) -> f64 {
+        if elapsed_ns < self.ramp_ns {
+            elapsed_ns * elapsed_ns / (2.0 * self.ramp_ns)
+        } else {
+            elapsed_ns - self.ramp_ns / 2.0
+        }
     }
 
     /// How many messages are planned at or before `now`: send until so many have been sent.
@@ -70,7 +99,7 @@ impl Schedule {
         if now < self.start {
             return 0;
         }
-        let elapsed = now.since(self.start).as_nanos() as f64;
+        let elapsed = self.even(now.since(self.start).as_nanos() as f64);
         let mut n = (elapsed / self.interval_ns * self.connections as f64) as u64;
         // The division may round either way by one message; the times themselves are the truth.
         while self.planned(n) <= now {
@@ -124,6 +153,23 @@ mod tests {
                 assert!(schedule.planned(due - 1) <= planned);
             }
         }
+    }
+
+    #[test]
+    fn a_ramp_plans_half_as_many_messages_and_then_the_full_rate() {
+        let second = Duration::from_secs(1);
+        let schedule = Schedule::new(START, 10, 100.0).ramped(4 * second); // 1,000 a second
+        let due = |ms| schedule.due(START.after(Duration::from_millis(ms)));
+        // t * t / (2 * 4 s) of a second's messages, and the one at the start.
+        for (ms, messages) in [(1000, 125), (2000, 500), (3000, 1125), (4000, 2000), (6000, 4000)] {
+            assert!(due(ms).abs_diff(messages + 1) <= 1, "{ms} ms: {}", due(ms));
+        }
+        for n in 0..5_000 {
+            let planned = schedule.planned(n);
+            assert!(schedule.due(planned) == n + 1 && planned < schedule.planned(n + 1), "{n}");
+        }
+        let steady = schedule.planned(4_001).since(schedule.planned(4_000));
+        assert_eq!(steady.as_micros(), 1_000);
     }
 
     #[test]

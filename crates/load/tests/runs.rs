@@ -91,6 +91,18 @@ fn an_open_loop_sends_exactly_what_was_planned() {
 }
 
 #[test]
+fn a_rate_that_rises_is_not_measured_before_it_has_risen() {
+    let pace = Pace::Open { rate_per_s: 100.0 };
+    let mode = Mode::Echo { pace, duration: 3 * SHORT, warmup: SHORT };
+    let report = fine(&Plan { rate_ramp: 4 * SHORT, threads: 2, ..plan(Manners::Echo, mode) });
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    let open = echo.open_loop.unwrap();
+    // As many as without a ramp, see above.
+    assert!((232..=248).contains(&open.planned) && open.unanswered == 0, "{open:?}");
+    assert!(report.to_string().contains("rising over 400ms"), "{report}");
+}
+
+#[test]
 fn messages_without_an_answer_count_with_their_age() {
     let pace = Pace::Open { rate_per_s: 50.0 };
     let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };

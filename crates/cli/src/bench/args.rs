@@ -53,6 +53,7 @@ enum Work {
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --slo 'p99<5ms'
   throng bench echo ws://127.0.0.1:9001/echo --connections 1000 --find-max --slo 'p99<5ms'
   throng bench echo ws://127.0.0.1:9001/echo --connections 50 --number 1000000
+  throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --rate-ramp 30s
   throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
   throng bench echo ws://127.0.0.1:9001/echo --payload '{\"id\":{sequence},\"from\":\"{client}\"}'
@@ -127,6 +128,10 @@ struct Echo {
     /// Messages per second on each connection (open loop)
     #[arg(long, short, value_name = "PER_SECOND")]
     rate: Option<f64>,
+    /// Let the rate rise from 0 over this time, before the warm-up
+    #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
+          value_parser = parse_duration, requires = "rate", conflicts_with = "find_max")]
+    rate_ramp: Duration,
     #[command(flatten)]
     find_max: FindMaxArgs,
     #[command(flatten)]
@@ -160,6 +165,7 @@ impl Echo {
         let mode = Mode::Echo { pace, duration, warmup };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
         (plan.connections, plan.number) = (self.connections, number);
+        plan.rate_ramp = self.rate_ramp;
         plan.deflate = self.deflate.unwrap_or_default();
         self.payload.apply(&mut plan)?;
         self.handshake.apply(&mut plan)?;
@@ -250,7 +256,7 @@ pub(super) struct NumberArgs {
     /// So many messages or requests in all, and the run is over; with --rate it takes as long as
     /// they need
     #[arg(long, short, value_name = "N", value_parser = parse_count,
-          conflicts_with_all = ["duration", "warmup", "find_max"])]
+          conflicts_with_all = ["duration", "warmup", "find_max", "rate_ramp"])]
     number: Option<usize>,
 }
 
@@ -574,6 +580,7 @@ mod tests {
             ("idle ws://h --slo p99<1s", "write errors<0.1%"),
             ("echo ws://h --precision 5", "--find-max"),
             ("echo ws://h -n 0", "--number is 0"),
+            ("echo ws://h --rate-ramp 5s", "--rate"),
             ("echo ws://h -n 5 -d 1s", "cannot be used with"),
             ("echo ws://h -n 5 --find-max", "cannot be used with"),
             ("echo ws://h --find-max --pipeline 2", "cannot be used with"),

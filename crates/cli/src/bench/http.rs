@@ -55,6 +55,10 @@ pub(super) struct Args {
     /// Requests a second of all connections together, such as 20000 or 20000/s (open loop)
     #[arg(long, short, value_name = "PER_SECOND", value_parser = parse_rate)]
     rate: Option<f64>,
+    /// Let the rate rise from 0 over this time, before the warm-up
+    #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
+          value_parser = parse_duration, requires = "rate", conflicts_with = "find_max")]
+    rate_ramp: Duration,
     #[command(flatten)]
     find_max: FindMaxArgs,
     #[command(flatten)]
@@ -160,6 +164,7 @@ impl Args {
             pace: self.rate.map_or(Pace::Closed, |rate_per_s| Pace::Open { rate_per_s }),
             keep_alive: !self.no_keep_alive,
             number,
+            rate_ramp: self.rate_ramp,
             duration,
             warmup,
             timeout: self.timeout,

@@ -105,7 +105,7 @@ impl<'a> Client<'a> {
                 let each = rate_per_s / plan.connections as f64;
                 let shift = pool.start.thread as f64 / plan.threads as f64;
                 let schedule = Schedule::new(timeline.start, pool.conns.len(), each);
-                Some(schedule.shifted(shift))
+                Some(schedule.ramped(plan.rate_ramp).shifted(shift))
             }
         };
         pool.running = Some(Running { timeline, schedule });

@@ -77,6 +77,9 @@ impl PlanReport {
             }
             None => words += " (closed loop)",
         }
+        if let Some(ramp) = self.rate_ramp_s {
+            words += &format!(", rising over {}", seconds(ramp));
+        }
         words += &match (self.number, self.duration_s) {
             (Some(number), _) => format!(", {} requests", grouped(number)),
             (None, duration_s) => format!(", {}", seconds(duration_s.unwrap_or_default())),

@@ -32,6 +32,8 @@ pub struct Plan {
     pub threads: usize,
     /// Requests of a closed loop in all, after which the run is over; without a warm-up. Default: as many as fit its time.
     pub number: Option<u64>,
+    /// Time over which the rate of an open loop rises from 0, before the warm-up; not counted. Default zero.
+    pub rate_ramp: Duration,
     /// Time measured. Default 10 s.
     pub duration: Duration,
     /// Time run before, not counted. Default 1 s.
@@ -97,6 +99,7 @@ impl Plan {
             connections: 100,
             threads: 1,
             number: None,
+            rate_ramp: Duration::ZERO,
             duration: Duration::from_secs(10),
             warmup: Duration::from_secs(1),
             pace: Pace::Closed,
@@ -152,6 +155,7 @@ impl Plan {
             .or_else(|| not_within("--window", self.window, MAX_CONNECTIONS))
             .or_else(|| not_lasting("--duration", self.duration, ten_ms))
             .or_else(|| not_lasting("--warmup", self.warmup, Duration::ZERO))
+            .or_else(|| not_lasting("--rate-ramp", self.rate_ramp, Duration::ZERO))
             .or_else(|| not_lasting("--timeout", self.timeout, ten_ms))
             .or_else(|| not_lasting("--setup-timeout", self.setup_timeout, ten_ms))
             .or_else(|| self.contradiction());
@@ -188,6 +192,9 @@ impl Plan {
                 "--rate is {rate_per_s}; it is requests a second of all connections together, between 0.001 and \
                  100000000"
             ));
+        }
+        if !self.rate_ramp.is_zero() && self.pace == Pace::Closed {
+            return Some("--rate-ramp is for --rate, which it lets rise".to_owned());
         }
         if let Some(number) = self.number
             && (number == 0 || self.pace != Pace::Closed)

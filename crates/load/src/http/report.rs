@@ -14,6 +14,7 @@ use crate::Sources;
 use crate::record::{Record, Summary};
 use crate::report::{
     GeneratorReport, Histogram, OpenLoopReport, SCHEMA, ServerReport, SetupReport, header_names,
+    ramp_s,
 };
 use crate::run::server_report;
 use crate::verdict::{Facts, Pacing, Verdict};
@@ -78,6 +79,8 @@ pub struct PlanReport {
     pub duration_s: Option<f64>,
     /// Time run before and not counted.
     pub warmup_s: f64,
+    /// Time before that over which the rate rose from 0.
+    pub rate_ramp_s: Option<f64>,
     /// Longest wait for an answer.
     pub timeout_s: f64,
     /// Threads of the generator.
@@ -338,6 +341,7 @@ impl PlanReport {
             number: plan.number,
             duration_s: plan.number.is_none().then_some(plan.duration.as_secs_f64()),
             warmup_s: plan.warmup.as_secs_f64(),
+            rate_ramp_s: ramp_s(plan.rate_ramp),
             timeout_s: plan.timeout.as_secs_f64(),
             threads: plan.threads,
             source_addresses: sources.count(),

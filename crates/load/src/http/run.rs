@@ -99,7 +99,8 @@ impl RunContext<'_> {
             false => None,
         };
         let start = self.clock.now().after(LEAD);
-        let from = start.after(plan.warmup);
+        let warmup = plan.warmup + plan.rate_ramp;
+        let from = start.after(warmup);
         let timeline = Timeline { start, from, to: from.after(plan.duration) };
         self.shared.begin(timeline);
         if let Some(number) = plan.number {
@@ -111,7 +112,7 @@ impl RunContext<'_> {
             });
             return Ok(Steered { took, start: Some(start), measured: steering.measured(begin) });
         }
-        let measured = measure(&mut steering, timeline, plan.warmup, plan.duration)?;
+        let measured = measure(&mut steering, timeline, warmup, plan.duration)?;
         if let Pace::Open { .. } = plan.pace {
             let shared = &self.shared;
             let waiting =

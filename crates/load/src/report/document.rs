@@ -88,6 +88,9 @@ impl PlanReport {
             let of = if self.mode == "fanout" { "in all" } else { "each" };
             add(format!("{} messages/s {of} (open loop)", rounded(rate)));
         }
+        if let Some(ramp) = self.rate_ramp_s {
+            add(format!("rising over {}", seconds(ramp)));
+        }
         if let Some(number) = self.number {
             add(format!("{} messages", grouped(number)));
         }

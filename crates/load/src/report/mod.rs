@@ -13,6 +13,7 @@ pub mod model;
 mod script;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -85,6 +86,8 @@ pub struct PlanReport {
     pub duration_s: Option<f64>,
     /// Time run before and not counted.
     pub warmup_s: Option<f64>,
+    /// Time before that over which the rate rose from 0.
+    pub rate_ramp_s: Option<f64>,
     /// Publishes measured.
     pub publishes: Option<usize>,
     /// Messages in all, if the run is over after them.
@@ -122,6 +125,7 @@ impl PlanReport {
             rate_per_s: None,
             duration_s: None,
             warmup_s: None,
+            rate_ramp_s: ramp_s(plan.rate_ramp),
             publishes: None,
             number: plan.number,
             threads: plan.threads,
@@ -165,6 +169,11 @@ impl PlanReport {
         }
         report
     }
+}
+
+/// The time of a ramp, for a report.
+pub(crate) fn ramp_s(ramp: Duration) -> Option<f64> {
+    (!ramp.is_zero()).then_some(ramp.as_secs_f64())
 }
 
 /// Names of fields, for a report: values may be secrets.

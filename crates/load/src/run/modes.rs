@@ -103,6 +103,7 @@ pub(super) fn open_echo(
         |thread, connections| OpenEcho::new(context.plan, connections, rate_per_s, thread),
         || {
             let took = steering.ready(context.plan.connections)?;
+            let warmup = warmup + context.plan.rate_ramp;
             let timeline = context.begin(warmup, duration);
             let measured = measure(&mut steering, timeline, warmup, duration)?;
             let shared = &context.shared;

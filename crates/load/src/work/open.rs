@@ -1,6 +1,7 @@
 //! The open loop: messages leave by the schedule, whether or not answers come.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
@@ -19,6 +20,7 @@ pub(crate) struct OpenEcho {
     resource: String,
     payload: Payload,
     rate_per_s: f64,
+    rate_ramp: Duration,
     /// This thread's place between two messages of one schedule, 0 to 1.
     shift: f64,
     running: Option<(Schedule, Timeline)>,
@@ -59,6 +61,7 @@ impl OpenEcho {
             resource: plan.resource().to_owned(),
             payload: Payload::of(plan, plan.first(thread)),
             rate_per_s,
+            rate_ramp: plan.rate_ramp,
             shift: thread as f64 / plan.threads as f64,
             running: None,
             next: 0,
@@ -78,7 +81,8 @@ impl Work for OpenEcho {
 
     fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
         let schedule = Schedule::new(timeline.start, pool.connections(), self.rate_per_s);
-        self.running = Some((schedule.shifted(self.shift), timeline));
+        let schedule = schedule.ramped(self.rate_ramp).shifted(self.shift);
+        self.running = Some((schedule, timeline));
     }
 
     fn next_deadline(&self) -> Option<Instant> {
