@@ -87,30 +87,35 @@ pub(super) struct Args {
 
 /// The request, and the expected answers.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Request")]
 struct RequestArgs {
     /// Request method
-    #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
+    #[arg(
+        help_heading = "Request",
+        long,
+        short = 'X',
+        value_name = "METHOD",
+        default_value = "GET"
+    )]
     method: String,
     #[command(flatten)]
     identity: IdentityArgs,
     /// Body of every request, with any method
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["body_file", "body_size"])]
+    #[arg(help_heading = "Request", long, value_name = "TEXT", conflicts_with_all = ["body_file", "body_size"])]
     body: Option<String>,
     /// Send the content of this file as the request's body
-    #[arg(long, value_name = "PATH", conflicts_with = "body_size")]
+    #[arg(help_heading = "Request", long, value_name = "PATH", conflicts_with = "body_size")]
     body_file: Option<PathBuf>,
     /// A body of so many letters, such as 100, 4KiB or 1MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(help_heading = "Request", long, value_name = "SIZE", value_parser = parse_size)]
     body_size: Option<usize>,
     /// Fill in {client}, {sequence}, {random}, {uuid} and {token} in the body, too, for each request
-    #[arg(long)]
+    #[arg(help_heading = "Request", long)]
     template: bool,
     /// Send the body in chunks (of 4 KiB) instead of by its length
-    #[arg(long)]
+    #[arg(help_heading = "Request", long)]
     chunked: bool,
     /// Statuses that count, others are errors: 200, 2xx, or a list: 200,304
-    #[arg(long, value_name = "STATUS", default_value = "2xx", value_parser = Expect::parse)]
+    #[arg(help_heading = "Request", long, value_name = "STATUS", default_value = "2xx", value_parser = Expect::parse)]
     expect_status: Expect,
 }
 

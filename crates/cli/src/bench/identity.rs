@@ -7,21 +7,20 @@ use throng_load::{Content, Error, Plan, Template, Tokens};
 
 /// Fields of every request, with values of each client.
 #[derive(Debug, Default, clap::Args)]
-#[command(next_help_heading = "Request")]
 pub(super) struct IdentityArgs {
     /// A header line, 'Name: value'; repeatable. Host replaces ours. {client}, {sequence}, {random},
     /// {uuid} and {token} stand for values of each client, in the URL too
-    #[arg(long, short = 'H', value_name = "LINE", value_parser = parse_header)]
+    #[arg(help_heading = "Request", long, short = 'H', value_name = "LINE", value_parser = parse_header)]
     header: Vec<(String, String)>,
     /// Send Authorization: Bearer TEXT
-    #[arg(long, value_name = "TEXT")]
+    #[arg(help_heading = "Request", long, value_name = "TEXT")]
     token: Option<String>,
     /// Tokens or users, one a line, which clients take in turn: where {token} is written, or else as
     /// --token
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Request", long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// A cookie; repeatable
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_cookie)]
+    #[arg(help_heading = "Request", long, value_name = "NAME=VALUE", value_parser = parse_cookie)]
     cookie: Vec<String>,
 }
 
