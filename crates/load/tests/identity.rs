@@ -75,7 +75,7 @@ fn a_connection_that_is_made_again_has_the_next_number() {
     let (report, heads) = run(Manners::Guarded, "/?{sequence}", |plan| {
         bearer(plan);
         plan.connections = 1;
-        plan.mode = Mode::Connect { duration: Duration::from_millis(300), warmup: Duration::ZERO };
+        plan.mode = Mode::Connect { duration: Duration::from_secs(1), warmup: Duration::ZERO };
     });
     report.unwrap();
     for (number, head) in heads.iter().enumerate() {
@@ -152,14 +152,15 @@ fn http_requests_differ_by_client_and_number() {
         tokens: Tokens::parse("tokens", "t0\nt1").unwrap(),
         body: b"number {sequence}".to_vec(),
         body_has_places: true,
-        duration: Duration::from_millis(100),
+        number: Some(60),
+        duration: Duration::from_secs(600),
         warmup: Duration::ZERO,
         setup_timeout: Duration::from_secs(60),
         ..http::Plan::new(target)
     };
     let report = http::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
     assert_eq!(report.errors.total(), 0, "{report}");
-    assert!(report.result.requests > 0 && report.result.sent_bytes_per_s > 0.0, "{report}");
+    assert!(report.result.requests == 60 && report.result.sent_bytes_per_s > 0.0, "{report}");
     let seen = seen.lock().unwrap();
     for client in 0..2 {
         let of_client: Vec<&String> = seen
@@ -169,6 +170,6 @@ fn http_requests_differ_by_client_and_number() {
         for (number, record) in of_client.iter().enumerate() {
             assert_eq!(**record, format!("POST /u/{client} t{client} number {number}"));
         }
-        assert!(!of_client.is_empty());
+        assert_eq!(of_client.len(), 30);
     }
 }

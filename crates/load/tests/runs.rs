@@ -139,8 +139,12 @@ fn a_number_of_messages_ends_the_run() {
 #[test]
 fn thresholds_decide_over_the_exit_code() {
     let slos = |texts: &[&str]| texts.iter().map(|text| Slo::parse(text).unwrap()).collect();
+    let long = Duration::from_secs(600);
+    let mode =
+        Mode::Echo { pace: Pace::Closed { pipeline: 1 }, duration: long, warmup: Duration::ZERO };
     let judged = |manners, texts: &[&str]| {
-        run(&Plan { slos: slos(texts), ..plan(manners, echo(1)) }).unwrap()
+        let number = Some(4000);
+        run(&Plan { slos: slos(texts), number, ..plan(manners, mode) }).unwrap()
     };
     let report = judged(Manners::Echo, &["p99<1h", "rate>1", "errors<0.1%"]);
     assert_eq!(report.exit_code(), 0, "{report}");
