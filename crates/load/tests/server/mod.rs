@@ -109,9 +109,6 @@ fn serve(
         _ => accept_key(key),
     };
     let accept = std::str::from_utf8(&accept).unwrap();
-    if matches!(manners, Manners::Channel | Manners::Lossy | Manners::Repeat) {
-        members.lock().unwrap().push((stream.peer_addr()?, stream.try_clone()?));
-    }
     let offered = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Protocol: "));
     let first = offered.and_then(|names| names.split(", ").next());
     let chosen = match (manners, first) {
@@ -119,11 +116,17 @@ fn serve(
         (Manners::Imposes, _) => "Sec-WebSocket-Protocol: mine\r\n".to_owned(),
         _ => String::new(),
     };
+    // Under the lock, so that no member's message comes before the response, and none is missed after it.
+    let mut joined = members.lock().unwrap();
     write!(
         stream,
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
          Upgrade\r\n{chosen}Sec-WebSocket-Accept: {accept}\r\n\r\n"
     )?;
+    if matches!(manners, Manners::Channel | Manners::Lossy | Manners::Repeat) {
+        joined.push((stream.peer_addr()?, stream.try_clone()?));
+    }
+    drop(joined);
     if manners == Manners::Noisy {
         let mut greeting = Vec::new();
         encode(Opcode::Text, b"welcome", &mut greeting);
