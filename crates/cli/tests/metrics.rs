@@ -4,22 +4,12 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use support::{Answer, Client, Got, Served, dial, exchange, throng};
+use support::operated::{Operated, get};
+use support::{Client, Got, Served, throng};
 use throng_proto::ws::Opcode;
 use throng_testkit::poll;
-
-fn get(address: SocketAddr, path: &str, fields: &str) -> Answer {
-    let fields = match fields.contains("Host: ") {
-        true => fields.to_owned(),
-        false => format!("Host: {address}\r\n{fields}"),
-    };
-    exchange(
-        &mut dial(address),
-        format!("GET {path} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n"),
-    )
-}
 
 /// Waits until the metrics have these lines.
 fn until_metrics(address: SocketAddr, lines: &[&str]) -> String {
@@ -77,38 +67,6 @@ fn each_reader_gets_the_format_that_it_accepts() {
     assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text"));
     assert!(open.text().contains("# TYPE throng_publications counter"), "{}", open.text());
     assert!(open.text().ends_with("# EOF\n"));
-}
-
-/// A server with an address for operators.
-struct Operated {
-    process: Child,
-    address: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Operated {
-    fn start(words: &[&str]) -> Self {
-        let mut command = throng();
-        command.args(["serve", "--shards", "1", "--listen", "127.0.0.1:0"]).args(words);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = command.spawn().unwrap();
-        let out = std::io::BufReader::new(process.stdout.take().unwrap());
-        let mut lines = std::io::BufRead::lines(out).map(Result::unwrap);
-        let mut address = |before: &str| -> SocketAddr {
-            let line = lines.find(|line| line.contains(before)).unwrap();
-            let rest = line.split(before).nth(1).unwrap();
-            rest.split([' ', '/']).next().unwrap().parse().unwrap()
-        };
-        let (address, admin) = (address("listens on http://"), address("metrics: http://"));
-        Self { process, address, admin }
-    }
-}
-
-impl Drop for Operated {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 #[test]

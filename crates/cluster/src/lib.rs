@@ -11,14 +11,18 @@
 //! numbers of milliseconds that the caller passes. The module `redis` (of the feature) has those.
 #![forbid(unsafe_code)]
 
+mod announcement;
 mod envelope;
 mod interest;
 mod outbox;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod roster;
 mod sequencer;
 
+pub use announcement::Announcement;
 pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode};
 pub use interest::{BATCH, Batch, Interest, Verb};
 pub use outbox::{Outbox, Pending, WhileDown};
+pub use roster::{Change, Roster, Update};
 pub use sequencer::{Action, Answer, Sequencer};

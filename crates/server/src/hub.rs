@@ -116,9 +116,10 @@ impl Hub {
         self.remote.history(channel, most)
     }
 
-    /// Returns up to `most` members of a channel with presence, in the order of their handles;
-    /// `None` if the channel has none
-    /// ([`Server::channel_presence`](crate::Server::channel_presence)).
+    /// Returns up to `most` members of a channel with presence on this server, in the order of their
+    /// handles; `None` if the channel has none
+    /// ([`Server::channel_presence`](crate::Server::channel_presence)). `ClusterHub::presence` (with
+    /// the feature `redis`) lists those of all servers.
     ///
     /// A member that asks after it has joined, and then gets joins and leaves, knows all members: a
     /// change that is not in the answer comes after it.
@@ -130,6 +131,14 @@ impl Hub {
             info: present.info,
         };
         Some(present.into_iter().map(of).collect())
+    }
+
+    /// Returns access to the other servers of the cluster; `None` if this server is in none
+    /// ([`Server::cluster`](crate::Server::cluster)).
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn cluster(&self) -> Option<crate::ClusterHub> {
+        crate::ClusterHub::of(self)
     }
 
     /// Sends a message to one connection; nothing happens if it has ended.

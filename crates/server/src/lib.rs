@@ -236,7 +236,10 @@ pub use asynchronous::{
 };
 #[cfg(feature = "deflate")]
 #[cfg(feature = "redis")]
-pub use cluster::{Cluster, WhileDown};
+pub use cluster::{
+    Cluster, ClusterError, ClusterHandle, ClusterHandleError, ClusterHub, ClusterPresence,
+    ClusterPresent, ClusterReply, WhileDown,
+};
 pub use compression::Compression;
 pub use error::{Blame, Error, Result};
 pub use events::{Event, Stall};

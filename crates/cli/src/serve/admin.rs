@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use throng::{App, Bound, Hub, Observer, Present, Publication, Request, Response, Status};
+use throng::{App, Bound, Hub, Method, Observer, Present, Publication, Request, Response, Status};
 use throng_config::Token;
 
 use crate::admin::{self, guard};
@@ -49,7 +49,8 @@ pub(super) fn bind(
         .get("/metrics", route(Observer::metrics))
         .get("/stats.json", route(|observer, _| observer.stats()))
         .get("/history/{channel}", of_channel(history))
-        .get("/presence/{channel}", of_channel(presence));
+        // It may have to ask the cluster.
+        .blocking(Method::Get, "/presence/{channel}", of_channel(presence));
     admin::bind(app, admin.address, log)
 }
 
@@ -68,13 +69,20 @@ fn limit(request: &Request<'_>) -> Result<usize, Response> {
     }
 }
 
-/// Answers with up to `?limit=` members of a channel.
+/// Answers with up to `?limit=` members of a channel, on all servers if it is a cluster's.
 fn presence(hub: &Hub, request: &Request<'_>) -> Response {
     let most = match limit(request) {
         Ok(most) => most,
         Err(refusal) => return refusal,
     };
     let channel = request.param("channel").unwrap_or_default();
+    #[cfg(feature = "redis")]
+    if let Some(asked) = hub.cluster().and_then(|cluster| cluster.presence(channel, most)) {
+        return match asked.wait() {
+            Ok(presence) => all_present(hub.subscribers(channel), &presence),
+            Err(error) => Response::error(Status::SERVICE_UNAVAILABLE, &error.to_string()),
+        };
+    }
     let Some(members) = hub.presence(channel, most) else {
         let problem = "this channel has no presence: give it one, for example --channel \
                        'chat.>=close,presence=true'";
@@ -84,6 +92,15 @@ fn presence(hub: &Hub, request: &Request<'_>) -> Response {
         |present: &Present| json!({"client": present.handle.to_string(), "info": &*present.info});
     let clients: Vec<Value> = members.iter().map(member).collect();
     let answer = json!({"subscribers": hub.subscribers(channel), "clients": clients});
+    Response::json(answer.to_string())
+}
+
+/// Answers with the members of a channel on all servers.
+#[cfg(feature = "redis")]
+fn all_present(subscribers: usize, presence: &throng::ClusterPresence) -> Response {
+    let client = |present: &throng::ClusterPresent| json!({"client": present.handle.to_string(), "info": &*present.info});
+    let clients: Vec<Value> = presence.clients.iter().map(client).collect();
+    let answer = json!({"subscribers": subscribers, "members": presence.total, "clients": clients});
     Response::json(answer.to_string())
 }
 

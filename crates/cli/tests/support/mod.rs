@@ -1,6 +1,8 @@
 //! The real binary on a free port, and a blocking client with nothing behind its back.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod operated;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};

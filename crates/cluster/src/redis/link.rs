@@ -194,7 +194,7 @@ impl Target {
     }
 
     /// Returns what is wrong and what helps, with the server's own words.
-    fn explain(&self, error: &RedisError) -> String {
+    pub(super) fn explain(&self, error: &RedisError) -> String {
         let shown = &self.shown;
         let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
         let remedy = match error.kind() {

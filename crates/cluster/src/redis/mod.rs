@@ -3,11 +3,12 @@
 //! One thread has a runtime of its own and two connections: one for commands, one for
 //! subscriptions. Everything happens in `node.rs`, one event after the other; tasks (`task.rs`)
 //! wait for the server's answers and put them among the events. `link.rs` connects, `calls.rs` has
-//! the commands.
+//! the commands, `presence/` what concerns members of channels.
 
 mod calls;
 mod link;
 mod node;
+mod presence;
 mod status;
 mod task;
 
@@ -18,10 +19,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::{Place, WhileDown};
+use crate::{Announcement, Place, WhileDown};
 use link::Target;
 use node::{Event, Node};
 
+pub use presence::{AskError, Listed, RemoteMember, Reply, block_on};
 pub use status::{Status, StatusSnapshot};
 
 /// Most memory of publications that wait for the broker.
@@ -95,6 +97,8 @@ pub trait Members: Send + 'static {
     fn publish(&mut self, channel: &str, envelope: &[u8]);
     /// The node is about to follow the channel no longer. Returns false if it has members.
     fn end(&mut self, channel: &Arc<str>) -> bool;
+    /// A client has joined or left a channel whose members get such.
+    fn presence(&mut self, channel: &str, announcement: Announcement<'_>);
 }
 
 /// The way to a node from any thread.
@@ -104,6 +108,8 @@ pub struct Bus {
     status: Arc<Status>,
     /// Memory of publications that were accepted and have no outcome yet.
     pending: Arc<AtomicUsize>,
+    /// Questions that wait for an answer.
+    asks: Arc<AtomicUsize>,
 }
 
 /// Error of a node that cannot start.
@@ -134,7 +140,8 @@ impl Bus {
     pub fn new(settings: Settings) -> Result<(Self, Starter), StartError> {
         let target = Target::new(settings)?;
         let (events, receiver) = mpsc::unbounded_channel();
-        let bus = Self { events, status: Arc::default(), pending: Arc::default() };
+        let bus =
+            Self { events, status: Arc::default(), pending: Arc::default(), asks: Arc::default() };
         Ok((bus.clone(), Starter { target, bus, receiver }))
     }
 

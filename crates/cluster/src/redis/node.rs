@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::calls::{self, ANSWER_BYTES, Answered, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
-use super::{Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, task};
+use super::{Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, presence, task};
 use crate::{Action, Batch, Interest, Outbox, Pending, Sequencer, Verb, decode};
 
 /// Time for which publications wait while the broker is away.
@@ -66,9 +66,10 @@ pub(super) enum Event {
     Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
     Probed(u64, Result<(), RedisError>),
     Panicked(u64),
+    Presence(presence::Event),
 }
 
-struct Channel {
+pub(super) struct Channel {
     /// Of a channel with history.
     sequence: Option<(Keep, Sequencer<Vec<u8>>)>,
     /// When something was last known of it.
@@ -76,18 +77,19 @@ struct Channel {
 }
 
 pub(super) struct Node<M> {
-    target: Target,
-    bus: Bus,
-    members: M,
+    pub(super) target: Target,
+    pub(super) bus: Bus,
+    pub(super) members: M,
+    pub(super) presence: presence::State,
     interest: Interest,
-    channels: HashMap<Arc<str>, Channel>,
+    pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
     questions: VecDeque<Question>,
     /// Those that the broker could not answer, with the time to ask again.
     unanswered: VecDeque<(u64, Question)>,
     /// Number of the connections in use.
-    generation: u64,
-    link: Option<Link>,
+    pub(super) generation: u64,
+    pub(super) link: Option<Link>,
     /// The last connection for commands.
     last: Option<Connection>,
     is_linking: bool,
@@ -97,9 +99,9 @@ pub(super) struct Node<M> {
     is_publishing: bool,
     is_asking: bool,
     /// Events that said which channels to follow, and how many of them the broker has taken.
-    follows: u64,
+    pub(super) follows: u64,
     follows_sent: u64,
-    follows_taken: u64,
+    pub(super) follows_taken: u64,
     heard: u64,
     /// When the last probe was sent that has not come back.
     probe: Option<u64>,
@@ -118,10 +120,12 @@ impl<M: Members> Node<M> {
     /// Connects for the first time.
     pub(super) async fn connect(target: Target, bus: Bus, members: M) -> Result<Self, StartError> {
         let link = target.link(1, None, bus.events.clone()).await?;
+        presence::begin(&link, &target).await?;
         let mut node = Self {
             target,
             bus,
             members,
+            presence: presence::State::default(),
             interest: Interest::default(),
             channels: HashMap::new(),
             outbox: Outbox::new(MAX_WAIT),
@@ -153,11 +157,11 @@ impl<M: Members> Node<M> {
         Ok(node)
     }
 
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
 
-    fn draw(&mut self) -> u64 {
+    pub(super) fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.random.hash_one(self.drawn)
     }
@@ -183,6 +187,7 @@ impl<M: Members> Node<M> {
                 // The connections' tasks are on this thread, too.
                 tokio::task::yield_now().await;
             } else if self.has_ended() {
+                self.take_leave().await;
                 return self.count_the_rest();
             }
         }
@@ -194,7 +199,8 @@ impl<M: Members> Node<M> {
         let now = self.now();
         let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
         let stop = self.stop.as_ref().map(|(at, _)| *at);
-        let due = [retry, stop, self.interest.next_expiry(), Some(now + 1_000)];
+        let beat = self.link.as_ref().and_then(|_| self.presence.next_beat());
+        let due = [retry, stop, beat, self.interest.next_expiry(), Some(now + 1_000)];
         let next = due.into_iter().flatten().min().unwrap_or(now);
         Duration::from_millis(next.saturating_sub(now).min(1_000))
     }
@@ -243,6 +249,7 @@ impl<M: Members> Node<M> {
             Event::Panicked(generation) if generation == self.generation => {
                 self.broken("a task of the cluster's thread panicked");
             }
+            Event::Presence(event) => self.on_presence(event),
             // Of connections that were replaced.
             _ => {}
         }
@@ -281,9 +288,12 @@ impl<M: Members> Node<M> {
 
     /// Returns whether the node was stopped and has nothing more to do.
     fn has_ended(&self) -> bool {
-        self.stop
-            .as_ref()
-            .is_some_and(|(latest, _)| self.outbox.is_empty() || self.now() >= *latest)
+        self.stop.as_ref().is_some_and(|(latest, _)| self.is_done() || self.now() >= *latest)
+    }
+
+    /// Returns whether the broker has all that it can have.
+    fn is_done(&self) -> bool {
+        self.outbox.is_empty() && (self.link.is_none() || self.presence.is_settled())
     }
 
     fn count_the_rest(mut self) {
@@ -328,7 +338,7 @@ impl<M: Members> Node<M> {
     }
 
     /// Gives up both connections. What members have got so far stays known.
-    fn broken(&mut self, why: &str) {
+    pub(super) fn broken(&mut self, why: &str) {
         self.generation += 1;
         self.link = None;
         (self.is_linking, self.is_subscribing) = (false, false);
@@ -337,6 +347,7 @@ impl<M: Members> Node<M> {
         self.questions.clear();
         self.unanswered.clear();
         self.interest.broken();
+        self.presence.broken();
         self.follows_taken = 0;
         for channel in self.channels.values_mut() {
             if let Some((_, sequence)) = &mut channel.sequence {
@@ -392,7 +403,9 @@ impl<M: Members> Node<M> {
             }
             Ok((None, envelope)) => (None, envelope.published, 0),
             Err(_) => {
-                status.malformed.fetch_add(1, Ordering::Relaxed);
+                if !self.take_announcement(channel, &bytes) {
+                    self.bus.status.malformed.fetch_add(1, Ordering::Relaxed);
+                }
                 return;
             }
         };
@@ -521,6 +534,7 @@ impl<M: Members> Node<M> {
             // The channel may have been let go of meanwhile.
             self.questions.extend(question.filter(|question| self.awaits(question)));
         }
+        self.on_presence_time(now);
         if self.link.is_none() {
             if !self.is_linking && now >= self.retry.0 {
                 self.relink();
@@ -556,7 +570,7 @@ impl<M: Members> Node<M> {
         });
     }
 
-    fn start(&self, task: impl Future<Output = Event> + Send + 'static) {
+    pub(super) fn start(&self, task: impl Future<Output = Event> + Send + 'static) {
         task::start(&self.bus.events, self.generation, task);
     }
 
@@ -591,6 +605,7 @@ impl<M: Members> Node<M> {
         if !self.is_asking && !self.questions.is_empty() {
             self.send_questions(&link);
         }
+        self.send_presence(&link);
         if !self.is_publishing {
             self.send_publications(&link);
         }

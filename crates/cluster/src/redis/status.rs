@@ -18,6 +18,7 @@ pub struct Status {
     pub(super) received: AtomicU64,
     pub(super) malformed: AtomicU64,
     pub(super) failed_reads: AtomicU64,
+    pub(super) failed_presence: AtomicU64,
     pub(super) filled: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) channels: AtomicU64,
@@ -47,6 +48,8 @@ pub struct StatusSnapshot {
     pub malformed: u64,
     /// Questions about a channel that the broker could not answer; they are asked again.
     pub failed_reads: u64,
+    /// Commands about presence that the broker has refused; they are sent again.
+    pub failed_presence: u64,
     /// Times that publications which were missed came from the broker's history.
     pub filled: u64,
     /// Times that a sequence had a hole, of which its members learned.
@@ -100,6 +103,7 @@ impl Status {
             received: get(&self.received),
             malformed: get(&self.malformed),
             failed_reads: get(&self.failed_reads),
+            failed_presence: get(&self.failed_presence),
             filled: get(&self.filled),
             lost: get(&self.lost),
             channels: get(&self.channels),

@@ -53,6 +53,7 @@ mod tests {
         fn end(&mut self, _: &Arc<str>) -> bool {
             true
         }
+        fn presence(&mut self, _: &str, _: crate::Announcement<'_>) {}
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Joins and leaves of channels with presence.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use throng_io::ConnId;
@@ -8,6 +7,8 @@ use throng_io::ConnId;
 use crate::context::Core;
 use crate::pubsub::channels::check_pattern;
 use crate::pubsub::presence::{PresenceChange, PresenceEvent};
+use crate::pubsub::relay::CarriedPresence;
+use crate::remote::presence::Panicked;
 
 impl Core {
     /// Adds a connection that has joined a channel to those that are present there, if the channel
@@ -23,7 +24,7 @@ impl Core {
     fn enter_listed(&mut self, id: ConnId, channel: &str, info: &str) {
         let presences = self.remote.presence_of(channel);
         if presences.is_some_and(|presences| presences.join(channel, id, info)) {
-            self.announce(id, channel, info, PresenceChange::Join);
+            self.tell(id, channel, info, PresenceChange::Join);
         }
     }
 
@@ -39,7 +40,7 @@ impl Core {
     fn exit_listed(&mut self, id: ConnId, channel: &str) {
         let presences = self.remote.presence_of(channel);
         if let Some(info) = presences.and_then(|presences| presences.leave(channel, id)) {
-            self.announce(id, channel, &info, PresenceChange::Leave);
+            self.tell(id, channel, &info, PresenceChange::Leave);
         }
     }
 
@@ -73,24 +74,28 @@ impl Core {
         channels.iter().for_each(|channel| self.exit_listed(id, channel));
     }
 
+    /// Gives a join or leave to the broker that carries its channel, or else to the other members.
+    fn tell(&mut self, client: ConnId, channel: &str, info: &str, change: PresenceChange) {
+        match self.remote.relay_of(channel) {
+            Some(relay) => {
+                let announces = self.remote.announces(channel);
+                relay.present(CarriedPresence { change, channel, client, info, announces });
+            }
+            None => self.announce(client, channel, info, change),
+        }
+    }
+
     /// Sends a join or leave to the other members of its channel. It is no publication of the
     /// channel's history.
     fn announce(&mut self, id: ConnId, channel: &str, info: &str, change: PresenceChange) {
-        let event = PresenceEvent { change, channel, client: id.to_bits(), info };
-        let made = catch_unwind(AssertUnwindSafe(|| self.remote.presence_frame(&event)));
-        // Joins and leaves of a client are the values of one key.
-        match made {
+        let event = PresenceEvent { change, channel, node: None, client: id.to_bits(), info };
+        match self.remote.presence_frame(&event) {
             Ok(Some(frame)) => {
-                let frame = frame.keyed(("presence", event.client));
                 self.publish_in_order(channel, &frame, Some(id), None);
                 self.hold_publisher(id);
             }
             Ok(None) => {}
-            Err(panic) => {
-                // The panic hook has reported it. Leak the payload: its `Drop` could panic.
-                std::mem::forget(panic);
-                self.connections.stats.handler_panics += 1;
-            }
+            Err(Panicked) => self.connections.stats.handler_panics += 1,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The broker that carries publications between processes, as the engine sees it.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -7,13 +8,14 @@ use throng_io::ConnId;
 
 use crate::outbox::frame::Frame;
 use crate::pubsub::history::Recovery;
+use crate::pubsub::presence::PresenceChange;
 
 /// Carries the publications of channels to all processes of a cluster, this one included: they come
 /// back by [`Remote::publish_followed`](crate::Remote::publish_followed), or, with a history, by
 /// [`Remote::deliver_followed`](crate::Remote::deliver_followed).
 ///
 /// Calls come from shards, some under a lock: they must not wait, nor call back.
-pub trait Relay: Debug + Send + Sync {
+pub trait Relay: Any + Debug + Send + Sync {
     /// Returns whether it carries the publications of this channel.
     fn carries(&self, channel: &str) -> bool;
 
@@ -29,6 +31,26 @@ pub trait Relay: Debug + Send + Sync {
     /// Notes that members wait for the channel's position:
     /// [`Remote::admit_to_followed`](crate::Remote::admit_to_followed) is to follow.
     fn ask(&self, channel: &Arc<str>, question: Question);
+
+    /// Takes the join or leave of a client in a channel with presence that it carries. With
+    /// `announces` it comes back to members of all processes, by
+    /// [`Remote::announce_followed`](crate::Remote::announce_followed).
+    fn present(&self, presence: CarriedPresence<'_>);
+}
+
+/// A client that joined or left a channel with presence that a broker carries.
+#[derive(Clone, Copy, Debug)]
+pub struct CarriedPresence<'a> {
+    /// Whether it came or went.
+    pub change: PresenceChange,
+    /// The channel.
+    pub channel: &'a str,
+    /// The connection.
+    pub client: ConnId,
+    /// The information that it was given when it joined.
+    pub info: &'a str,
+    /// Whether members get joins and leaves.
+    pub announces: bool,
 }
 
 /// Question to a broker, before a member can join a channel.

@@ -3,7 +3,7 @@
 mod followed;
 pub(crate) mod losses;
 pub mod mailbox;
-mod presence;
+pub(crate) mod presence;
 mod recorded;
 pub(crate) mod registry;
 

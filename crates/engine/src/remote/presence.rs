@@ -1,8 +1,15 @@
 //! Presence, by any thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
 use super::Remote;
 use crate::outbox::frame::Frame;
-use crate::pubsub::presence::{PresenceCounts, PresenceEvent, Presences, Present};
+use crate::pubsub::presence::{Presence, PresenceCounts, PresenceEvent, Presences, Present};
+use crate::pubsub::relay::{CarriedPresence, Relay};
+
+/// Error of a program's function that panicked.
+pub(crate) struct Panicked;
 
 impl Remote {
     /// Returns whether some channel has presence.
@@ -16,9 +23,50 @@ impl Remote {
         self.order.presences.as_ref().filter(|presences| presences.rules.of(channel).is_some())
     }
 
-    /// Returns what members get of a join or leave.
-    pub(crate) fn presence_frame(&self, event: &PresenceEvent<'_>) -> Option<Frame> {
-        self.order.presences.as_ref()?.rules.of(event.channel)?.frame(event)
+    /// Returns what members get of a join or leave, which the program may make.
+    pub(crate) fn presence_frame(
+        &self,
+        event: &PresenceEvent<'_>,
+    ) -> Result<Option<Frame>, Panicked> {
+        let rule = |presences: &Presences| presences.rules.of(event.channel)?.frame(event);
+        let made = catch_unwind(AssertUnwindSafe(|| self.order.presences.as_ref().and_then(rule)));
+        // Joins and leaves of a client are the values of one key.
+        let keyed = |frame: Frame| frame.keyed(("presence", event.node, event.client));
+        made.map(|frame| frame.map(keyed)).map_err(|panic| {
+            // The panic hook has reported it. Leak the payload: its `Drop` could panic.
+            std::mem::forget(panic);
+            Panicked
+        })
+    }
+
+    /// Returns whether members of a channel get joins and leaves.
+    pub(crate) fn announces(&self, channel: &str) -> bool {
+        let presences = self.order.presences.as_ref();
+        let rule = presences.and_then(|presences| presences.rules.of(channel));
+        rule.is_some_and(Presence::announces)
+    }
+
+    /// Sends a join or leave that a broker has delivered to the members of its channel, but for the
+    /// client itself, if it is one of this process (`is_own`).
+    pub fn announce_followed(&self, node: u64, is_own: bool, presence: &CarriedPresence<'_>) {
+        let CarriedPresence { change, channel, client, info, .. } = *presence;
+        let event =
+            PresenceEvent { change, channel, node: Some(node), client: client.to_bits(), info };
+        if let Ok(Some(frame)) = self.presence_frame(&event) {
+            self.publish_followed(channel, &frame, is_own.then_some(client));
+        }
+    }
+
+    /// Returns the number of clients that are members of a channel; `None`: it has no presence.
+    #[must_use]
+    pub fn present(&self, channel: &str) -> Option<usize> {
+        Some(self.presence_of(channel)?.count(channel))
+    }
+
+    /// Returns the broker, if there is one.
+    #[must_use]
+    pub fn broker(&self) -> Option<&Arc<dyn Relay>> {
+        self.order.relay.as_ref()
     }
 
     /// Returns up to `most` clients that are members of a channel; `None`: it has no presence.

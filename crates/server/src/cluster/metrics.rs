@@ -18,6 +18,7 @@ impl Node {
             ("probe_failures", "Probes that did not come back", Type::Counter, now.probe_failures),
             ("malformed", "Publications dropped unread", Type::Counter, now.malformed),
             ("failed_reads", "Histories not read, asked again", Type::Counter, now.failed_reads),
+            ("failed_presence", "Presence refused", Type::Counter, now.failed_presence),
             ("channels", "Channels that are followed", Type::Gauge, now.channels),
             ("pending_bytes", "Memory not acknowledged", Type::Gauge, now.pending_bytes),
         ] {

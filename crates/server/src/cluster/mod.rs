@@ -1,5 +1,6 @@
 //! Channels that span processes, carried by a broker: the feature `redis`.
 
+mod hub;
 mod metrics;
 mod relay;
 
@@ -7,6 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use hub::{
+    ClusterError, ClusterHandle, ClusterHandleError, ClusterHub, ClusterPresence, ClusterPresent,
+    ClusterReply,
+};
 pub use throng_cluster::WhileDown;
 use throng_cluster::redis::{Bus, Settings, Starter};
 use throng_engine::{ChannelPattern, Relay, Remote, SettingError};

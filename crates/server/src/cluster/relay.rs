@@ -5,8 +5,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{Bus, Keep, Members, Outgoing};
-use throng_cluster::{Envelope, Place, WhileDown, decode, encode};
-use throng_engine::{ChannelPattern, Frame, FrameParts, Position, Question, Relay, Remote};
+use throng_cluster::{Announcement, Envelope, Place, WhileDown, decode, encode};
+use throng_engine::{
+    CarriedPresence, ChannelPattern, Frame, FrameParts, Position, PresenceChange, Question, Relay,
+    Remote,
+};
 use throng_io::ConnId;
 
 use super::ChannelRule;
@@ -95,6 +98,15 @@ impl Relay for ClusterRelay {
             Question::All => self.bus.fetch(Arc::clone(channel)),
         }
     }
+
+    fn present(&self, presence: CarriedPresence<'_>) {
+        let CarriedPresence { change, channel, client, info, announces } = presence;
+        let (channel, client) = (channel.into(), client.to_bits());
+        match change {
+            PresenceChange::Join => self.bus.enter(channel, client, info.into(), announces),
+            PresenceChange::Leave => self.bus.exit(channel, client),
+        }
+    }
 }
 
 /// Way of publications from the broker to the shards.
@@ -172,5 +184,13 @@ impl Members for ToShards {
 
     fn end(&mut self, channel: &Arc<str>) -> bool {
         self.remote.end_followed(channel)
+    }
+
+    fn presence(&mut self, channel: &str, announcement: Announcement<'_>) {
+        let Announcement { is_join, node, client, info } = announcement;
+        let change = if is_join { PresenceChange::Join } else { PresenceChange::Leave };
+        let client = ConnId::from_bits(client);
+        let presence = CarriedPresence { change, channel, client, info, announces: true };
+        self.remote.announce_followed(node, node == self.node, &presence);
     }
 }

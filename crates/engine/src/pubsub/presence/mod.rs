@@ -146,6 +146,11 @@ impl Presences {
         members.map(|(client, info)| Present { client: *client, info: Arc::clone(info) }).collect()
     }
 
+    /// Returns the number of clients of a channel.
+    pub(crate) fn count(&self, channel: &str) -> usize {
+        self.stripe(channel).get(channel).map_or(0, Members::len)
+    }
+
     pub(crate) fn counts(&self) -> PresenceCounts {
         PresenceCounts {
             channels: self.channels.load(Ordering::Relaxed) as u64,

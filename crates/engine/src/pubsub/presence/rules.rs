@@ -33,7 +33,10 @@ pub struct PresenceEvent<'a> {
     pub change: PresenceChange,
     /// The channel.
     pub channel: &'a str,
-    /// The connection, as the bits of its handle.
+    /// The server that the client is connected to, in a channel that several servers of a cluster
+    /// share; `None`: this one, and the channel is no other's.
+    pub node: Option<u64>,
+    /// The connection, as the bits of its handle there.
     pub client: u64,
     /// The information that it was given when it joined; empty without any.
     pub info: &'a str,
@@ -41,13 +44,19 @@ pub struct PresenceEvent<'a> {
 
 impl PresenceEvent<'_> {
     /// Returns the event as JSON: `{"join":"CLIENT","info":"INFO"}`, or with `leave`, where CLIENT
-    /// is in 16 hexadecimal digits. As a server-sent event its name is `join` or `leave`.
+    /// is in 16 hexadecimal digits, or 32 with the node. As a server-sent event its name is `join`
+    /// or `leave`.
     #[must_use]
     pub fn to_frame(&self) -> Frame {
-        let Self { change, client, info, .. } = self;
+        let Self { change, node, client, info, .. } = self;
         let (name, info) = (change.name(), Quoted(info));
-        Frame::format(format_args!("{{\"{name}\":\"{client:016x}\",\"info\":{info}}}"))
-            .event_name(name)
+        let frame = match node {
+            None => Frame::format(format_args!("{{\"{name}\":\"{client:016x}\",\"info\":{info}}}")),
+            Some(node) => Frame::format(format_args!(
+                "{{\"{name}\":\"{node:016x}{client:016x}\",\"info\":{info}}}"
+            )),
+        };
+        frame.event_name(name)
     }
 }
 
@@ -102,6 +111,11 @@ impl Presence {
         self
     }
 
+    /// Returns whether members get joins and leaves.
+    pub(crate) fn announces(&self) -> bool {
+        self.join_leave.is_some()
+    }
+
     pub(crate) fn frame(&self, event: &PresenceEvent<'_>) -> Option<Frame> {
         self.join_leave.as_ref()?(event)
     }
@@ -149,6 +163,7 @@ mod tests {
         let event = PresenceEvent {
             change: PresenceChange::Join,
             channel: "chat",
+            node: None,
             client: 0xab,
             info: "a \"b\"\\\n\u{1}ü",
         };
@@ -159,6 +174,9 @@ mod tests {
         let mut out = Vec::new();
         PresenceEvent { change: PresenceChange::Leave, ..event }.to_frame().encode_event(&mut out);
         assert!(out.starts_with(b"event: leave\ndata: {\"leave\":"));
+        let shared = PresenceEvent { node: Some(0xcd), info: "", ..event }.to_frame();
+        let expected = "{\"join\":\"00000000000000cd00000000000000ab\",\"info\":\"\"}";
+        assert_eq!(String::from_utf8_lossy(shared.payload()), expected);
     }
 
     #[test]

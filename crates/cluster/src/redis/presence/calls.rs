@@ -1,0 +1,252 @@
+//! The commands of presence, and their answers.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
+
+use super::{Listed, RemoteMember};
+use crate::announcement::number;
+use crate::redis::link::Target;
+use crate::roster::{Change, Update};
+
+const SCRIPTS: [&str; 5] = [
+    include_str!("beat.lua"),
+    include_str!("join.lua"),
+    include_str!("leave.lua"),
+    include_str!("list.lua"),
+    include_str!("bury.lua"),
+];
+
+/// Time after its last sign of life for which a node lives.
+const LIFE: u64 = 10_000;
+
+/// Members that one call buries, and time for which no other node does meanwhile.
+const BURIED: usize = 500;
+const BURIAL: u64 = 5_000;
+
+/// Bytes of members in one answer.
+const LIST_BYTES: usize = 1 << 20;
+
+/// Channels in one question about this node's own members.
+const AUDITED: usize = 64;
+
+/// The names by which the server knows the scripts.
+#[derive(Clone, Debug)]
+pub(crate) struct Scripts {
+    beat: String,
+    join: String,
+    leave: String,
+    list: String,
+    bury: String,
+}
+
+impl Scripts {
+    pub(super) async fn load(connection: &mut MultiplexedConnection) -> Result<Self, RedisError> {
+        let mut sums = Vec::new();
+        for script in SCRIPTS {
+            let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).to_owned();
+            sums.push(load.query_async::<String>(connection).await?);
+        }
+        let [beat, join, leave, list, bury] = sums.try_into().expect("one for each script");
+        Ok(Self { beat, join, leave, list, bury })
+    }
+}
+
+/// The names of a cluster's presence at the server.
+struct Names<'a>(&'a Target);
+
+impl Names<'_> {
+    fn own(&self) -> String {
+        format!("{:016x}", self.0.node)
+    }
+
+    fn of(&self, kind: &str, name: &str) -> String {
+        format!("{}.{kind}.{name}", self.0.prefix)
+    }
+
+    fn nodes(&self) -> String {
+        format!("{}.nodes", self.0.prefix)
+    }
+
+    fn epoch(&self) -> String {
+        format!("{}.epoch", self.0.prefix)
+    }
+
+    /// The members of this node in a channel, the channel's nodes, and the node's channels.
+    fn of_channel(&self, channel: &str) -> [String; 3] {
+        let own = self.own();
+        let members = self.of("p", &format!("{own}.{channel}"));
+        [members, self.of("w", channel), self.of("i", &own)]
+    }
+}
+
+/// Answer to a sign of life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Beat {
+    pub(super) has_lived: bool,
+    /// Number of the server's data, which another one has after it was lost.
+    pub(super) epoch: String,
+    /// Time until another node may be dead.
+    pub(super) rest: u64,
+    pub(super) dead: Vec<String>,
+}
+
+/// Shows that this node lives.
+pub(super) async fn beat(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    target: &Target,
+    fresh: u64,
+) -> Result<Beat, RedisError> {
+    let names = Names(target);
+    let (has_lived, epoch, rest, dead) = redis::cmd("EVALSHA")
+        .arg(&scripts.beat)
+        .arg(3)
+        .arg(names.of("n", &names.own()))
+        .arg(names.nodes())
+        .arg(names.epoch())
+        .arg(names.own())
+        .arg(LIFE)
+        .arg(format!("{fresh:016x}"))
+        .arg(names.of("n", ""))
+        .query_async(connection)
+        .await?;
+    Ok(Beat { has_lived, epoch, rest, dead })
+}
+
+/// Writes joins and leaves.
+pub(super) async fn write(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    target: &Target,
+    epoch: &str,
+    updates: &[Update],
+) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
+    let names = Names(target);
+    let mut pipeline = Pipeline::with_capacity(updates.len());
+    for Update { channel, client, info, announces, change } in updates {
+        let (script, is_lost) = match change {
+            Change::Join { is_known } => (&scripts.join, *is_known),
+            Change::Leave { is_lost } => (&scripts.leave, *is_lost),
+        };
+        let is_leave = matches!(change, Change::Leave { .. });
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(script);
+        command.arg(3 + u8::from(is_leave)).arg(&names.of_channel(channel));
+        if is_leave {
+            command.arg(names.epoch());
+        }
+        command.arg(names.own()).arg(&**channel).arg(format!("{client:016x}")).arg(&**info);
+        command.arg(u8::from(*announces)).arg(u8::from(is_lost)).arg(target.channel(channel));
+        if is_leave {
+            command.arg(epoch);
+        }
+        pipeline.add_command(command);
+    }
+    pipeline.ignore_errors();
+    pipeline.query_async(connection).await
+}
+
+/// Lists members of channels on other nodes.
+pub(super) async fn list(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    target: &Target,
+    questions: &[(Arc<str>, usize)],
+) -> Result<Vec<Result<Listed, RedisError>>, RedisError> {
+    let names = Names(target);
+    let mut pipeline = Pipeline::with_capacity(questions.len());
+    for (channel, most) in questions {
+        pipeline
+            .cmd("EVALSHA")
+            .arg(&scripts.list)
+            .arg(1)
+            .arg(names.of("w", channel))
+            .arg(names.own())
+            .arg(&**channel)
+            .arg(&target.prefix)
+            .arg(*most)
+            .arg(LIST_BYTES);
+    }
+    pipeline.ignore_errors();
+    let answers: Vec<Result<Value, RedisError>> = pipeline.query_async(connection).await?;
+    Ok(answers.into_iter().map(|answer| answer.and_then(listed)).collect())
+}
+
+fn listed(value: Value) -> Result<Listed, RedisError> {
+    let (total, fields): (u64, Vec<Vec<u8>>) = redis::from_redis_value(value)?;
+    let member = |fields: &[Vec<u8>]| {
+        let [node, client, info] = fields else { return None };
+        let of = |digits: &[u8]| number(digits.try_into().ok()?).ok();
+        let info = str::from_utf8(info).ok()?.into();
+        Some(RemoteMember { node: of(node)?, client: of(client)?, info })
+    };
+    // What another program has written there is none.
+    Ok(Listed { total, members: fields.chunks(3).filter_map(member).collect() })
+}
+
+/// Returns the members of this node that the server has. It reads what this node has written, at
+/// most: the bound of that is the memory of presence.
+pub(super) async fn audit(
+    connection: &mut MultiplexedConnection,
+    target: &Target,
+) -> Result<Vec<(Arc<str>, u64)>, RedisError> {
+    let names = Names(target);
+    let index = redis::cmd("HKEYS").arg(names.of("i", &names.own())).to_owned();
+    let channels: Vec<String> = index.query_async(connection).await?;
+    let mut found = Vec::new();
+    for channels in channels.chunks(AUDITED) {
+        let mut pipeline = Pipeline::with_capacity(channels.len());
+        for channel in channels {
+            let [members, ..] = names.of_channel(channel);
+            pipeline.cmd("HKEYS").arg(members);
+        }
+        let lists: Vec<Vec<Vec<u8>>> = pipeline.query_async(connection).await?;
+        for (channel, clients) in channels.iter().zip(lists) {
+            let channel: Arc<str> = channel.as_str().into();
+            let of = |client: &Vec<u8>| number(client.as_slice().try_into().ok()?).ok();
+            found
+                .extend(clients.iter().filter_map(of).map(|client| (Arc::clone(&channel), client)));
+        }
+    }
+    Ok(found)
+}
+
+/// Removes the members of dead nodes, and has their leaves published.
+pub(super) async fn bury(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    target: &Target,
+    dead: &[String],
+) -> Result<(), RedisError> {
+    let names = Names(target);
+    for node in dead {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&scripts.bury).arg(4);
+        for kind in ["n", "bury", "i"] {
+            command.arg(names.of(kind, node));
+        }
+        command.arg(names.nodes()).arg(node).arg(names.own()).arg(&target.prefix);
+        command.arg(BURIED).arg(BURIAL);
+        while command.query_async::<bool>(connection).await? {}
+    }
+    Ok(())
+}
+
+/// Removes what the server knows of this node, which has no members any more.
+pub(super) async fn farewell(
+    connection: &mut MultiplexedConnection,
+    target: &Target,
+) -> Result<(), RedisError> {
+    let names = Names(target);
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("SREM").arg(names.nodes()).arg(names.own()).ignore();
+    pipeline.cmd("DEL").arg(names.of("n", &names.own())).ignore();
+    pipeline.query_async(connection).await
+}
+
+/// Returns whether the server does not know a script any more.
+pub(super) fn is_forgotten(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(redis::ServerErrorKind::NoScript)
+}

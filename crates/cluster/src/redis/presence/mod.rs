@@ -1,0 +1,387 @@
+//! Presence in channels on all nodes: each node writes its own members, reads those of others, and
+//! removes those of nodes that have died.
+//!
+//! Once in three seconds a node says that it lives, for ten. A node that finds another one dead
+//! buries it: a script removes its members and publishes their leaves at once, so that no member
+//! has two. A node that was taken for dead finds so at its next sign of life, and writes its
+//! members again: those that were removed join.
+
+mod calls;
+mod reply;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::{RedisError, Value};
+
+use super::calls::is_fatal;
+use super::link::{LIMIT, Link, Target};
+use super::node::{self, Node};
+use super::{Bus, Members, StartError};
+use crate::Announcement;
+use crate::roster::{Roster, Update};
+use calls::{Beat, Scripts};
+
+use reply::Question;
+pub use reply::{AskError, Listed, RemoteMember, Reply, block_on};
+
+/// Time between two signs of life, and until something is tried again.
+const BEAT: u64 = 3_000;
+const AGAIN: u64 = 1_000;
+
+/// Most updates in a pipeline, and bytes of their information.
+const PIPELINE: usize = 256;
+const PIPELINE_BYTES: usize = 1 << 20;
+
+/// Questions in one pipeline: with the bytes of one answer, the bound of what a node reads at once.
+const QUESTIONS: usize = 16;
+
+/// Time for which a node that ends waits for its farewell.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Most members that a question lists.
+pub(super) const MAX_LISTED: usize = 10_000;
+
+/// Something that concerns presence; with the generation of the connection it came by.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Join { channel: Arc<str>, client: u64, info: Arc<str>, announces: bool },
+    Leave { channel: Arc<str>, client: u64 },
+    Ask(Question),
+    Beaten(u64, Result<(Scripts, Beat), RedisError>),
+    Written(u64, u64, Vec<Update>, Result<Vec<Result<Value, RedisError>>, RedisError>),
+    Listed(u64, Vec<Question>, Result<Vec<Result<Listed, RedisError>>, RedisError>),
+    Audited(u64, Result<Vec<(Arc<str>, u64)>, RedisError>),
+    Buried(u64, Result<(), RedisError>),
+}
+
+/// A node's part of presence.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    roster: Roster,
+    /// Of the server in use.
+    scripts: Option<Scripts>,
+    /// Number of the server's data; empty before the first sign of life.
+    epoch: String,
+    /// Whether this node has shown a sign of life by this connection, and may write.
+    is_synced: bool,
+    /// Number of times that everything was written again.
+    round: u64,
+    must_audit: bool,
+    is_beating: bool,
+    is_writing: bool,
+    is_listing: bool,
+    is_auditing: bool,
+    is_burying: bool,
+    /// When to beat, and when to write again, after what the server refused.
+    next_beat: u64,
+    next_write: u64,
+    questions: VecDeque<Question>,
+}
+
+impl State {
+    /// Notes that the connections were lost.
+    pub(super) fn broken(&mut self) {
+        self.round += 1;
+        (self.is_synced, self.scripts, self.next_beat) = (false, None, 0);
+        (self.is_beating, self.is_writing, self.is_listing) = (false, false, false);
+        (self.is_auditing, self.is_burying) = (false, false);
+    }
+
+    /// Returns when a sign of life is due.
+    pub(super) fn next_beat(&self) -> Option<u64> {
+        (!self.is_beating).then_some(self.next_beat)
+    }
+
+    /// Returns whether the broker knows all members.
+    pub(super) fn is_settled(&self) -> bool {
+        self.roster.is_settled()
+    }
+
+    fn forget_scripts(&mut self) {
+        (self.scripts, self.is_synced, self.next_beat) = (None, false, 0);
+    }
+}
+
+impl Bus {
+    /// Notes that a client has joined a channel with presence; `announces`: members get joins and
+    /// leaves.
+    pub fn enter(&self, channel: Arc<str>, client: u64, info: Arc<str>, announces: bool) {
+        self.send_presence(Event::Join { channel, client, info, announces });
+    }
+
+    /// Notes that a client has left a channel with presence.
+    pub fn exit(&self, channel: Arc<str>, client: u64) {
+        self.send_presence(Event::Leave { channel, client });
+    }
+
+    /// Lists up to `most` members of a channel on other nodes, 10,000 and a mebibyte at most.
+    /// Changes that are not in the answer come to [`Members::presence`] after it, if the channel is
+    /// followed.
+    pub fn presence(&self, channel: Arc<str>, most: usize) -> Reply<Listed> {
+        let (reply, question) = Question::new(&self.asks, channel, most.min(MAX_LISTED));
+        if let Some(question) = question {
+            self.send_presence(Event::Ask(question));
+        }
+        reply
+    }
+
+    fn send_presence(&self, event: Event) {
+        let _ = self.events.send(node::Event::Presence(event));
+    }
+}
+
+/// Shows the first sign of life, for which the node must have all rights.
+pub(super) async fn begin(link: &Link, target: &Target) -> Result<(), StartError> {
+    let mut commands = link.commands.clone();
+    let begun = async {
+        let scripts = Scripts::load(&mut commands).await?;
+        calls::beat(&mut commands, &scripts, target, target.node).await
+    };
+    begun.await.map(drop).map_err(|error| StartError(target.explain(&error)))
+}
+
+impl<M: Members> Node<M> {
+    pub(super) fn on_presence(&mut self, event: Event) {
+        let current = self.generation;
+        match event {
+            Event::Join { channel, client, info, announces } => {
+                self.presence.roster.join(&channel, client, info, announces);
+            }
+            Event::Leave { channel, client } => self.presence.roster.leave(&channel, client),
+            Event::Ask(mut question) => {
+                question.accept(self.now() + LIMIT.as_millis() as u64, self.follows);
+                self.presence.questions.push_back(question);
+            }
+            Event::Beaten(generation, done) if generation == current => self.beaten(done),
+            Event::Written(generation, round, updates, done) if generation == current => {
+                self.written(round, &updates, done);
+            }
+            Event::Listed(generation, questions, done) if generation == current => {
+                self.listed(questions, done);
+            }
+            Event::Audited(generation, done) if generation == current => {
+                self.presence.is_auditing = false;
+                match done {
+                    Ok(found) => {
+                        let roster = &mut self.presence.roster;
+                        found.iter().for_each(|(channel, client)| roster.found(channel, *client));
+                    }
+                    Err(error) => self.failed(&error),
+                }
+            }
+            Event::Buried(generation, done) if generation == current => {
+                self.presence.is_burying = false;
+                if let Err(error) = done {
+                    self.failed(&error);
+                }
+            }
+            // Of connections that were replaced.
+            _ => {}
+        }
+    }
+
+    /// Handles an error: that of a connection is one of the node.
+    fn failed(&mut self, error: &RedisError) {
+        if calls::is_forgotten(error) {
+            self.presence.forget_scripts();
+        } else if is_fatal(error) {
+            self.broken(&error.to_string());
+        } else {
+            self.bus.status().failed_presence.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn beaten(&mut self, done: Result<(Scripts, Beat), RedisError>) {
+        let now = self.now();
+        let state = &mut self.presence;
+        (state.is_beating, state.next_beat) = (false, now + AGAIN);
+        let (scripts, Beat { has_lived, epoch, rest, dead }) = match done {
+            Ok(beaten) => beaten,
+            Err(error) => return self.failed(&error),
+        };
+        // Just after another node may have died.
+        state.next_beat = now + BEAT.min(rest + 20);
+        let is_other = state.epoch != epoch;
+        if !state.is_synced || !has_lived || is_other {
+            let is_lost = is_other && !state.epoch.is_empty();
+            state.must_audit = !state.epoch.is_empty();
+            state.round += 1;
+            state.is_writing = false;
+            state.roster.restart(is_lost);
+        }
+        (state.is_synced, state.epoch) = (true, epoch);
+        if !dead.is_empty() && !state.is_burying {
+            self.bury(scripts.clone(), dead);
+        }
+        self.presence.scripts = Some(scripts);
+    }
+
+    fn bury(&mut self, scripts: Scripts, dead: Vec<String>) {
+        let Some(link) = &self.link else { return };
+        self.presence.is_burying = true;
+        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let generation = self.generation;
+        self.start(async move {
+            let done = calls::bury(&mut connection, &scripts, &target, &dead).await;
+            node::Event::Presence(Event::Buried(generation, done))
+        });
+    }
+
+    fn written(
+        &mut self,
+        round: u64,
+        updates: &[Update],
+        done: Result<Vec<Result<Value, RedisError>>, RedisError>,
+    ) {
+        if round != self.presence.round {
+            return;
+        }
+        self.presence.is_writing = false;
+        let results = match done {
+            Ok(results) => results,
+            Err(error) => return self.broken(&error.to_string()),
+        };
+        for (update, result) in updates.iter().zip(results) {
+            let Err(error) = result else {
+                self.presence.roster.acknowledge(update);
+                continue;
+            };
+            self.presence.roster.refuse(update);
+            self.presence.next_write = self.now() + AGAIN;
+            self.failed(&error);
+        }
+    }
+
+    fn listed(
+        &mut self,
+        questions: Vec<Question>,
+        done: Result<Vec<Result<Listed, RedisError>>, RedisError>,
+    ) {
+        self.presence.is_listing = false;
+        match done {
+            Ok(answers) => {
+                for (question, answer) in questions.into_iter().zip(answers) {
+                    if let Err(error) = &answer {
+                        self.failed(error);
+                    }
+                    question.answer(answer.map_err(|error| AskError::Failed(error.to_string())));
+                }
+            }
+            Err(error) => self.broken(&error.to_string()),
+        }
+    }
+
+    /// Gives a join or leave to the members of its channel; returns false if it is none.
+    pub(super) fn take_announcement(&mut self, channel: &str, bytes: &[u8]) -> bool {
+        let Ok(announcement) = Announcement::decode(bytes) else { return false };
+        if self.channels.contains_key(channel) {
+            self.members.presence(channel, announcement);
+        }
+        true
+    }
+
+    /// Shows a sign of life, and gives up questions, when it is time.
+    pub(super) fn on_presence_time(&mut self, now: u64) {
+        let questions = &mut self.presence.questions;
+        while questions.front().is_some_and(|question| question.is_due(now)) {
+            questions.pop_front();
+        }
+        let state = &mut self.presence;
+        if state.is_beating || now < state.next_beat {
+            return;
+        }
+        let Some(link) = &self.link else { return };
+        state.is_beating = true;
+        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let (scripts, generation) = (state.scripts.clone(), self.generation);
+        let fresh = self.draw();
+        self.start(async move {
+            let done = async {
+                let scripts = match scripts {
+                    Some(scripts) => scripts,
+                    None => Scripts::load(&mut connection).await?,
+                };
+                let beat = calls::beat(&mut connection, &scripts, &target, fresh).await?;
+                Ok((scripts, beat))
+            };
+            node::Event::Presence(Event::Beaten(generation, done.await))
+        });
+    }
+
+    /// Sends what is waiting.
+    pub(super) fn send_presence(&mut self, link: &Link) {
+        let Some(scripts) = self.presence.scripts.clone() else { return };
+        if self.presence.is_synced && !self.presence.is_writing {
+            self.send_updates(link, &scripts);
+        }
+        if !self.presence.is_listing && !self.presence.questions.is_empty() {
+            self.send_list_questions(link, scripts);
+        }
+    }
+
+    fn send_updates(&mut self, link: &Link, scripts: &Scripts) {
+        let now = self.now();
+        let state = &mut self.presence;
+        if now < state.next_write {
+            return;
+        }
+        let (mut updates, mut bytes) = (Vec::new(), 0);
+        while updates.len() < PIPELINE
+            && bytes < PIPELINE_BYTES
+            && let Some(update) = state.roster.next_update()
+        {
+            bytes += update.info.len();
+            updates.push(update);
+        }
+        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let generation = self.generation;
+        if !updates.is_empty() {
+            state.is_writing = true;
+            let (round, scripts, epoch) = (state.round, scripts.clone(), state.epoch.clone());
+            self.start(async move {
+                let done = calls::write(&mut connection, &scripts, &target, &epoch, &updates).await;
+                node::Event::Presence(Event::Written(generation, round, updates, done))
+            });
+        } else if state.must_audit && state.roster.is_settled() {
+            (state.must_audit, state.is_auditing) = (false, true);
+            self.start(async move {
+                let done = calls::audit(&mut connection, &target).await;
+                node::Event::Presence(Event::Audited(generation, done))
+            });
+        }
+    }
+
+    fn send_list_questions(&mut self, link: &Link, scripts: Scripts) {
+        let taken = self.follows_taken;
+        let state = &mut self.presence;
+        // Members get what changes after the answer: their channels come first.
+        let may_go = |question: &&Question| question.may_go(taken);
+        let count = state.questions.iter().take(QUESTIONS).take_while(may_go).count();
+        let questions: Vec<_> = state.questions.drain(..count).collect();
+        if questions.is_empty() {
+            return;
+        }
+        state.is_listing = true;
+        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let generation = self.generation;
+        self.start(async move {
+            let asked: Vec<_> = questions.iter().map(Question::asked).collect();
+            let done = calls::list(&mut connection, &scripts, &target, &asked).await;
+            node::Event::Presence(Event::Listed(generation, questions, done))
+        });
+    }
+
+    /// Takes leave of the other nodes, if no member is left.
+    pub(super) async fn take_leave(&self) {
+        if let Some(link) = &self.link
+            && self.presence.roster.is_empty()
+        {
+            let mut connection = link.commands.clone();
+            let farewell = calls::farewell(&mut connection, &self.target);
+            let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        }
+    }
+}

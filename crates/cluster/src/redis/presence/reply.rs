@@ -1,0 +1,177 @@
+//! Questions to the broker, and their answers.
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use tokio::sync::oneshot;
+
+/// Questions that may wait at a time.
+const MAX_QUESTIONS: usize = 1_024;
+
+/// A member of a channel on another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteMember {
+    /// The node.
+    pub node: u64,
+    /// The connection.
+    pub client: u64,
+    /// Its information.
+    pub info: Arc<str>,
+}
+
+/// Members of a channel on other nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// How many there are.
+    pub total: u64,
+    /// Those that fit.
+    pub members: Vec<RemoteMember>,
+}
+
+/// Error of a question to the broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AskError {
+    /// Too many questions wait already.
+    Busy,
+    /// The broker has not answered in time.
+    NoAnswer,
+    /// The broker has answered with this error.
+    Failed(String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("too many questions wait for the cluster; try again later"),
+            Self::NoAnswer => f.write_str("the cluster does not answer; try again later"),
+            Self::Failed(why) => write!(f, "the cluster answers: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+/// An answer that is on its way: a future for any runtime. It comes within some seconds, or is an
+/// error.
+#[derive(Debug)]
+#[must_use = "nothing is known before it is waited for"]
+pub struct Reply<T>(oneshot::Receiver<Result<T, AskError>>);
+
+impl<T> Future for Reply<T> {
+    type Output = Result<T, AskError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = pin!(&mut self.0).poll(cx);
+        answer.map(|answer| answer.unwrap_or(Err(AskError::NoAnswer)))
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future on this thread.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// A place among the questions that wait.
+#[derive(Debug)]
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A question that waits.
+#[derive(Debug)]
+pub(crate) struct Question {
+    channel: Arc<str>,
+    most: usize,
+    answer: oneshot::Sender<Result<Listed, AskError>>,
+    _place: Place,
+    /// When it is given up, and the subscriptions that were asked for before it.
+    due: u64,
+    after: u64,
+}
+
+impl Question {
+    /// Returns a question, unless too many wait, and the answer to come.
+    pub(super) fn new(
+        asks: &Arc<AtomicUsize>,
+        channel: Arc<str>,
+        most: usize,
+    ) -> (Reply<Listed>, Option<Self>) {
+        let (answer, reply) = oneshot::channel();
+        let place = Place(Arc::clone(asks));
+        if asks.fetch_add(1, Ordering::Relaxed) >= MAX_QUESTIONS {
+            let _ = answer.send(Err(AskError::Busy));
+            return (Reply(reply), None);
+        }
+        (Reply(reply), Some(Self { channel, most, answer, _place: place, due: 0, after: 0 }))
+    }
+
+    pub(super) fn accept(&mut self, due: u64, after: u64) {
+        (self.due, self.after) = (due, after);
+    }
+
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        now >= self.due
+    }
+
+    pub(super) fn may_go(&self, follows: u64) -> bool {
+        self.after <= follows
+    }
+
+    pub(super) fn asked(&self) -> (Arc<str>, usize) {
+        (Arc::clone(&self.channel), self.most)
+    }
+
+    pub(super) fn answer(self, answer: Result<Listed, AskError>) {
+        let _ = self.answer.send(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_bounded_and_an_answer_always_comes() {
+        let asks = Arc::new(AtomicUsize::new(0));
+        let mut waiting: Vec<_> =
+            (0..MAX_QUESTIONS).map(|_| Question::new(&asks, "a".into(), 1)).collect();
+        let (reply, question) = Question::new(&asks, "a".into(), 1);
+        assert!(question.is_none());
+        assert_eq!(block_on(reply), Err(AskError::Busy));
+        let (reply, question) = waiting.pop().unwrap();
+        drop(question);
+        assert_eq!(block_on(reply), Err(AskError::NoAnswer));
+        let (reply, question) = Question::new(&asks, "a".into(), 1);
+        let answer = std::thread::spawn(move || question.unwrap().answer(Ok(Listed::default())));
+        assert_eq!(block_on(reply), Ok(Listed::default()));
+        answer.join().unwrap();
+        drop(waiting);
+        assert_eq!(asks.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,398 @@
+//! The members of this node in channels with presence, and what the broker knows of them.
+//!
+//! Joins and leaves become [updates](Update) for the broker, one at a time for each client and
+//! channel: what comes while one is on its way, or while the broker is away, is settled by one
+//! update later, or by none. After a connection was lost everything is written again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Knowledge of the broker about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    /// Its join or its leave, which was not acknowledged.
+    Maybe,
+    Join,
+}
+
+#[derive(Debug)]
+struct Client {
+    /// Information that the broker has, or is given.
+    info: Arc<str>,
+    /// Information of the member; `None`: it has left.
+    wanted: Option<Arc<str>>,
+    known: Known,
+    /// Whether it is to be written again.
+    is_stale: bool,
+    /// The broker has lost its data since it was given it.
+    is_lost: bool,
+    is_listed: bool,
+    is_sent: bool,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    announces: bool,
+    clients: HashMap<u64, Client>,
+}
+
+/// A command for the broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// The channel.
+    pub channel: Arc<str>,
+    /// The connection.
+    pub client: u64,
+    /// Its information.
+    pub info: Arc<str>,
+    /// Whether members of the channel get joins and leaves.
+    pub announces: bool,
+    /// The change.
+    pub change: Change,
+}
+
+/// The change that an [`Update`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The client is a member. `is_known`: other nodes know it, though the broker may have lost it.
+    Join {
+        /// Whether others know.
+        is_known: bool,
+    },
+    /// It is none any more. `is_lost`: others are to learn it, though the broker may have lost it.
+    Leave {
+        /// Whether the broker may have lost it.
+        is_lost: bool,
+    },
+}
+
+/// The members of a node.
+#[derive(Debug, Default)]
+pub struct Roster {
+    channels: HashMap<Arc<str>, Channel>,
+    /// Clients that may need an update.
+    changed: VecDeque<(Arc<str>, u64)>,
+    /// Updates on their way.
+    sent: usize,
+}
+
+impl Client {
+    fn is_settled(&self) -> bool {
+        match &self.wanted {
+            Some(wanted) => self.known == Known::Join && !self.is_stale && *wanted == self.info,
+            None => self.known == Known::Nothing,
+        }
+    }
+
+    fn next(&mut self) -> Option<Change> {
+        if self.is_sent || self.is_settled() {
+            return None;
+        }
+        self.is_sent = true;
+        match &self.wanted {
+            Some(wanted) if self.known == Known::Nothing || *wanted == self.info => {
+                let is_known = self.is_lost && self.known == Known::Join;
+                self.info = Arc::clone(wanted);
+                if self.known == Known::Nothing {
+                    self.known = Known::Maybe;
+                }
+                Some(Change::Join { is_known })
+            }
+            // Its information is another one: for others it leaves and joins.
+            _ => {
+                self.known = Known::Maybe;
+                Some(Change::Leave { is_lost: self.is_lost })
+            }
+        }
+    }
+}
+
+impl Roster {
+    /// Notes that a client has joined a channel; `announces`: members get its joins and leaves.
+    pub fn join(&mut self, channel: &Arc<str>, client: u64, info: Arc<str>, announces: bool) {
+        let of = self.channels.entry(Arc::clone(channel)).or_default();
+        of.announces = announces;
+        let entry = of.clients.entry(client).or_insert_with(|| Client {
+            info: Arc::clone(&info),
+            wanted: None,
+            known: Known::Nothing,
+            is_stale: false,
+            is_lost: false,
+            is_listed: false,
+            is_sent: false,
+        });
+        entry.wanted = Some(info);
+        self.list(channel, client);
+    }
+
+    /// Notes that a client has left a channel.
+    pub fn leave(&mut self, channel: &Arc<str>, client: u64) {
+        if let Some(entry) = self.client(channel, client) {
+            entry.wanted = None;
+            self.list(channel, client);
+        }
+    }
+
+    /// Notes a client that the broker has listed as one of this node's.
+    pub fn found(&mut self, channel: &Arc<str>, client: u64) {
+        if self.client(channel, client).is_none() {
+            self.join(channel, client, "".into(), true);
+            if let Some(entry) = self.client(channel, client) {
+                (entry.wanted, entry.known) = (None, Known::Join);
+            }
+        }
+    }
+
+    fn client(&mut self, channel: &str, client: u64) -> Option<&mut Client> {
+        self.channels.get_mut(channel)?.clients.get_mut(&client)
+    }
+
+    /// Lists a client for an update, or forgets it.
+    fn list(&mut self, channel: &Arc<str>, client: u64) {
+        let Some(of) = self.channels.get_mut(channel) else { return };
+        let Some(entry) = of.clients.get_mut(&client) else { return };
+        if entry.is_sent || entry.is_listed {
+            return;
+        }
+        if !entry.is_settled() {
+            entry.is_listed = true;
+            self.changed.push_back((Arc::clone(channel), client));
+        } else if entry.wanted.is_none() {
+            of.clients.remove(&client);
+            if of.clients.is_empty() {
+                self.channels.remove(channel);
+            }
+        }
+    }
+
+    /// Returns the next update; [`acknowledge`](Self::acknowledge) or
+    /// [`refuse`](Self::refuse) is to follow.
+    pub fn next_update(&mut self) -> Option<Update> {
+        loop {
+            let (channel, client) = self.changed.pop_front()?;
+            let Some(of) = self.channels.get_mut(&channel) else { continue };
+            let announces = of.announces;
+            let Some(entry) = of.clients.get_mut(&client) else { continue };
+            entry.is_listed = false;
+            match entry.next() {
+                Some(change) => {
+                    self.sent += 1;
+                    let info = Arc::clone(&entry.info);
+                    return Some(Update { channel, client, info, announces, change });
+                }
+                None => self.list(&channel, client),
+            }
+        }
+    }
+
+    /// Notes that the broker has taken an update.
+    pub fn acknowledge(&mut self, update: &Update) {
+        self.done(update, |entry| {
+            (entry.is_stale, entry.is_lost) = (false, false);
+            entry.known = match update.change {
+                Change::Join { .. } => Known::Join,
+                Change::Leave { .. } => Known::Nothing,
+            };
+        });
+    }
+
+    /// Notes that the broker has not taken an update: it comes again.
+    pub fn refuse(&mut self, update: &Update) {
+        self.done(update, |_| ());
+    }
+
+    fn done(&mut self, update: &Update, outcome: impl FnOnce(&mut Client)) {
+        let Update { channel, client, .. } = update;
+        self.sent = self.sent.saturating_sub(1);
+        if let Some(entry) = self.client(channel, *client) {
+            entry.is_sent = false;
+            outcome(entry);
+            self.list(channel, *client);
+        }
+    }
+
+    /// Has everything written again: the connection was lost, with the outcome of the updates on
+    /// their way, or the broker may have lost what it was given. `is_lost`: it has lost all data.
+    pub fn restart(&mut self, is_lost: bool) {
+        self.sent = 0;
+        self.changed.clear();
+        for (channel, of) in &mut self.channels {
+            for (client, entry) in &mut of.clients {
+                (entry.is_sent, entry.is_listed, entry.is_stale) = (false, true, true);
+                entry.is_lost |= is_lost && entry.known != Known::Nothing;
+                self.changed.push_back((Arc::clone(channel), *client));
+            }
+        }
+    }
+
+    /// Returns whether the broker knows all members, and no others.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.sent == 0 && self.changed.is_empty()
+    }
+
+    /// Returns whether there is no member, and the broker knows so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.channels.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use throng_testkit::Random;
+
+    use super::*;
+
+    /// The broker's scripts, and what members of other nodes have got.
+    #[derive(Default)]
+    struct Broker {
+        entries: BTreeMap<u64, Arc<str>>,
+        announced: Vec<(u64, bool, Arc<str>)>,
+        is_lost: bool,
+    }
+
+    impl Broker {
+        fn take(&mut self, update: &Update) {
+            let Update { client, info, change, .. } = update;
+            let is_new = match change {
+                Change::Join { .. } => self.entries.insert(*client, Arc::clone(info)).is_none(),
+                Change::Leave { .. } => self.entries.remove(client).is_some(),
+            };
+            match change {
+                Change::Join { is_known } if is_new && !is_known => {
+                    self.announced.push((*client, true, Arc::clone(info)));
+                }
+                Change::Leave { is_lost } if is_new || *is_lost || self.is_lost => {
+                    self.announced.push((*client, false, Arc::clone(info)));
+                }
+                _ => {}
+            }
+        }
+
+        /// Another node takes this one for dead.
+        fn bury(&mut self) {
+            let leaves = std::mem::take(&mut self.entries).into_iter();
+            self.announced.extend(leaves.map(|(client, info)| (client, false, info)));
+        }
+    }
+
+    fn settle(roster: &mut Roster, broker: &mut Broker) {
+        while let Some(update) = roster.next_update() {
+            broker.take(&update);
+            roster.acknowledge(&update);
+        }
+        assert!(roster.is_settled());
+    }
+
+    #[test]
+    fn a_stay_that_is_over_before_it_was_sent_is_never_sent() {
+        let (mut roster, channel) = (Roster::default(), "a".into());
+        roster.join(&channel, 1, "".into(), true);
+        roster.leave(&channel, 1);
+        assert_eq!((roster.next_update(), roster.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn a_client_that_comes_back_as_another_one_leaves_and_joins_for_others() {
+        let (mut roster, channel) = (Roster::default(), "a".into());
+        let mut broker = Broker::default();
+        roster.join(&channel, 1, "ann".into(), true);
+        settle(&mut roster, &mut broker);
+        roster.leave(&channel, 1);
+        roster.join(&channel, 1, "bob".into(), true);
+        settle(&mut roster, &mut broker);
+        let announced: Vec<_> =
+            broker.announced.iter().map(|(_, join, info)| (*join, &**info)).collect();
+        assert_eq!(announced, [(true, "ann"), (false, "ann"), (true, "bob")]);
+    }
+
+    #[test]
+    fn members_that_a_broker_finds_and_that_are_none_leave() {
+        let (mut roster, channel) = (Roster::default(), "a".into());
+        let mut broker = Broker::default();
+        roster.join(&channel, 1, "ann".into(), true);
+        settle(&mut roster, &mut broker);
+        broker.entries.insert(2, "old".into());
+        roster.found(&channel, 1);
+        roster.found(&channel, 2);
+        settle(&mut roster, &mut broker);
+        assert_eq!(broker.entries.keys().collect::<Vec<_>>(), [&1]);
+        assert_eq!(broker.announced.len(), 2);
+    }
+
+    /// Under any sequence of joins, leaves, lost connections and burials the broker ends with the
+    /// members, and others get joins and leaves in turn; when it loses its data they may get one
+    /// more than once, and the last one they get is right.
+    #[test]
+    fn others_get_each_join_and_its_leave_in_any_interleaving() {
+        for seed in 0..4_000 {
+            let loses = seed % 2 == 1;
+            let mut random = Random::new(seed * 11 + 3);
+            let (mut roster, channel) = (Roster::default(), Arc::from("a"));
+            let (mut broker, mut members) = (Broker::default(), BTreeMap::new());
+            let mut sent = VecDeque::new();
+            for _ in 0..60 {
+                let client = random.below(3) as u64;
+                match random.below(9) {
+                    0..=2 if !members.contains_key(&client) => {
+                        let info: Arc<str> = ["x", "y"][random.below(2)].into();
+                        members.insert(client, Arc::clone(&info));
+                        roster.join(&channel, client, info, true);
+                    }
+                    3 | 4 if members.remove(&client).is_some() => roster.leave(&channel, client),
+                    5 => sent.extend(roster.next_update()),
+                    6 => {
+                        if let Some(update) = sent.pop_front() {
+                            broker.take(&update);
+                            roster.acknowledge(&update);
+                        }
+                    }
+                    7 => {
+                        // The connection is lost: of the updates on their way some were taken.
+                        let taken = random.below(sent.len() + 1);
+                        sent.drain(..).take(taken).for_each(|update| broker.take(&update));
+                        roster.restart(std::mem::take(&mut broker.is_lost));
+                    }
+                    8 if sent.is_empty() && random.below(3) == 0 => {
+                        if loses {
+                            broker.entries.clear();
+                            broker.is_lost = true;
+                        } else {
+                            broker.bury();
+                            roster.restart(false);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            for update in sent {
+                broker.take(&update);
+                roster.acknowledge(&update);
+            }
+            if loses {
+                roster.restart(broker.is_lost);
+                broker.is_lost = false;
+            }
+            settle(&mut roster, &mut broker);
+            assert_eq!(broker.entries, members, "seed {seed}");
+            for client in 0..3 {
+                let announced = broker.announced.iter().filter(|(other, ..)| *other == client);
+                let announced: Vec<_> = announced.map(|(_, join, info)| (*join, info)).collect();
+                let is_last = announced.last().is_some_and(|(join, _)| *join);
+                assert_eq!(is_last, members.contains_key(&client), "seed {seed}: {announced:?}");
+                if !loses {
+                    let is_in_turn = |pair: &[(bool, _)]| pair[0].0 != pair[1].0;
+                    assert!(announced.windows(2).all(is_in_turn), "seed {seed}: {announced:?}");
+                    assert!(
+                        announced.first().is_none_or(|(join, _)| *join),
+                        "seed {seed}: {announced:?}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Members of channels on several nodes, which end, are taken for dead, or lose their Redis server.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(feature = "redis")]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use throng_cluster::redis::{AskError, Bus, Listed, Members, Settings, block_on};
+use throng_cluster::{Announcement, Place};
+use throng_testkit::{Redis, eventually};
+
+/// A join or leave: whether it is a join, node, client and information.
+type Reported = (bool, u64, u64, String);
+
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<Reported>>>);
+
+impl Members for Recorder {
+    fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+    fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
+    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+    fn live(&mut self, _: &Arc<str>) {}
+    fn publish(&mut self, _: &str, _: &[u8]) {}
+
+    fn end(&mut self, _: &Arc<str>) -> bool {
+        true
+    }
+
+    fn presence(&mut self, channel: &str, announcement: Announcement<'_>) {
+        assert_eq!(channel, "a");
+        let Announcement { is_join, node, client, info } = announcement;
+        self.0.lock().unwrap().push((is_join, node, client, info.to_owned()));
+    }
+}
+
+struct Node {
+    bus: Bus,
+    reported: Recorder,
+}
+
+impl Node {
+    fn start(redis: &Redis, node: u64) -> Self {
+        let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
+        let (bus, starter) = Bus::new(settings).unwrap();
+        let reported = Recorder::default();
+        starter.start(reported.clone()).unwrap();
+        bus.follow("a".into(), None);
+        let node = Self { bus, reported };
+        // Its subscription comes before its question.
+        node.list("a", 1).unwrap();
+        node
+    }
+
+    fn enter(&self, client: u64, info: &str) {
+        self.bus.enter("a".into(), client, info.into(), true);
+    }
+
+    fn exit(&self, client: u64) {
+        self.bus.exit("a".into(), client);
+    }
+
+    fn list(&self, channel: &str, most: usize) -> Result<Listed, AskError> {
+        block_on(self.bus.presence(channel.into(), most))
+    }
+
+    /// Members on other nodes.
+    fn others(&self) -> BTreeSet<(u64, u64, String)> {
+        let Ok(listed) = self.list("a", 1_000) else { return BTreeSet::new() };
+        assert_eq!(listed.total, listed.members.len() as u64);
+        let members = listed.members.into_iter();
+        members.map(|member| (member.node, member.client, member.info.to_string())).collect()
+    }
+
+    fn reported(&self) -> Vec<Reported> {
+        self.reported.0.lock().unwrap().clone()
+    }
+
+    /// The joins (true) and leaves that it has been reported of one client.
+    fn reported_of(&self, node: u64, client: u64) -> Vec<bool> {
+        let of = |(_, other, who, _): &Reported| (*other, *who) == (node, client);
+        self.reported()
+            .iter()
+            .filter(|reported| of(reported))
+            .map(|(is_join, ..)| *is_join)
+            .collect()
+    }
+
+    /// Ends it: if it has members, they have not left.
+    fn kill(self) -> Recorder {
+        self.bus.stop();
+        self.reported
+    }
+}
+
+fn members<const N: usize>(members: [(u64, u64, &str); N]) -> BTreeSet<(u64, u64, String)> {
+    members.map(|(node, client, info)| (node, client, info.to_owned())).into()
+}
+
+#[test]
+fn nodes_list_each_others_members_and_are_reported_of_joins_and_leaves_once() {
+    let Some(redis) = Redis::start("listed", &[]) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    one.enter(7, "ann \"a\"");
+    one.enter(8, "");
+    two.enter(7, "bob");
+    // A channel whose members get no joins and leaves.
+    one.bus.enter("b".into(), 7, "ann".into(), false);
+    eventually("they see each other", || {
+        two.others() == members([(1, 7, "ann \"a\""), (1, 8, "")])
+            && one.others() == members([(2, 7, "bob")])
+    });
+    eventually("the other channel's is listed", || two.list("b", 9).unwrap().total == 1);
+    one.exit(7);
+    eventually("it has left", || two.others() == members([(1, 8, "")]));
+    for node in [&one, &two] {
+        eventually("all is reported", || node.reported().len() == 4);
+        assert_eq!(node.reported_of(1, 7), [true, false]);
+        assert_eq!((node.reported_of(1, 8), node.reported_of(2, 7)), (vec![true], vec![true]));
+    }
+    assert!(one.reported().contains(&(false, 1, 7, "ann \"a\"".to_owned())), "a leave knows who");
+    one.exit(8);
+    one.bus.exit("b".into(), 7);
+    two.exit(7);
+    one.kill();
+    two.kill();
+    // The epoch is left.
+    assert_eq!(redis.ask("DBSIZE"), ":1", "nodes that end leave nothing behind");
+}
+
+#[test]
+fn members_of_a_killed_node_leave_once() {
+    let Some(redis) = Redis::start("buried", &[]) else { return };
+    let [one, two, three] = [1, 2, 3].map(|node| Node::start(&redis, node));
+    // More than one call buries.
+    (0..1_200).for_each(|client| one.enter(client, "x"));
+    one.bus.enter("b".into(), 7, "".into(), false);
+    two.enter(1, "y");
+    for node in [&two, &three] {
+        eventually("all have joined", || node.reported().len() == 1_201);
+    }
+    one.kill();
+    for node in [&two, &three] {
+        eventually("all have left", || node.reported().len() >= 2_401);
+    }
+    eventually("nothing is left of it", || {
+        redis.ask("SISMEMBER test.nodes 0000000000000001") == ":0"
+    });
+    assert_eq!((three.others(), two.others()), (members([(2, 1, "y")]), members([])));
+    assert_eq!(redis.ask("EXISTS test.i.0000000000000001 test.w.b"), ":0");
+    for node in [two, three] {
+        assert_eq!(node.reported().len(), 2_401);
+        (0..1_200).for_each(|client| assert_eq!(node.reported_of(1, client), [true, false]));
+        node.kill();
+    }
+}
+
+#[test]
+fn a_node_that_was_taken_for_dead_and_lives_brings_its_members_back() {
+    let Some(redis) = Redis::start("sleeper", &[]) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    one.enter(1, "ann");
+    one.enter(2, "bob");
+    eventually("they have joined", || two.reported().len() == 2);
+    eventually("its members leave", || {
+        redis.ask("DEL test.n.0000000000000001");
+        two.reported_of(1, 1).contains(&false) && two.reported_of(1, 2).contains(&false)
+    });
+    one.exit(2);
+    eventually("who is there is back", || two.others() == members([(1, 1, "ann")]));
+    eventually("it is reported", || two.reported_of(1, 1).last() == Some(&true));
+    for (client, is_there) in [(1, true), (2, false)] {
+        eventually("the last is right", || two.reported_of(1, client).last() == Some(&is_there));
+        let reported = two.reported_of(1, client);
+        assert!(reported[0] && reported.windows(2).all(|pair| pair[0] != pair[1]), "{reported:?}");
+    }
+}
+
+#[test]
+fn a_server_that_comes_back_empty_has_all_members_again_and_none_joins_twice() {
+    let Some(mut redis) = Redis::start("forgot", &[]) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    for client in [1, 2, 3] {
+        one.enter(client, "x");
+    }
+    eventually("they have joined", || two.reported().len() == 3);
+    redis.kill();
+    eventually("it is noticed", || !one.bus.status().is_up() && !two.bus.status().is_up());
+    one.exit(1);
+    one.enter(4, "new");
+    one.enter(5, "came and went");
+    one.exit(5);
+    redis.run();
+    let expected = members([(1, 2, "x"), (1, 3, "x"), (1, 4, "new")]);
+    eventually("all are there", || two.others() == expected);
+    // Who came while a node was not subscribed is in the list, and its join may not be reported.
+    eventually("the server has what it is reported", || one.bus.status().is_up());
+    assert_eq!((two.reported_of(1, 2), two.reported_of(1, 3)), (vec![true], vec![true]));
+    assert_eq!(two.reported_of(1, 5), [true; 0]);
+    redis.ask("FLUSHALL");
+    eventually("all are there again", || two.others() == expected);
+    one.exit(2);
+    eventually("it has left", || two.reported_of(1, 2) == [true, false]);
+    assert_eq!(two.reported_of(1, 3), [true]);
+}
+
+#[test]
+fn changes_while_the_server_is_away_are_written_when_it_is_back() {
+    let arguments = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(mut redis) = Redis::start("away", &arguments) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    one.enter(1, "stays");
+    one.enter(2, "goes");
+    eventually("they have joined", || two.reported().len() == 2);
+    redis.kill();
+    eventually("it is noticed", || !one.bus.status().is_up() && !two.bus.status().is_up());
+    one.exit(2);
+    one.enter(3, "comes");
+    assert!(matches!(one.list("a", 9), Err(AskError::NoAnswer)), "a question has a time limit");
+    // The server has a member of which its node does not know, as in an old copy of the data.
+    redis.run();
+    redis.ask("HSET test.p.0000000000000001.a 0000000000000009 old");
+    redis.ask("SCRIPT FLUSH");
+    redis.ask("CLIENT KILL TYPE normal");
+    let expected = members([(1, 1, "stays"), (1, 3, "comes")]);
+    eventually("all is right", || two.others() == expected);
+    assert_eq!(two.reported_of(1, 1), [true]);
+}
+
+#[test]
+fn a_list_is_bounded_in_members_and_in_bytes() {
+    let Some(redis) = Redis::start("bounded", &[]) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    let long = "x".repeat(100_000);
+    (0..20).for_each(|client| one.bus.enter("b".into(), client, long.as_str().into(), false));
+    (0..2_000).for_each(|client| one.bus.enter("c".into(), client, "".into(), false));
+    eventually("all are there", || {
+        two.list("b", 1).unwrap().total == 20 && two.list("c", 1).unwrap().total == 2_000
+    });
+    assert_eq!(two.list("b", 1_000).unwrap().members.len(), 10, "those that fit in 1 MiB");
+    let listed = two.list("c", 1_500).unwrap();
+    let different: BTreeSet<_> = listed.members.iter().map(|member| member.client).collect();
+    assert_eq!(different.len(), 1_500);
+}
+
+#[test]
+fn a_server_that_refuses_to_write_is_asked_again_and_others_go_on() {
+    let Some(redis) = Redis::start("refuses", &[]) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    redis.ask("SET test.w.a text");
+    one.enter(1, "ann");
+    one.bus.enter("b".into(), 1, "ann".into(), false);
+    eventually("the failure is counted", || one.bus.status().snapshot().failed_presence > 1);
+    assert_eq!(two.list("b", 9).unwrap().total, 1);
+    assert!(matches!(two.list("a", 9), Err(AskError::Failed(_))));
+    redis.ask("DEL test.w.a");
+    eventually("it is written", || two.others() == members([(1, 1, "ann")]));
+    assert_eq!(one.bus.status().snapshot().reconnects, 0);
+}

@@ -1,0 +1,216 @@
+//! Access to connections and channels of all servers of a cluster.
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+pub use throng_cluster::redis::AskError as ClusterError;
+use throng_cluster::redis::block_on;
+use throng_engine::Relay;
+
+use super::relay::ClusterRelay;
+use crate::{Handle, Hub};
+
+/// Reaches the servers of a cluster from any thread; [`Hub::cluster`] returns it. Clone it freely.
+#[derive(Clone, Debug)]
+pub struct ClusterHub {
+    hub: Hub,
+    relay: Arc<ClusterRelay>,
+}
+
+/// The identifier of a connection of any server of a cluster.
+///
+/// As text it has 32 hexadecimal digits: those of the server, which has another number each time it
+/// starts, and those of the [`Handle`] there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterHandle {
+    node: u64,
+    handle: Handle,
+}
+
+impl ClusterHandle {
+    /// Creates an identifier from the number of a server and a handle there.
+    #[must_use]
+    pub fn new(node: u64, handle: Handle) -> Self {
+        Self { node, handle }
+    }
+
+    /// Returns the number of the server.
+    #[must_use]
+    pub fn node(self) -> u64 {
+        self.node
+    }
+
+    /// Returns the handle, which has a meaning at that server only.
+    #[must_use]
+    pub fn handle(self) -> Handle {
+        self.handle
+    }
+}
+
+impl fmt::Display for ClusterHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}{}", self.node, self.handle)
+    }
+}
+
+/// Error of a text that is no [`ClusterHandle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterHandleError;
+
+impl fmt::Display for ClusterHandleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a client of a cluster is 32 hexadecimal digits, as its presence lists it")
+    }
+}
+
+impl std::error::Error for ClusterHandleError {}
+
+impl FromStr for ClusterHandle {
+    type Err = ClusterHandleError;
+
+    fn from_str(text: &str) -> Result<Self, ClusterHandleError> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = |digits| u64::from_str_radix(digits, 16).map_err(|_| ClusterHandleError);
+        if !is_hex {
+            return Err(ClusterHandleError);
+        }
+        let (node, handle) = text.split_at(16);
+        Ok(Self { node: number(node)?, handle: Handle::from_bits(number(handle)?) })
+    }
+}
+
+/// A member of a channel with presence on any server of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClusterPresent {
+    /// The connection.
+    pub handle: ClusterHandle,
+    /// The information that it was given when it joined, as [`Present::info`](crate::Present::info).
+    pub info: Arc<str>,
+}
+
+/// The members of a channel on all servers of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClusterPresence {
+    /// How many there are.
+    pub total: usize,
+    /// Those that are listed, in the order of their identifiers.
+    pub clients: Vec<ClusterPresent>,
+}
+
+type Answer<T> = Pin<Box<dyn Future<Output = Result<T, ClusterError>> + Send>>;
+
+/// An answer that is on its way from a cluster: a future, for any runtime. It is there within some
+/// seconds, or is an error.
+#[must_use = "an answer is there when it was waited for"]
+pub struct ClusterReply<T>(Answer<T>);
+
+impl<T> fmt::Debug for ClusterReply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterReply")
+    }
+}
+
+impl<T> Future for ClusterReply<T> {
+    type Output = Result<T, ClusterError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<T> ClusterReply<T> {
+    /// Waits for the answer on this thread. Do not call it in callbacks, whose shard would wait:
+    /// there [`Socket::offload`](crate::Socket::offload) it.
+    ///
+    /// # Errors
+    /// The cluster does not answer, or too many questions wait already.
+    pub fn wait(self) -> Result<T, ClusterError> {
+        block_on(self)
+    }
+}
+
+impl ClusterHub {
+    pub(crate) fn of(hub: &Hub) -> Option<Self> {
+        let broker: Arc<dyn Any + Send + Sync> = Arc::clone(hub.remote().broker()?) as _;
+        Some(Self { hub: hub.clone(), relay: broker.downcast().ok()? })
+    }
+
+    /// Returns the number of this server in the cluster.
+    #[must_use]
+    pub fn node(&self) -> u64 {
+        self.relay.node
+    }
+
+    /// Asks for up to `most` members of a channel with presence on all servers, of other servers at
+    /// most 10,000 and 1 MiB; `None` if the channel has no presence, or is no other server's: then
+    /// [`Hub::presence`] has all. Of more members it is any that are listed.
+    ///
+    /// Members of a server that has ended without notice are not listed after 10 seconds. A member
+    /// that asks after it has joined, and then gets joins and leaves, knows all members: a change
+    /// that is not in the answer comes after it.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// let chat = Ws::new().on_open(|ws| {
+    ///     let _ = ws.subscribe_as("chat.lobby", "ann", None);
+    ///     let Some(asked) = ws.hub().cluster().and_then(|all| all.presence("chat.lobby", 1000))
+    ///     else { return };
+    ///     let _ = ws.offload(move || asked.wait(), |ws, here| {
+    ///         if let Ok(here) = here {
+    ///             let _ = ws.send(format!("{} are here", here.total));
+    ///         }
+    ///     });
+    /// });
+    /// # let _ = App::new().ws("/", chat);
+    /// ```
+    pub fn presence(&self, channel: &str, most: usize) -> Option<ClusterReply<ClusterPresence>> {
+        self.hub.remote().present(channel)?;
+        if !self.relay.carries(channel) {
+            return None;
+        }
+        let channel: Arc<str> = channel.into();
+        let others = self.relay.bus.presence(Arc::clone(&channel), most);
+        let this = self.clone();
+        Some(ClusterReply(Box::pin(async move {
+            let others = others.await?;
+            let own = this.hub.presence(&channel, most).unwrap_or_default().into_iter();
+            let own = own.map(|present| (this.node(), present.handle, present.info));
+            let of = |(node, handle, info)| {
+                let handle = ClusterHandle { node, handle };
+                ClusterPresent { handle, info }
+            };
+            let mut clients: Vec<_> = own.map(of).collect();
+            let others_here = others.members.into_iter();
+            clients
+                .extend(others_here.map(|member| {
+                    of((member.node, Handle::from_bits(member.client), member.info))
+                }));
+            clients.sort_unstable_by_key(|client| client.handle);
+            clients.truncate(most);
+            let own = this.hub.remote().present(&channel).unwrap_or_default();
+            let total = own + usize::try_from(others.total).unwrap_or(usize::MAX);
+            Ok(ClusterPresence { total, clients })
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identifier_is_read_as_it_is_written() {
+        let handle = ClusterHandle::new(0xab, Handle::from_bits(0x40_0002));
+        assert_eq!(handle.to_string(), "00000000000000ab0000000000400002");
+        assert_eq!(handle.to_string().parse(), Ok(handle));
+        for wrong in ["", "ab", "+0000000000000ab0000000000400002", &"ü".repeat(16)] {
+            assert!(wrong.parse::<ClusterHandle>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Presence in channels that two servers of the library share.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(feature = "redis")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use support::events::Events;
+use support::served::{start, stop};
+use support::{Client, Got, dial, eventually};
+use throng::prelude::*;
+use throng::{Cluster, EventStream, History, Hub, Presence, PresenceEvent, Running};
+use throng_testkit::Redis;
+
+/// `/ws?name=` joins `chat.a`, and gets the number of all who are there.
+fn server(redis: &Redis) -> Server {
+    let chat = Ws::on_upgrade(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
+        .on_open(|ws| {
+            let asked = {
+                let (name, mut session) = ws.split();
+                assert!(session.subscribe_as("chat.a", name, None).joined);
+                session.hub().cluster().unwrap().presence("chat.a", 100).unwrap()
+            };
+            let _ = ws.offload(
+                move || asked.wait(),
+                |ws, here| {
+                    let _ = ws.send(format!("{} here", here.unwrap().total));
+                },
+            );
+        });
+    let stream = |request: &Request<'_>| {
+        Ok(EventStream::new("chat.a").info(request.query("name").unwrap_or_default()))
+    };
+    let announce = |event: &PresenceEvent<'_>| match event.info {
+        "silent" => None,
+        "panic" => panic!("as it was asked to"),
+        name => Some(Frame::text(format!("{name} {:?} {}", event.change, event.channel))),
+    };
+    Server::new(App::new().ws("/ws", chat).sse("/sse", stream))
+        .shards(2)
+        .cluster(Cluster::redis(redis.url("")).local("here.*"))
+        .channel_history("chat.*", History::new(100, Duration::from_secs(60)))
+        .channel_presence("chat.*", Presence::new().join_leave_with(announce))
+        .channel_presence("here.*", Presence::new())
+}
+
+fn open(address: SocketAddr, name: &str) -> Client {
+    Client::upgrade(dial(address), &format!("/ws?name={name}"), &[], &[]).unwrap()
+}
+
+fn text(client: &mut Client) -> String {
+    match client.next() {
+        Got::Text(text) => text,
+        other => panic!("not a text: {other:?}"),
+    }
+}
+
+fn names(hub: &Hub) -> Vec<String> {
+    let all = hub.cluster().unwrap().presence("chat.a", 100).unwrap().wait().unwrap();
+    assert_eq!(all.total, all.clients.len());
+    let mut names: Vec<_> = all.clients.into_iter().map(|one| one.info.to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn a_member_knows_those_of_all_servers_and_is_informed_who_comes_and_goes() {
+    let Some(redis) = Redis::start("library", &[]) else { return };
+    let servers: [(SocketAddr, Running); 2] = [start(server(&redis)), start(server(&redis))];
+    let [(one, _), (two, _)] = &servers;
+    let hubs = [0, 1].map(|at: usize| servers[at].1.hub());
+    let mut ann = open(*one, "ann");
+    assert_eq!(text(&mut ann), "1 here");
+    eventually("the other server lists her", || names(&hubs[1]) == ["ann"]);
+    let mut bob = open(*two, "bob");
+    assert_eq!(text(&mut ann), "bob Join chat.a");
+    assert_eq!(text(&mut bob), "2 here", "a client does not get its own join");
+    let silent = [open(*two, "silent"), open(*two, "panic")];
+    let stream = Events::open(*two, "/sse?name=stream");
+    for client in [&mut ann, &mut bob] {
+        assert_eq!(text(client), "stream Join chat.a");
+    }
+    for hub in &hubs {
+        eventually("all are listed", || names(hub) == ["ann", "bob", "panic", "silent", "stream"]);
+    }
+    // Those of one server, as without a cluster, and identifiers that fit.
+    let own = hubs[0].presence("chat.a", 9).unwrap();
+    let all = hubs[1].cluster().unwrap().presence("chat.a", 9).unwrap().wait().unwrap();
+    let number = hubs[0].cluster().unwrap().node();
+    let of_one: Vec<_> = all.clients.iter().filter(|one| one.handle.node() == number).collect();
+    assert_eq!((of_one.len(), of_one[0].handle.handle()), (1, own[0].handle));
+    assert_eq!((own.len(), &*own[0].info), (1, "ann"));
+    let some = hubs[0].cluster().unwrap().presence("chat.a", 2).unwrap().wait().unwrap();
+    assert_eq!((some.clients.len(), some.total), (2, 5));
+    drop((stream, silent));
+    for client in [&mut ann, &mut bob] {
+        assert_eq!(text(client), "stream Leave chat.a");
+    }
+    // Joins and leaves are no part of the history.
+    hubs[0].publish("chat.a", "last").unwrap();
+    for client in [&mut ann, &mut bob] {
+        assert_eq!(text(client), "last");
+    }
+    assert_eq!(hubs[1].history("chat.a", 100).unwrap().1.len(), 1);
+    let cluster = hubs[0].cluster().unwrap();
+    assert!(cluster.presence("other", 9).is_none() && cluster.presence("here.a", 9).is_none());
+    let [(_, one), (_, two)] = servers;
+    stop(two);
+    assert_eq!(text(&mut ann), "bob Leave chat.a");
+    assert_eq!(names(&hubs[0]), ["ann"]);
+    stop(one);
+}
