@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod announcement;
+mod control;
 mod envelope;
 mod interest;
 mod outbox;
@@ -21,6 +22,7 @@ mod roster;
 mod sequencer;
 
 pub use announcement::Announcement;
+pub use control::{Control, MAX_REASON, Target};
 pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode};
 pub use interest::{BATCH, Batch, Interest, Verb};
 pub use outbox::{Outbox, Pending, WhileDown};

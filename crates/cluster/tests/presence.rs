@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use throng_cluster::redis::{AskError, Bus, Listed, Members, Settings, block_on};
-use throng_cluster::{Announcement, Place};
+use throng_cluster::{Announcement, Control, Place};
 use throng_testkit::{Redis, eventually};
 
 /// A join or leave: whether it is a join, node, client and information.
@@ -25,6 +25,10 @@ impl Members for Recorder {
 
     fn end(&mut self, _: &Arc<str>) -> bool {
         true
+    }
+
+    fn control(&mut self, _: Control<'_>) {
+        unreachable!("no node sends commands here");
     }
 
     fn presence(&mut self, channel: &str, announcement: Announcement<'_>) {

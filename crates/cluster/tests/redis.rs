@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use throng_cluster::redis::{Bus, Keep, Members, Outgoing, Settings};
-use throng_cluster::{Announcement, Envelope, Place, WhileDown, decode, encode};
+use throng_cluster::{Announcement, Control, Envelope, Place, WhileDown, decode, encode};
 use throng_testkit::{Random, Redis, eventually};
 
 const CHANNELS: usize = 4;
@@ -72,6 +72,10 @@ impl Members for Recorder {
 
     fn presence(&mut self, _: &str, _: Announcement<'_>) {
         unreachable!("no channel has presence here");
+    }
+
+    fn control(&mut self, _: Control<'_>) {
+        unreachable!("no node sends commands here");
     }
 }
 

@@ -15,9 +15,11 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     provision::program(&["redis-server"], &["redis-server"])?;
     let mut test = cargo(site);
-    test.args(["test", "-p", "throng-cluster", "-p", "throng-cli"]);
-    test.args(["--features", "throng-cluster/redis", "--test", "redis"]);
-    test.args(["--test", "cluster", "--test", "nodes"]);
+    test.args(["test", "-p", "throng-cluster", "-p", "throng-cli", "-p", "throng"]);
+    test.args(["--features", "throng-cluster/redis,throng/redis"]);
+    for name in ["redis", "cluster", "nodes", "presence", "control", "cluster_hub"] {
+        test.args(["--test", name]);
+    }
     test.env("TEST_PEERS", "1");
     cargo_test::tally(run_shown(&mut test, LIMIT)?)
 }

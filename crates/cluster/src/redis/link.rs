@@ -128,6 +128,14 @@ impl Target {
         format!("{}.q.{:016x}", self.prefix, self.node)
     }
 
+    /// Returns the channel on which a node gets commands; `None`: all nodes.
+    pub(super) fn control(&self, node: Option<u64>) -> String {
+        match node {
+            Some(node) => format!("{}.c.{node:016x}", self.prefix),
+            None => format!("{}.c", self.prefix),
+        }
+    }
+
     /// Connects. What the server delivers comes as events of this generation. `before` is the
     /// connection that this one replaces: if the server had not noticed its end, commands of it
     /// could be executed after those of the new one.
@@ -189,7 +197,8 @@ impl Target {
         let subscriptions = config().set_push_sender(on_push);
         let mut subscriptions =
             self.client.get_multiplexed_async_connection_with_config(&subscriptions).await?;
-        subscriptions.subscribe(self.probe()).await?;
+        let ways = [self.probe(), self.control(None), self.control(Some(self.node))];
+        subscriptions.subscribe(&ways).await?;
         Ok(Link { commands, subscriptions, scripts, connection })
     }
 

@@ -6,9 +6,11 @@
 //! the commands, `presence/` what concerns members of channels.
 
 mod calls;
+mod control;
 mod link;
 mod node;
 mod presence;
+mod reply;
 mod status;
 mod task;
 
@@ -19,11 +21,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::{Announcement, Place, WhileDown};
+use crate::{Announcement, Control, Place, WhileDown};
 use link::Target;
 use node::{Event, Node};
 
-pub use presence::{AskError, Listed, RemoteMember, Reply, block_on};
+pub use presence::{Listed, RemoteMember};
+pub use reply::{AskError, Reply, block_on};
 pub use status::{Status, StatusSnapshot};
 
 /// Most memory of publications that wait for the broker.
@@ -99,6 +102,8 @@ pub trait Members: Send + 'static {
     fn end(&mut self, channel: &Arc<str>) -> bool;
     /// A client has joined or left a channel whose members get such.
     fn presence(&mut self, channel: &str, announcement: Announcement<'_>);
+    /// A node has a command for this one.
+    fn control(&mut self, control: Control<'_>);
 }
 
 /// The way to a node from any thread.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::calls::{self, ANSWER_BYTES, Answered, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
-use super::{Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, presence, task};
+use super::{Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, task};
 use crate::{Action, Batch, Interest, Outbox, Pending, Sequencer, Verb, decode};
 
 /// Time for which publications wait while the broker is away.
@@ -67,6 +67,7 @@ pub(super) enum Event {
     Probed(u64, Result<(), RedisError>),
     Panicked(u64),
     Presence(presence::Event),
+    Control(control::Event),
 }
 
 pub(super) struct Channel {
@@ -250,6 +251,7 @@ impl<M: Members> Node<M> {
                 self.broken("a task of the cluster's thread panicked");
             }
             Event::Presence(event) => self.on_presence(event),
+            Event::Control(event) => self.on_control(event),
             // Of connections that were replaced.
             _ => {}
         }
@@ -392,7 +394,12 @@ impl<M: Members> Node<M> {
 
     fn message(&mut self, name: &str, mut bytes: Vec<u8>) {
         let Some(channel) = self.target.channel_of(name) else {
-            return self.probe_came(name);
+            if name == self.target.probe() {
+                self.probe_came();
+            } else {
+                self.take_control(name, &bytes);
+            }
+            return;
         };
         let status = &self.bus.status;
         status.received.fetch_add(1, Ordering::Relaxed);
@@ -585,11 +592,9 @@ impl<M: Members> Node<M> {
         });
     }
 
-    fn probe_came(&mut self, name: &str) {
-        if name == self.target.probe() {
-            self.probe = None;
-            self.settle();
-        }
+    fn probe_came(&mut self) {
+        self.probe = None;
+        self.settle();
     }
 
     /// Sends what is waiting, each kind with one command on its way at a time.

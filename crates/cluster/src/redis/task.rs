@@ -54,6 +54,7 @@ mod tests {
             true
         }
         fn presence(&mut self, _: &str, _: crate::Announcement<'_>) {}
+        fn control(&mut self, _: crate::Control<'_>) {}
     }
 
     #[test]

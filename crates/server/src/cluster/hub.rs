@@ -9,10 +9,11 @@ use std::task::{Context, Poll};
 
 pub use throng_cluster::redis::AskError as ClusterError;
 use throng_cluster::redis::block_on;
+use throng_cluster::{Control, Target};
 use throng_engine::Relay;
 
 use super::relay::ClusterRelay;
-use crate::{Handle, Hub};
+use crate::{CloseCode, Handle, Hub};
 
 /// Reaches the servers of a cluster from any thread; [`Hub::cluster`] returns it. Clone it freely.
 #[derive(Clone, Debug)]
@@ -197,6 +198,65 @@ impl ClusterHub {
             let total = own + usize::try_from(others.total).unwrap_or(usize::MAX);
             Ok(ClusterPresence { total, clients })
         })))
+    }
+
+    /// Begins the closing handshake with one connection of any server, as [`Hub::close`]; nothing
+    /// happens if it has ended. The answer is whether its server was reached, and need not be waited
+    /// for.
+    ///
+    /// # Errors
+    /// (Of the answer.) The cluster is away: the command is lost.
+    pub fn close(
+        &self,
+        to: ClusterHandle,
+        code: impl Into<CloseCode>,
+        reason: &str,
+    ) -> ClusterReply<bool> {
+        let code = code.into();
+        if to.node == self.node() {
+            let is_queued = self.hub.close(to.handle, code, reason).is_ok();
+            return ClusterReply(Box::pin(std::future::ready(Ok(is_queued))));
+        }
+        let target = Target::Client(to.handle.to_bits());
+        let reached = self.control(Some(to.node), Control { target, code: code.get(), reason });
+        ClusterReply(Box::pin(async move { Ok(reached.await? > 0) }))
+    }
+
+    /// Begins the closing handshake with every session that a publish to this channel would reach, on
+    /// all servers, and ends event streams of it, as [`Hub::close_all`]. To disconnect a user, have
+    /// each of its connections subscribe to a channel of the user's own. The answer is the number of
+    /// servers that were reached, this one included, and need not be waited for.
+    ///
+    /// # Errors
+    /// (Of the answer.) The cluster is away: the command is lost, on this server, too.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn ban(hub: &Hub) {
+    /// if let Some(cluster) = hub.cluster() {
+    ///     let _ = cluster.close_members("user.ann", 4001, "signed out");
+    /// }
+    /// # }
+    /// ```
+    pub fn close_members(
+        &self,
+        channel: &str,
+        code: impl Into<CloseCode>,
+        reason: &str,
+    ) -> ClusterReply<usize> {
+        let (target, code) = (Target::Members(channel), code.into().get());
+        let reached = self.control(None, Control { target, code, reason });
+        ClusterReply(Box::pin(async move { Ok(usize::try_from(reached.await?).unwrap_or(0)) }))
+    }
+
+    fn control(&self, node: Option<u64>, control: Control<'_>) -> Answer<u64> {
+        match control.encode() {
+            Some(command) => Box::pin(self.relay.bus.control(node, command)),
+            None => {
+                let why = "a channel's name has 65,535 bytes at most".to_owned();
+                Box::pin(std::future::ready(Err(ClusterError::Failed(why))))
+            }
+        }
     }
 }
 

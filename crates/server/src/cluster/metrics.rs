@@ -16,7 +16,7 @@ impl Node {
             ("up", "Whether the broker delivers", Type::Gauge, u64::from(now.is_up)),
             ("reconnects", "Attempts to connect again", Type::Counter, now.reconnects),
             ("probe_failures", "Probes that did not come back", Type::Counter, now.probe_failures),
-            ("malformed", "Publications dropped unread", Type::Counter, now.malformed),
+            ("malformed", "Publications and commands dropped unread", Type::Counter, now.malformed),
             ("failed_reads", "Histories not read, asked again", Type::Counter, now.failed_reads),
             ("failed_presence", "Presence refused", Type::Counter, now.failed_presence),
             ("channels", "Channels that are followed", Type::Gauge, now.channels),

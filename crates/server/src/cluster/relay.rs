@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{Bus, Keep, Members, Outgoing};
-use throng_cluster::{Announcement, Envelope, Place, WhileDown, decode, encode};
+use throng_cluster::{Announcement, Control, Envelope, Place, Target, WhileDown, decode, encode};
 use throng_engine::{
     CarriedPresence, ChannelPattern, Frame, FrameParts, Position, PresenceChange, Question, Relay,
     Remote,
@@ -13,6 +13,7 @@ use throng_engine::{
 use throng_io::ConnId;
 
 use super::ChannelRule;
+use crate::Filter;
 
 /// Returns a number at random.
 pub(super) fn random_number() -> u64 {
@@ -192,5 +193,16 @@ impl Members for ToShards {
         let client = ConnId::from_bits(client);
         let presence = CarriedPresence { change, channel, client, info, announces: true };
         self.remote.announce_followed(node, node == self.node, &presence);
+    }
+
+    fn control(&mut self, Control { target, code, reason }: Control<'_>) {
+        // A shard whose queue is full does not carry it out: who sent it sees that the client stays.
+        let _ = match target {
+            Target::Client(client) => self.remote.close(ConnId::from_bits(client), code, reason),
+            Target::Members(channel) => {
+                let filter = Filter::new().channel(channel);
+                self.remote.close_all(filter.inner(), code, reason).map(drop)
+            }
+        };
     }
 }

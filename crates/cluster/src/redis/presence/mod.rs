@@ -7,7 +7,7 @@
 //! members again: those that were removed join.
 
 mod calls;
-mod reply;
+mod question;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use redis::{RedisError, Value};
 use super::calls::is_fatal;
 use super::link::{LIMIT, Link, Target};
 use super::node::{self, Node};
+use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Members, StartError};
 use crate::Announcement;
 use crate::roster::{Roster, Update};
 use calls::{Beat, Scripts};
 
-use reply::Question;
-pub use reply::{AskError, Listed, RemoteMember, Reply, block_on};
+use question::Question;
+pub use question::{Listed, RemoteMember};
 
 /// Time between two signs of life, and until something is tried again.
 const BEAT: u64 = 3_000;
@@ -121,8 +122,10 @@ impl Bus {
     /// Changes that are not in the answer come to [`Members::presence`] after it, if the channel is
     /// followed.
     pub fn presence(&self, channel: Arc<str>, most: usize) -> Reply<Listed> {
-        let (reply, question) = Question::new(&self.asks, channel, most.min(MAX_LISTED));
-        if let Some(question) = question {
+        let most = most.min(MAX_LISTED);
+        let (reply, waiting) = Waiting::begin(&self.asks);
+        if let Some(waiting) = waiting {
+            let question = Question { channel, most, waiting, due: 0, after: 0 };
             self.send_presence(Event::Ask(question));
         }
         reply
@@ -152,7 +155,8 @@ impl<M: Members> Node<M> {
             }
             Event::Leave { channel, client } => self.presence.roster.leave(&channel, client),
             Event::Ask(mut question) => {
-                question.accept(self.now() + LIMIT.as_millis() as u64, self.follows);
+                question.due = self.now() + LIMIT.as_millis() as u64;
+                question.after = self.follows;
                 self.presence.questions.push_back(question);
             }
             Event::Beaten(generation, done) if generation == current => self.beaten(done),
@@ -286,7 +290,7 @@ impl<M: Members> Node<M> {
     /// Shows a sign of life, and gives up questions, when it is time.
     pub(super) fn on_presence_time(&mut self, now: u64) {
         let questions = &mut self.presence.questions;
-        while questions.front().is_some_and(|question| question.is_due(now)) {
+        while questions.front().is_some_and(|question| question.due <= now) {
             questions.pop_front();
         }
         let state = &mut self.presence;
@@ -358,7 +362,7 @@ impl<M: Members> Node<M> {
         let taken = self.follows_taken;
         let state = &mut self.presence;
         // Members get what changes after the answer: their channels come first.
-        let may_go = |question: &&Question| question.may_go(taken);
+        let may_go = |question: &&Question| question.after <= taken;
         let count = state.questions.iter().take(QUESTIONS).take_while(may_go).count();
         let questions: Vec<_> = state.questions.drain(..count).collect();
         if questions.is_empty() {

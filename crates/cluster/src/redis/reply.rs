@@ -12,28 +12,6 @@ use tokio::sync::oneshot;
 /// Questions that may wait at a time.
 const MAX_QUESTIONS: usize = 1_024;
 
-/// A member of a channel on another node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RemoteMember {
-    /// The node.
-    pub node: u64,
-    /// The connection.
-    pub client: u64,
-    /// Its information.
-    pub info: Arc<str>,
-}
-
-/// Members of a channel on other nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Listed {
-    /// How many there are.
-    pub total: u64,
-    /// Those that fit.
-    pub members: Vec<RemoteMember>,
-}
-
 /// Error of a question to the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -103,51 +81,26 @@ impl Drop for Place {
     }
 }
 
-/// A question that waits.
+/// The one who waits for an answer: without one it is [`AskError::NoAnswer`].
 #[derive(Debug)]
-pub(crate) struct Question {
-    channel: Arc<str>,
-    most: usize,
-    answer: oneshot::Sender<Result<Listed, AskError>>,
+pub(super) struct Waiting<T> {
+    answer: oneshot::Sender<Result<T, AskError>>,
     _place: Place,
-    /// When it is given up, and the subscriptions that were asked for before it.
-    due: u64,
-    after: u64,
 }
 
-impl Question {
-    /// Returns a question, unless too many wait, and the answer to come.
-    pub(super) fn new(
-        asks: &Arc<AtomicUsize>,
-        channel: Arc<str>,
-        most: usize,
-    ) -> (Reply<Listed>, Option<Self>) {
+impl<T> Waiting<T> {
+    /// Returns the answer to come, and a place for its question among `asks`, unless too many wait.
+    pub(super) fn begin(asks: &Arc<AtomicUsize>) -> (Reply<T>, Option<Self>) {
         let (answer, reply) = oneshot::channel();
         let place = Place(Arc::clone(asks));
         if asks.fetch_add(1, Ordering::Relaxed) >= MAX_QUESTIONS {
             let _ = answer.send(Err(AskError::Busy));
             return (Reply(reply), None);
         }
-        (Reply(reply), Some(Self { channel, most, answer, _place: place, due: 0, after: 0 }))
+        (Reply(reply), Some(Self { answer, _place: place }))
     }
 
-    pub(super) fn accept(&mut self, due: u64, after: u64) {
-        (self.due, self.after) = (due, after);
-    }
-
-    pub(super) fn is_due(&self, now: u64) -> bool {
-        now >= self.due
-    }
-
-    pub(super) fn may_go(&self, follows: u64) -> bool {
-        self.after <= follows
-    }
-
-    pub(super) fn asked(&self) -> (Arc<str>, usize) {
-        (Arc::clone(&self.channel), self.most)
-    }
-
-    pub(super) fn answer(self, answer: Result<Listed, AskError>) {
+    pub(super) fn answer(self, answer: Result<T, AskError>) {
         let _ = self.answer.send(answer);
     }
 }
@@ -159,17 +112,17 @@ mod tests {
     #[test]
     fn questions_are_bounded_and_an_answer_always_comes() {
         let asks = Arc::new(AtomicUsize::new(0));
-        let mut waiting: Vec<_> =
-            (0..MAX_QUESTIONS).map(|_| Question::new(&asks, "a".into(), 1)).collect();
-        let (reply, question) = Question::new(&asks, "a".into(), 1);
-        assert!(question.is_none());
+        let begin = |_| Waiting::<u64>::begin(&asks);
+        let mut waiting: Vec<_> = (0..MAX_QUESTIONS).map(begin).collect();
+        let (reply, refused) = Waiting::<u64>::begin(&asks);
+        assert!(refused.is_none());
         assert_eq!(block_on(reply), Err(AskError::Busy));
         let (reply, question) = waiting.pop().unwrap();
         drop(question);
         assert_eq!(block_on(reply), Err(AskError::NoAnswer));
-        let (reply, question) = Question::new(&asks, "a".into(), 1);
-        let answer = std::thread::spawn(move || question.unwrap().answer(Ok(Listed::default())));
-        assert_eq!(block_on(reply), Ok(Listed::default()));
+        let (reply, question) = Waiting::begin(&asks);
+        let answer = std::thread::spawn(move || question.unwrap().answer(Ok(7)));
+        assert_eq!(block_on(reply), Ok(7));
         answer.join().unwrap();
         drop(waiting);
         assert_eq!(asks.load(Ordering::Relaxed), 0);

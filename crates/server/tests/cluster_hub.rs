@@ -1,4 +1,4 @@
-//! Presence in channels that two servers of the library share.
+//! Two servers of the library that share channels: who is there, and who is to go.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -12,7 +12,10 @@ use support::events::Events;
 use support::served::{start, stop};
 use support::{Client, Got, dial, eventually};
 use throng::prelude::*;
-use throng::{Cluster, EventStream, History, Hub, Presence, PresenceEvent, Running};
+use throng::{
+    Cluster, ClusterError, ClusterHandle, EventStream, History, Hub, Presence, PresenceEvent,
+    Running,
+};
 use throng_testkit::Redis;
 
 /// `/ws?name=` joins `chat.a`, and gets the number of all who are there.
@@ -21,7 +24,9 @@ fn server(redis: &Redis) -> Server {
         .on_open(|ws| {
             let asked = {
                 let (name, mut session) = ws.split();
+                let own = format!("user.{name}");
                 assert!(session.subscribe_as("chat.a", name, None).joined);
+                session.subscribe(&own);
                 session.hub().cluster().unwrap().presence("chat.a", 100).unwrap()
             };
             let _ = ws.offload(
@@ -112,4 +117,48 @@ fn a_member_knows_those_of_all_servers_and_is_informed_who_comes_and_goes() {
     assert_eq!(text(&mut ann), "bob Leave chat.a");
     assert_eq!(names(&hubs[0]), ["ann"]);
     stop(one);
+}
+
+fn closed(client: &mut Client) -> (u16, String) {
+    loop {
+        match client.next() {
+            Got::Close(code, reason) => return (code, reason),
+            Got::Text(_) => {}
+            other => panic!("not closed: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_client_or_a_user_is_disconnected_on_any_server() {
+    let Some(redis) = Redis::start("disconnect", &[]) else { return };
+    let servers: [(SocketAddr, Running); 2] = [start(server(&redis)), start(server(&redis))];
+    let [(one, _), (two, _)] = &servers;
+    let hubs = [0, 1].map(|at: usize| servers[at].1.hub());
+    let mut anns = [open(*one, "ann"), open(*two, "ann")];
+    let mut bobs = [open(*one, "bob"), open(*two, "bob")];
+    let cluster = hubs[0].cluster().unwrap();
+    let list = || cluster.presence("chat.a", 100).unwrap().wait().unwrap().clients;
+    eventually("all are listed", || list().len() == 4);
+    assert_eq!(cluster.close_members("user.ann", 4001, "signed out").wait(), Ok(2));
+    for ann in &mut anns {
+        assert_eq!(closed(ann), (4001, "signed out".to_owned()));
+    }
+    drop(anns);
+    eventually("the others stay", || list().len() == 2);
+    let listed = list();
+    // One is of the server that is asked.
+    for bob in &listed {
+        assert_eq!(cluster.close(bob.handle, 4002, "bye").wait(), Ok(true));
+    }
+    for bob in &mut bobs {
+        assert_eq!(closed(bob), (4002, "bye".to_owned()));
+    }
+    let unknown = ClusterHandle::new(cluster.node() ^ 1, listed[0].handle.handle());
+    assert_eq!(cluster.close(unknown, 1000, "").wait(), Ok(false), "there is no such server");
+    let long = "x".repeat(1 << 16);
+    assert!(matches!(cluster.close_members(&long, 1000, "").wait(), Err(ClusterError::Failed(_))));
+    for (_, running) in servers {
+        stop(running);
+    }
 }

@@ -1,0 +1,73 @@
+//! Commands for other nodes.
+
+use std::sync::atomic::Ordering;
+
+use redis::RedisError;
+
+use super::calls::is_fatal;
+use super::node::{self, Node};
+use super::reply::{AskError, Reply, Waiting};
+use super::{Bus, Members};
+use crate::Control;
+
+/// Something that concerns commands; with the generation of the connection it came by.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Send(Option<u64>, Vec<u8>, Waiting<u64>),
+    Sent(u64, Waiting<u64>, Result<u64, RedisError>),
+}
+
+impl Bus {
+    /// Sends an [encoded](Control::encode) command to a node, or to all nodes, this one included.
+    /// The answer is the number of nodes that it has reached: those that are stopped, or cut off,
+    /// do not get it later.
+    pub fn control(&self, node: Option<u64>, command: Vec<u8>) -> Reply<u64> {
+        let (reply, waiting) = Waiting::begin(&self.asks);
+        if let Some(waiting) = waiting {
+            let event = Event::Send(node, command, waiting);
+            let _ = self.events.send(node::Event::Control(event));
+        }
+        reply
+    }
+}
+
+impl<M: Members> Node<M> {
+    pub(super) fn on_control(&mut self, event: Event) {
+        match event {
+            Event::Send(to, command, waiting) => self.send_control(to, &command, waiting),
+            Event::Sent(generation, waiting, done) => {
+                if let Err(error) = &done
+                    && is_fatal(error)
+                    && generation == self.generation
+                {
+                    self.broken(&error.to_string());
+                }
+                waiting.answer(done.map_err(|error| AskError::Failed(error.to_string())));
+            }
+        }
+    }
+
+    fn send_control(&mut self, to: Option<u64>, command: &[u8], waiting: Waiting<u64>) {
+        // Without a connection there is no answer.
+        let Some(link) = &self.link else { return };
+        let (mut connection, generation) = (link.commands.clone(), self.generation);
+        let name = self.target.control(to);
+        let publish = redis::cmd("PUBLISH").arg(name).arg(command).to_owned();
+        self.start(async move {
+            let done = publish.query_async(&mut connection).await;
+            node::Event::Control(Event::Sent(generation, waiting, done))
+        });
+    }
+
+    /// Carries out a command for this node, if `name` is one of its ways.
+    pub(super) fn take_control(&mut self, name: &str, bytes: &[u8]) {
+        let ways = [None, Some(self.target.node)];
+        if !ways.iter().any(|node| self.target.control(*node) == name) {
+            return;
+        }
+        match Control::decode(bytes) {
+            Ok(control) => self.members.control(control),
+            Err(_) => drop(self.bus.status().malformed.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Commands of a node for others.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(feature = "redis")]
+
+use std::sync::{Arc, Mutex};
+
+use throng_cluster::redis::{AskError, Bus, Members, Settings, block_on};
+use throng_cluster::{Announcement, Control, Place, Target};
+use throng_testkit::{Redis, eventually};
+
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<String>>>);
+
+impl Members for Recorder {
+    fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+    fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
+    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+    fn live(&mut self, _: &Arc<str>) {}
+    fn publish(&mut self, _: &str, _: &[u8]) {}
+
+    fn end(&mut self, _: &Arc<str>) -> bool {
+        true
+    }
+
+    fn presence(&mut self, _: &str, _: Announcement<'_>) {}
+
+    fn control(&mut self, Control { target, code, reason }: Control<'_>) {
+        self.0.lock().unwrap().push(format!("{target:?} {code} {reason}"));
+    }
+}
+
+fn start(redis: &Redis, node: u64) -> (Bus, Recorder) {
+    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
+    let (bus, starter) = Bus::new(settings).unwrap();
+    let recorder = Recorder::default();
+    starter.start(recorder.clone()).unwrap();
+    (bus, recorder)
+}
+
+#[test]
+fn a_command_reaches_one_node_or_all_and_malformed_ones_are_counted_and_dropped() {
+    let Some(mut redis) = Redis::start("control", &[]) else { return };
+    let [(one, to_one), (two, to_two)] = [1, 2].map(|node| start(&redis, node));
+    let client = Control { target: Target::Client(7), code: 4001, reason: "banned" };
+    let members = Control { target: Target::Members("user.ann"), code: 1000, reason: "" };
+    let send = |node, control: Control<'_>| block_on(one.control(node, control.encode().unwrap()));
+    // A prefix of a node's name is another one.
+    for way in ["test.c", "test.c.0000000000000002"] {
+        for wrong in ["hello", "\"\\x01\\x03\"", "\"\\x01\\x03\\x0f\\xa1\\x07\\x00\\x00\""] {
+            redis.ask(&format!("PUBLISH {way} {wrong}"));
+        }
+    }
+    assert_eq!(send(Some(2), client), Ok(1));
+    assert_eq!(send(None, members), Ok(2));
+    assert_eq!(send(Some(3), client), Ok(0), "there is no such node");
+    let all = "Members(\"user.ann\") 1000 ";
+    eventually("they come", || *to_two.0.lock().unwrap() == ["Client(7) 4001 banned", all]);
+    eventually("one is for all", || *to_one.0.lock().unwrap() == [all]);
+    let malformed = |bus: &Bus| bus.status().snapshot().malformed;
+    assert_eq!((malformed(&one), malformed(&two)), (3, 6));
+    redis.kill();
+    eventually("it is noticed", || !one.status().is_up());
+    assert_eq!(send(None, members), Err(AskError::NoAnswer));
+    redis.run();
+    eventually("commands come again", || send(None, members).is_ok_and(|reached| reached == 2));
+    [one, two].iter().for_each(Bus::stop);
+}
