@@ -20,6 +20,7 @@ mod outbox;
 pub mod redis;
 mod roster;
 mod sequencer;
+mod survey;
 
 pub use announcement::Announcement;
 pub use control::{Control, MAX_REASON, Target};
@@ -28,3 +29,4 @@ pub use interest::{BATCH, Batch, Interest, Verb};
 pub use outbox::{Outbox, Pending, WhileDown};
 pub use roster::{Change, Roster, Update};
 pub use sequencer::{Action, Answer, Sequencer};
+pub use survey::{Content, Survey};

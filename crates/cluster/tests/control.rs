@@ -1,9 +1,10 @@
-//! Commands of a node for others.
+//! Commands of a node for others, and questions to all.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use throng_cluster::redis::{AskError, Bus, Members, Settings, block_on};
 use throng_cluster::{Announcement, Control, Place, Target};
@@ -24,6 +25,10 @@ impl Members for Recorder {
     }
 
     fn presence(&mut self, _: &str, _: Announcement<'_>) {}
+
+    fn subscribers(&mut self, channel: &str) -> u64 {
+        channel.len() as u64
+    }
 
     fn control(&mut self, Control { target, code, reason }: Control<'_>) {
         self.0.lock().unwrap().push(format!("{target:?} {code} {reason}"));
@@ -64,5 +69,27 @@ fn a_command_reaches_one_node_or_all_and_malformed_ones_are_counted_and_dropped(
     assert_eq!(send(None, members), Err(AskError::NoAnswer));
     redis.run();
     eventually("commands come again", || send(None, members).is_ok_and(|reached| reached == 2));
+    [one, two].iter().for_each(Bus::stop);
+}
+
+#[test]
+fn all_nodes_count_and_those_that_are_silent_are_named() {
+    let Some(mut redis) = Redis::start("count", &[]) else { return };
+    let [(one, _), (two, _)] = [1, 2].map(|node| start(&redis, node));
+    let count = |channel: &str, limit| block_on(one.count(channel.into(), limit));
+    let counted = count("abc", Duration::from_secs(5)).unwrap();
+    assert_eq!((counted.total, counted.missing), (6, vec![]));
+    // One that does not live any more, or does not answer.
+    redis.ask("SADD test.nodes 000000000000000c");
+    redis.ask("SET test.n.000000000000000c 1");
+    let counted = count("abc", Duration::from_millis(100)).unwrap();
+    assert_eq!((counted.total, counted.missing), (6, vec![12]));
+    // Answers to a question that is over, and to none, are dropped.
+    let answer = format!("\\x01\\x05{}{}\\x01", "0".repeat(16), "\\x00".repeat(7));
+    redis.ask(&format!("PUBLISH test.c.0000000000000001 \"{answer}\""));
+    redis.kill();
+    eventually("it is noticed", || !one.status().is_up());
+    assert_eq!(count("abc", Duration::from_secs(5)), Err(AskError::NoAnswer));
+    assert_eq!(one.status().snapshot().malformed, 0);
     [one, two].iter().for_each(Bus::stop);
 }

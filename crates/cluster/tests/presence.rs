@@ -31,6 +31,10 @@ impl Members for Recorder {
         unreachable!("no node sends commands here");
     }
 
+    fn subscribers(&mut self, _: &str) -> u64 {
+        unreachable!("no node asks here");
+    }
+
     fn presence(&mut self, channel: &str, announcement: Announcement<'_>) {
         assert_eq!(channel, "a");
         let Announcement { is_join, node, client, info } = announcement;

@@ -77,6 +77,10 @@ impl Members for Recorder {
     fn control(&mut self, _: Control<'_>) {
         unreachable!("no node sends commands here");
     }
+
+    fn subscribers(&mut self, _: &str) -> u64 {
+        unreachable!("no node asks here");
+    }
 }
 
 /// A node whose members have joined all channels, and a thread that publishes to them.

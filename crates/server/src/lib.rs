@@ -237,8 +237,8 @@ pub use asynchronous::{
 #[cfg(feature = "deflate")]
 #[cfg(feature = "redis")]
 pub use cluster::{
-    Cluster, ClusterError, ClusterHandle, ClusterHandleError, ClusterHub, ClusterPresence,
-    ClusterPresent, ClusterReply, WhileDown,
+    Cluster, ClusterCount, ClusterError, ClusterHandle, ClusterHandleError, ClusterHub,
+    ClusterPresence, ClusterPresent, ClusterReply, WhileDown,
 };
 pub use compression::Compression;
 pub use error::{Blame, Error, Result};

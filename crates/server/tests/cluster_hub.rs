@@ -140,6 +140,11 @@ fn a_client_or_a_user_is_disconnected_on_any_server() {
     let cluster = hubs[0].cluster().unwrap();
     let list = || cluster.presence("chat.a", 100).unwrap().wait().unwrap().clients;
     eventually("all are listed", || list().len() == 4);
+    let count = |channel| cluster.subscribers(channel, Duration::from_secs(5)).wait().unwrap();
+    for (channel, expected) in [("chat.a", 4), ("user.ann", 2), ("none", 0)] {
+        let counted = count(channel);
+        assert_eq!((counted.total, counted.missing), (expected, vec![]), "{channel}");
+    }
     assert_eq!(cluster.close_members("user.ann", 4001, "signed out").wait(), Ok(2));
     for ann in &mut anns {
         assert_eq!(closed(ann), (4001, "signed out".to_owned()));
@@ -154,6 +159,8 @@ fn a_client_or_a_user_is_disconnected_on_any_server() {
     for bob in &mut bobs {
         assert_eq!(closed(bob), (4002, "bye".to_owned()));
     }
+    drop(bobs);
+    eventually("no member is counted any more", || count("chat.a").total == 0);
     let unknown = ClusterHandle::new(cluster.node() ^ 1, listed[0].handle.handle());
     assert_eq!(cluster.close(unknown, 1000, "").wait(), Ok(false), "there is no such server");
     let long = "x".repeat(1 << 16);

@@ -9,6 +9,7 @@ use super::node::{self, Node};
 use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Members};
 use crate::Control;
+use crate::survey::Survey;
 
 /// Something that concerns commands; with the generation of the connection it came by.
 #[derive(Debug)]
@@ -67,7 +68,10 @@ impl<M: Members> Node<M> {
         }
         match Control::decode(bytes) {
             Ok(control) => self.members.control(control),
-            Err(_) => drop(self.bus.status().malformed.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => match Survey::decode(bytes) {
+                Ok(survey) => self.take_survey(survey),
+                Err(_) => drop(self.bus.status().malformed.fetch_add(1, Ordering::Relaxed)),
+            },
         }
     }
 }

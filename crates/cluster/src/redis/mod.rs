@@ -12,6 +12,7 @@ mod node;
 mod presence;
 mod reply;
 mod status;
+mod survey;
 mod task;
 
 use std::fmt;
@@ -28,6 +29,7 @@ use node::{Event, Node};
 pub use presence::{Listed, RemoteMember};
 pub use reply::{AskError, Reply, block_on};
 pub use status::{Status, StatusSnapshot};
+pub use survey::Counted;
 
 /// Most memory of publications that wait for the broker.
 const MAX_PENDING: usize = 8 * 1024 * 1024;
@@ -104,6 +106,8 @@ pub trait Members: Send + 'static {
     fn presence(&mut self, channel: &str, announcement: Announcement<'_>);
     /// A node has a command for this one.
     fn control(&mut self, control: Control<'_>);
+    /// Returns the number of subscribers of a channel on this node.
+    fn subscribers(&mut self, channel: &str) -> u64;
 }
 
 /// The way to a node from any thread.

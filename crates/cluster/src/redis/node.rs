@@ -11,7 +11,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::calls::{self, ANSWER_BYTES, Answered, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
-use super::{Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, task};
+use super::{
+    Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task,
+};
 use crate::{Action, Batch, Interest, Outbox, Pending, Sequencer, Verb, decode};
 
 /// Time for which publications wait while the broker is away.
@@ -68,6 +70,7 @@ pub(super) enum Event {
     Panicked(u64),
     Presence(presence::Event),
     Control(control::Event),
+    Survey(survey::Event),
 }
 
 pub(super) struct Channel {
@@ -82,6 +85,7 @@ pub(super) struct Node<M> {
     pub(super) bus: Bus,
     pub(super) members: M,
     pub(super) presence: presence::State,
+    pub(super) survey: survey::State,
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
@@ -127,6 +131,7 @@ impl<M: Members> Node<M> {
             bus,
             members,
             presence: presence::State::default(),
+            survey: survey::State::default(),
             interest: Interest::default(),
             channels: HashMap::new(),
             outbox: Outbox::new(MAX_WAIT),
@@ -201,7 +206,14 @@ impl<M: Members> Node<M> {
         let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
         let stop = self.stop.as_ref().map(|(at, _)| *at);
         let beat = self.link.as_ref().and_then(|_| self.presence.next_beat());
-        let due = [retry, stop, beat, self.interest.next_expiry(), Some(now + 1_000)];
+        let due = [
+            retry,
+            stop,
+            beat,
+            self.survey.next_due(),
+            self.interest.next_expiry(),
+            Some(now + 1_000),
+        ];
         let next = due.into_iter().flatten().min().unwrap_or(now);
         Duration::from_millis(next.saturating_sub(now).min(1_000))
     }
@@ -252,6 +264,7 @@ impl<M: Members> Node<M> {
             }
             Event::Presence(event) => self.on_presence(event),
             Event::Control(event) => self.on_control(event),
+            Event::Survey(event) => self.on_survey(event),
             // Of connections that were replaced.
             _ => {}
         }
@@ -542,6 +555,7 @@ impl<M: Members> Node<M> {
             self.questions.extend(question.filter(|question| self.awaits(question)));
         }
         self.on_presence_time(now);
+        self.survey.expire(now);
         if self.link.is_none() {
             if !self.is_linking && now >= self.retry.0 {
                 self.relink();

@@ -55,6 +55,9 @@ mod tests {
         }
         fn presence(&mut self, _: &str, _: crate::Announcement<'_>) {}
         fn control(&mut self, _: crate::Control<'_>) {}
+        fn subscribers(&mut self, _: &str) -> u64 {
+            0
+        }
     }
 
     #[test]

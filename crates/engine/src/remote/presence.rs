@@ -63,6 +63,12 @@ impl Remote {
         Some(self.presence_of(channel)?.count(channel))
     }
 
+    /// Returns the number of subscriptions to exactly this channel, or pattern, on all shards.
+    #[must_use]
+    pub fn subscribers(&self, channel: &str) -> usize {
+        self.totals.count(channel)
+    }
+
     /// Returns the broker, if there is one.
     #[must_use]
     pub fn broker(&self) -> Option<&Arc<dyn Relay>> {

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 pub use throng_cluster::redis::AskError as ClusterError;
 use throng_cluster::redis::block_on;
@@ -102,6 +103,16 @@ pub struct ClusterPresence {
     pub total: usize,
     /// Those that are listed, in the order of their identifiers.
     pub clients: Vec<ClusterPresent>,
+}
+
+/// The subscriptions to a channel on all servers of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClusterCount {
+    /// Those of all servers that have answered.
+    pub total: usize,
+    /// Numbers of the servers that have not answered in time, in order.
+    pub missing: Vec<u64>,
 }
 
 type Answer<T> = Pin<Box<dyn Future<Output = Result<T, ClusterError>> + Send>>;
@@ -247,6 +258,21 @@ impl ClusterHub {
         let (target, code) = (Target::Members(channel), code.into().get());
         let reached = self.control(None, Control { target, code, reason });
         ClusterReply(Box::pin(async move { Ok(usize::try_from(reached.await?).unwrap_or(0)) }))
+    }
+
+    /// Asks all servers for the number of their subscriptions to exactly this channel, as
+    /// [`Hub::subscribers`]. Servers that do not answer within `limit`, at most 5 seconds, are named
+    /// in [`ClusterCount::missing`], and are no error: one that was killed is for some 10 seconds.
+    ///
+    /// # Errors
+    /// (Of the answer.) The cluster is away, so that nothing is known of other servers.
+    pub fn subscribers(&self, channel: &str, limit: Duration) -> ClusterReply<ClusterCount> {
+        let counted = self.relay.bus.count(channel.into(), limit);
+        ClusterReply(Box::pin(async move {
+            let counted = counted.await?;
+            let total = usize::try_from(counted.total).unwrap_or(usize::MAX);
+            Ok(ClusterCount { total, missing: counted.missing })
+        }))
     }
 
     fn control(&self, node: Option<u64>, control: Control<'_>) -> Answer<u64> {

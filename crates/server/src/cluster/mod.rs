@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use hub::{
-    ClusterError, ClusterHandle, ClusterHandleError, ClusterHub, ClusterPresence, ClusterPresent,
-    ClusterReply,
+    ClusterCount, ClusterError, ClusterHandle, ClusterHandleError, ClusterHub, ClusterPresence,
+    ClusterPresent, ClusterReply,
 };
 pub use throng_cluster::WhileDown;
 use throng_cluster::redis::{Bus, Settings, Starter};

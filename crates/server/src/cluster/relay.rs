@@ -195,6 +195,10 @@ impl Members for ToShards {
         self.remote.announce_followed(node, node == self.node, &presence);
     }
 
+    fn subscribers(&mut self, channel: &str) -> u64 {
+        self.remote.subscribers(channel) as u64
+    }
+
     fn control(&mut self, Control { target, code, reason }: Control<'_>) {
         // A shard whose queue is full does not carry it out: who sent it sees that the client stays.
         let _ = match target {

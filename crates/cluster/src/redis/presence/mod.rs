@@ -188,7 +188,7 @@ impl<M: Members> Node<M> {
     }
 
     /// Handles an error: that of a connection is one of the node.
-    fn failed(&mut self, error: &RedisError) {
+    pub(in crate::redis) fn failed(&mut self, error: &RedisError) {
         if calls::is_forgotten(error) {
             self.presence.forget_scripts();
         } else if is_fatal(error) {

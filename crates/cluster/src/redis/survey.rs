@@ -1,0 +1,176 @@
+//! Questions to all nodes, which have a time limit.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisError;
+
+use super::link::{LIMIT, Link};
+use super::node::{self, Node};
+use super::reply::{AskError, Reply, Waiting};
+use super::{Bus, Members};
+use crate::announcement::number;
+use crate::survey::{Content, Survey};
+
+/// Nodes whose answers to one question are counted.
+const MAX_ANSWERS: usize = 4_096;
+
+/// Something that concerns questions; with the generation of the connection it came by.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Ask(Arc<str>, Duration, Waiting<Counted>),
+    Asked(u64, u64, Result<HashSet<u64>, RedisError>),
+    Answered(u64, Result<(), RedisError>),
+}
+
+/// The subscribers of a channel on all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counted {
+    /// Those of the nodes that have answered.
+    pub total: u64,
+    /// Nodes that have not answered in time, in order.
+    pub missing: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Question {
+    waiting: Waiting<Counted>,
+    due: u64,
+    /// Nodes that are to answer; `None`: they are not known yet.
+    nodes: Option<HashSet<u64>>,
+    answers: HashMap<u64, u64>,
+}
+
+impl Question {
+    fn missing(&self) -> Option<Vec<u64>> {
+        let nodes = self.nodes.as_ref()?.iter();
+        Some(nodes.filter(|node| !self.answers.contains_key(node)).copied().collect())
+    }
+
+    fn end(self) {
+        let total = self.answers.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        let counted = self.missing().ok_or(AskError::NoAnswer).map(|mut missing| {
+            missing.sort_unstable();
+            Counted { total, missing }
+        });
+        self.waiting.answer(counted);
+    }
+}
+
+/// The questions of a node that wait for answers.
+#[derive(Debug, Default)]
+pub(super) struct State(HashMap<u64, Question>);
+
+impl State {
+    /// Returns when the next question is given up.
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.0.values().map(|question| question.due).min()
+    }
+
+    /// Ends the questions whose time is over.
+    pub(super) fn expire(&mut self, now: u64) {
+        self.0
+            .extract_if(|_, question| question.due <= now)
+            .for_each(|(_, question)| question.end());
+    }
+
+    fn end_if_complete(&mut self, number: u64) {
+        let missing = self.0.get(&number).and_then(Question::missing);
+        if missing.is_some_and(|missing| missing.is_empty())
+            && let Some(question) = self.0.remove(&number)
+        {
+            question.end();
+        }
+    }
+}
+
+impl Bus {
+    /// Asks all nodes for the subscribers of a channel. Those that have not answered within `limit`,
+    /// at most five seconds, are named.
+    pub fn count(&self, channel: Arc<str>, limit: Duration) -> Reply<Counted> {
+        let (reply, waiting) = Waiting::begin(&self.asks);
+        if let Some(waiting) = waiting {
+            let event = Event::Ask(channel, limit.min(LIMIT), waiting);
+            let _ = self.events.send(node::Event::Survey(event));
+        }
+        reply
+    }
+}
+
+impl<M: Members> Node<M> {
+    pub(super) fn on_survey(&mut self, event: Event) {
+        match event {
+            Event::Ask(channel, limit, waiting) => self.ask_all(&channel, limit, waiting),
+            Event::Asked(generation, asked, nodes) if generation == self.generation => {
+                match nodes {
+                    Ok(nodes) => {
+                        if let Some(question) = self.survey.0.get_mut(&asked) {
+                            question.nodes = Some(nodes);
+                        }
+                        self.survey.end_if_complete(asked);
+                    }
+                    Err(error) => {
+                        if let Some(question) = self.survey.0.remove(&asked) {
+                            question.waiting.answer(Err(AskError::Failed(error.to_string())));
+                        }
+                        self.failed(&error);
+                    }
+                }
+            }
+            Event::Answered(generation, Err(error)) if generation == self.generation => {
+                self.failed(&error);
+            }
+            // Of connections that were replaced.
+            _ => {}
+        }
+    }
+
+    fn ask_all(&mut self, channel: &str, limit: Duration, waiting: Waiting<Counted>) {
+        // Without a connection there is no answer.
+        let Some(Link { commands, .. }) = self.link.clone() else { return };
+        let (asked, due) = (self.draw(), self.now() + limit.as_millis() as u64);
+        let question = Question { waiting, due, nodes: None, answers: HashMap::new() };
+        self.survey.0.insert(asked, question);
+        let content = Content::Subscribers(channel);
+        let survey = Survey { number: asked, node: self.target.node, content };
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline.cmd("SMEMBERS").arg(format!("{}.nodes", self.target.prefix));
+        pipeline.cmd("PUBLISH").arg(self.target.control(None)).arg(survey.encode()).ignore();
+        let (mut connection, generation) = (commands, self.generation);
+        self.start(async move {
+            let nodes: Result<(Vec<Vec<u8>>,), RedisError> =
+                pipeline.query_async(&mut connection).await;
+            let of = |node: &Vec<u8>| number(node.as_slice().try_into().ok()?).ok();
+            let nodes = nodes.map(|(nodes,)| nodes.iter().filter_map(of).collect());
+            node::Event::Survey(Event::Asked(generation, asked, nodes))
+        });
+    }
+
+    /// Answers a question of a node, or takes the answer to one.
+    pub(super) fn take_survey(&mut self, Survey { number, node, content }: Survey<'_>) {
+        match content {
+            Content::Count(count) => {
+                if let Some(question) = self.survey.0.get_mut(&number)
+                    && question.answers.len() < MAX_ANSWERS
+                {
+                    question.answers.insert(node, count);
+                    self.survey.end_if_complete(number);
+                }
+            }
+            Content::Subscribers(channel) => {
+                let content = Content::Count(self.members.subscribers(channel));
+                let Some(Link { commands, .. }) = self.link.clone() else { return };
+                let answer = Survey { number, node: self.target.node, content };
+                let mut publish = redis::cmd("PUBLISH");
+                publish.arg(self.target.control(Some(node))).arg(answer.encode());
+                let (mut connection, generation) = (commands, self.generation);
+                self.start(async move {
+                    let done = publish.query_async::<()>(&mut connection).await;
+                    node::Event::Survey(Event::Answered(generation, done))
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The form in which a question about a channel, and its answers, travel between nodes.
+//!
+//! ```text
+//! version kind number:8 node:8 (channel | count:8)
+//! ```
+//!
+//! Numbers are big-endian.
+
+use crate::Malformed;
+
+/// The form that this release writes, and its kinds: beside publications and commands.
+const VERSION: u8 = 1;
+const QUESTION: u8 = 4;
+const COUNT: u8 = 5;
+
+/// A question to all nodes, or the answer of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Survey<'a> {
+    /// Number of the question.
+    pub number: u64,
+    /// The node that asks, or that answers.
+    pub node: u64,
+    /// The question, or the answer.
+    pub content: Content<'a>,
+}
+
+/// The content of a [`Survey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// Asks for the subscribers of a channel.
+    Subscribers(&'a str),
+    /// Their number on the node.
+    Count(u64),
+}
+
+impl<'a> Survey<'a> {
+    /// Returns it in its form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let kind = match self.content {
+            Content::Subscribers(_) => QUESTION,
+            Content::Count(_) => COUNT,
+        };
+        let mut out = vec![VERSION, kind];
+        out.extend(self.number.to_be_bytes());
+        out.extend(self.node.to_be_bytes());
+        match self.content {
+            Content::Subscribers(channel) => out.extend(channel.as_bytes()),
+            Content::Count(count) => out.extend(count.to_be_bytes()),
+        }
+        out
+    }
+
+    /// Reads a question or an answer.
+    ///
+    /// # Errors
+    /// The bytes are anything else, or of a version that this release does not know.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (head, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
+        let (number, rest) = rest.split_first_chunk().ok_or(Malformed)?;
+        let (node, rest) = rest.split_first_chunk().ok_or(Malformed)?;
+        let content = match head {
+            [VERSION, QUESTION] => {
+                Content::Subscribers(str::from_utf8(rest).map_err(|_| Malformed)?)
+            }
+            [VERSION, COUNT] => {
+                Content::Count(u64::from_be_bytes(rest.try_into().map_err(|_| Malformed)?))
+            }
+            _ => return Err(Malformed),
+        };
+        let (number, node) = (u64::from_be_bytes(*number), u64::from_be_bytes(*node));
+        Ok(Self { number, node, content })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_survey_is_read_as_it_is_written_and_anything_else_is_an_error() {
+        for content in [Content::Subscribers("a"), Content::Subscribers(""), Content::Count(7)] {
+            let survey = Survey { number: 1 << 40, node: 9, content };
+            let bytes = survey.encode();
+            assert_eq!(Survey::decode(&bytes), Ok(survey));
+            assert!((0..18).all(|end| Survey::decode(&bytes[..end]).is_err()));
+        }
+        let mut bytes = Survey { number: 1, node: 2, content: Content::Count(3) }.encode();
+        assert!(Survey::decode(&bytes[..25]).is_err());
+        bytes.push(0);
+        assert!(Survey::decode(&bytes).is_err());
+        bytes[1] = 9;
+        assert!(Survey::decode(&bytes).is_err());
+    }
+}
