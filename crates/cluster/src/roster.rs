@@ -226,6 +226,12 @@ impl Roster {
         }
     }
 
+    /// Returns whether some clients may need an update.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// Returns whether the broker knows all members, and no others.
     #[must_use]
     pub fn is_settled(&self) -> bool {

@@ -317,11 +317,19 @@ impl<M: Members> Node<M> {
 
     /// Sends what is waiting.
     pub(super) fn send_presence(&mut self, link: &Link) {
-        let Some(scripts) = self.presence.scripts.clone() else { return };
-        if self.presence.is_synced && !self.presence.is_writing {
+        let state = &self.presence;
+        let has_updates = state.must_audit || state.roster.has_changes();
+        let may_write = has_updates && state.is_synced && !state.is_writing;
+        let may_list = !state.is_listing && !state.questions.is_empty();
+        // This is called for each turn of publications, too.
+        if !may_write && !may_list {
+            return;
+        }
+        let Some(scripts) = state.scripts.clone() else { return };
+        if may_write {
             self.send_updates(link, &scripts);
         }
-        if !self.presence.is_listing && !self.presence.questions.is_empty() {
+        if may_list {
             self.send_list_questions(link, scripts);
         }
     }
