@@ -87,8 +87,8 @@ impl State {
 }
 
 impl Bus {
-    /// Asks all nodes for the subscribers of a channel. Those that have not answered within `limit`,
-    /// at most five seconds, are named.
+    /// Asks all nodes for the subscribers of a channel. Nodes that do not answer within `limit`, at
+    /// most five seconds, are named in the answer.
     pub fn count(&self, channel: Arc<str>, limit: Duration) -> Reply<Counted> {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
