@@ -1,11 +1,9 @@
 //! Access to connections and channels from any thread.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use throng_engine::{
-    CloseCode, Frame, MailboxFull, Position, Publication, Receipt, Remote, Totals,
-};
+use throng_engine::{CloseCode, Frame, MailboxFull, Position, Publication, Receipt, Remote};
 
 use crate::filter::Filter;
 use crate::handle::Handle;
@@ -19,8 +17,23 @@ use crate::handle::Handle;
 /// callback's own sends.
 #[derive(Clone, Debug)]
 pub struct Hub {
-    remote: Remote,
-    totals: Arc<Totals>,
+    reach: Reach,
+}
+
+/// What a hub reaches.
+#[derive(Clone, Debug)]
+enum Reach {
+    /// The shards of a server.
+    Shards(Remote),
+    /// Those of a server that is built later.
+    Later(Arc<Later>),
+}
+
+#[derive(Debug)]
+struct Later {
+    shards: OnceLock<Remote>,
+    /// The way to no one, until then.
+    none: Remote,
 }
 
 /// A member of a channel with presence.
@@ -36,12 +49,51 @@ pub struct Present {
 }
 
 impl Hub {
-    pub(crate) fn new(remote: Remote, totals: Arc<Totals>) -> Self {
-        Self { remote, totals }
+    /// Creates a hub without a server, for handlers that are made before their server;
+    /// [`Server::hub`](crate::Server::hub) connects it. Until the server is bound there is no one
+    /// to reach: receipts have no receivers.
+    ///
+    /// ```no_run
+    /// use throng::prelude::*;
+    ///
+    /// # fn main() -> throng::Result<()> {
+    /// let hub = Hub::new();
+    /// let publisher = hub.clone();
+    /// let news = Ws::new().on_open(|ws| {
+    ///     ws.subscribe("news");
+    /// });
+    /// let app = App::new().ws("/news", news).post("/news", move |request| {
+    ///     let published = publisher.publish("news", request.body().to_vec());
+    ///     published.map_or(Status::SERVICE_UNAVAILABLE, |_| Status::NO_CONTENT)
+    /// });
+    /// Server::new(app).hub(&hub).bind("127.0.0.1:9001")?.run()
+    /// # }
+    /// ```
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "a hub without a server is no usual value")]
+    pub fn new() -> Self {
+        let later = Later { shards: OnceLock::new(), none: Remote::of_no_shard() };
+        Self { reach: Reach::Later(Arc::new(later)) }
+    }
+
+    /// Creates the hub of a server.
+    pub(crate) fn of(remote: Remote) -> Self {
+        Self { reach: Reach::Shards(remote) }
+    }
+
+    /// Connects a hub that was made before its server. Returns false if it has one.
+    pub(crate) fn connect(&self, remote: &Remote) -> bool {
+        match &self.reach {
+            Reach::Shards(_) => false,
+            Reach::Later(later) => later.shards.set(remote.clone()).is_ok(),
+        }
     }
 
     pub(crate) fn remote(&self) -> &Remote {
-        &self.remote
+        match &self.reach {
+            Reach::Shards(remote) => remote,
+            Reach::Later(later) => later.shards.get().unwrap_or(&later.none),
+        }
     }
 
     /// Sends a message to every member of a channel, in one order: all members, on all shards, get
@@ -56,7 +108,7 @@ impl Hub {
         channel: &str,
         message: impl Into<Frame>,
     ) -> Result<Receipt, MailboxFull> {
-        self.remote.publish(channel, &message.into(), None)
+        self.remote().publish(channel, &message.into(), None)
     }
 
     /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards' queues
@@ -71,7 +123,7 @@ impl Hub {
         timeout: Duration,
     ) -> Result<Receipt, MailboxFull> {
         let deadline = Instant::now().checked_add(timeout);
-        self.remote.publish_by(channel, &message.into(), None, deadline)
+        self.remote().publish_by(channel, &message.into(), None, deadline)
     }
 
     /// Sends a message to every session and every event stream. It costs one command per shard, and
@@ -92,7 +144,7 @@ impl Hub {
         filter: &Filter,
         message: impl Into<Frame>,
     ) -> Result<Receipt, MailboxFull> {
-        self.remote.broadcast(filter.inner(), &message.into())
+        self.remote().broadcast(filter.inner(), &message.into())
     }
 
     /// Returns the number of subscriptions to exactly this channel, or pattern, on all shards at
@@ -100,20 +152,20 @@ impl Hub {
     /// ended.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
-        self.totals.count(channel)
+        self.remote().totals().count(channel)
     }
 
     /// Returns the channels and patterns that have subscribers, with their numbers, in no order.
     #[must_use]
     pub fn channels(&self) -> Vec<(Arc<str>, usize)> {
-        self.totals.list()
+        self.remote().totals().list()
     }
 
     /// Returns the last `most` publications of a channel that its history keeps, oldest first, and
     /// the position behind the newest; `None` if the channel has no history.
     #[must_use]
     pub fn history(&self, channel: &str, most: usize) -> Option<(Position, Vec<Publication>)> {
-        self.remote.history(channel, most)
+        self.remote().history(channel, most)
     }
 
     /// Returns up to `most` members of a channel with presence on this server, in the order of their
@@ -125,7 +177,7 @@ impl Hub {
     /// change that is not in the answer comes after it.
     #[must_use]
     pub fn presence(&self, channel: &str, most: usize) -> Option<Vec<Present>> {
-        let present = self.remote.presence(channel, most)?;
+        let present = self.remote().presence(channel, most)?;
         let of = |present: throng_engine::Present| Present {
             handle: Handle::of(present.client),
             info: present.info,
@@ -141,12 +193,13 @@ impl Hub {
         crate::ClusterHub::of(self)
     }
 
-    /// Sends a message to one connection; nothing happens if it has ended.
+    /// Sends a message to one connection. The receipt says what became of it, when the connection's
+    /// shard has taken it: without receivers, the connection has ended.
     ///
     /// # Errors
     /// Its shard's queue is full.
-    pub fn send(&self, to: Handle, message: impl Into<Frame>) -> Result<(), MailboxFull> {
-        self.remote.send(to.id(), &message.into())
+    pub fn send(&self, to: Handle, message: impl Into<Frame>) -> Result<Receipt, MailboxFull> {
+        self.remote().send(to.id(), &message.into())
     }
 
     /// Begins the closing handshake with one connection; nothing happens if it has ended. See
@@ -160,7 +213,7 @@ impl Hub {
         code: impl Into<CloseCode>,
         reason: &str,
     ) -> Result<(), MailboxFull> {
-        self.remote.close(to.id(), code.into().get(), reason)
+        self.remote().close(to.id(), code.into().get(), reason)
     }
 
     /// Begins the closing handshake with every session that `filter` selects, and ends the event
@@ -175,6 +228,6 @@ impl Hub {
         code: impl Into<CloseCode>,
         reason: &str,
     ) -> Result<Receipt, MailboxFull> {
-        self.remote.close_all(filter.inner(), code.into().get(), reason)
+        self.remote().close_all(filter.inner(), code.into().get(), reason)
     }
 }

@@ -726,10 +726,10 @@ impl Shards {
         D: Driver + Send + 'static,
         S: Service + Send + 'static,
     {
-        let Built { shards, remote, snapshots, totals, admission, configurator } = built;
+        let Built { shards, remote, snapshots, admission, configurator, .. } = built;
         let starts =
             shards.into_iter().map(|mut shard| Box::new(move || shard.run()) as Start).collect();
-        let hub = Hub::new(remote, totals);
+        let hub = Hub::of(remote);
         Self { starts, tables: None, hub, snapshots, admission, configurator }
     }
 

@@ -215,15 +215,19 @@ fn data_channels_and_handles_work_across_shards() {
         assert_eq!(client.next(), Got::Text("to all".into()));
     }
     let of = |name: &str| handles.lock().unwrap().iter().find(|(n, _)| n == name).unwrap().1;
-    hub.send(of("u7"), "to you").unwrap();
+    let received = |to, text: &str| {
+        let receipt = hub.send(to, text).unwrap();
+        receipt.wait(Duration::from_secs(60)).expect("the shard has counted").receivers()
+    };
+    assert_eq!(received(of("u7"), "to you"), 1);
     assert_eq!(clients[7].next(), Got::Text("to you".into()));
     hub.close(of("u7"), 4000, "enough").unwrap();
     assert_eq!(clients[7].next(), Got::Close(4000, "enough".into()));
     clients[5].send(Opcode::Binary, b"\0");
     assert_eq!(clients[5].next(), Got::Close(1003, "text only".into()));
     // A handle from the past, and one made up, reach no connection.
-    hub.send(of("u7"), "too late").unwrap();
-    hub.send(Handle::from_bits(u64::MAX), "to no one").unwrap();
+    eventually("the session has ended", || received(of("u7"), "too late") == 0);
+    assert_eq!(received(Handle::from_bits(u64::MAX), "to no one"), 0);
     running.drain(NO_WAIT).unwrap();
 }
 

@@ -75,6 +75,8 @@ pub enum Command {
         to: ConnId,
         /// The message.
         frame: Frame,
+        /// Gets the count.
+        ack: AckSlot,
     },
     /// Begin the closing handshake with one connection, if it is still there.
     Close {
@@ -357,6 +359,19 @@ impl Remote {
         }
     }
 
+    /// Returns the handle of no shard, for who holds one before there are shards.
+    #[must_use]
+    pub fn of_no_shard() -> Self {
+        let stores = (Histories::default(), None);
+        Self::new(Vec::new(), Arc::default(), Clock::System, stores)
+    }
+
+    /// Returns the subscriptions of all shards.
+    #[must_use]
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
     pub(crate) fn with_registry(
         acceptor: ShardQueue,
         registry: Arc<ThreadRegistry>,
@@ -601,12 +616,17 @@ impl Remote {
         }
     }
 
-    /// Sends to one connection, if it is still there.
+    /// Sends to one connection. The receipt has no receiver if it has ended.
     ///
     /// # Errors
     /// Its shard's mailbox is full.
-    pub fn send(&self, to: ConnId, frame: &Frame) -> Result<(), MailboxFull> {
-        self.put(to.shard(), Command::Send { to, frame: frame.clone() })
+    pub fn send(&self, to: ConnId, frame: &Frame) -> Result<Receipt, MailboxFull> {
+        let (receipt, acks) = Receipt::new(1, None);
+        for ack in acks {
+            let ack = ack.of_one();
+            self.put(to.shard(), Command::Send { to, frame: frame.clone(), ack })?;
+        }
+        Ok(receipt)
     }
 
     /// Begins the closing handshake with one connection, if it is still there.

@@ -322,8 +322,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     work += delivery.receivers();
                     ack.count(delivery);
                 }
-                Command::Send { to, frame } => {
-                    let _ = state.core.send_frame(to, &frame);
+                Command::Send { to, frame, ack } => {
+                    let mut delivery = Delivery::default();
+                    if state.core.connections.table.conn(to).is_some() {
+                        delivery.count(state.core.send_frame(to, &frame));
+                    }
+                    ack.count(delivery);
                 }
                 Command::Post { to, event } if state.core.connections.table.conn(to).is_some() => {
                     state.guarded(to, |state| {

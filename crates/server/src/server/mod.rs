@@ -23,6 +23,7 @@ use crate::access;
 use crate::affinity::CpuAffinity;
 use crate::app::App;
 use crate::events::Events;
+use crate::hub::Hub;
 use crate::io_backend::IoBackend;
 use crate::tls::Setting;
 
@@ -62,6 +63,8 @@ pub struct Server {
     more_addresses: Vec<SocketAddr>,
     tls: Setting,
     cluster: crate::cluster::Setting,
+    /// Made before the server.
+    hub: Option<Hub>,
     #[cfg(feature = "metrics")]
     build: &'static [(&'static str, &'static str)],
     mistake: Option<SettingError>,
@@ -96,6 +99,7 @@ impl Server {
             more_addresses: Vec::new(),
             tls: Setting::default(),
             cluster: crate::cluster::Setting::default(),
+            hub: None,
             #[cfg(feature = "metrics")]
             build: &[],
             mistake: None,

@@ -104,6 +104,13 @@ impl Server {
         self
     }
 
+    /// Connects a hub that was made before the server, by [`Hub::new`](crate::Hub::new), for its
+    /// handlers. A hub has one server: with the hub of another, [`Server::bind`] fails.
+    pub fn hub(mut self, hub: &crate::Hub) -> Self {
+        self.hub = Some(hub.clone());
+        self
+    }
+
     /// Sets the [`Limits`] on connections, sizes and times. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;

@@ -208,7 +208,7 @@ impl Server {
         let make = |_, admission: &Arc<Admission>, _: &Remote| service(admission);
         let built = throng_engine::build(vec![driver], &prepared.options, make)?;
         prepared.finish((&built.remote, &built.snapshots, &built.admission))?;
-        let hub = crate::Hub::new(built.remote, built.totals);
+        let hub = crate::Hub::of(built.remote);
         let shard = built.shards.into_iter().next();
         shard.map(|shard| (shard, hub)).ok_or(Error::ShardPanicked)
     }
@@ -246,6 +246,7 @@ impl Server {
         #[cfg(feature = "metrics")]
         let build = self.build;
         let (workers, pool) = (self.workers, Pool::default());
+        let hub = self.hub.clone();
         let shared = self.into_shared(Arc::clone(&stalls), pool.clone(), security.clone())?;
         Ok(Prepared {
             options,
@@ -255,6 +256,7 @@ impl Server {
             workers,
             security,
             cluster,
+            hub,
             #[cfg(feature = "metrics")]
             build,
         })
@@ -389,6 +391,7 @@ struct Prepared {
     workers: WorkerSettings,
     security: Security,
     cluster: Unconnected,
+    hub: Option<crate::Hub>,
     #[cfg(feature = "metrics")]
     build: &'static [(&'static str, &'static str)],
 }
@@ -416,6 +419,10 @@ impl Prepared {
     ) -> Result<Finished> {
         #[cfg(not(feature = "metrics"))]
         let _ = (snapshots, admission);
+        if self.hub.is_some_and(|hub| !hub.connect(remote)) {
+            let reason = "hub is that of another server; make one by Hub::new() for each server";
+            return Err(Error::setting("hub", reason));
+        }
         let node = self.cluster.start(remote)?;
         let _ = self.shared.cluster.set(Guard(node.clone()));
         #[cfg(feature = "metrics")]

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use throng_engine::{
     CloseCode, Cx, Delivery, Frame, Message, PatternError, Position, Receipt, Recovery, Sent,
@@ -306,8 +305,7 @@ impl<'a, D> Socket<'a, D> {
     /// The way to all connections from any thread.
     #[must_use]
     pub fn hub(&self) -> Hub {
-        let core = self.cx.core_ref();
-        Hub::new(core.remote().clone(), Arc::clone(core.totals()))
+        Hub::of(self.cx.core_ref().remote().clone())
     }
 
     /// Bytes queued that the peer has not taken.

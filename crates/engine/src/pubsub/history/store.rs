@@ -50,7 +50,7 @@ pub struct HistoryCounts {
 }
 
 /// Rules, budget and figures of all stripes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Histories {
     pub(crate) rules: HistoryRules,
     epoch: u64,
