@@ -2,12 +2,12 @@
 
 use throng::prelude::*;
 
-struct User {
+pub(crate) struct User {
     name: String,
     room: String,
 }
 
-fn chat() -> Ws<User> {
+pub(crate) fn chat() -> Ws<User> {
     Ws::on_upgrade(|request| {
         let name = request.query("name").unwrap_or("anonymous").to_owned();
         let room = request.param("room").ok_or(Reject::not_found())?.to_owned();
@@ -26,6 +26,7 @@ fn chat() -> Ws<User> {
     })
 }
 
+#[allow(dead_code, reason = "a test uses the handler alone")]
 fn main() -> throng::Result<()> {
     let chat = WsRoute::new(chat()).max_message_size(16 << 10);
     Server::new(App::new().ws("/chat/{room}", chat)).bind("127.0.0.1:9001")?.run()

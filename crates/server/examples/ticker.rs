@@ -1,30 +1,62 @@
-//! A ticker: a slow reader misses old prices, never the newest. Send something to
-//! `ws://127.0.0.1:9001/prices` and they come; or without a WebSocket: `curl -N
-//! http://127.0.0.1:9001/prices.txt`.
+//! A ticker of quotes: send a symbol, such as `EUR`, to `ws://127.0.0.1:9001/prices`, and its price
+//! comes at once, then each change; or without a WebSocket: `curl -N
+//! http://127.0.0.1:9001/prices/EUR`. A slow reader misses old prices, never the newest.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throng::prelude::*;
 
 const SYMBOLS: [&str; 4] = ["CHF", "EUR", "GBP", "JPY"];
 
-fn main() -> throng::Result<()> {
-    let prices = Ws::new().on_message(|ws, msg| {
-        let said = String::from_utf8_lossy(msg.as_bytes());
-        let _ = ws.send(format!("{said}: here are the prices"));
-        ws.subscribe("prices");
+/// The newest quotes: their numbers, eight bytes each, and prices.
+#[derive(Clone, Default)]
+pub(crate) struct Book(Arc<Mutex<HashMap<String, Vec<u8>>>>);
+
+impl Book {
+    /// Records and publishes a quote. Under the lock, so that it comes after a snapshot without it.
+    pub(crate) fn set(&self, hub: &Hub, symbol: &str, number: u64, price: u64) {
+        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let quote = [number.to_be_bytes(), price.to_be_bytes()].concat();
+        // If a shard is too far behind to take it, the next price is as good.
+        let _ = hub.publish(&format!("prices.{symbol}"), Frame::binary(&quote).keyed(symbol));
+        book.insert(symbol.to_owned(), quote);
+    }
+}
+
+/// A quote that is on its way while its reader joins may come twice, with the same number.
+pub(crate) fn server(book: &Book) -> Server {
+    let book = book.clone();
+    let prices = Ws::new().on_message(move |ws, message| {
+        let symbol = String::from_utf8_lossy(message.as_bytes());
+        let book = book.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(quote) = book.get(&*symbol) else {
+            let _ = ws.send(format!("{symbol}: no such symbol"));
+            return;
+        };
+        if ws.subscribe(&format!("prices.{symbol}")) {
+            let _ = ws.send(quote);
+        }
     });
+    let app = App::new()
+        .ws("/prices", WsRoute::new(prices).max_message_size(16))
+        .sse("/prices/{symbol}", |request| {
+            Ok(format!("prices.{}", request.param("symbol").unwrap_or_default()))
+        });
     let rules = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
-    let app = App::new().ws("/prices", prices).sse("/prices.txt", |_| Ok("prices".to_owned()));
-    let bound = Server::new(app).channel_backpressure("prices", rules).bind("127.0.0.1:9001")?;
+    Server::new(app).channel_backpressure("prices.*", rules)
+}
+
+#[allow(dead_code, reason = "a test makes its own quotes")]
+fn main() -> throng::Result<()> {
+    let book = Book::default();
+    let bound = server(&book).bind("127.0.0.1:9001")?;
     let hub = bound.hub();
     std::thread::spawn(move || {
-        for tick in 0u64.. {
+        for tick in 1u64.. {
             for (n, symbol) in SYMBOLS.into_iter().enumerate() {
-                let price = 1000 + (tick * (n as u64 + 3)) % 97;
-                let frame = Frame::text(format!("{symbol} {price}")).keyed(symbol);
-                // If a shard is too far behind to take it, the next price is as good.
-                let _ = hub.publish("prices", frame);
+                book.set(&hub, symbol, tick, 1000 + (tick * (n as u64 + 3)) % 97);
             }
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -10,6 +10,9 @@ use super::middleware::{Middleware, Next};
 /// ([CORS](https://fetch.spec.whatwg.org/#http-cors-protocol)): it answers preflight requests, and
 /// adds the headers that browsers ask for to all responses, errors included.
 ///
+/// Add it to the whole app: a preflight request, whose method no route has, does not reach the
+/// layers of an app that was nested or merged.
+///
 /// WebSockets are not subject to CORS: [`Server::origins`](crate::Server::origins) decides on those.
 ///
 /// ```

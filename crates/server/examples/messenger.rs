@@ -1,0 +1,121 @@
+//! A messenger: `ws://127.0.0.1:9001/rooms/lobby?token=hello.cOiuAgsqhCiHer7-LO4afZ_6XDqbEfCMnflZv0XoZII`.
+//!
+//! Users have signed tokens (the program prints that of `ada` with the argument `ada`), in a header, a cookie or the query, and any number of devices. A room
+//! has its last 50 messages and a list of who is there; a line goes to the room, `@bob hi` to all
+//! devices of bob, and `...` says to the others that the user is typing. Twenty messages in ten
+//! seconds are a user's share; more are refused, and the session stays open.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
+use throng::prelude::*;
+use throng::{History, Presence, PresenceChange, is_channel_token};
+
+const SECRET: &[u8] = b"a real program reads it from a file";
+const SHARE: (u32, Duration) = (20, Duration::from_secs(10));
+
+/// Returns a user's token: the name and its signature.
+pub(crate) fn token(name: &str) -> String {
+    let tag = hmac::sign(&Key::new(HMAC_SHA256, SECRET), name.as_bytes());
+    format!("{name}.{}", BASE64.encode(tag))
+}
+
+/// Returns the user of a token. A name is a channel's, so it has no dot.
+fn user_of(token: &str) -> Option<&str> {
+    let (name, tag) = token.split_once('.')?;
+    let tag = BASE64.decode(tag).ok()?;
+    hmac::verify(&Key::new(HMAC_SHA256, SECRET), name.as_bytes(), &tag).ok()?;
+    is_channel_token(name).then_some(name)
+}
+
+/// What each user has sent in the present ten seconds, on all devices.
+#[derive(Clone, Default)]
+struct Shares(Arc<Mutex<HashMap<String, (Instant, u32)>>>);
+
+impl Shares {
+    fn take(&self, name: &str) -> bool {
+        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        // Users who have been silent are forgotten.
+        users.retain(|_, (since, _)| now.duration_since(*since) < SHARE.1);
+        let (_, sent) = users.entry(name.to_owned()).or_insert((now, 0));
+        *sent += 1;
+        *sent <= SHARE.0
+    }
+}
+
+struct User {
+    name: String,
+    room: String,
+}
+
+fn on_message(ws: &mut Socket<'_, User>, message: Message<'_>, shares: &Shares) {
+    let (user, mut session) = ws.split();
+    let Message::Text(text) = message else { return session.close(1003, "text only") };
+    let name = &user.name;
+    if text == "..." {
+        drop(session.publish_to_others(&user.room, format!("* {name} is typing")));
+    } else if !shares.take(name) {
+        let _ = session.send("* slow down");
+    } else if let Some((to, text)) = text.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
+        // A name is literal: `*` is no one.
+        drop(session.publish(&format!("user.{to}"), format!("{name} to {to}: {text}")));
+    } else {
+        drop(session.publish(&user.room, format!("{name}: {text}")));
+    }
+}
+
+pub(crate) fn server() -> Server {
+    let shares = Shares::default();
+    let chat = Ws::on_upgrade(|request| {
+        let token = request.bearer().or_else(|| request.cookie("token"));
+        let token = token.or_else(|| request.query("token")).ok_or(Reject::unauthorized())?;
+        let name = user_of(token).ok_or(Reject::unauthorized())?.to_owned();
+        let room = request.param("room").filter(|room| is_channel_token(room));
+        let room = room.ok_or(Reject::bad_request("a room has no . * or >"))?;
+        Ok(User { name, room: format!("room.{room}") })
+    })
+    .on_open(|ws| {
+        let hub = ws.hub();
+        let (user, mut session) = ws.split();
+        session.subscribe(&format!("user.{}", user.name));
+        // From the position before the last 50 messages; more are kept, for those that come meanwhile.
+        let (mut since, last) = hub.history(&user.room, 50).unzip();
+        if let (Some(since), Some(last)) = (&mut since, last) {
+            since.offset -= last.len() as u64;
+        }
+        let recovery = session.subscribe_as(&user.room, &user.name, since);
+        let _ = session.send_missed(&recovery);
+        let here = hub.presence(&user.room, 1000).unwrap_or_default();
+        let mut names: Vec<&str> = here.iter().map(|member| &*member.info).collect();
+        names.sort_unstable();
+        names.dedup();
+        let _ = session.send(format!("* here: {}", names.join(", ")));
+    })
+    .on_message(move |ws, message| on_message(ws, message, &shares));
+    let presence = Presence::new().join_leave_with(|event| {
+        let change = match event.change {
+            PresenceChange::Join => "joined",
+            PresenceChange::Leave => "left",
+        };
+        Some(Frame::text(format!("* {} {change}", event.info)))
+    });
+    let route = WsRoute::new(chat).max_message_size(4 << 10);
+    Server::new(App::new().ws("/rooms/{room}", route))
+        .channel_presence("room.*", presence)
+        .channel_history("room.*", History::new(100, Duration::from_secs(3600)))
+}
+
+#[allow(dead_code, reason = "a test uses the server alone")]
+fn main() -> throng::Result<()> {
+    if let Some(name) = std::env::args().nth(1) {
+        println!("{}", token(&name));
+        return Ok(());
+    }
+    server().bind("127.0.0.1:9001")?.run_until_signal(DrainPlan::default())?;
+    Ok(())
+}
