@@ -3,10 +3,13 @@
 
 #[path = "../examples/chat.rs"]
 mod chat;
+#[path = "../examples/dashboard.rs"]
+mod dashboard;
 #[path = "../examples/game.rs"]
 mod game;
 
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -84,6 +87,77 @@ fn check_game(address: SocketAddr) {
     assert!(builder(address, "/rooms/1").connect().is_err(), "a player has a name");
 }
 
+/// Sends a request; the stream has the response.
+fn request(address: SocketAddr, line: &str, fields: &[&str], body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    let length = body.len();
+    let head = format!("{line} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{fields}\r\n");
+    stream.write_all((head + body).as_bytes()).unwrap();
+    stream
+}
+
+/// Returns the response to a request.
+fn ask(address: SocketAddr, line: &str, fields: &[&str], body: &str) -> String {
+    let fields = [fields, &["Connection: close"]].concat();
+    let mut response = String::new();
+    request(address, line, &fields, body).read_to_string(&mut response).unwrap();
+    response
+}
+
+fn check_dashboard(address: SocketAddr) {
+    let asks = |line: &str, fields: &[&str], body: &str, expected: &[&str]| {
+        let response = ask(address, line, fields, body);
+        let lower = response.to_lowercase();
+        let is_there = |text: &&str| lower.contains(&text.to_lowercase());
+        assert!(expected.iter().all(is_there), "{line}: {response}");
+        response
+    };
+    let origin = "Origin: https://app.example";
+    let allowed = "access-control-allow-origin: https://app.example\r\n";
+    let preflight = [origin, "Access-Control-Request-Method: POST"];
+    asks("OPTIONS /api/orders", &preflight, "", &["1.1 20", allowed]);
+    asks("GET /api/orders", &[origin], "", &["1.1 401 ", allowed]);
+    let form = "Content-Type: application/x-www-form-urlencoded";
+    asks("POST /api/login", &[form], "name=ada", &["1.1 204 ", "set-cookie: name=ada;"]);
+    let cookie = "Cookie: a=b; name=ada";
+    asks("GET /orders/7", &[], "", &["1.1 200 ", "<!doctype html>"]);
+    let mut live = connect(address, "/live");
+    let mut events = BufReader::new(request(address, "GET /live", &[], "")).lines();
+    // With its head, the stream has begun; an order that comes back says so of the session.
+    while !events.next().expect("a head").unwrap().is_empty() {}
+    eventually("the session is a member", || {
+        asks("POST /api/orders", &[cookie], "first", &["1.1 201 "]);
+        matches!(live.recv_timeout(Duration::from_millis(100)), Ok(Some(_)))
+    });
+    let mut event = || {
+        let data = |line: String| line.strip_prefix("data: ").map(str::to_owned);
+        events.find_map(|line| data(line.unwrap())).expect("the stream goes on")
+    };
+    asks("POST /api/orders", &[cookie], "second", &["1.1 201 "]);
+    while event() != "second" {}
+    while next(&mut live) != "second" {}
+    asks("GET /api/orders", &[cookie], "", &["first\nsecond\n"]);
+    asks("PUT /api/files", &[cookie], &"x".repeat(200_000), &["1.1 201 ", "200000 bytes"]);
+    while next(&mut live) != "upload: 200000 bytes" {}
+    while event() != "upload: 200000 bytes" {}
+    // An upload that breaks off.
+    let lines = [cookie, "Content-Length: 9"];
+    let mut broken = TcpStream::connect(address).unwrap();
+    let head = format!("PUT /api/files HTTP/1.1\r\nHost: x\r\n{}\r\n\r\nhalf", lines.join("\r\n"));
+    broken.write_all(head.as_bytes()).unwrap();
+    while next(&mut live) != "upload: 4 bytes" {}
+    drop(broken);
+    let error = next(&mut live);
+    assert!(error.starts_with("upload: ") && !error.ends_with("bytes"), "{error}");
+}
+
+#[test]
+fn a_dashboard() {
+    check_dashboard(TestServer::start(dashboard::server().shards(2)).address());
+}
+
 #[test]
 fn a_chat() {
     let app = App::new().ws("/chat/{room}", chat::chat());
@@ -105,11 +179,12 @@ fn a_game() {
 fn a_program_on_another_library() {
     let of = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let address = of("ADDRESS").parse().unwrap();
-    eventually("it listens", || std::net::TcpStream::connect(address).is_ok());
+    eventually("it listens", || TcpStream::connect(address).is_ok());
     match of("PROGRAM").as_str() {
         "chat" => check_chat(address),
         "game" => check_game(address),
-        other => panic!("PROGRAM is {other}; give chat or game"),
+        "dashboard" => check_dashboard(address),
+        other => panic!("PROGRAM is {other}; give chat, game or dashboard"),
     }
 }
 
@@ -125,13 +200,14 @@ fn code_lines(path: &Path) -> usize {
 fn the_lines_in_the_cookbook_are_those_of_the_programs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let cookbook = std::fs::read_to_string(root.join("docs/cookbook.md")).unwrap();
-    for program in ["chat", "game"] {
+    for program in ["chat", "dashboard", "game"] {
         let lines = [
             format!("crates/server/examples/{program}.rs"),
             format!("conformance/programs/axum/src/bin/{program}.rs"),
             format!("conformance/programs/node/{program}.js"),
         ]
-        .map(|path| code_lines(&root.join(path)).to_string());
+        .map(|path| root.join(path))
+        .map(|path| if path.exists() { code_lines(&path).to_string() } else { "-".into() });
         let row = format!("| {program} | {} |", lines.join(" | "));
         assert!(cookbook.contains(&row), "docs/cookbook.md has no row {row}");
     }
