@@ -187,12 +187,12 @@ mod app;
 mod asynchronous;
 #[cfg(feature = "client")]
 pub mod client;
-#[cfg(feature = "deflate")]
 #[cfg(feature = "redis")]
 mod cluster;
 #[cfg(not(feature = "redis"))]
 #[path = "cluster/none.rs"]
 mod cluster;
+#[cfg(feature = "deflate")]
 mod compression;
 
 mod error;
@@ -234,12 +234,12 @@ pub use asynchronous::{
     AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, OwnedRequest,
     PerMessage, PerSession, ShuttingDown,
 };
-#[cfg(feature = "deflate")]
 #[cfg(feature = "redis")]
 pub use cluster::{
     Cluster, ClusterCount, ClusterError, ClusterHandle, ClusterHandleError, ClusterHub,
     ClusterPresence, ClusterPresent, ClusterReply, WhileDown,
 };
+#[cfg(feature = "deflate")]
 pub use compression::Compression;
 pub use error::{Blame, Error, Result};
 pub use events::{Event, Stall};
