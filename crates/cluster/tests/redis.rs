@@ -522,6 +522,18 @@ impl Members for ComesBack {
         unreachable!("all channels have a history here");
     }
 
+    fn presence(&mut self, _: &str, _: Announcement<'_>) {
+        unreachable!("no channel has presence here");
+    }
+
+    fn control(&mut self, _: Control<'_>) {
+        unreachable!("no node sends commands here");
+    }
+
+    fn subscribers(&mut self, _: &str) -> u64 {
+        unreachable!("no node asks here");
+    }
+
     fn end(&mut self, name: &Arc<str>) -> bool {
         *self.1.of(name) = Got { losses: 1, ..Got::default() };
         self.0.follow(Arc::clone(name), keep());
