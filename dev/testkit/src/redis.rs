@@ -1,4 +1,4 @@
-//! A Redis server of a test's own.
+//! A Redis server of a test's own, and sentinels.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -8,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 use crate::waiting::eventually;
 use crate::wire::dial;
 
-/// A Redis server, which ends with the test.
+/// A Redis server, or a sentinel, which ends with the test.
 #[derive(Debug)]
 pub struct Redis {
     child: Option<Child>,
     address: SocketAddr,
     directory: PathBuf,
-    arguments: Vec<&'static str>,
+    arguments: Vec<String>,
 }
 
 impl Redis {
@@ -29,13 +29,52 @@ impl Redis {
             println!("skipped: there is no redis-server");
             return None;
         }
+        let mut redis = Self::new(name);
+        redis.arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+        redis.run();
+        Some(redis)
+    }
+
+    fn new(name: &str) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let directory =
             std::env::temp_dir().join(format!("throng-redis-{name}-{}", address.port()));
         std::fs::create_dir_all(&directory).unwrap();
-        let mut redis = Self { child: None, address, directory, arguments: arguments.to_vec() };
-        redis.run();
-        Some(redis)
+        Self { child: None, address, directory, arguments: Vec::new() }
+    }
+
+    /// Starts a replica of this server, and waits until it has its data.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    #[must_use]
+    pub fn start_replica(&self, name: &str) -> Self {
+        let mut replica = Self::new(name);
+        let master = format!("127.0.0.1 {}", self.address.port());
+        replica.arguments = vec!["--replicaof".to_owned(), master];
+        replica.run();
+        eventually("the replica is connected", || self.ask("WAIT 1 1000") == ":1");
+        replica
+    }
+
+    /// Starts a sentinel with such a configuration.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    #[must_use]
+    pub fn start_sentinel(name: &str, configuration: &str) -> Self {
+        let mut sentinel = Self::new(name);
+        let file = sentinel.directory.join("sentinel.conf");
+        std::fs::write(&file, configuration).unwrap();
+        sentinel.arguments = vec![file.display().to_string(), "--sentinel".to_owned()];
+        sentinel.run();
+        sentinel
+    }
+
+    /// Returns the port that it listens on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
     }
 
     /// Starts it, again with the same address and data.
@@ -45,8 +84,9 @@ impl Redis {
     pub fn run(&mut self) {
         let mut command = Command::new("redis-server");
         let port = self.address.port().to_string();
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
-        command.arg("--dir").arg(&self.directory).args(&self.arguments);
+        // The file of a configuration comes first.
+        command.args(&self.arguments).args(["--port", &port, "--bind", "127.0.0.1"]);
+        command.args(["--save", ""]).arg("--dir").arg(&self.directory);
         self.child = Some(command.stdout(Stdio::null()).spawn().unwrap());
         // While it loads its data, or wants a password, it answers with an error.
         eventually("the server answers", || {
@@ -78,9 +118,26 @@ impl Redis {
     /// # Panics
     /// The reply is an error, or there is none.
     pub fn ask(&self, command: &str) -> String {
-        let reply = self.reply(command).unwrap();
+        // A server whose role changes resets its clients.
+        let reply = self.reply(command).or_else(|_| self.reply(command)).unwrap();
         assert!(!reply.is_empty() && !reply.starts_with('-'), "{command}: {reply}");
         reply
+    }
+
+    /// Sends a command until its reply is no error.
+    ///
+    /// # Panics
+    /// It is refused for too long.
+    pub fn ask_until_taken(&self, command: &str) {
+        eventually(command, || self.reply(command).is_ok_and(|reply| !reply.starts_with('-')));
+    }
+
+    /// Sends a command that is not answered soon.
+    ///
+    /// # Panics
+    /// It cannot be sent.
+    pub fn ask_nothing(&self, command: &str) {
+        dial(self.address).write_all(format!("{command}\r\n").as_bytes()).unwrap();
     }
 
     fn reply(&self, command: &str) -> std::io::Result<String> {

@@ -1,29 +1,31 @@
 //! The two connections to the server, and what must hold before they are used.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    RedisError, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, ErrorKind, PushInfo, RedisError, ServerErrorKind, Value,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::address::Address;
 use super::calls::{PUBLISH, READ};
 use super::node::Event;
+use super::sentinel::Watch;
 use super::{Settings, StartError};
 
 /// Time limit of each command, and of connecting.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
 const PASSWORD: &str = "give the user and password of the server in cluster.url, as in \
-                        redis://user:password@host";
+                        redis://user:password@host or redis-sentinel://user:password@host/master";
 
-/// A server, and the names in use there.
+/// A server, or the sentinels that know it, and the names in use there.
 #[derive(Clone)]
 pub(super) struct Target {
-    client: Client,
+    address: Address,
     /// Without the password.
     shown: String,
     pub(super) prefix: String,
@@ -44,6 +46,17 @@ pub(super) struct Link {
     pub(super) subscriptions: MultiplexedConnection,
     pub(super) scripts: Scripts,
     pub(super) connection: Connection,
+    /// The name of the server in errors.
+    pub(super) shown: String,
+    /// That for another master, where there are sentinels.
+    watch: Option<Arc<Watch>>,
+}
+
+impl Link {
+    pub(super) fn watched(mut self, watch: Watch) -> Self {
+        self.watch = Some(Arc::new(watch));
+        self
+    }
 }
 
 /// The connection for commands, as the server knows it.
@@ -86,26 +99,8 @@ impl Scripts {
 impl Target {
     pub(super) fn new(settings: Settings) -> Result<Self, StartError> {
         let Settings { url, prefix, node } = settings;
-        let wrong = |why: &str| {
-            StartError(format!(
-                "cluster.url is not the address of a Redis server: {why}; write \
-                 redis://[user[:password]@]host[:port][/database]"
-            ))
-        };
-        if !url.starts_with("redis://") && !url.starts_with("redis+unix://") {
-            return Err(wrong("it does not begin with redis://"));
-        }
-        let info =
-            url.as_str().into_connection_info().map_err(|error| wrong(&error.to_string()))?;
-        let shown = info.addr().to_string();
-        let settings = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_skip_set_lib_name();
-        let client = Client::open(info.set_redis_settings(settings))
-            .map_err(|error| wrong(&error.to_string()))?;
-        Ok(Self { client, shown, prefix, node })
+        let (address, shown) = Address::parse(&url)?;
+        Ok(Self { address, shown, prefix, node })
     }
 
     /// Returns the name under which a channel's publications are delivered.
@@ -145,10 +140,25 @@ impl Target {
         before: Option<Connection>,
         events: UnboundedSender<Event>,
     ) -> Result<Link, StartError> {
-        let link = tokio::time::timeout(LIMIT, self.try_link(generation, before, events)).await;
-        let shown = &self.shown;
-        match link {
-            Ok(link) => link.map_err(|error| StartError(self.explain(&error))),
+        match &self.address {
+            Address::Server(client) => {
+                self.link_to((client, &self.shown), generation, before, events).await
+            }
+            Address::Sentinels(sentinels) => sentinels.link(self, generation, before, events).await,
+        }
+    }
+
+    /// Connects to a server, which errors call `shown`.
+    pub(super) async fn link_to(
+        &self,
+        (client, shown): (&Client, &str),
+        generation: u64,
+        before: Option<Connection>,
+        events: UnboundedSender<Event>,
+    ) -> Result<Link, StartError> {
+        let link = self.try_link((client, shown), generation, before, events);
+        match tokio::time::timeout(LIMIT, link).await {
+            Ok(link) => link.map_err(|error| StartError(Self::explain(shown, &error))),
             Err(_) => Err(StartError(format!(
                 "cluster.url: no answer from {shown} within {LIMIT:?}; is it the address of a \
                  Redis server, and does a firewall let the connection through?"
@@ -158,6 +168,7 @@ impl Target {
 
     async fn try_link(
         &self,
+        (client, shown): (&Client, &str),
         generation: u64,
         before: Option<Connection>,
         events: UnboundedSender<Event>,
@@ -172,8 +183,7 @@ impl Target {
         let on_push =
             move |push: PushInfo| events.send(Event::Push(generation, push)).map_err(drop);
         let commands = config().set_push_sender(on_lost);
-        let mut commands =
-            self.client.get_multiplexed_async_connection_with_config(&commands).await?;
+        let mut commands = client.get_multiplexed_async_connection_with_config(&commands).await?;
         let role: Value = redis::cmd("ROLE").query_async(&mut commands).await?;
         let is_master = match &role {
             Value::Array(parts) => match parts.first() {
@@ -196,15 +206,15 @@ impl Target {
         let scripts = Scripts::load(&mut commands).await?;
         let subscriptions = config().set_push_sender(on_push);
         let mut subscriptions =
-            self.client.get_multiplexed_async_connection_with_config(&subscriptions).await?;
+            client.get_multiplexed_async_connection_with_config(&subscriptions).await?;
         let ways = [self.probe(), self.control(None), self.control(Some(self.node))];
         subscriptions.subscribe(&ways).await?;
-        Ok(Link { commands, subscriptions, scripts, connection })
+        let shown = shown.to_owned();
+        Ok(Link { commands, subscriptions, scripts, connection, shown, watch: None })
     }
 
     /// Returns what is wrong and what helps, with the server's own words.
-    pub(super) fn explain(&self, error: &RedisError) -> String {
-        let shown = &self.shown;
+    pub(super) fn explain(shown: &str, error: &RedisError) -> String {
         let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
         let remedy = match error.kind() {
             _ if is_locked => PASSWORD,

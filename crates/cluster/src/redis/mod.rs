@@ -2,15 +2,18 @@
 //!
 //! One thread has a runtime of its own and two connections: one for commands, one for
 //! subscriptions. Everything happens in `node.rs`, one event after the other; tasks (`task.rs`)
-//! wait for the server's answers and put them among the events. `link.rs` connects, `calls.rs` has
-//! the commands, `presence/` what concerns members of channels.
+//! wait for the server's answers and put them among the events. `link.rs` connects, to the server
+//! of which `address.rs` has read, or that which `sentinel.rs` finds; `calls.rs` has the commands,
+//! `presence/` what concerns members of channels.
 
+mod address;
 mod calls;
 mod control;
 mod link;
 mod node;
 mod presence;
 mod reply;
+mod sentinel;
 mod status;
 mod survey;
 mod task;
@@ -40,7 +43,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// Settings of a node.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where the server is: `redis://[user[:password]@]host[:port][/database]`.
+    /// The server: `redis://[user[:password]@]host[:port][/database]`, or the one that sentinels
+    /// name: `redis-sentinel://[user[:password]@]host[:port][,...]/master[/database]`.
     pub url: String,
     /// The beginning of all names that are used at the server.
     pub prefix: String,

@@ -63,6 +63,7 @@ pub(super) enum Event {
     Linked(u64, Result<Link, StartError>),
     Push(u64, PushInfo),
     Lost(u64),
+    Switched(u64),
     Subscribed(u64, Result<(), RedisError>),
     Published(u64, Result<Vec<Result<Value, RedisError>>, RedisError>),
     Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
@@ -240,6 +241,9 @@ impl<M: Members> Node<M> {
             Event::Push(generation, push) if generation == self.generation => self.push(push),
             Event::Lost(generation) if generation == self.generation => {
                 self.broken("the connection was closed");
+            }
+            Event::Switched(generation) if generation == self.generation => {
+                self.broken("the sentinels name another master");
             }
             Event::Subscribed(generation, done) if generation == self.generation => {
                 self.is_subscribing = false;

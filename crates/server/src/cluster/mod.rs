@@ -47,7 +47,8 @@ enum ChannelRule {
 
 impl Cluster {
     /// Creates a cluster of the servers that use the Redis or Valkey server at `url`:
-    /// `redis://[user[:password]@]host[:port][/database]`.
+    /// `redis://[user[:password]@]host[:port][/database]`, or at that which its sentinels name:
+    /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]`.
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
         let (prefix, rules) = ("throng".to_owned(), Vec::new());

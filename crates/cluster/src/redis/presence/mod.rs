@@ -143,7 +143,7 @@ pub(super) async fn begin(link: &Link, target: &Target) -> Result<(), StartError
         let scripts = Scripts::load(&mut commands).await?;
         calls::beat(&mut commands, &scripts, target, target.node).await
     };
-    begun.await.map(drop).map_err(|error| StartError(target.explain(&error)))
+    begun.await.map(drop).map_err(|error| StartError(Target::explain(&link.shown, &error)))
 }
 
 impl<M: Members> Node<M> {

@@ -1,0 +1,184 @@
+//! The value of `cluster.url`: the address of a server, or those of the sentinels that know it.
+
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError,
+};
+
+use super::StartError;
+use super::sentinel::{Sentinel, Sentinels};
+
+const SENTINELS: &str = "redis-sentinel://";
+
+/// The port of a sentinel unless it is given.
+const SENTINEL_PORT: u16 = 26379;
+
+/// Where the server is.
+#[derive(Clone)]
+pub(super) enum Address {
+    Server(Client),
+    Sentinels(Sentinels),
+}
+
+impl Address {
+    /// Reads a URL; returns also what may be shown of it.
+    pub(super) fn parse(url: &str) -> Result<(Self, String), StartError> {
+        if let Some(rest) = url.strip_prefix(SENTINELS) {
+            let sentinels = sentinels(rest).map_err(|why| {
+                StartError(format!(
+                    "cluster.url does not name the sentinels of a Redis server: {why}; write \
+                     redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master\
+                     [/database][?sentinel_user=USER&sentinel_password=PASSWORD]"
+                ))
+            })?;
+            let shown = sentinels.to_string();
+            return Ok((Self::Sentinels(sentinels), shown));
+        }
+        let wrong = |why: &str| {
+            StartError(format!(
+                "cluster.url is not the address of a Redis server: {why}; write \
+                 redis://[user[:password]@]host[:port][/database], or redis-sentinel://..."
+            ))
+        };
+        if !url.starts_with("redis://") && !url.starts_with("redis+unix://") {
+            return Err(wrong("it does not begin with redis://"));
+        }
+        let info = info(url).map_err(|error| wrong(&error.to_string()))?;
+        let shown = info.addr().to_string();
+        let client = Client::open(info).map_err(|error| wrong(&error.to_string()))?;
+        Ok((Self::Server(client), shown))
+    }
+}
+
+/// Reads the URL of one server.
+fn info(url: &str) -> Result<ConnectionInfo, RedisError> {
+    let info = url.into_connection_info()?;
+    let settings = info.redis_settings().clone();
+    let settings = settings.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    Ok(info.set_redis_settings(settings))
+}
+
+/// Reads what follows `redis-sentinel://`.
+fn sentinels(rest: &str) -> Result<Sentinels, String> {
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (master, database) = path.split_once('/').unwrap_or((path, ""));
+    if master.is_empty() {
+        return Err("the name of the master is missing".to_owned());
+    }
+    let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
+    if !master.chars().all(is_part) {
+        return Err(format!("{master:?} is not the name of a master"));
+    }
+    let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let user_at = |user: &str| if user.is_empty() { String::new() } else { format!("{user}@") };
+    let of_sentinels = user_at(&user_of_sentinels(query)?);
+    let sentinel = |host: &str| {
+        let wrong = |error: RedisError| format!("{host:?} is not an address: {error}");
+        let info = info(&format!("redis://{of_sentinels}{}", with_port(host))).map_err(wrong)?;
+        let shown = info.addr().to_string();
+        let client = Client::open(info).map_err(wrong)?;
+        Ok::<_, String>(Sentinel { client, shown })
+    };
+    let all = hosts.split(',').map(sentinel).collect::<Result<_, _>>()?;
+    // Its host is that which the sentinels name.
+    let server = format!("redis://{}localhost/{database}", user_at(user));
+    let server = info(&server).map_err(|error| error.to_string())?;
+    Ok(Sentinels { all, master: master.to_owned(), server })
+}
+
+/// Returns a sentinel's address with its port.
+fn with_port(host: &str) -> String {
+    let after = host.rsplit(']').next().unwrap_or_default();
+    match after.contains(':') {
+        true => host.to_owned(),
+        false => format!("{host}:{SENTINEL_PORT}"),
+    }
+}
+
+/// Reads the user and password of the sentinels, which are not those of the server.
+fn user_of_sentinels(query: &str) -> Result<String, String> {
+    let (mut user, mut password) = ("", None);
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("sentinel_user", value)) => user = value,
+            Some(("sentinel_password", value)) => password = Some(value),
+            // Its value may be a secret.
+            other => {
+                let name = other.map_or("it", |(name, _)| name);
+                return Err(format!("{name:?} is not a parameter of it"));
+            }
+        }
+    }
+    match password {
+        Some(password) => Ok(format!("{user}:{password}")),
+        None if user.is_empty() => Ok(String::new()),
+        None => Err("sentinel_user needs a sentinel_password".to_owned()),
+    }
+}
+
+/// Returns the client for a server at `host`, with the user, password and database of `like`.
+pub(super) fn client_at(
+    like: &ConnectionInfo,
+    (host, port): (String, u16),
+) -> Result<Client, RedisError> {
+    Client::open(like.clone().set_addr(ConnectionAddr::Tcp(host, port)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> Sentinels {
+        match Address::parse(url).unwrap() {
+            (Address::Sentinels(sentinels), _) => sentinels,
+            (Address::Server(_), shown) => panic!("{shown} is a server"),
+        }
+    }
+
+    #[test]
+    fn sentinels_have_addresses_and_the_master_a_name_a_user_and_a_database() {
+        let all = "redis-sentinel://throng:s%40cret@a,b:1234,[::1]:5,[::1]/my.master-1/3\
+                   ?sentinel_user=watch&sentinel_password=w%40tch";
+        let sentinels = parsed(all);
+        let shown: Vec<_> = sentinels.all.iter().map(|one| one.shown.as_str()).collect();
+        assert_eq!(shown, ["a:26379", "b:1234", "::1:5", "::1:26379"]);
+        assert_eq!(sentinels.master, "my.master-1");
+        let settings = sentinels.server.redis_settings();
+        assert_eq!((settings.username(), settings.password()), (Some("throng"), Some("s@cret")));
+        assert_eq!((settings.db(), settings.protocol()), (3, ProtocolVersion::RESP3));
+        let asked = sentinels.all[0].client.get_connection_info().redis_settings().clone();
+        assert_eq!((asked.username(), asked.password()), (Some("watch"), Some("w@tch")));
+        let client = client_at(&sentinels.server, ("10.0.0.5".to_owned(), 6379)).unwrap();
+        assert_eq!(client.get_connection_info().addr().to_string(), "10.0.0.5:6379");
+        assert_eq!(client.get_connection_info().redis_settings().password(), Some("s@cret"));
+    }
+
+    #[test]
+    fn an_address_without_a_user_has_none() {
+        let sentinels = parsed("redis-sentinel://a/mymaster");
+        let settings = sentinels.server.redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (None, None, 0));
+        let asked = sentinels.all[0].client.get_connection_info().redis_settings().clone();
+        assert_eq!((asked.username(), asked.password()), (None, None));
+    }
+
+    #[test]
+    fn a_wrong_url_is_named_without_its_password() {
+        for (url, part) in [
+            ("redis-sentinel://:hidden@a", "master is missing"),
+            ("redis-sentinel://:hidden@a/", "master is missing"),
+            ("redis-sentinel://:hidden@a/my master", "\"my master\""),
+            ("redis-sentinel://:hidden@a,/mymaster", "\"\""),
+            ("redis-sentinel://:hidden@a:port/mymaster", "\"a:port\""),
+            ("redis-sentinel://:hidden@a/mymaster/db", "atabase"),
+            ("redis-sentinel://:hidden@a/mymaster?password=hidden", "\"password\""),
+            ("redis-sentinel://a/mymaster?sentinel_user=x", "sentinel_password"),
+            ("redis-cluster://:hidden@a", "redis-sentinel://"),
+        ] {
+            let Err(error) = Address::parse(url) else { panic!("{url}") };
+            let error = error.to_string();
+            assert!(error.contains(part) && error.contains("cluster.url"), "{url}: {error}");
+            assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Redis Sentinel: which server is the master now, and when another one becomes it.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, PushInfo, PushKind, RedisError,
+    ServerErrorKind,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{sleep, timeout};
+
+use super::StartError;
+use super::address::client_at;
+use super::link::{Connection, Link, Target};
+use super::node::Event;
+
+/// Time limit of each command to a sentinel, and of connecting to it: others may answer.
+const ASK: Duration = Duration::from_secs(1);
+
+/// The time after which a sentinel is asked again, and that between attempts to find one.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where a sentinel reports masters that were replaced.
+const SWITCHED: &str = "+switch-master";
+
+/// A sentinel.
+#[derive(Clone)]
+pub(super) struct Sentinel {
+    pub(super) client: Client,
+    /// Without the password.
+    pub(super) shown: String,
+}
+
+/// The sentinels of a master.
+#[derive(Clone)]
+pub(super) struct Sentinels {
+    pub(super) all: Vec<Sentinel>,
+    /// Its name there.
+    pub(super) master: String,
+    /// User, password and database of the master, with an address that is none.
+    pub(super) server: ConnectionInfo,
+}
+
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<_> = self.all.iter().map(|sentinel| &*sentinel.shown).collect();
+        write!(f, "the master {} of {}", self.master, all.join(", "))
+    }
+}
+
+/// A sentinel that has answered, and reports when the master is replaced.
+struct Asked {
+    connection: MultiplexedConnection,
+    pushes: UnboundedReceiver<PushInfo>,
+    /// Host and port of the master.
+    address: (String, u16),
+}
+
+/// A sentinel that did not say where the master is.
+enum Trouble {
+    Unknown,
+    Failed(RedisError),
+    Silent,
+}
+
+impl From<RedisError> for Trouble {
+    fn from(error: RedisError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The task that watches for another master; it ends with this.
+#[derive(Debug)]
+pub(super) struct Watch(tokio::task::AbortHandle);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Sentinels {
+    /// Connects to the master, by the first sentinel that names one.
+    pub(super) async fn link(
+        &self,
+        target: &Target,
+        generation: u64,
+        before: Option<Connection>,
+        events: UnboundedSender<Event>,
+    ) -> Result<Link, StartError> {
+        let (mut troubles, mut tried, mut refused) = (Vec::new(), Vec::new(), None);
+        for (at, sentinel) in self.all.iter().enumerate() {
+            let asked = match self.ask(sentinel).await {
+                Ok(asked) => asked,
+                Err(trouble) => {
+                    troubles.push((&*sentinel.shown, trouble));
+                    continue;
+                }
+            };
+            // A sentinel may not know yet what others do: what it names need not be a master.
+            if tried.contains(&asked.address) {
+                continue;
+            }
+            tried.push(asked.address.clone());
+            let (host, port) = &asked.address;
+            let shown = format!("{host}:{port}, the master of sentinel {}", sentinel.shown);
+            let client = client_at(&self.server, asked.address.clone())
+                .map_err(|error| StartError(format!("cluster.url: {shown}: {error}")))?;
+            let link =
+                target.link_to((&client, &shown), generation, before.clone(), events.clone());
+            match link.await {
+                Ok(link) => {
+                    let watch = self.clone().watch(at, asked, generation, events);
+                    let watch = Watch(tokio::spawn(watch).abort_handle());
+                    return Ok(link.watched(watch));
+                }
+                Err(error) => drop(refused.get_or_insert(error)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| StartError(self.explain(&troubles))))
+    }
+
+    /// Asks a sentinel where the master is, and to tell when that changes.
+    async fn ask(&self, sentinel: &Sentinel) -> Result<Asked, Trouble> {
+        let (sender, pushes) = unbounded_channel();
+        let config = AsyncConnectionConfig::new().set_push_sender(sender);
+        let config = config.set_connection_timeout(Some(ASK)).set_response_timeout(Some(ASK));
+        let ask = async {
+            let client = &sentinel.client;
+            let mut connection =
+                client.get_multiplexed_async_connection_with_config(&config).await?;
+            // First, so that no change goes unnoticed.
+            connection.subscribe(SWITCHED).await?;
+            let address = self.address(&mut connection).await?.ok_or(Trouble::Unknown)?;
+            Ok(Asked { connection, pushes, address })
+        };
+        timeout(ASK, ask).await.unwrap_or(Err(Trouble::Silent))
+    }
+
+    async fn address(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Option<(String, u16)>, RedisError> {
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
+        command.query_async(connection).await
+    }
+
+    /// Waits until a sentinel names another master than the one that `asked` has named.
+    async fn watch(
+        self,
+        mut at: usize,
+        mut asked: Asked,
+        generation: u64,
+        events: UnboundedSender<Event>,
+    ) {
+        let address = asked.address.clone();
+        while asked.address == address && !self.is_switched(&mut asked).await {
+            // That sentinel is lost.
+            asked = loop {
+                sleep(PAUSE).await;
+                at = (at + 1) % self.all.len();
+                if let Ok(asked) = self.ask(&self.all[at]).await {
+                    break asked;
+                }
+            };
+        }
+        let _ = events.send(Event::Switched(generation));
+    }
+
+    /// Returns true when the sentinel names another master, false when it does not answer.
+    async fn is_switched(&self, asked: &mut Asked) -> bool {
+        loop {
+            match timeout(ASK_AGAIN, asked.pushes.recv()).await {
+                Ok(None) => return false,
+                Ok(Some(push)) if push.kind == PushKind::Disconnection => return false,
+                // A master of any name was replaced; or it is time to ask.
+                Ok(Some(_)) | Err(_) => {}
+            }
+            match self.address(&mut asked.connection).await {
+                Ok(Some(address)) if address != asked.address => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Returns why no sentinel has named the master, and what helps.
+    fn explain(&self, troubles: &[(&str, Trouble)]) -> String {
+        let master = &self.master;
+        let unknown = troubles.iter().find(|(_, trouble)| matches!(trouble, Trouble::Unknown));
+        if let Some((shown, _)) = unknown {
+            return format!(
+                "cluster.url: the sentinel {shown} knows no master named {master:?}; write the \
+                 name that `sentinel monitor` gives it in the configuration of the sentinels"
+            );
+        }
+        let answered = troubles.iter().find_map(|(shown, trouble)| match trouble {
+            Trouble::Failed(error) if error.kind() != ErrorKind::Io => Some((shown, error)),
+            _ => None,
+        });
+        if let Some((shown, error)) = answered {
+            let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+                || error.kind() == ErrorKind::AuthenticationFailed;
+            let remedy = match error.kind() {
+                _ if is_locked => {
+                    "give the password of the sentinels in cluster.url, as in \
+                     redis-sentinel://host/master?sentinel_password=PASSWORD, and a user as \
+                     &sentinel_user=USER"
+                }
+                ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                    "give the user the rights that docs/cluster.md lists"
+                }
+                ErrorKind::RESP3NotSupported => "the cluster needs Redis 6.2 or later, or Valkey",
+                _ => "is it a sentinel? Its port is 26379 unless it has another",
+            };
+            return format!("cluster.url: the sentinel {shown} answers: {error}; {remedy}");
+        }
+        let each = troubles.iter().map(|(shown, trouble)| match trouble {
+            Trouble::Failed(error) => format!("{shown}: {error}"),
+            Trouble::Unknown | Trouble::Silent => format!("{shown}: no answer in {ASK:?}"),
+        });
+        let each: Vec<_> = each.collect();
+        format!(
+            "cluster.url: no sentinel answers ({}); are these their addresses, and do they run?",
+            each.join("; ")
+        )
+    }
+}
