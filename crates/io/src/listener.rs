@@ -44,10 +44,11 @@ mod unix {
     /// leaves the file to the process that made it.
     #[derive(Debug)]
     pub struct UnixSocket {
-        listener: UnixListener,
-        /// It is removed when this is dropped.
+        /// It is removed when this is dropped, before the socket is closed: a file on which no one
+        /// answers may be replaced, and the new one may have its number.
         #[allow(dead_code, reason = "for its drop")]
         file: Option<SocketFile>,
+        listener: UnixListener,
     }
 
     impl UnixSocket {

@@ -145,13 +145,14 @@ impl Unconnected {
 pub(crate) struct Node(Option<(Bus, Duration)>);
 
 impl Node {
-    /// Returns why the server is not ready, if nothing has been delivered for some time.
+    /// Returns why the server is not ready, if nothing has been delivered for some time. Any client
+    /// may read it, so it does not have the broker's address and words: statistics have them.
     pub(crate) fn unready(&self) -> Option<String> {
         let (bus, unready_after) = self.0.as_ref()?;
-        let (time, why) = bus.status().down()?;
+        let (time, _) = bus.status().down()?;
         let seconds = time.as_secs();
         (!unready_after.is_zero() && time > *unready_after)
-            .then(|| format!("the cluster has delivered nothing for {seconds} s: {why}"))
+            .then(|| format!("the cluster has delivered nothing for {seconds} s"))
     }
 }
 
