@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
             );
         }
         let Ok(Decoded::Header(header)) = whole else { continue };
-        assert!(header.len <= bytes.len() && header.len >= 16);
+        assert!(header.len <= bytes.len() && header.len >= "PROXY UNKNOWN\r\n".len());
         if let Some((source, destination)) = header.addresses {
             let mut out = Vec::new();
             encode(source, destination, &mut out);
