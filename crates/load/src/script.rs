@@ -177,7 +177,12 @@ impl Reader {
         }
         let to = self.loop_start.max(self.closed);
         // Without a step that waits, a client would send as fast as memory grows.
-        if self.steps[to..].iter().all(|step| matches!(step.action, Action::Send { .. })) {
+        let waits = |action: &Action| match action {
+            Action::Send { .. } => false,
+            Action::Pause(time) => !time.is_zero(),
+            _ => true,
+        };
+        if !self.steps[to..].iter().any(|step| waits(&step.action)) {
             return Err(
                 "what is repeated has to wait; write expect, await or pause in it".to_owned()
             );
@@ -225,6 +230,7 @@ mod tests {
             ("expect a\nrepeat 0", "s.txt:2: repeat 0: write a number"),
             ("send a\nrepeat", "s.txt:2: what is repeated has to wait"),
             ("repeat", "has to wait"),
+            ("send a\npause 0s\nrepeat", "has to wait"),
             ("expect a\nrepeat\nsend b", "s.txt:3: never reached"),
             ("expect a\nrepeat 2\nexpect b\nrepeat", "Write loop above"),
         ] {
