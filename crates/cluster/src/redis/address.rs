@@ -67,7 +67,10 @@ fn sentinels(rest: &str) -> Result<Sentinels, String> {
     }
     let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
     if !master.chars().all(is_part) {
-        return Err(format!("{master:?} is not the name of a master"));
+        // It is not shown: after an unescaped slash it would be a part of the password.
+        return Err("the name of a master has letters, digits, and . - _ only; in a password \
+                    write / as %2F, ? as %3F and @ as %40"
+            .to_owned());
     }
     let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
     let user_at = |user: &str| if user.is_empty() { String::new() } else { format!("{user}@") };
@@ -167,7 +170,9 @@ mod tests {
         for (url, part) in [
             ("redis-sentinel://:hidden@a", "master is missing"),
             ("redis-sentinel://:hidden@a/", "master is missing"),
-            ("redis-sentinel://:hidden@a/my master", "\"my master\""),
+            ("redis-sentinel://:hidden@a/my master", "the name of a master has"),
+            ("redis-sentinel://:x/hidden@a/mymaster", "%2F"),
+            ("redis-sentinel://:x?hidden@a/mymaster", "master is missing"),
             ("redis-sentinel://:hidden@a,/mymaster", "\"\""),
             ("redis-sentinel://:hidden@a:port/mymaster", "\"a:port\""),
             ("redis-sentinel://:hidden@a/mymaster/db", "atabase"),
