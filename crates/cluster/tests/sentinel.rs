@@ -4,83 +4,20 @@
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
 
+mod support;
+
 use std::collections::HashSet;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use throng_cluster::redis::{Bus, Keep, Members, Outgoing, Settings};
-use throng_cluster::{Announcement, Control, Envelope, Place, WhileDown, decode, encode};
+use support::{Got, Recorder, Seen, lock, name};
+use throng_cluster::redis::{Bus, Keep, Outgoing, Settings};
+use throng_cluster::{Envelope, WhileDown, encode};
 use throng_testkit::{Redis, eventually};
 
 const CHANNELS: usize = 3;
-
-/// The publications that the members of one channel on one node have got.
-#[derive(Debug, Default)]
-struct Got {
-    at: Option<Place>,
-    payloads: Vec<Vec<u8>>,
-    losses: usize,
-    is_live: bool,
-}
-
-type Seen = Arc<[Mutex<Got>]>;
-
-struct Recorder(Seen);
-
-fn lock(got: &Mutex<Got>) -> MutexGuard<'_, Got> {
-    got.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Recorder {
-    fn of(&self, channel: &str) -> MutexGuard<'_, Got> {
-        lock(&self.0[channel.strip_prefix("c").unwrap().parse::<usize>().unwrap()])
-    }
-}
-
-impl Members for Recorder {
-    fn begin(&mut self, channel: &Arc<str>, place: Place, _: Vec<(u64, Vec<u8>)>, is_loss: bool) {
-        let mut got = self.of(channel);
-        got.at = Some(place);
-        got.losses += usize::from(is_loss);
-    }
-
-    fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]) {
-        let mut got = self.of(channel);
-        let at = got.at.replace(place).expect("the sequence has begun");
-        assert_eq!((at.epoch, at.offset + 1), (place.epoch, place.offset));
-        got.payloads.push(decode(envelope).unwrap().1.payload.to_vec());
-    }
-
-    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {
-        unreachable!("nothing is fetched here");
-    }
-
-    fn live(&mut self, channel: &Arc<str>) {
-        self.of(channel).is_live = true;
-    }
-
-    fn publish(&mut self, _: &str, _: &[u8]) {
-        unreachable!("all channels have a history");
-    }
-
-    fn end(&mut self, _: &Arc<str>) -> bool {
-        true
-    }
-
-    fn presence(&mut self, _: &str, _: Announcement<'_>) {
-        unreachable!("no channel has presence here");
-    }
-
-    fn control(&mut self, _: Control<'_>) {
-        unreachable!("no node sends commands here");
-    }
-
-    fn subscribers(&mut self, _: &str) -> u64 {
-        unreachable!("no node asks here");
-    }
-}
 
 /// A node whose members have joined all channels.
 struct Node {
@@ -132,10 +69,6 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.bus.stop();
     }
-}
-
-fn name(channel: usize) -> Arc<str> {
-    format!("c{channel}").into()
 }
 
 fn keep() -> Option<Keep> {
