@@ -11,7 +11,7 @@ use crate::work::{Talk, TalkTally};
 use crate::{Error, Sources, Target, TlsPlan, descriptors, sources};
 
 /// Longest wait for the closing handshakes when the crowd leaves.
-const GOODBYE: Duration = Duration::from_secs(3);
+const CLOSE: Duration = Duration::from_secs(3);
 
 /// Who talks where, and how often.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl ClientsHandle {
     pub fn stop(mut self) -> CrowdStats {
         self.tally.leave.store(true, Ordering::Release);
         self.shared.wake_all();
-        let deadline = std::time::Instant::now() + GOODBYE;
+        let deadline = std::time::Instant::now() + CLOSE;
         while self.shared.sum(|lane| &lane.ready) > 0 && std::time::Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_nanos(1_000_000_000 / 30);
 /// Ticks for which the place of a player who has gone is kept.
 pub(crate) const KEPT: u64 = 90;
 
-struct Seat {
+struct Login {
     room: String,
     name: String,
 }
@@ -42,17 +42,17 @@ impl Game {
     }
 
     /// Returns the device that played before.
-    fn join(&self, seat: &Seat, device: Handle) -> Option<Handle> {
+    fn join(&self, login: &Login, device: Handle) -> Option<Handle> {
         let mut state = self.lock();
-        let room = state.rooms.entry(seat.room.clone()).or_default();
+        let room = state.rooms.entry(login.room.clone()).or_default();
         let new = || Player { at: 0, step: 0, device: None, seen: 0 };
-        room.entry(seat.name.clone()).or_insert_with(new).device.replace(device)
+        room.entry(login.name.clone()).or_insert_with(new).device.replace(device)
     }
 
     /// Changes a player, if this is the player's device.
-    fn change(&self, seat: &Seat, device: Handle, change: impl FnOnce(&mut Player)) {
+    fn change(&self, login: &Login, device: Handle, change: impl FnOnce(&mut Player)) {
         let mut state = self.lock();
-        let player = state.rooms.get_mut(&seat.room).and_then(|room| room.get_mut(&seat.name));
+        let player = state.rooms.get_mut(&login.room).and_then(|room| room.get_mut(&login.name));
         if let Some(player) = player.filter(|player| player.device == Some(device)) {
             change(player);
         }
@@ -82,13 +82,13 @@ pub(crate) fn server(game: &Game) -> Server {
     let player = Ws::on_upgrade(|request| {
         let name = request.query("name").ok_or(Reject::bad_request("add ?name="))?.to_owned();
         let room = format!("room.{}", request.param("room").unwrap_or_default());
-        Ok(Seat { room, name })
+        Ok(Login { room, name })
     })
     .on_open(move |ws| {
         let device = ws.handle();
-        let (seat, mut session) = ws.split();
-        session.subscribe(&seat.room);
-        if let Some(old) = joins.join(seat, device) {
+        let (login, mut session) = ws.split();
+        session.subscribe(&login.room);
+        if let Some(old) = joins.join(login, device) {
             let _ = session.hub().close(old, 4001, "you play on another device");
         }
     })

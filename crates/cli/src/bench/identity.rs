@@ -24,7 +24,7 @@ pub(super) struct IdentityArgs {
     cookie: Vec<String>,
 }
 
-/// What a WebSocket client asks for.
+/// Flags for the handshake of WebSocket clients.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct HandshakeArgs {
     #[command(flatten)]
@@ -48,7 +48,7 @@ impl HandshakeArgs {
         self.apply_with(plan, has_token)
     }
 
-    /// The same; `has_token` says that messages have a place for tokens.
+    /// Puts the flags into the plan, whose messages have a place for tokens (`has_token`) or not.
     ///
     /// # Errors
     /// As for [`HandshakeArgs::apply`].

@@ -24,7 +24,7 @@ impl Core {
     fn enter_listed(&mut self, id: ConnId, channel: &str, info: &str) {
         let presences = self.remote.presence_of(channel);
         if presences.is_some_and(|presences| presences.join(channel, id, info)) {
-            self.tell(id, channel, info, PresenceChange::Join);
+            self.distribute(id, channel, info, PresenceChange::Join);
         }
     }
 
@@ -40,7 +40,7 @@ impl Core {
     fn exit_listed(&mut self, id: ConnId, channel: &str) {
         let presences = self.remote.presence_of(channel);
         if let Some(info) = presences.and_then(|presences| presences.leave(channel, id)) {
-            self.tell(id, channel, &info, PresenceChange::Leave);
+            self.distribute(id, channel, &info, PresenceChange::Leave);
         }
     }
 
@@ -75,7 +75,7 @@ impl Core {
     }
 
     /// Gives a join or leave to the broker that carries its channel, or else to the other members.
-    fn tell(&mut self, client: ConnId, channel: &str, info: &str, change: PresenceChange) {
+    fn distribute(&mut self, client: ConnId, channel: &str, info: &str, change: PresenceChange) {
         match self.remote.relay_of(channel) {
             Some(relay) => {
                 let announces = self.remote.announces(channel);

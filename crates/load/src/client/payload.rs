@@ -13,7 +13,7 @@ use crate::template::{Template, Tokens, Values};
 /// Bytes of a message that name its connection and its number.
 const STAMP: usize = 8;
 
-/// One message body, stamped anew for each send.
+/// One message body, stamped again for each send.
 ///
 /// The first eight bytes depend on the connection and the message's number, so an answer to another message, to
 /// another connection's, or out of order is noticed; length, kind and last bytes are checked as well. Comparing

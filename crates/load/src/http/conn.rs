@@ -1,4 +1,4 @@
-//! One connection of the load, from the first dial through every time it is made anew.
+//! One connection of the load, from the first dial through every time it is opened again.
 
 use throng_io::{ConnId, Instant};
 

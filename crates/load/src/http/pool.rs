@@ -420,7 +420,7 @@ impl ClientPool<'_> {
             self.over += requests;
             conn.done += requests;
         } else {
-            // A closed loop asks anew.
+            // A closed loop asks again.
             conn.sent = conn.done;
         }
     }

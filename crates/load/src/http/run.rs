@@ -52,8 +52,8 @@ pub fn run(
         shared: Arc::new(Shared::new(plan.threads)),
     };
     let server = watched(&plan.server_pids, peer)?;
-    let (shared, patience) = (Arc::clone(&context.shared), plan.setup_timeout);
-    let steering = Steering::new(context.clock, &shared, server.as_ref(), patience, stop, watch);
+    let (shared, limit) = (Arc::clone(&context.shared), plan.setup_timeout);
+    let steering = Steering::new(context.clock, &shared, server.as_ref(), limit, stop, watch);
     let (steered, tally) = context.with_threads(|| context.steer(steering))?;
     Ok(Report::of(plan, &context.sources, &context.wire, server.as_ref(), &steered, tally))
 }
@@ -105,8 +105,8 @@ impl RunContext<'_> {
         self.shared.begin(timeline);
         if let Some(number) = plan.number {
             let begin = steering.moment();
-            let patience = NO_ANSWER.max(plan.timeout + Duration::from_secs(2));
-            steering.count(number, patience, |shared| {
+            let limit = NO_ANSWER.max(plan.timeout + Duration::from_secs(2));
+            steering.count(number, limit, |shared| {
                 let over = shared.sum(|lane| &lane.sent) + shared.sum(|lane| &lane.done);
                 number.saturating_sub(over)
             });
@@ -117,12 +117,8 @@ impl RunContext<'_> {
             let shared = &self.shared;
             let waiting =
                 || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
-            let patience = DRAIN.min(plan.timeout);
-            steering.wait_for(
-                patience,
-                || waiting() == 0,
-                || Stage::Draining { waiting: waiting() },
-            );
+            let limit = DRAIN.min(plan.timeout);
+            steering.wait_for(limit, || waiting() == 0, || Stage::Draining { waiting: waiting() });
         }
         Ok(Steered { took, start: None, measured })
     }

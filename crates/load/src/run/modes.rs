@@ -203,7 +203,7 @@ pub(super) fn broadcast(
                 done: publication.complete.load(Ordering::Relaxed),
                 total: publishes as u64,
             };
-            // The publisher has its own patience; ours only has to be longer.
+            // The publisher has a time limit of its own; this one only has to be longer.
             if !steering.wait_for(FOREVER, || publication.is_warm(), stage) {
                 return Err(Error::Interrupted);
             }

@@ -42,8 +42,8 @@ pub(super) fn run(
             let begin = steering.moment();
             let clock = steering.clock;
             let all_ended = || ended.load(Ordering::Relaxed) >= clients;
-            let patience = clock.until(timeline.to);
-            steering.wait_for(patience, all_ended, || {
+            let limit = clock.until(timeline.to);
+            steering.wait_for(limit, all_ended, || {
                 let elapsed = clock.now().since(timeline.from);
                 Stage::Measuring { elapsed, total: duration }
             });

@@ -122,16 +122,16 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// Waits for a condition that the threads bring about; false if the run is to end before, or `patience` is.
+    /// Waits for a condition that the threads bring about; false if the run is to end before, or `limit` is.
     pub fn wait_for(
         &mut self,
-        patience: Duration,
+        limit: Duration,
         condition: impl Fn() -> bool,
         stage: impl Fn() -> Stage,
     ) -> bool {
         let start = self.clock.now();
         while !condition() {
-            if self.is_over() || self.clock.now().since(start) > patience {
+            if self.is_over() || self.clock.now().since(start) > limit {
                 return false;
             }
             self.tell(stage());
@@ -140,15 +140,15 @@ impl<'a> Steering<'a> {
         true
     }
 
-    /// Waits until none of `total` messages is left, or none is answered for `patience`.
-    pub fn count(&mut self, total: u64, patience: Duration, left: impl Fn(&Shared) -> u64) {
+    /// Waits until none of `total` messages is left, or none is answered for `limit`.
+    pub fn count(&mut self, total: u64, limit: Duration, left: impl Fn(&Shared) -> u64) {
         let shared = self.shared;
         let is_done = || left(shared) == 0;
         let stage = || Stage::Counting { done: total.saturating_sub(left(shared)), total };
         let mut before = u64::MAX;
         while left(shared) != before && !self.is_over() {
             before = left(shared);
-            if self.wait_for(patience, is_done, stage) {
+            if self.wait_for(limit, is_done, stage) {
                 return;
             }
         }

@@ -15,12 +15,12 @@ use super::super::wire::Client;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The longest wait for the end of a closing handshake.
-const GOODBYE: Duration = Duration::from_secs(5);
+const CLOSE: Duration = Duration::from_secs(5);
 
 /// The pause after a connection that could not be opened.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What happens at one server.
+/// Counts of one server, and where it is.
 #[derive(Default)]
 pub(super) struct Tally {
     /// `None`: it does not run.
@@ -53,7 +53,7 @@ impl Tally {
     }
 }
 
-/// What all clients share.
+/// State that all clients share.
 pub(super) struct Scene {
     pub(super) nodes: Vec<Tally>,
     /// The last offset of each channel that a client has seen.
@@ -77,10 +77,10 @@ pub(super) struct Progress {
 
 impl Scene {
     pub(super) fn new(nodes: usize, clients: usize, interval: Duration) -> Self {
-        let rooms = (clients / nodes / 2).clamp(1, 50);
+        let channels = (clients / nodes / 2).clamp(1, 50);
         Self {
             nodes: (0..nodes).map(|_| Tally::default()).collect(),
-            tops: (0..rooms).map(|_| AtomicU64::default()).collect(),
+            tops: (0..channels).map(|_| AtomicU64::default()).collect(),
             members: (0..clients).map(|_| Progress::default()).collect(),
             talks: AtomicBool::new(false),
             ends: AtomicBool::new(false),
@@ -89,18 +89,18 @@ impl Scene {
     }
 
     /// Returns the number of channels.
-    pub(super) fn rooms(&self) -> usize {
+    pub(super) fn channels(&self) -> usize {
         self.tops.len()
     }
 
     /// The channel of a client: each has members on every server.
-    fn room(&self, member: usize) -> usize {
+    fn channel(&self, member: usize) -> usize {
         member / self.nodes.len() % self.tops.len()
     }
 
     /// Returns the last offset that is known of a client's channel.
     pub(super) fn top(&self, member: usize) -> u64 {
-        self.tops[self.room(member)].load(Relaxed)
+        self.tops[self.channel(member)].load(Relaxed)
     }
 
     /// Returns whether each client has all messages of its channel.
@@ -111,7 +111,7 @@ impl Scene {
     }
 }
 
-/// What became of messages, by one client.
+/// Outcomes of messages, counted by one client.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) sent: u64,
@@ -123,8 +123,8 @@ pub(super) struct Account {
     pub(super) delivered: u64,
     pub(super) lost: u64,
     pub(super) doubled: u64,
-    /// Times that it had to begin anew, without knowing what it had missed.
-    pub(super) begun_anew: u64,
+    /// Times that it had to start over, without knowing what it had missed.
+    pub(super) started_over: u64,
     /// Connections that broke, or were given up to go back to its own server.
     pub(super) moves: u64,
 }
@@ -242,7 +242,7 @@ impl<'a> Member<'a> {
         self.account.lost += offset - *at - 1;
         self.account.delivered += 1;
         *at = offset;
-        self.scene.tops[self.scene.room(self.number)].fetch_max(offset, Relaxed);
+        self.scene.tops[self.scene.channel(self.number)].fetch_max(offset, Relaxed);
         self.scene.members[self.number].at.store(offset, Relaxed);
         let tally = &self.scene.nodes[self.node];
         tally.delivered.fetch_add(1, Relaxed);
@@ -266,8 +266,8 @@ impl<'a> Member<'a> {
     fn connect(&mut self) -> bool {
         let Some(address) = self.scene.nodes[self.node].address() else { return false };
         let since = self.at.as_ref().map(|(epoch, offset)| format!("{epoch}:{offset}"));
-        let room = self.scene.room(self.number) + 1;
-        let path = format!("/ws/demo.{room}?since={}", since.unwrap_or_default());
+        let channel = self.scene.channel(self.number) + 1;
+        let path = format!("/ws/demo.{channel}?since={}", since.unwrap_or_default());
         let begin = || {
             let mut client = Client::open(address, &path, "")?;
             let line = client.next_text()?;
@@ -289,14 +289,14 @@ impl<'a> Member<'a> {
 
     /// Goes on behind a message that it did not get: what is between is lost.
     fn begin(&mut self, epoch: &str, offset: u64) {
-        let top = &self.scene.tops[self.scene.room(self.number)];
+        let top = &self.scene.tops[self.scene.channel(self.number)];
         match self.at.replace((epoch.to_owned(), offset)) {
             Some((before, at)) if before == epoch => {
                 self.account.lost += offset.saturating_sub(at);
                 top.fetch_max(offset, Relaxed);
             }
             Some(_) => {
-                self.account.begun_anew += 1;
+                self.account.started_over += 1;
                 top.store(offset, Relaxed);
             }
             None => drop(top.fetch_max(offset, Relaxed)),
@@ -307,8 +307,8 @@ impl<'a> Member<'a> {
     fn leave(&mut self) {
         let Some(client) = &mut self.client else { return };
         if client.close().is_ok() {
-            let latest = Instant::now() + GOODBYE;
-            while Instant::now() < latest && self.listen(GOODBYE).is_ok() {}
+            let latest = Instant::now() + CLOSE;
+            while Instant::now() < latest && self.listen(CLOSE).is_ok() {}
         }
         self.disconnected();
     }
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_gap_is_a_loss_and_what_comes_again_is_doubled() {
         let scene = Scene::new(2, 8, Duration::from_secs(1));
-        assert_eq!(scene.rooms(), 2);
+        assert_eq!(scene.channels(), 2);
         let mut member = Member::new(&scene, 2);
         member.begin("a", 4);
         member.outstanding = vec![0, 1];
@@ -348,9 +348,9 @@ mod tests {
         assert_eq!((scene.top(2), &member.outstanding), (8, &vec![0]));
         assert_eq!(scene.nodes[0].from_others.load(Relaxed), 1, "of those that say so");
         member.begin("a", 10);
-        assert_eq!((member.account.lost, member.account.begun_anew, scene.top(2)), (3, 0, 10));
+        assert_eq!((member.account.lost, member.account.started_over, scene.top(2)), (3, 0, 10));
         member.begin("b", 2);
-        assert_eq!((member.account.lost, member.account.begun_anew, scene.top(2)), (3, 1, 2));
+        assert_eq!((member.account.lost, member.account.started_over, scene.top(2)), (3, 1, 2));
         assert!(!scene.is_settled(), "others are not there");
     }
 }

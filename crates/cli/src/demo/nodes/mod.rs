@@ -110,9 +110,9 @@ impl Cluster {
             say::line(format_args!("node {number} listens on http://{address}"));
         }
         let clients = scene.members.len();
-        let rooms = scene.rooms();
+        let channels = scene.channels();
         say::line(format_args!(
-            "connecting {} clients, spread over the nodes and {rooms} channels; Ctrl-C stops",
+            "connecting {} clients, spread over the nodes and {channels} channels; Ctrl-C stops",
             grouped(clients as u64)
         ));
         let (accounts, told) = thread::scope(|scope| {
@@ -122,7 +122,7 @@ impl Cluster {
             };
             let members: Result<Vec<_>, _> = (0..clients).map(start).collect();
             let told = match &members {
-                Ok(_) => self.tell(scene, stop, duration),
+                Ok(_) => self.perform(scene, stop, duration),
                 Err(error) => Err(Failure::runtime(format!("cannot start a thread: {error}"))),
             };
             scene.ends.store(true, Relaxed);
@@ -136,8 +136,8 @@ impl Cluster {
         Ok(verdict(&accounts, clients))
     }
 
-    /// What happens: all join, talk, and one of the servers is killed and started again.
-    fn tell(
+    /// Has all clients join and talk, and kills one of the servers and starts it again meanwhile.
+    fn perform(
         &mut self,
         scene: &Scene,
         stop: &Stop,
@@ -232,7 +232,7 @@ fn verdict(accounts: &[Account], clients: usize) -> ExitCode {
     let broken_off = sum(|one| one.broken_off);
     let unanswered = sent - accepted - broken_off;
     let (delivered, lost) = (sum(|one| one.delivered), sum(|one| one.lost));
-    let (doubled, anew) = (sum(|one| one.doubled), sum(|one| one.begun_anew));
+    let (doubled, over) = (sum(|one| one.doubled), sum(|one| one.started_over));
     let broken = match broken_off {
         0 => String::new(),
         some => format!(
@@ -255,8 +255,8 @@ fn verdict(accounts: &[Account], clients: usize) -> ExitCode {
     ));
     let mut is_good = lost == 0 && doubled == 0;
     for (count, what) in [
-        (unanswered, "messages have no outcome: they came back to nobody"),
-        (anew, "times a client had to begin anew: Redis had lost the history"),
+        (unanswered, "messages have no outcome: no client got them"),
+        (over, "times a client had to start over: Redis had lost the history"),
         ((clients - accounts.len()) as u64, "clients failed and could not account"),
     ] {
         if count > 0 {
