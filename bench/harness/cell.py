@@ -92,7 +92,7 @@ def _load(server: machine.Server, peer: Peer, arguments: tuple[str, ...], overri
         command += ["--kernel-thread", str(pid)]
     command += overrides + (["--raw"] if peer.raw else [])
     busy, own = machine.core_busy_seconds(), machine.child_cpu_seconds()
-    served, wall = server.cpu_seconds(), time.monotonic()
+    served, left_behind, wall = server.cpu_seconds(), server.softirq_seconds(), time.monotonic()
     try:
         done = subprocess.run(
             command,
@@ -111,6 +111,8 @@ def _load(server: machine.Server, peer: Peer, arguments: tuple[str, ...], overri
         served = server.cpu_seconds() - served
     except OSError:
         raise machine.CellFailed("the server died") from None
+    if served > 0:
+        result["softirq_share"] = (server.softirq_seconds() - left_behind) / served
     own = machine.child_cpu_seconds() - own
     foreign = machine.core_busy_seconds() - busy - own - served
     return result, max(0.0, foreign / wall)

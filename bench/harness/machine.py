@@ -105,7 +105,11 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Of all processes and of the kernel's threads that work for them; raises OSError when one has died."""
-        return sum(cpu_seconds(pid) for pid in self.pids + self.softirq_threads)
+        return sum(cpu_seconds(pid) for pid in self.pids) + self.softirq_seconds()
+
+    def softirq_seconds(self) -> float:
+        """What of that no process is charged with."""
+        return sum(cpu_seconds(pid) for pid in self.softirq_threads)
 
     def stop(self) -> None:
         for process in self._processes:

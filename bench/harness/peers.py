@@ -107,14 +107,15 @@ def throng_version() -> str:
     return done.stdout.strip().removeprefix("throng ")
 
 
-# The bare echo.
+# The bare echoes.
 
 EPOLL = BIN / "epoll_echo"
+URING = BIN / "uring_echo"
 
 
-def prepare_epoll() -> None:
+def prepare_bare(binary: Path) -> None:
     BIN.mkdir(parents=True, exist_ok=True)
-    run_tool(["gcc", *C_FLAGS, "-o", str(EPOLL), "bare/epoll_echo.c"], BENCH)
+    run_tool(["gcc", *C_FLAGS, "-o", str(binary), f"bare/{binary.name}.c"], BENCH)
 
 
 # uWebSockets, in C++.
@@ -302,12 +303,23 @@ PEERS: dict[str, Peer] = {
             "epoll",
             "bare epoll echo",
             lambda port: [str(EPOLL), str(port)],
-            prepare_epoll,
+            lambda: prepare_bare(EPOLL),
             EPOLL.exists,
             lambda: "",
             raw=True,
             channels=False,
             callgrind=lambda port: [str(EPOLL), str(port)],
+        ),
+        Peer(
+            "uring",
+            "bare io_uring echo",
+            lambda port: [str(URING), str(port)],
+            lambda: prepare_bare(URING),
+            URING.exists,
+            lambda: "",
+            raw=True,
+            channels=False,
+            only=frozenset({"echo100", "echo100p16", "echo100c10k", "echo1k"}),
         ),
         Peer(
             "uwebsockets",
