@@ -48,7 +48,7 @@ impl Core {
         since: Option<Position>,
     ) -> Recovery {
         if self.has_commands() {
-            self.recent.add(id, channel.into(), place.position.offset);
+            self.recent.add(id, channel.into(), place.position);
         }
         self.finish_join(id, rule, place, since)
     }

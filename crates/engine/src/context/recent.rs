@@ -15,9 +15,9 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// not all at once.
 const MOST_EXPIRED: usize = 1_024;
 
-type Joins = HashMap<(ConnId, Arc<str>), u64>;
+type Joins = HashMap<(ConnId, Arc<str>), Position>;
 
-/// Offsets up to which members have got a channel's publications from its history, as long as
+/// Places up to which members have got a channel's publications from its history, as long as
 /// commands with the same publications may wait for this shard.
 ///
 /// Commands that wait when a member joins have been carried out when the queue was taken twice: the
@@ -41,8 +41,8 @@ pub(crate) struct Waiting {
 }
 
 impl RecentJoins {
-    pub(crate) fn add(&mut self, id: ConnId, channel: Arc<str>, offset: u64) {
-        self.newer.insert((id, channel), offset);
+    pub(crate) fn add(&mut self, id: ConnId, channel: Arc<str>, place: Position) {
+        self.newer.insert((id, channel), place);
     }
 
     /// Forgets members whose commands have been carried out. To be called when the queue is taken.
@@ -118,14 +118,16 @@ impl RecentJoins {
         !self.waiting.is_empty()
     }
 
-    /// Returns whether a member has got this publication already, or gets it later.
-    pub(crate) fn has_got(&self, id: ConnId, channel: &Arc<str>, offset: u64) -> bool {
+    /// Returns whether a member has got this publication already, or gets it later, or it is of
+    /// another sequence than the one that the member has joined: of an older one that waited in the
+    /// queue, since members do not stay when another one begins.
+    pub(crate) fn has_got(&self, id: ConnId, channel: &Arc<str>, place: Position) -> bool {
         if self.waits(id, channel).is_some() {
             return true;
         }
         let key = (id, Arc::clone(channel));
-        let up_to = self.newer.get(&key).max(self.older.get(&key));
-        up_to.is_some_and(|up_to| offset <= *up_to)
+        let joined = self.newer.get(&key).or_else(|| self.older.get(&key));
+        joined.is_some_and(|joined| joined.epoch != place.epoch || place.offset <= joined.offset)
     }
 }
 
@@ -149,5 +151,23 @@ mod tests {
         assert_eq!(recent.waiting(&channel), [id(MOST_EXPIRED + 1)]);
         recent.stop_waiting(id(MOST_EXPIRED + 1), &channel);
         assert!(!recent.are_waiting() && recent.is_empty());
+    }
+
+    #[test]
+    fn members_get_what_follows_their_place_in_the_sequence_that_they_have_joined() {
+        let (mut recent, channel) = (RecentJoins::default(), Arc::from("a"));
+        let id = ConnId::from_bits(1);
+        let place = |epoch, offset| Position { epoch, offset };
+        recent.add(id, Arc::clone(&channel), place(2, 3));
+        let has_got = |recent: &RecentJoins, at| recent.has_got(id, &channel, at);
+        assert!(has_got(&recent, place(2, 3)) && !has_got(&recent, place(2, 4)));
+        assert!(has_got(&recent, place(1, 9)), "it is of a sequence that has ended");
+        // One that has left and come back is where it was last.
+        recent.queue_taken();
+        recent.add(id, Arc::clone(&channel), place(3, 1));
+        assert!(has_got(&recent, place(2, 4)) && !has_got(&recent, place(3, 2)));
+        recent.queue_taken();
+        recent.queue_taken();
+        assert!(!has_got(&recent, place(2, 1)) && recent.is_empty());
     }
 }

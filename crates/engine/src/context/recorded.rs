@@ -78,7 +78,7 @@ impl Core {
         channels.matching(channel, |slot| {
             let Some(id) = connections.table.in_slot(slot) else { return };
             if Some(id) == except
-                || !recent.is_empty() && recent.has_got(id, channel, recorded.offset())
+                || !recent.is_empty() && recent.has_got(id, channel, recorded.position())
             {
                 return;
             }
@@ -115,7 +115,7 @@ impl Core {
         };
         // Publications up to the position may be among the commands that wait.
         if self.has_commands() {
-            self.recent.add(id, channel.into(), place.position.offset);
+            self.recent.add(id, channel.into(), place.position);
         }
         self.finish_join(id, rule, &place, since)
     }

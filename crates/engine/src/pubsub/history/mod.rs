@@ -119,8 +119,8 @@ impl Recorded {
         Self { channel, class, frame, position, publication, with_offset }
     }
 
-    pub(crate) fn offset(&self) -> u64 {
-        self.position.offset
+    pub(crate) fn position(&self) -> Position {
+        self.position
     }
 
     /// Returns the message with its position as the id of the event.

@@ -38,7 +38,7 @@ impl Store {
         if is_over {
             self.all.make_room(&mut stripe, &self.stripes);
         }
-        recorded.offset()
+        recorded.position().offset
     }
 
     fn join(&self, channel: &str, since: Option<u64>, secs: u64) -> (u64, bool, Vec<u64>) {
