@@ -113,14 +113,21 @@ impl Poller for EpollPoller {
         Ok(epoll::delete(&self.epoll, &*listener)?)
     }
 
-    fn accept(listener: &Listener, _: &Options) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    fn accept(
+        listener: &Listener,
+        options: &Options,
+    ) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = acceptfrom_with(listener, flags)?;
         let peer = peer.and_then(|peer| peer.try_into().ok());
         match (listener, peer) {
             // It was no TCP socket after all.
             (Listener::Tcp(_), None) => Err(io::ErrorKind::ConnectionAborted.into()),
-            (_, peer) => Ok((socket, peer)),
+            (Listener::Tcp(_), peer) => Ok((socket, peer)),
+            (Listener::Unix(_), _) => {
+                crate::listener::tune_unix(SockRef::from(&socket), options);
+                Ok((socket, None))
+            }
         }
     }
 

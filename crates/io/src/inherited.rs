@@ -327,7 +327,7 @@ mod tests {
         };
         assert_eq!(socket.path().as_deref(), Some(path.as_path()));
         let _client = UnixStream::connect(&path).unwrap();
-        assert!(socket.accept().is_ok());
+        assert!(socket.accept(&crate::Options::default()).is_ok());
         drop(socket);
         std::fs::remove_file(&path).expect("the service manager's file");
     }

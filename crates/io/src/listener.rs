@@ -4,6 +4,8 @@ use std::net::TcpListener;
 
 #[cfg(unix)]
 pub use self::unix::UnixSocket;
+#[cfg(unix)]
+pub(crate) use self::unix::tune_unix;
 
 /// A listening socket: of TCP, or a Unix socket.
 #[derive(Debug)]
@@ -89,9 +91,10 @@ mod unix {
 
         /// Accepts a connection. std's type for TCP is also one for Unix sockets in all that
         /// drivers do with it, reading, writing and ending, so that a driver has one type.
-        pub(crate) fn accept(&self) -> io::Result<TcpStream> {
+        pub(crate) fn accept(&self, options: &Options) -> io::Result<TcpStream> {
             let (socket, _) = self.listener.accept()?;
             socket.set_nonblocking(true)?;
+            tune_unix(SockRef::from(&socket), options);
             Ok(OwnedFd::from(socket).into())
         }
     }
@@ -129,17 +132,23 @@ mod unix {
             SockRef::from(self).set_nonblocking(true)
         }
 
-        /// Sets the options that accepted connections inherit.
+        /// Sets the options that accepted connections inherit; those of Unix sockets inherit none.
         pub(crate) fn apply(&self, options: &Options) -> io::Result<()> {
-            let socket = SockRef::from(self);
             match self {
-                Self::Tcp(_) => {
+                Self::Tcp(listener) => {
+                    let socket = SockRef::from(listener);
                     socket.set_tcp_nodelay(true)?;
                     crate::connect::apply_options(socket, options)
                 }
-                Self::Unix(_) => crate::connect::apply_buffers(&socket, options),
+                Self::Unix(_) => Ok(()),
             }
         }
+    }
+
+    /// Sets the sizes of the buffers of an accepted Unix socket. One that cannot be set is no reason
+    /// to refuse the connection.
+    pub(crate) fn tune_unix(socket: SockRef<'_>, options: &Options) {
+        let _ = crate::connect::apply_buffers(&socket, options);
     }
 
     impl AsFd for Listener {
@@ -223,7 +232,7 @@ mod unix {
             assert_eq!(socket.path().as_deref(), Some(path.as_path()));
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o620);
             let client = UnixStream::connect(&path).unwrap();
-            let accepted = socket.accept().unwrap();
+            let accepted = socket.accept(&Options::default()).unwrap();
             drop((socket, accepted, client));
             assert!(!path.exists());
         }

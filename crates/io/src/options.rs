@@ -31,13 +31,15 @@ pub struct Options {
     /// `TCP_USER_TIMEOUT` (Linux): how long sent bytes may stay unacknowledged before the kernel
     /// gives the connection up. Default `None`: the kernel's own, about 15 minutes.
     pub user_timeout: Option<Duration>,
-    /// `SO_SNDBUF` in bytes. Default `None`: the kernel sizes it.
+    /// `SO_SNDBUF` in bytes. Default `None`: the kernel sizes it (that of a Unix socket is
+    /// `net.core.wmem_default`, and holds its output until the peer has read it).
     pub socket_send_buffer: Option<usize>,
     /// `TCP_NOTSENT_LOWAT` (Linux) in bytes: the kernel accepts no more output while this much is
     /// unsent, and reports room when less is. Default `None`: up to the send buffer, which may be
     /// megabytes, and only each third of it counts as progress.
     pub unsent_low_water: Option<u32>,
-    /// `SO_RCVBUF` in bytes. Default `None`: the kernel sizes it.
+    /// `SO_RCVBUF` in bytes. Default `None`: the kernel sizes it. It has no effect on a Unix socket,
+    /// whose input is in its peer's send buffer.
     pub socket_receive_buffer: Option<usize>,
 }
 

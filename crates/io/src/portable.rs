@@ -140,7 +140,7 @@ impl Poller for MioPoller {
             MioListener::Tcp(listener) => listener.accept()?,
             #[cfg(unix)]
             MioListener::Unix(socket) => {
-                return Ok((TcpStream::from_std(socket.accept()?), None));
+                return Ok((TcpStream::from_std(socket.accept(options)?), None));
             }
         };
         // Linux applies the listener's options to accepted sockets; other systems guarantee

@@ -177,6 +177,30 @@ fn accepted_sockets_inherit_their_options() {
     assert!(socket.nonblocking().unwrap());
 }
 
+/// A Unix socket inherits nothing from its listener. The kernel doubles what it is given; a size for
+/// receiving has no effect there, and is not refused.
+#[cfg(target_os = "linux")]
+fn an_accepted_unix_socket_has_its_buffer_size<P: Poller>() {
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    let options = Options {
+        socket_send_buffer: Some(40_000),
+        socket_receive_buffer: Some(40_000),
+        ..Options::default()
+    };
+    let mut driver = ReadinessDriver::<P>::new(options).unwrap();
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("throng-buffers-{}-{number}.sock", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    driver.add_listener(throng_io::UnixSocket::bind(&path, 0o600).unwrap()).unwrap();
+    let _peer = UnixStream::connect(&path).unwrap();
+    let (socket, peer) = incoming(&mut driver);
+    assert_eq!(socket2::SockRef::from(&socket).send_buffer_size().unwrap(), 80_000);
+    assert_eq!(peer, None);
+}
+
 /// A socket accepted by one driver lives on another: how shards balance their load.
 fn another_driver_adopts<P: Poller>() {
     let mut one = ReadinessDriver::<P>::new(Options::default()).unwrap();
@@ -250,3 +274,10 @@ on_each_driver!(
     more_connections_than_one_turn_accepts,
     a_turn_is_divided_among_those_that_send_much
 );
+
+#[cfg(target_os = "linux")]
+mod unix {
+    use super::*;
+
+    on_each_driver!(an_accepted_unix_socket_has_its_buffer_size);
+}

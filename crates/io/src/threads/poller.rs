@@ -130,7 +130,7 @@ impl Poller for PollPoller {
     ) -> io::Result<(TcpStream, Option<SocketAddr>)> {
         let (socket, peer) = match listener {
             Listener::Tcp(listener) => listener.accept()?,
-            Listener::Unix(socket) => return Ok((socket.accept()?, None)),
+            Listener::Unix(socket) => return Ok((socket.accept(options)?, None)),
         };
         socket.set_nonblocking(true)?;
         // Linux applies the listener's options to accepted sockets; other systems guarantee

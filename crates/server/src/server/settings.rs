@@ -269,7 +269,8 @@ impl Server {
     /// Sets the size of the kernel's send buffer of each connection in bytes (`SO_SNDBUF`; Linux
     /// doubles it). It bounds what is sent and not acknowledged, and with it the throughput over
     /// long distances: bytes per round trip. Default: the kernel sizes it, up to
-    /// `net.ipv4.tcp_wmem`.
+    /// `net.ipv4.tcp_wmem`. That of a Unix socket, by default `net.core.wmem_default`, holds what its
+    /// peer has not read.
     pub fn socket_send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = Some(bytes);
         self
