@@ -14,6 +14,7 @@
 mod announcement;
 mod control;
 mod envelope;
+mod held;
 mod interest;
 mod outbox;
 #[cfg(feature = "redis")]
@@ -25,6 +26,7 @@ mod survey;
 pub use announcement::Announcement;
 pub use control::{Control, MAX_REASON, Target};
 pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode};
+pub use held::Room;
 pub use interest::{BATCH, Batch, Interest, Verb};
 pub use outbox::{Outbox, Pending, WhileDown};
 pub use roster::{Change, Roster, Update};

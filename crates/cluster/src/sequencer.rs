@@ -12,15 +12,14 @@
 //! | asking | the answer | what was missed, then what was held, then live |
 //! | live | the next publication | delivered |
 //! | live | any other publication | held, and the broker is asked |
+//! | asking | a publication for which there is no room | it is dropped, and asked for afterwards |
 //! | any | the connection is lost | not subscribed; the place is kept |
 //! | live | members want what this node has removed | the broker is asked for all it keeps |
 
 use std::collections::VecDeque;
 
 use crate::envelope::Place;
-
-/// Most publications that are held while the broker is asked. Later ones are fetched afterwards.
-const MAX_HELD: usize = 4096;
+use crate::held::{Held, Room};
 
 /// The broker's answer about a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,31 +87,15 @@ pub struct Sequencer<T> {
     asked: u64,
     /// Held publications that came before it.
     before_question: usize,
-    held: VecDeque<(Place, T)>,
-    /// Whether a publication was not held because there were too many.
+    held: Held<T>,
+    /// Whether a publication was not held because there were too many, or no room for it. Those
+    /// behind it are not held, either: the broker is asked for all of them.
     is_overfull: bool,
     /// Whether all that the broker keeps is to be asked for, and was in the last question.
     wants_all: bool,
     asked_for_all: bool,
     #[cfg(test)]
     planted: Option<tests::Bug>,
-}
-
-impl<T> Default for Sequencer<T> {
-    fn default() -> Self {
-        Self {
-            state: State::NotSubscribed,
-            at: None,
-            asked: 0,
-            before_question: 0,
-            held: VecDeque::new(),
-            is_overfull: false,
-            wants_all: false,
-            asked_for_all: false,
-            #[cfg(test)]
-            planted: None,
-        }
-    }
 }
 
 impl<T> Sequencer<T> {
@@ -122,11 +105,22 @@ impl<T> Sequencer<T> {
         self.at
     }
 
-    /// Creates one whose questions have numbers from `first` on: answers to those of another one
-    /// for the same channel do not count.
+    /// Creates one that holds publications in `room`. Its questions have numbers from `first` on:
+    /// answers to those of another one for the same channel do not count.
     #[must_use]
-    pub fn from_number(first: u64) -> Self {
-        Self { asked: first, ..Self::default() }
+    pub fn new(first: u64, room: Room) -> Self {
+        Self {
+            state: State::NotSubscribed,
+            at: None,
+            asked: first,
+            before_question: 0,
+            held: Held::new(room),
+            is_overfull: false,
+            wants_all: false,
+            asked_for_all: false,
+            #[cfg(test)]
+            planted: None,
+        }
     }
 
     /// Returns whether the answer to the question with this number counts.
@@ -176,16 +170,21 @@ impl<T> Sequencer<T> {
         self.state = State::NotSubscribed;
         // Answers that are on their way do not count any more.
         self.asked += 1;
-        self.held = VecDeque::new();
+        self.held.clear();
     }
 
-    /// Takes a publication that the broker has delivered.
-    pub fn publication(&mut self, place: Place, publication: T, actions: &mut Vec<Action<T>>) {
+    /// Takes a publication of so many bytes that the broker has delivered.
+    pub fn publication(
+        &mut self,
+        place: Place,
+        (publication, bytes): (T, usize),
+        actions: &mut Vec<Action<T>>,
+    ) {
         match self.state {
             // It is in the answer to the question that follows the subscription.
             State::NotSubscribed => {}
-            State::Asking if self.held.len() == MAX_HELD => self.is_overfull = true,
-            State::Asking => self.held.push_back((place, publication)),
+            State::Asking if self.is_overfull => self.held.count_refused(),
+            State::Asking => self.is_overfull = !self.held.push(place, publication, bytes),
             State::Live if self.is_next(place) => self.deliver(place, publication, actions),
             #[cfg(test)]
             State::Live if self.has(tests::Bug::IgnoresTheEpoch) && !self.is_newer(place) => {}
@@ -197,7 +196,8 @@ impl<T> Sequencer<T> {
                 self.deliver(place, publication, actions);
             }
             State::Live => {
-                self.held.push_back((place, publication));
+                // The question comes after it: without room for it, it is in the answer.
+                let _ = self.held.push(place, publication, bytes);
                 self.ask(actions);
             }
         }
@@ -279,7 +279,7 @@ impl<T> Sequencer<T> {
         if self.at.is_some_and(|at| at.offset < top.offset) {
             return self.ask(actions);
         }
-        while let Some((place, publication)) = self.held.pop_front() {
+        while let Some(place) = self.held.first() {
             let is_before = self.before_question > 0;
             self.before_question = self.before_question.saturating_sub(1);
             let is_known = || {
@@ -288,11 +288,12 @@ impl<T> Sequencer<T> {
                         .binary_search_by_key(&place.offset, |(offset, _)| *offset)
                         .is_ok_and(|at| known[at].1 == place.tag)
             };
-            if self.is_next(place) {
-                self.deliver(place, publication, actions);
-            } else if !is_before && !is_known() {
-                self.held.push_front((place, publication));
+            let is_next = self.is_next(place);
+            if !is_next && !is_before && !is_known() {
                 return self.ask(actions);
+            }
+            if let Some((_, publication)) = self.held.pop().filter(|_| is_next) {
+                self.deliver(place, publication, actions);
             }
         }
         if self.is_overfull || self.wants_all {

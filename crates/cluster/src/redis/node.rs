@@ -14,7 +14,7 @@ use super::link::{Connection, LIMIT, Link, Target};
 use super::{
     Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task,
 };
-use crate::{Action, Batch, Interest, Outbox, Pending, Sequencer, Verb, decode};
+use crate::{Action, Batch, Interest, Outbox, Pending, Room, Sequencer, Verb, decode};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -37,6 +37,12 @@ const EVENTS: usize = 1_024;
 
 /// Time after which the broker is asked again what it could not answer.
 const ASK_AGAIN: u64 = 1_000;
+
+/// Time after which publications are sent again that the broker has refused for now.
+const PUBLISH_AGAIN: u64 = 250;
+
+/// Memory for publications that wait until the broker has answered a question about their channel.
+const MAX_HELD_BYTES: usize = 16 << 20;
 
 /// Memory of a publication besides its name and its bytes.
 const OVERHEAD: usize = 128;
@@ -90,6 +96,8 @@ pub(super) struct Node<M> {
     interest: Interest,
     pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
+    /// For what the channels hold.
+    room: Room,
     questions: VecDeque<Question>,
     /// Those that the broker could not answer, with the time to ask again.
     unanswered: VecDeque<(u64, Question)>,
@@ -136,6 +144,7 @@ impl<M: Members> Node<M> {
             interest: Interest::default(),
             channels: HashMap::new(),
             outbox: Outbox::new(MAX_WAIT),
+            room: Room::new(MAX_HELD_BYTES),
             questions: VecDeque::new(),
             unanswered: VecDeque::new(),
             generation: 1,
@@ -280,7 +289,8 @@ impl<M: Members> Node<M> {
         if self.channels.contains_key(channel) {
             return;
         }
-        let sequence = keep.map(|keep| (keep, Sequencer::from_number(self.follows << 32)));
+        let room = self.room.clone();
+        let sequence = keep.map(|keep| (keep, Sequencer::new(self.follows << 32, room)));
         self.channels.insert(Arc::clone(channel), Channel { sequence, heard: self.now() });
         // It was let go of, but the command for that was not sent: there is none to acknowledge.
         if self.interest.is_subscribed(channel) {
@@ -441,8 +451,9 @@ impl<M: Members> Node<M> {
             None => self.members.publish(&channel, &bytes),
             Some(place) => {
                 bytes.drain(..start);
+                let length = bytes.len();
                 self.with_sequence(&channel, |sequence, actions| {
-                    sequence.publication(place, bytes, actions);
+                    sequence.publication(place, (bytes, length), actions);
                 });
             }
         }
@@ -621,6 +632,8 @@ impl<M: Members> Node<M> {
         status.channels.store(self.interest.len() as u64, Ordering::Relaxed);
         let pending = self.bus.pending.load(Ordering::Relaxed);
         status.pending_bytes.store(pending as u64, Ordering::Relaxed);
+        status.held_bytes.store(self.room.bytes() as u64, Ordering::Relaxed);
+        status.overfull.store(self.room.refused(), Ordering::Relaxed);
         let Some(link) = self.link.clone() else { return };
         if !self.is_subscribing {
             self.send_subscriptions(&link);

@@ -23,6 +23,8 @@ pub struct Status {
     pub(super) lost: AtomicU64,
     pub(super) channels: AtomicU64,
     pub(super) pending_bytes: AtomicU64,
+    pub(super) held_bytes: AtomicU64,
+    pub(super) overfull: AtomicU64,
     pub(super) lag_micros: AtomicU64,
 }
 
@@ -58,6 +60,11 @@ pub struct StatusSnapshot {
     pub channels: u64,
     /// Memory of publications that the broker has not acknowledged.
     pub pending_bytes: u64,
+    /// Memory of publications that wait until the broker has answered a question about their
+    /// channel.
+    pub held_bytes: u64,
+    /// Publications for which there was no such memory, and which the broker was asked for.
+    pub overfull: u64,
     /// Time from the publication to this node of the last one that came.
     pub lag: Duration,
 }
@@ -108,6 +115,8 @@ impl Status {
             lost: get(&self.lost),
             channels: get(&self.channels),
             pending_bytes: get(&self.pending_bytes),
+            held_bytes: get(&self.held_bytes),
+            overfull: get(&self.overfull),
             lag: Duration::from_micros(get(&self.lag_micros)),
         }
     }

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use throng_testkit::Random;
 
 use super::*;
+use crate::held::MAX_HELD;
 
 /// A fault put into the sequencer, which the referee must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,9 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
     let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let kept = if loses { 1 + random.below(12) } else { 1_000 };
     let mut broker = Broker { epoch: random.bits(), log: vec![], kept, published: 0 };
-    let mut node = Sequencer { planted: bug, ..Sequencer::default() };
+    // At times room for none, for a few or for all.
+    let room = Room::new([0, 700, 1 << 20][random.below(3)]);
+    let mut node = Sequencer { planted: bug, ..Sequencer::new(0, room.clone()) };
     let (mut pushes, mut questions, mut answers) =
         (VecDeque::new(), VecDeque::new(), VecDeque::new());
     let mut is_subscribed = false;
@@ -103,7 +106,7 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
         match random.below(if is_settling { 5 } else { 20 }) {
             0 if is_subscribed => {
                 if let Some((place, sent)) = pushes.pop_front() {
-                    node.publication(place, sent, &mut actions);
+                    node.publication(place, (sent, 100), &mut actions);
                 }
             }
             1 | 2 => {
@@ -141,7 +144,7 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
             14 if is_subscribed && random.below(3) == 0 => {
                 // The output limit cuts the connection in the middle of what is on its way.
                 for (place, sent) in pushes.drain(..random.below(pushes.len() + 1)) {
-                    node.publication(place, sent, &mut actions);
+                    node.publication(place, (sent, 100), &mut actions);
                 }
                 pushes.clear();
                 is_subscribed = false;
@@ -240,7 +243,7 @@ fn settle(
     }
     for _ in 0..10_000 {
         if let Some((place, sent)) = pushes.pop_front() {
-            node.publication(place, sent, &mut actions);
+            node.publication(place, (sent, 100), &mut actions);
         } else if let Some((number, answer)) = answers.pop_front() {
             node.answer(number, answer, &mut actions);
         } else if let Some((number, after)) = questions.pop_front() {
@@ -303,7 +306,7 @@ fn each_planted_bug_is_found() {
 
 #[test]
 fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
-    let (mut node, mut actions) = (Sequencer::default(), Vec::new());
+    let (mut node, mut actions) = (Sequencer::new(0, Room::new(1 << 20)), Vec::new());
     let place = |offset| Place { epoch: 1, offset, tag: offset };
     node.subscribed(&mut actions);
     node.answer(1, Answer { top: place(3), continues: false, entries: vec![] }, &mut actions);
@@ -332,18 +335,46 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
 
 #[test]
 fn more_publications_than_can_be_held_are_fetched_afterwards() {
-    let (mut node, mut actions) = (Sequencer::default(), Vec::new());
+    // In number, and in bytes.
+    for (room, bytes, fits) in [(1 << 20, 0, MAX_HELD as u64), (100_000, 9_000, 11)] {
+        let room = Room::new(room);
+        let (mut node, mut actions) = (Sequencer::new(0, room.clone()), Vec::new());
+        node.subscribed(&mut actions);
+        let place = |offset| Place { epoch: 1, offset, tag: offset };
+        let count = fits + 10;
+        for offset in 1..=count {
+            node.publication(place(offset), (offset, bytes), &mut actions);
+        }
+        // One that would fit is behind a gap.
+        node.publication(place(count + 1), (count + 1, 0), &mut actions);
+        assert_eq!(room.refused(), 11);
+        actions.clear();
+        node.answer(1, Answer { top: place(0), continues: false, entries: vec![] }, &mut actions);
+        assert_eq!((node.at(), room.bytes()), (Some(place(fits)), 0));
+        assert_eq!(actions.last(), Some(&Action::Ask { number: 2, after: node.at() }));
+        let rest = (fits + 1..=count + 1).map(|offset| (offset, offset, offset)).collect();
+        actions.clear();
+        let answer = Answer { top: place(count + 1), continues: true, entries: rest };
+        node.answer(2, answer, &mut actions);
+        assert_eq!(actions.len(), 12);
+        assert!(node.is_live());
+    }
+}
+
+#[test]
+fn what_is_held_gives_its_memory_back_when_a_connection_or_the_channel_goes() {
+    let room = Room::new(1 << 20);
+    let (mut node, mut actions) = (Sequencer::new(0, room.clone()), Vec::new());
+    let place = Place { epoch: 1, offset: 5, tag: 5 };
+    for _ in 0..2 {
+        node.subscribed(&mut actions);
+        node.publication(place, (5, 1_000), &mut actions);
+        assert!(room.bytes() > 1_000);
+        node.broken();
+        assert_eq!(room.bytes(), 0);
+    }
     node.subscribed(&mut actions);
-    let place = |offset| Place { epoch: 1, offset, tag: offset };
-    let count = MAX_HELD as u64 + 10;
-    (1..=count).for_each(|offset| node.publication(place(offset), offset, &mut actions));
-    actions.clear();
-    node.answer(1, Answer { top: place(0), continues: false, entries: vec![] }, &mut actions);
-    assert_eq!(node.at(), Some(place(MAX_HELD as u64)));
-    assert_eq!(actions.last(), Some(&Action::Ask { number: 2, after: node.at() }));
-    let rest = (MAX_HELD as u64 + 1..=count).map(|offset| (offset, offset, offset)).collect();
-    actions.clear();
-    node.answer(2, Answer { top: place(count), continues: true, entries: rest }, &mut actions);
-    assert_eq!(actions.len(), 11);
-    assert!(node.is_live());
+    node.publication(place, (5, 1_000), &mut actions);
+    drop(node);
+    assert_eq!(room.bytes(), 0);
 }

@@ -21,6 +21,8 @@ impl Node {
             ("failed_presence", "Presence refused", Type::Counter, now.failed_presence),
             ("channels", "Channels that are followed", Type::Gauge, now.channels),
             ("pending_bytes", "Memory not acknowledged", Type::Gauge, now.pending_bytes),
+            ("held_bytes", "Memory that waits for a history", Type::Gauge, now.held_bytes),
+            ("overfull", "Publications not held, asked for", Type::Counter, now.overfull),
         ] {
             writer.metric(&format!("cluster_{name}"), help, kind).sample(&[], value);
         }
@@ -68,6 +70,8 @@ impl Node {
             "lost": now.lost,
             "channels": now.channels,
             "pending_bytes": now.pending_bytes,
+            "held_bytes": now.held_bytes,
+            "overfull": now.overfull,
             "lag_microseconds": u64::try_from(now.lag.as_micros()).unwrap_or(u64::MAX),
         }))
     }
