@@ -42,13 +42,16 @@ pub struct Outbox<T> {
     sent: VecDeque<Pending<T>>,
     max_age: u64,
     is_connected: bool,
+    /// Since when the broker refuses what it is sent, without taking anything.
+    refused_since: Option<u64>,
 }
 
 impl<T: Clone> Outbox<T> {
     /// Creates an empty one, without a connection, in which a publication waits for `max_age`.
     #[must_use]
     pub fn new(max_age: u64) -> Self {
-        Self { waiting: VecDeque::new(), sent: VecDeque::new(), max_age, is_connected: false }
+        let (waiting, sent) = (VecDeque::new(), VecDeque::new());
+        Self { waiting, sent, max_age, is_connected: false, refused_since: None }
     }
 
     /// Takes a publication; returns it if members on this node are to get it instead. One that is
@@ -96,6 +99,13 @@ impl<T: Clone> Outbox<T> {
         self.sent.pop_front()
     }
 
+    /// Notes that the broker has answered a batch, and takes back those of it that are to be sent
+    /// again, before all that wait; `is_refused`: since it takes none for now.
+    pub fn answered(&mut self, again: Vec<Pending<T>>, is_refused: bool, now: u64) {
+        self.refused_since = is_refused.then(|| self.refused_since.unwrap_or(now));
+        again.into_iter().rev().for_each(|pending| self.waiting.push_front(pending));
+    }
+
     /// Notes that there is a connection: what waits may be sent.
     pub fn connected(&mut self) {
         self.is_connected = true;
@@ -105,7 +115,7 @@ impl<T: Clone> Outbox<T> {
     /// whether the broker has them. The time of those that are sent again counts from now on:
     /// noticing the loss may have taken all of it.
     pub fn broken(&mut self, now: u64) -> Vec<Pending<T>> {
-        self.is_connected = false;
+        (self.is_connected, self.refused_since) = (false, None);
         let mut unknown = Vec::new();
         while let Some(mut pending) = self.sent.pop_back() {
             if pending.is_repeatable {
@@ -119,12 +129,13 @@ impl<T: Clone> Outbox<T> {
         unknown
     }
 
-    /// Removes what has waited for too long.
+    /// Removes what has waited for too long without a connection, or for a broker that refuses it.
     pub fn expire(&mut self, now: u64) -> Vec<Pending<T>> {
         let mut expired = Vec::new();
-        while let Some(oldest) = self.waiting.front()
-            && !self.is_connected
-            && now.saturating_sub(oldest.since) > self.max_age
+        let from = if self.is_connected { self.refused_since } else { Some(0) };
+        while let Some(from) = from
+            && let Some(oldest) = self.waiting.front()
+            && now.saturating_sub(oldest.since.max(from)) > self.max_age
         {
             expired.extend(self.waiting.pop_front());
         }
@@ -160,6 +171,28 @@ mod tests {
             [outbox.acknowledge(), outbox.acknowledge()].map(|one| one.unwrap().item),
             [3, 4]
         );
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn what_the_broker_refuses_for_now_is_sent_again_in_order_and_not_for_ever() {
+        let mut outbox = Outbox::new(5_000);
+        outbox.connected();
+        for item in 1..=4 {
+            assert_eq!(outbox.offer(pending(item, true, 0), WhileDown::Refuse), None);
+        }
+        let mut refuse = |now, is_refused| {
+            let sent = [outbox.send(), outbox.send()].map(|one| one.unwrap().item);
+            let again = [outbox.acknowledge(), outbox.acknowledge()].into_iter().flatten();
+            outbox.answered(again.collect(), is_refused, now);
+            (sent, outbox.expire(now).len())
+        };
+        // It has waited for long, and is refused for the first time.
+        assert_eq!(refuse(9_000, true), ([1, 2], 0));
+        assert_eq!(refuse(14_000, true), ([1, 2], 0));
+        assert_eq!(refuse(14_001, false), ([1, 2], 0), "one of another channel was taken");
+        assert_eq!(refuse(14_002, true), ([1, 2], 0));
+        assert_eq!(refuse(20_000, true), ([1, 2], 4));
         assert!(outbox.is_empty());
     }
 

@@ -291,6 +291,88 @@ fn a_server_that_is_flushed_is_a_loss_that_every_node_learns_of() {
     }
 }
 
+/// How often publications of a node were refused for now.
+fn postponed(node: &Node) -> u64 {
+    node.bus.status().snapshot().postponed
+}
+
+#[test]
+fn what_a_server_without_memory_refuses_is_published_when_it_has_some() {
+    let Some(redis) = Redis::start("full", &[]) else { return };
+    let nodes = three(&redis);
+    let (mut times, mut random) = (0, Random::new(3));
+    let rounds = traffic(&nodes, 10, |rounds| {
+        if rounds > 10 * times && times < 10 {
+            times += 1;
+            let before: Vec<_> = nodes.iter().map(postponed).collect();
+            redis.ask("CONFIG SET maxmemory 1");
+            eventually("it refuses publications of each", || {
+                nodes.iter().zip(&before).all(|(node, before)| postponed(node) > *before)
+            });
+            if random.below(2) == 0 {
+                redis.ask("CLIENT KILL TYPE normal");
+            }
+            redis.ask("CONFIG SET maxmemory 0");
+        }
+        times < 10 || rounds < 120
+    });
+    check_all(&nodes, rounds);
+    for node in &nodes {
+        eventually("all is acknowledged", || node.bus.status().snapshot().pending_bytes == 0);
+        let status = node.bus.status().snapshot();
+        let counts = (status.published, status.refused, status.unknown);
+        assert_eq!(counts, (rounds * CHANNELS as u64, 0, 0));
+    }
+}
+
+#[test]
+fn what_a_server_with_a_long_script_refuses_is_published_when_it_has_ended() {
+    let Some(redis) = Redis::start("busy", &[]) else { return };
+    for keep in [keep(), None] {
+        let nodes = [1, 2].map(|node| Node::start(&redis, node, keep));
+        eventually("both are subscribed", || {
+            assert!(nodes[0].publish(0, b"first", keep));
+            !nodes[1].got(0).payloads.is_empty()
+        });
+        redis.ask("CONFIG SET lua-time-limit 1");
+        redis.ask_nothing("EVAL \"while true do end\" 0");
+        let mut sent = 0;
+        let mut publish = || {
+            assert!(nodes[0].publish(0, format!("{sent}").as_bytes(), keep));
+            sent += 1;
+        };
+        eventually("it refuses them", || {
+            publish();
+            postponed(&nodes[0]) > 0
+        });
+        (0..100).for_each(|_| publish());
+        redis.ask("SCRIPT KILL");
+        let last = (sent - 1).to_string().into_bytes();
+        eventually("the last comes", || nodes[1].got(0).payloads.last() == Some(&last));
+        let got = nodes[1].got(0).payloads.clone();
+        let later: Vec<_> = got.into_iter().filter(|payload| payload != b"first").collect();
+        let all: Vec<_> = (0..sent).map(|at| at.to_string().into_bytes()).collect();
+        assert_eq!(later, all, "each once and in order");
+    }
+}
+
+#[test]
+fn what_a_server_refuses_for_long_counts_as_refused_and_not_as_published() {
+    let Some(redis) = Redis::start("refuses", &[]) else { return };
+    let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
+    redis.ask("CONFIG SET maxmemory 1");
+    for at in 0..500 {
+        assert!(nodes[0].publish(at % CHANNELS, b"refused", keep()));
+    }
+    let status = || nodes[0].bus.status().snapshot();
+    eventually("all are refused", || status().refused == 500);
+    assert_eq!((status().published, status().pending_bytes, status().reconnects), (0, 0, 0));
+    redis.ask("CONFIG SET maxmemory 0");
+    assert!(nodes[0].publish(0, b"later", keep()));
+    eventually("it comes", || nodes[1].got(0).payloads == [b"later"]);
+    assert_eq!(status().published, 1);
+}
+
 #[test]
 fn accepted_publications_arrive_however_fast_they_came() {
     let Some(redis) = Redis::start("fast", &[]) else { return };

@@ -1,6 +1,6 @@
 //! The commands of a node, in pipelines, and their answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -67,7 +67,7 @@ pub(super) fn is_fatal(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, MasterDown, NoScript, ReadOnly};
     match error.kind() {
         ErrorKind::Server(kind) => matches!(kind, BusyLoading | MasterDown | NoScript | ReadOnly),
-        // Of the one command: a key of another type (WRONGTYPE), a full disk (MISCONF).
+        // Of the one command: a key of another type (WRONGTYPE), no memory (OOM).
         ErrorKind::Extension => false,
         _ => true,
     }
@@ -79,8 +79,53 @@ fn is_forgotten(result: &Result<Value, RedisError>) -> bool {
 }
 
 /// Returns whether a publication was left out because the one before it was not taken.
-pub(super) fn is_left_out(result: &Result<Value, RedisError>) -> bool {
+fn is_left_out(result: &Result<Value, RedisError>) -> bool {
     matches!(result, Ok(Value::Int(LEFT_OUT)))
+}
+
+/// Returns whether the server may take a command later that it refuses now: a script of someone
+/// else takes long, memory or disk are full, or replicas are missing.
+fn is_for_now(error: &RedisError) -> bool {
+    const CODES: [&str; 5] = ["BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"];
+    let has = |detail: &str| CODES.iter().any(|code| detail.contains(&format!("-{code} ")));
+    // Redis 6 has the answer to a command of a script inside of an error of its own.
+    error.code().is_some_and(|code| CODES.contains(&code)) || error.detail().is_some_and(has)
+}
+
+/// What has become of a publication.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Outcome {
+    Published,
+    Refused,
+    /// The server refuses it for now.
+    NotNow,
+    /// One before it in its channel was refused.
+    LeftOut,
+    /// The connection must not be used any more: it is unknown.
+    Fatal(RedisError),
+}
+
+/// Returns the outcomes of publications. Those that may be sent again come before all later ones of
+/// their channels: if the server has taken such a one already, they are refused.
+fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) -> Vec<Outcome> {
+    let of = |result: Result<Value, RedisError>| match result {
+        left if is_left_out(&left) => Outcome::LeftOut,
+        Ok(_) => Outcome::Published,
+        Err(error) if is_fatal(&error) => Outcome::Fatal(error),
+        Err(error) if is_for_now(&error) => Outcome::NotNow,
+        Err(_) => Outcome::Refused,
+    };
+    let mut outcomes: Vec<_> = results.into_iter().map(of).collect();
+    let mut overtaken = HashSet::new();
+    for (outcome, pending) in outcomes.iter_mut().zip(batch).rev() {
+        let channel = &*pending.item.outgoing.channel;
+        match outcome {
+            Outcome::Published => drop(overtaken.insert(channel)),
+            Outcome::NotNow if overtaken.contains(channel) => *outcome = Outcome::Refused,
+            _ => {}
+        }
+    }
+    outcomes
 }
 
 /// Sends a pipeline for all items, and one for those that were left out, or whose script the server
@@ -104,12 +149,10 @@ async fn pipelined(
         }
         let is_missing = |result: &_| is_forgotten(result) || is_left_out(result);
         missing.retain(|at| results.get(*at).is_some_and(is_missing));
-        if missing.is_empty() {
+        if !missing.iter().any(|at| is_forgotten(&results[*at])) {
             break;
         }
-        if missing.iter().any(|at| is_forgotten(&results[*at])) {
-            scripts = Scripts::load(connection).await?;
-        }
+        scripts = Scripts::load(connection).await?;
     }
     // The outcome of none may be noted: those behind it in the same channel are to follow it.
     match results.iter().position(is_forgotten) {
@@ -119,18 +162,23 @@ async fn pipelined(
 }
 
 /// Publishes in order: each names the one before it in its channel, and is left out if the server
-/// has not taken that, because it had forgotten the script for a moment.
+/// has not taken that, because it had forgotten the script for a moment, or has refused it.
 pub(super) async fn publish(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
     target: &Target,
     epoch: u64,
     batch: &[Pending<Tagged>],
-) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
-    pipelined(connection, scripts, batch.len(), |scripts, items| {
+) -> Result<Vec<Outcome>, RedisError> {
+    let mut last = HashMap::new();
+    let before = |pending: &'_ Pending<Tagged>| {
+        let Tagged { outgoing, number, .. } = &pending.item;
+        last.insert(Arc::clone(&outgoing.channel), *number).unwrap_or_default()
+    };
+    let before: Vec<u64> = batch.iter().map(before).collect();
+    let results = pipelined(connection, scripts, batch.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
-        let mut last = HashMap::new();
-        for pending in items.iter().map(|at| &batch[*at]) {
+        for (pending, before) in items.iter().map(|at| (&batch[*at], before[*at])) {
             let Tagged { outgoing, tag, number, .. } = &pending.item;
             let Outgoing { channel, envelope, keep, .. } = outgoing;
             let name = target.channel(channel);
@@ -138,7 +186,6 @@ pub(super) async fn publish(
                 pipeline.cmd("PUBLISH").arg(name).arg(&envelope[..]);
                 continue;
             };
-            let before = last.insert(&**channel, *number).unwrap_or_default();
             pipeline
                 .cmd("EVALSHA")
                 .arg(&scripts.publish)
@@ -157,7 +204,8 @@ pub(super) async fn publish(
         }
         pipeline
     })
-    .await
+    .await?;
+    Ok(outcomes(batch, results))
 }
 
 /// The answer about a channel; `None`: it is in no form that this release knows.

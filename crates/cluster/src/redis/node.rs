@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::calls::{self, ANSWER_BYTES, Answered, Question, Tagged};
+use super::calls::{self, ANSWER_BYTES, Answered, Outcome, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
 use super::{
     Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task,
@@ -71,7 +71,7 @@ pub(super) enum Event {
     Lost(u64),
     Switched(u64),
     Subscribed(u64, Result<(), RedisError>),
-    Published(u64, Result<Vec<Result<Value, RedisError>>, RedisError>),
+    Published(u64, Result<Vec<Outcome>, RedisError>),
     Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
     Probed(u64, Result<(), RedisError>),
     Panicked(u64),
@@ -111,6 +111,8 @@ pub(super) struct Node<M> {
     retry: (u64, u32),
     is_subscribing: bool,
     is_publishing: bool,
+    /// When to publish again what the broker has refused for now.
+    next_publish: u64,
     is_asking: bool,
     /// Events that said which channels to follow, and how many of them the broker has taken.
     pub(super) follows: u64,
@@ -154,6 +156,7 @@ impl<M: Members> Node<M> {
             retry: (0, 0),
             is_subscribing: false,
             is_publishing: false,
+            next_publish: 0,
             is_asking: false,
             follows: 0,
             follows_sent: 0,
@@ -215,11 +218,13 @@ impl<M: Members> Node<M> {
         let now = self.now();
         let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
         let stop = self.stop.as_ref().map(|(at, _)| *at);
+        let publish = Some(self.next_publish).filter(|at| *at > now);
         let beat = self.link.as_ref().and_then(|_| self.presence.next_beat());
         let due = [
             retry,
             stop,
             beat,
+            publish,
             self.survey.next_due(),
             self.interest.next_expiry(),
             Some(now + 1_000),
@@ -524,25 +529,41 @@ impl<M: Members> Node<M> {
         sequence.is_some_and(|(_, sequence)| sequence.awaits(*number))
     }
 
-    fn published(&mut self, done: Result<Vec<Result<Value, RedisError>>, RedisError>) {
-        let results = match done {
-            Ok(results) => results,
+    fn published(&mut self, done: Result<Vec<Outcome>, RedisError>) {
+        let outcomes = match done {
+            Ok(outcomes) => outcomes,
             Err(error) => return self.broken(&error.to_string()),
         };
-        for result in results {
-            match result {
-                Err(error) if calls::is_fatal(&error) => return self.broken(&error.to_string()),
-                // Those before it were refused.
-                left if calls::is_left_out(&left) => {
-                    self.bus.status.refused.fetch_add(1, Ordering::Relaxed)
+        let status = Arc::clone(&self.bus.status);
+        let (mut again, mut refused, mut fatal) = (Vec::new(), 0, None);
+        for outcome in outcomes {
+            let counter = match outcome {
+                Outcome::Published => &status.published,
+                Outcome::Refused => &status.refused,
+                Outcome::NotNow | Outcome::LeftOut => {
+                    refused += u64::from(outcome == Outcome::NotNow);
+                    again.extend(self.outbox.acknowledge());
+                    continue;
                 }
-                Ok(_) => self.bus.status.published.fetch_add(1, Ordering::Relaxed),
-                Err(_) => self.bus.status.refused.fetch_add(1, Ordering::Relaxed),
+                Outcome::Fatal(error) => {
+                    fatal = Some(error);
+                    break;
+                }
             };
+            counter.fetch_add(1, Ordering::Relaxed);
             if let Some(pending) = self.outbox.acknowledge() {
                 self.bus.release(pending.bytes);
             }
         }
+        if let Some(error) = fatal {
+            self.broken(&error.to_string());
+        }
+        let now = self.now();
+        if refused > 0 {
+            status.postponed.fetch_add(refused, Ordering::Relaxed);
+            self.next_publish = now + PUBLISH_AGAIN;
+        }
+        self.outbox.answered(again, refused > 0, now);
     }
 
     fn check_call(&mut self, done: Result<(), RedisError>) {
@@ -642,7 +663,7 @@ impl<M: Members> Node<M> {
             self.send_questions(&link);
         }
         self.send_presence(&link);
-        if !self.is_publishing {
+        if !self.is_publishing && self.now() >= self.next_publish {
             self.send_publications(&link);
         }
     }

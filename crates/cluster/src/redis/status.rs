@@ -15,6 +15,7 @@ pub struct Status {
     pub(super) published: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) unknown: AtomicU64,
+    pub(super) postponed: AtomicU64,
     pub(super) received: AtomicU64,
     pub(super) malformed: AtomicU64,
     pub(super) failed_reads: AtomicU64,
@@ -44,6 +45,8 @@ pub struct StatusSnapshot {
     pub refused: u64,
     /// Publications without history that were on their way when the connection was lost.
     pub unknown: u64,
+    /// Times that the broker has refused a publication for now: it is sent again.
+    pub postponed: u64,
     /// Publications that the broker has delivered.
     pub received: u64,
     /// Those that were in no form that this release knows, and were dropped.
@@ -107,6 +110,7 @@ impl Status {
             published: get(&self.published),
             refused: get(&self.refused),
             unknown: get(&self.unknown),
+            postponed: get(&self.postponed),
             received: get(&self.received),
             malformed: get(&self.malformed),
             failed_reads: get(&self.failed_reads),
