@@ -271,3 +271,91 @@ fn entry_of(value: Value) -> Option<(u64, u64, Vec<u8>)> {
     let Some(Value::BulkString(envelope)) = fields.into_iter().nth(1) else { return None };
     Some((offset.parse().ok()?, tag.parse().ok()?, envelope))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throng_testkit::Redis;
+
+    use super::*;
+    use crate::WhileDown;
+    use crate::redis::Settings;
+
+    /// A connection, and the scripts of its server.
+    async fn connect(redis: &Redis) -> (MultiplexedConnection, Scripts) {
+        let client = redis::Client::open(redis.url("")).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let scripts = Scripts::load(&mut connection).await.unwrap();
+        (connection, scripts)
+    }
+
+    fn target(redis: &Redis, node: u64) -> Target {
+        let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
+        Target::new(settings).unwrap()
+    }
+
+    fn pending(number: u64, is_retry: bool) -> Pending<Tagged> {
+        let keep = Some(Keep { count: 10, age: Duration::from_secs(60) });
+        let (channel, envelope) = ("a".into(), [1].into());
+        let while_down = WhileDown::Refuse;
+        let outgoing = Outgoing { channel, envelope, keep, while_down };
+        let item = Tagged { outgoing, tag: number, number, after: 0 };
+        Pending { item, bytes: 1, since: 0, is_repeatable: true, is_retry }
+    }
+
+    /// The offset of the last publication.
+    async fn top(connection: &mut MultiplexedConnection) -> u64 {
+        let get = redis::cmd("HGET").arg("test.o.a").arg("s").to_owned();
+        get.query_async(connection).await.unwrap()
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(test);
+    }
+
+    #[test]
+    fn a_publication_that_is_sent_again_is_recognized_whatever_the_number_of_nodes() {
+        let Some(redis) = Redis::start("retry", &[]) else { return };
+        run(async {
+            let (mut connection, scripts) = connect(&redis).await;
+            for node in 1..=150 {
+                let target = target(&redis, node);
+                let (connection, batch) = (&mut connection, [pending(7, false)]);
+                let done = publish(connection, &scripts, &target, 1, &batch).await;
+                assert_eq!(done.unwrap(), [Outcome::Published]);
+            }
+            for node in 1..=150 {
+                let target = target(&redis, node);
+                let (connection, batch) = (&mut connection, [pending(7, true), pending(8, true)]);
+                let done = publish(connection, &scripts, &target, 1, &batch).await;
+                assert_eq!(done.unwrap(), [const { Outcome::Published }; 2]);
+            }
+            assert_eq!(top(&mut connection).await, 300, "one was published twice");
+        });
+    }
+
+    #[test]
+    fn of_more_nodes_than_are_remembered_those_that_have_published_last_are() {
+        let Some(redis) = Redis::start("fields", &[]) else { return };
+        run(async {
+            let (mut connection, scripts) = connect(&redis).await;
+            for (first, is_retry) in [(1, false), (801, true)] {
+                for node in first..=1_000 {
+                    // A server that has lost the stream, and goes on.
+                    if (node, is_retry) == (950, false) {
+                        redis.ask("DEL test.s.a");
+                        redis.ask("XADD test.s.a 1-1 d x");
+                    }
+                    let (target, batch) = (target(&redis, node), [pending(1, is_retry)]);
+                    let done = publish(&mut connection, &scripts, &target, 1, &batch).await;
+                    assert_eq!(done.unwrap(), [Outcome::Published]);
+                }
+            }
+            assert_eq!(top(&mut connection).await, 1_000, "one was published twice");
+        });
+        let fields: usize = redis.ask("HLEN test.o.a")[1..].parse().unwrap();
+        assert!(fields < 410, "{fields}");
+    }
+}
