@@ -660,3 +660,35 @@ fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
     }
     assert_eq!(start(&redis.url(":secret@")), Ok(()));
 }
+
+#[test]
+fn each_right_that_the_user_does_not_have_is_an_error_at_the_start_that_names_it() {
+    let Some(redis) = Redis::start("rights", &[]) else { return };
+    let start = || {
+        let url = redis.url("throng:secret@");
+        let settings = Settings { url, prefix: "throng".to_owned(), node: 1 };
+        let (bus, starter) = Bus::new(settings).unwrap();
+        let started = starter.start(Recorder(Arc::new([]))).map_err(|error| error.to_string());
+        bus.stop();
+        started
+    };
+    let text = include_str!("../../../docs/cluster.md");
+    let user = text.lines().find_map(|line| line.strip_prefix("user ")).unwrap();
+    redis.ask(&format!("ACL SETUSER {user}"));
+    assert_eq!(start(), Ok(()));
+    eventually("it leaves no key behind", || redis.ask("DBSIZE") == ":1");
+    // What opens a connection is not a right of the user yet, and one is for a URL with a database.
+    let of_connections = ["hello", "select"];
+    let rights = user.split(' ').filter_map(|word| word.strip_prefix('+'));
+    for right in rights.filter(|right| !of_connections.contains(right)) {
+        redis
+            .ask(&format!("ACL SETUSER throng reset {} -{right}", user.split_once(' ').unwrap().1));
+        let error = start().expect_err(right);
+        let parts = ["cluster.url", right, "give the user the rights"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{right}: {error}");
+    }
+    let others = user.replace("~throng.*", "~other.*");
+    redis.ask(&format!("ACL SETUSER throng reset {}", others.split_once(' ').unwrap().1));
+    let error = start().unwrap_err();
+    assert!(error.contains("key") && error.contains("give the user the rights"), "{error}");
+}

@@ -13,6 +13,7 @@ mod link;
 mod node;
 mod presence;
 mod reply;
+mod rights;
 mod sentinel;
 mod status;
 mod survey;

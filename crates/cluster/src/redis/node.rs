@@ -136,6 +136,7 @@ impl<M: Members> Node<M> {
     /// Connects for the first time.
     pub(super) async fn connect(target: Target, bus: Bus, members: M) -> Result<Self, StartError> {
         let link = target.link(1, None, bus.events.clone()).await?;
+        link.check_rights(&target).await?;
         presence::begin(&link, &target).await?;
         let mut node = Self {
             target,

@@ -1,0 +1,51 @@
+//! The rights of the node's user at the server, which are tried before the node starts: one that
+//! is missing would be noticed when its command is needed, much later.
+
+use redis::RedisError;
+
+use super::StartError;
+use super::link::{Link, Target};
+
+const RIGHTS: &str = include_str!("rights.lua");
+
+impl Link {
+    /// Tries what the node will need.
+    pub(super) async fn check_rights(&self, target: &Target) -> Result<(), StartError> {
+        let refused = self.refused(target).await;
+        let refused = refused.map_err(|error| StartError(Target::explain(&self.shown, &error)))?;
+        let Some((_, answer)) = refused.first() else { return Ok(()) };
+        let rights: Vec<_> = refused.iter().map(|(name, _)| format!("+{name}")).collect();
+        Err(StartError(format!(
+            "cluster.url: {} answers: {answer}; give the user the rights {} (docs/cluster.md lists \
+             all)",
+            self.shown,
+            rights.join(" ")
+        )))
+    }
+
+    /// Returns names and answers for the commands of scripts that the user may not execute; an
+    /// error for another command.
+    async fn refused(&self, target: &Target) -> Result<Vec<(String, String)>, RedisError> {
+        let (mut commands, mut subscriptions) = (self.commands.clone(), self.subscriptions.clone());
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(RIGHTS).to_owned();
+        let script: String = load.query_async(&mut commands).await?;
+        let name = |kind: &str| format!("{}.x.{:016x}.{kind}", target.prefix, target.node);
+        let refused = redis::cmd("EVALSHA")
+            .arg(script)
+            .arg(4)
+            .arg(&["hash", "stream", "set", "string"].map(name))
+            .arg(name("messages"))
+            .query_async(&mut commands)
+            .await?;
+        redis::cmd("PUBLISH")
+            .arg(name("messages"))
+            .arg("")
+            .query_async::<()>(&mut commands)
+            .await?;
+        // No connection is at that address.
+        let kill = redis::cmd("CLIENT").arg(&["KILL", "ID", "1", "ADDR", "0.0.0.0:0"]).to_owned();
+        kill.query_async::<()>(&mut commands).await?;
+        subscriptions.unsubscribe(name("messages")).await?;
+        Ok(refused)
+    }
+}
