@@ -10,6 +10,8 @@ use throng_cluster::{Announcement, Control, Place, decode};
 pub(crate) struct Got {
     pub(crate) at: Option<Place>,
     pub(crate) payloads: Vec<Vec<u8>>,
+    /// The sequence in which they are now, with the history that it began with.
+    pub(crate) sequence: Vec<Vec<u8>>,
     pub(crate) losses: usize,
     pub(crate) is_live: bool,
 }
@@ -29,8 +31,15 @@ impl Recorder {
 }
 
 impl Members for Recorder {
-    fn begin(&mut self, channel: &Arc<str>, place: Place, _: Vec<(u64, Vec<u8>)>, is_loss: bool) {
+    fn begin(
+        &mut self,
+        channel: &Arc<str>,
+        place: Place,
+        entries: Vec<(u64, Vec<u8>)>,
+        is_loss: bool,
+    ) {
         let mut got = self.of(channel);
+        got.sequence = entries.iter().map(|(_, envelope)| payload(envelope)).collect();
         assert_eq!(is_loss, got.at.is_some());
         got.at = Some(place);
         got.losses += usize::from(is_loss);
@@ -40,7 +49,8 @@ impl Members for Recorder {
         let mut got = self.of(channel);
         let at = got.at.replace(place).expect("the sequence has begun");
         assert_eq!((at.epoch, at.offset + 1), (place.epoch, place.offset));
-        got.payloads.push(decode(envelope).unwrap().1.payload.to_vec());
+        got.payloads.push(payload(envelope));
+        got.sequence.push(payload(envelope));
     }
 
     fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {
@@ -52,7 +62,7 @@ impl Members for Recorder {
     }
 
     fn publish(&mut self, channel: &str, envelope: &[u8]) {
-        self.of(channel).payloads.push(decode(envelope).unwrap().1.payload.to_vec());
+        self.of(channel).payloads.push(payload(envelope));
     }
 
     fn end(&mut self, _: &Arc<str>) -> bool {
@@ -70,6 +80,11 @@ impl Members for Recorder {
     fn subscribers(&mut self, _: &str) -> u64 {
         unreachable!("no node asks here");
     }
+}
+
+/// Returns the message of a publication.
+pub(crate) fn payload(envelope: &[u8]) -> Vec<u8> {
+    decode(envelope).unwrap().1.payload.to_vec()
 }
 
 /// Returns the name of a channel.
