@@ -5,7 +5,7 @@
 //! [`BATCH`] names. A channel is in at most one of the commands that one call returns, and the
 //! caller sends them in order on one connection, so two changes of a channel never change places.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Most names in a command.
@@ -38,7 +38,6 @@ struct Channel {
     is_asked_for: bool,
     /// Commands to subscribe that the broker has not acknowledged.
     unacknowledged: u32,
-    is_listed: bool,
 }
 
 /// The channels of a node, as its members and as the broker have them.
@@ -46,7 +45,7 @@ struct Channel {
 pub struct Interest {
     channels: HashMap<Arc<str>, Channel>,
     /// Channels that may need a command.
-    changed: Vec<Arc<str>>,
+    changed: HashSet<Arc<str>>,
     /// Channels that nothing is subscribed to any more, by the time at which they are let go of.
     leaving: BTreeSet<(u64, Arc<str>)>,
 }
@@ -60,7 +59,7 @@ impl Interest {
         if let Some(at) = channel.expires.take() {
             self.leaving.remove(&(at, Arc::clone(name)));
         }
-        self.list(name);
+        self.changed.insert(Arc::clone(name));
         is_new
     }
 
@@ -87,18 +86,15 @@ impl Interest {
             if let Some(channel) = self.channels.get_mut(&name) {
                 (channel.is_wanted, channel.expires) = (false, None);
             }
-            self.list(&name);
+            // While the broker is away no command comes that would forget it.
+            if self.forget_if_done(&name) {
+                self.changed.remove(&name);
+            } else {
+                self.changed.insert(Arc::clone(&name));
+            }
             gone.push(name);
         }
         gone
-    }
-
-    fn list(&mut self, name: &Arc<str>) {
-        if let Some(channel) = self.channels.get_mut(name)
-            && !std::mem::replace(&mut channel.is_listed, true)
-        {
-            self.changed.push(Arc::clone(name));
-        }
     }
 
     /// Returns the commands that bring the broker up to date: nothing else is to be sent in
@@ -107,7 +103,6 @@ impl Interest {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
         for name in std::mem::take(&mut self.changed) {
             let Some(channel) = self.channels.get_mut(&name) else { continue };
-            channel.is_listed = false;
             match (channel.is_wanted, channel.is_asked_for) {
                 (true, false) => {
                     channel.is_asked_for = true;
@@ -119,7 +114,9 @@ impl Interest {
                     self.forget_if_done(&name);
                     unwanted.push(name);
                 }
-                (false, false) => self.forget_if_done(&name),
+                (false, false) => {
+                    self.forget_if_done(&name);
+                }
                 (true, true) => {}
             }
         }
@@ -132,13 +129,12 @@ impl Interest {
         commands
     }
 
-    fn forget_if_done(&mut self, name: &Arc<str>) {
+    /// Returns whether it was forgotten.
+    fn forget_if_done(&mut self, name: &Arc<str>) -> bool {
         let is_done = |channel: &Channel| {
             !channel.is_wanted && !channel.is_asked_for && channel.unacknowledged == 0
         };
-        if self.channels.get(name).is_some_and(is_done) {
-            self.channels.remove(name);
-        }
+        self.channels.get(name).is_some_and(is_done) && self.channels.remove(name).is_some()
     }
 
     /// Notes that the broker has acknowledged a subscription. Returns whether the channel is
@@ -164,7 +160,7 @@ impl Interest {
         self.channels.retain(|_, channel| channel.is_wanted);
         self.changed = self.channels.keys().cloned().collect();
         for channel in self.channels.values_mut() {
-            (channel.is_asked_for, channel.unacknowledged, channel.is_listed) = (false, 0, true);
+            (channel.is_asked_for, channel.unacknowledged) = (false, 0);
         }
     }
 
@@ -223,6 +219,20 @@ mod tests {
         assert_eq!(last, [Batch { verb: Verb::Unsubscribe, names: vec![name(1)] }]);
         assert!(!interest.acknowledge("c1"));
         assert!(interest.is_empty());
+    }
+
+    #[test]
+    fn channels_that_come_and_go_while_the_broker_is_away_leave_nothing_behind() {
+        let mut interest = Interest::default();
+        interest.enter(&name(0));
+        for n in 1..1_000 {
+            interest.enter(&name(n));
+            interest.leave(&name(n), 50);
+            assert_eq!(interest.expire(50), [name(n)]);
+            assert_eq!((interest.len(), interest.changed.len()), (1, 1));
+        }
+        let names = vec![name(0)];
+        assert_eq!(interest.commands(), [Batch { verb: Verb::Subscribe, names }]);
     }
 
     #[test]
