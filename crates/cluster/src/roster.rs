@@ -4,7 +4,7 @@
 //! channel: what comes while one is on its way, or while the broker is away, is settled by one
 //! update later, or by none. After a connection was lost everything is written again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Knowledge of the broker about a client.
@@ -27,7 +27,8 @@ struct Client {
     is_stale: bool,
     /// The broker has lost its data since it was given it.
     is_lost: bool,
-    is_listed: bool,
+    /// Its place among those that may need an update.
+    place: Option<u64>,
     is_sent: bool,
 }
 
@@ -71,8 +72,10 @@ pub enum Change {
 #[derive(Debug, Default)]
 pub struct Roster {
     channels: HashMap<Arc<str>, Channel>,
-    /// Clients that may need an update.
-    changed: VecDeque<(Arc<str>, u64)>,
+    /// Clients that may need an update, in the order of their changes.
+    changed: BTreeMap<u64, (Arc<str>, u64)>,
+    /// The next place there.
+    next: u64,
     /// Updates on their way.
     sent: usize,
 }
@@ -119,7 +122,7 @@ impl Roster {
             known: Known::Nothing,
             is_stale: false,
             is_lost: false,
-            is_listed: false,
+            place: None,
             is_sent: false,
         });
         entry.wanted = Some(info);
@@ -152,13 +155,21 @@ impl Roster {
     fn list(&mut self, channel: &Arc<str>, client: u64) {
         let Some(of) = self.channels.get_mut(channel) else { return };
         let Some(entry) = of.clients.get_mut(&client) else { return };
-        if entry.is_sent || entry.is_listed {
+        if entry.is_sent {
             return;
         }
         if !entry.is_settled() {
-            entry.is_listed = true;
-            self.changed.push_back((Arc::clone(channel), client));
-        } else if entry.wanted.is_none() {
+            if entry.place.is_none() {
+                entry.place = Some(self.next);
+                self.changed.insert(self.next, (Arc::clone(channel), client));
+                self.next += 1;
+            }
+            return;
+        }
+        if let Some(place) = entry.place.take() {
+            self.changed.remove(&place);
+        }
+        if entry.wanted.is_none() {
             of.clients.remove(&client);
             if of.clients.is_empty() {
                 self.channels.remove(channel);
@@ -170,11 +181,11 @@ impl Roster {
     /// [`refuse`](Self::refuse) is to follow.
     pub fn next_update(&mut self) -> Option<Update> {
         loop {
-            let (channel, client) = self.changed.pop_front()?;
+            let (_, (channel, client)) = self.changed.pop_first()?;
             let Some(of) = self.channels.get_mut(&channel) else { continue };
             let announces = of.announces;
             let Some(entry) = of.clients.get_mut(&client) else { continue };
-            entry.is_listed = false;
+            entry.place = None;
             match entry.next() {
                 Some(change) => {
                     self.sent += 1;
@@ -219,9 +230,10 @@ impl Roster {
         self.changed.clear();
         for (channel, of) in &mut self.channels {
             for (client, entry) in &mut of.clients {
-                (entry.is_sent, entry.is_listed, entry.is_stale) = (false, true, true);
+                (entry.is_sent, entry.is_stale, entry.place) = (false, true, Some(self.next));
                 entry.is_lost |= is_lost && entry.known != Known::Nothing;
-                self.changed.push_back((Arc::clone(channel), *client));
+                self.changed.insert(self.next, (Arc::clone(channel), *client));
+                self.next += 1;
             }
         }
     }
@@ -247,7 +259,7 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::VecDeque;
 
     use throng_testkit::Random;
 
@@ -300,6 +312,26 @@ mod tests {
         roster.join(&channel, 1, "".into(), true);
         roster.leave(&channel, 1);
         assert_eq!((roster.next_update(), roster.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn clients_that_come_and_go_while_the_broker_is_away_leave_nothing_behind() {
+        let (mut roster, channel) = (Roster::default(), "a".into());
+        let mut broker = Broker::default();
+        roster.join(&channel, 0, "".into(), true);
+        settle(&mut roster, &mut broker);
+        for client in 1..1_000 {
+            roster.join(&channel, client, "".into(), true);
+            // One that goes and comes back needs no update.
+            roster.leave(&channel, 0);
+            roster.join(&channel, 0, "".into(), true);
+            roster.leave(&channel, client);
+            assert_eq!((roster.channels["a"].clients.len(), roster.changed.len()), (1, 0));
+            roster.join(&"b".into(), client, "".into(), true);
+            roster.leave(&"b".into(), client);
+            assert_eq!((roster.channels.len(), roster.changed.len()), (1, 0));
+        }
+        assert_eq!(roster.next_update(), None);
     }
 
     #[test]
