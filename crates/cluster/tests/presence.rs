@@ -49,7 +49,11 @@ struct Node {
 
 impl Node {
     fn start(redis: &Redis, node: u64) -> Self {
-        let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
+        Self::start_as(redis, node, "")
+    }
+
+    fn start_as(redis: &Redis, node: u64, user: &str) -> Self {
+        let settings = Settings { url: redis.url(user), prefix: "test".to_owned(), node };
         let (bus, starter) = Bus::new(settings).unwrap();
         let reported = Recorder::default();
         starter.start(reported.clone()).unwrap();
@@ -99,6 +103,23 @@ impl Node {
         self.bus.stop();
         self.reported
     }
+}
+
+/// A node with a user of its own at the server.
+fn start_alone(redis: &Redis, node: u64) -> Node {
+    redis.ask(&format!("ACL SETUSER node{node} on >secret ~* &* +@all"));
+    Node::start_as(redis, node, &format!("node{node}:secret@"))
+}
+
+/// Has the server close the node's connections, and refuse new ones until [`let_in`].
+fn shut_out(redis: &Redis, number: u64, node: &Node) {
+    redis.ask(&format!("ACL SETUSER node{number} off"));
+    redis.ask(&format!("CLIENT KILL USER node{number}"));
+    eventually("it is noticed", || !node.bus.status().is_up());
+}
+
+fn let_in(redis: &Redis, number: u64) {
+    redis.ask(&format!("ACL SETUSER node{number} on"));
 }
 
 fn members<const N: usize>(members: [(u64, u64, &str); N]) -> BTreeSet<(u64, u64, String)> {
@@ -182,6 +203,38 @@ fn a_node_that_was_taken_for_dead_and_lives_brings_its_members_back() {
         let reported = two.reported_of(1, client);
         assert!(reported[0] && reported.windows(2).all(|pair| pair[0] != pair[1]), "{reported:?}");
     }
+}
+
+#[test]
+fn after_an_outage_that_lasts_nodes_have_the_time_to_come_back() {
+    let Some(redis) = Redis::start("outage", &[]) else { return };
+    let [one, two, three] = [1, 2, 3].map(|node| start_alone(&redis, node));
+    one.enter(1, "ann");
+    two.enter(1, "bob");
+    three.enter(1, "cid");
+    for node in [&one, &two] {
+        eventually("they have joined", || node.reported().len() == 3);
+    }
+    three.kill();
+    for (number, node) in [(1, &one), (2, &two)] {
+        shut_out(&redis, number, node);
+    }
+    // So long that all are taken for dead.
+    redis.ask("DEL test.n.0000000000000001 test.n.0000000000000002 test.n.0000000000000003");
+    let_in(&redis, 1);
+    // What it does at its first sign of life comes before what it writes.
+    one.enter(2, "new");
+    eventually("it is back", || one.reported_of(1, 2) == [true]);
+    assert_eq!(one.reported_of(2, 1), [true]);
+    let all = members([(2, 1, "bob"), (3, 1, "cid")]);
+    assert_eq!(one.others(), all, "those that may come back are listed");
+    let_in(&redis, 2);
+    eventually("the other one is back", || two.bus.status().is_up());
+    eventually("one that is not is buried", || one.reported_of(3, 1) == [true, false]);
+    for node in [&one, &two] {
+        assert_eq!((node.reported_of(1, 1), node.reported_of(2, 1)), (vec![true], vec![true]));
+    }
+    assert_eq!(one.others(), members([(2, 1, "bob")]));
 }
 
 #[test]

@@ -163,9 +163,9 @@ impl ClusterHub {
     /// most 10,000 and 1 MiB; `None` if the channel has no presence, or is no other server's: then
     /// [`Hub::presence`] has all. Of more members it is any that are listed.
     ///
-    /// Members of a server that has ended without notice are not listed after 10 seconds. A member
-    /// that asks after it has joined, and then gets joins and leaves, knows all members: a change
-    /// that is not in the answer comes after it.
+    /// Members of a server that has ended without notice are listed until they leave, some 10 seconds
+    /// later. A member that asks after it has joined, and then gets joins and leaves, knows all
+    /// members: a change that is not in the answer comes after it.
     ///
     /// ```
     /// # use throng::prelude::*;

@@ -19,7 +19,7 @@ const SCRIPTS: [&str; 5] = [
 ];
 
 /// Time after its last sign of life for which a node lives.
-const LIFE: u64 = 10_000;
+pub(super) const LIFE: u64 = 10_000;
 
 /// Members that one call buries, and time for which no other node does meanwhile.
 const BURIED: usize = 500;

@@ -1,10 +1,11 @@
--- Returns members of a channel on other nodes that live.
+-- Returns members of a channel on other nodes. Those of a node that does not live are among them
+-- until it is buried: their leaves are still to come.
 -- KEYS: the channel's nodes.
 -- ARGV: the node that asks, channel, the beginning of all names, most members, most bytes.
 -- Returns: the number of all of them; node, client and information of each one that is listed.
 local all, list, bytes, most = 0, {}, 0, tonumber(ARGV[4])
 for _, node in ipairs(redis.call('SMEMBERS', KEYS[1])) do
-  if node ~= ARGV[1] and redis.call('EXISTS', ARGV[3] .. '.n.' .. node) == 1 then
+  if node ~= ARGV[1] then
     local key = ARGV[3] .. '.p.' .. node .. '.' .. ARGV[2]
     all = all + redis.call('HLEN', key)
     local room = most - #list / 3

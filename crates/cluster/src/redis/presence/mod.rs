@@ -4,7 +4,8 @@
 //! Once in three seconds a node says that it lives, for ten. A node that finds another one dead
 //! buries it: a script removes its members and publishes their leaves at once, so that no member
 //! has two. A node that was taken for dead finds so at its next sign of life, and writes its
-//! members again: those that were removed join.
+//! members again: those that were removed join. While the broker was away no node could say that it
+//! lives: each one buries others only when it has lived for ten seconds itself.
 
 mod calls;
 mod question;
@@ -23,7 +24,7 @@ use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Members, StartError};
 use crate::Announcement;
 use crate::roster::{Roster, Update};
-use calls::{Beat, Scripts};
+use calls::{Beat, LIFE, Scripts};
 
 use question::Question;
 pub use question::{Listed, RemoteMember};
@@ -68,6 +69,8 @@ pub(super) struct State {
     epoch: String,
     /// Whether this node has shown a sign of life by this connection, and may write.
     is_synced: bool,
+    /// Since when it has lived without a break, by this connection.
+    lives_since: Option<u64>,
     /// Number of times that everything was written again.
     round: u64,
     must_audit: bool,
@@ -87,6 +90,7 @@ impl State {
     pub(super) fn broken(&mut self) {
         self.round += 1;
         (self.is_synced, self.scripts, self.next_beat) = (false, None, 0);
+        self.lives_since = None;
         (self.is_beating, self.is_writing, self.is_listing) = (false, false, false);
         (self.is_auditing, self.is_burying) = (false, false);
     }
@@ -206,8 +210,10 @@ impl<M: Members> Node<M> {
             Ok(beaten) => beaten,
             Err(error) => return self.failed(&error),
         };
-        // Just after another node may have died.
-        state.next_beat = now + BEAT.min(rest + 20);
+        if !has_lived {
+            state.lives_since = None;
+        }
+        let buries_from = *state.lives_since.get_or_insert(now) + LIFE;
         let is_other = state.epoch != epoch;
         if !state.is_synced || !has_lived || is_other {
             let is_lost = is_other && !state.epoch.is_empty();
@@ -217,10 +223,17 @@ impl<M: Members> Node<M> {
             state.roster.restart(is_lost);
         }
         (state.is_synced, state.epoch) = (true, epoch);
-        if !dead.is_empty() && !state.is_burying {
-            self.bury(scripts.clone(), dead);
+        // Just after another node may have died.
+        state.next_beat = now + BEAT.min(rest + 20);
+        state.scripts = Some(scripts.clone());
+        if dead.is_empty() || state.is_burying {
+            return;
         }
-        self.presence.scripts = Some(scripts);
+        if now < buries_from {
+            state.next_beat = state.next_beat.min(buries_from);
+        } else {
+            self.bury(scripts, dead);
+        }
     }
 
     fn bury(&mut self, scripts: Scripts, dead: Vec<String>) {
