@@ -238,6 +238,37 @@ fn after_an_outage_that_lasts_nodes_have_the_time_to_come_back() {
 }
 
 #[test]
+fn a_node_that_was_buried_and_writes_before_it_knows_is_buried_again() {
+    let Some(redis) = Redis::start("again", &[]) else { return };
+    let one = Node::start(&redis, 1);
+    eventually("it has shown that it lives", || {
+        redis.ask("SISMEMBER test.nodes 0000000000000001") == ":1"
+    });
+    // As who buries it leaves it behind.
+    redis.ask("SREM test.nodes 0000000000000001");
+    one.enter(1, "ann");
+    eventually("it has joined", || redis.ask("EXISTS test.i.0000000000000001") == ":1");
+    assert_eq!(redis.ask("SISMEMBER test.nodes 0000000000000001"), ":1", "it can be found");
+}
+
+#[test]
+fn a_node_that_ends_without_its_last_leaves_at_the_server_is_buried() {
+    let Some(redis) = Redis::start("leaves", &[]) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    // As after a failover to a server that had not got its leave yet.
+    redis.ask("HSET test.p.0000000000000001.a 0000000000000007 ann");
+    redis.ask("HSET test.i.0000000000000001 a 1");
+    redis.ask("SADD test.w.a 0000000000000001");
+    one.kill();
+    eventually("it has left", || two.reported_of(1, 7) == [false]);
+    eventually("nothing is left of it", || {
+        redis.ask("SISMEMBER test.nodes 0000000000000001") == ":0"
+    });
+    two.kill();
+    assert_eq!(redis.ask("DBSIZE"), ":1", "the epoch is left");
+}
+
+#[test]
 fn a_server_that_comes_back_empty_has_all_members_again_and_none_joins_twice() {
     let Some(mut redis) = Redis::start("forgot", &[]) else { return };
     let [one, two] = [1, 2].map(|node| Node::start(&redis, node));

@@ -132,11 +132,8 @@ pub(super) async fn write(
         };
         let is_leave = matches!(change, Change::Leave { .. });
         let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(script);
-        command.arg(3 + u8::from(is_leave)).arg(&names.of_channel(channel));
-        if is_leave {
-            command.arg(names.epoch());
-        }
+        command.arg("EVALSHA").arg(script).arg(4).arg(&names.of_channel(channel));
+        command.arg(if is_leave { names.epoch() } else { names.nodes() });
         command.arg(names.own()).arg(&**channel).arg(format!("{client:016x}")).arg(&**info);
         command.arg(u8::from(*announces)).arg(u8::from(is_lost)).arg(target.channel(channel));
         if is_leave {
@@ -234,16 +231,22 @@ pub(super) async fn bury(
     Ok(())
 }
 
-/// Removes what the server knows of this node, which has no members any more.
+/// Ends the life of this node, which has no members any more. If the server has some nevertheless,
+/// because it has lost their leaves, other nodes find this one dead, and bury them.
 pub(super) async fn farewell(
     connection: &mut MultiplexedConnection,
     target: &Target,
 ) -> Result<(), RedisError> {
     let names = Names(target);
+    let own = names.own();
     let mut pipeline = Pipeline::new();
-    pipeline.cmd("SREM").arg(names.nodes()).arg(names.own()).ignore();
-    pipeline.cmd("DEL").arg(names.of("n", &names.own())).ignore();
-    pipeline.query_async(connection).await
+    pipeline.cmd("DEL").arg(names.of("n", &own)).ignore();
+    pipeline.cmd("EXISTS").arg(names.of("i", &own));
+    let (has_members,): (bool,) = pipeline.query_async(connection).await?;
+    if !has_members {
+        redis::cmd("SREM").arg(names.nodes()).arg(own).query_async::<()>(connection).await?;
+    }
+    Ok(())
 }
 
 /// Returns whether the server does not know a script any more.
