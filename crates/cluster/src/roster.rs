@@ -137,13 +137,16 @@ impl Roster {
         }
     }
 
-    /// Notes a client that the broker has listed as one of this node's.
-    pub fn found(&mut self, channel: &Arc<str>, client: u64) {
-        if self.client(channel, client).is_none() {
-            self.join(channel, client, "".into(), true);
-            if let Some(entry) = self.client(channel, client) {
-                (entry.wanted, entry.known) = (None, Known::Join);
-            }
+    /// Notes a client that the broker has listed as one of this node's; `announces`: members of the
+    /// channel got its join.
+    pub fn found(&mut self, channel: &Arc<str>, client: u64, announces: bool) {
+        if self.client(channel, client).is_some() {
+            return;
+        }
+        let announces = self.channels.get(channel).map_or(announces, |of| of.announces);
+        self.join(channel, client, "".into(), announces);
+        if let Some(entry) = self.client(channel, client) {
+            (entry.wanted, entry.known) = (None, Known::Join);
         }
     }
 
@@ -355,11 +358,26 @@ mod tests {
         roster.join(&channel, 1, "ann".into(), true);
         settle(&mut roster, &mut broker);
         broker.entries.insert(2, "old".into());
-        roster.found(&channel, 1);
-        roster.found(&channel, 2);
+        roster.found(&channel, 1, true);
+        roster.found(&channel, 2, true);
         settle(&mut roster, &mut broker);
         assert_eq!(broker.entries.keys().collect::<Vec<_>>(), [&1]);
         assert_eq!(broker.announced.len(), 2);
+    }
+
+    #[test]
+    fn a_member_that_a_broker_finds_leaves_as_it_joined() {
+        let mut roster = Roster::default();
+        let (quiet, loud): (Arc<str>, Arc<str>) = ("quiet".into(), "loud".into());
+        roster.join(&quiet, 1, "".into(), false);
+        let joined = roster.next_update().unwrap();
+        // The channel's rule is another one than when the client joined.
+        roster.found(&quiet, 2, true);
+        roster.found(&loud, 2, true);
+        roster.acknowledge(&joined);
+        let announces = |update: Update| (update.channel, update.announces);
+        let left: Vec<_> = std::iter::from_fn(|| roster.next_update()).map(announces).collect();
+        assert_eq!(left, [(quiet, false), (loud, true)]);
     }
 
     /// Under any sequence of joins, leaves, lost connections and burials the broker ends with the

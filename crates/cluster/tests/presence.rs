@@ -122,6 +122,23 @@ fn let_in(redis: &Redis, number: u64) {
     redis.ask(&format!("ACL SETUSER node{number} on"));
 }
 
+/// How often the server has executed a command.
+fn calls(server: &Redis, command: &str) -> u64 {
+    let mut connection = redis::Client::open(server.url("")).unwrap().get_connection().unwrap();
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+    let start = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or("0");
+    line.split(',').next().unwrap().parse().unwrap()
+}
+
+/// Has the server list client 7 as a member of a node, and reports its join.
+fn plant(redis: &Redis, node: u64) {
+    let client = "0000000000000007";
+    redis.ask(&format!("HSET test.p.{node:016x}.a {client} ann"));
+    redis.ask(&format!("SADD test.w.a {node:016x}"));
+    redis.ask(&format!("PUBLISH test.m.a \"\\x01\\x02j{node:016x}{client}ann\""));
+}
+
 fn members<const N: usize>(members: [(u64, u64, &str); N]) -> BTreeSet<(u64, u64, String)> {
     members.map(|(node, client, info)| (node, client, info.to_owned())).into()
 }
@@ -256,11 +273,10 @@ fn a_node_that_ends_without_its_last_leaves_at_the_server_is_buried() {
     let Some(redis) = Redis::start("leaves", &[]) else { return };
     let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
     // As after a failover to a server that had not got its leave yet.
-    redis.ask("HSET test.p.0000000000000001.a 0000000000000007 ann");
     redis.ask("HSET test.i.0000000000000001 a 1");
-    redis.ask("SADD test.w.a 0000000000000001");
+    plant(&redis, 1);
     one.kill();
-    eventually("it has left", || two.reported_of(1, 7) == [false]);
+    eventually("it has left", || two.reported_of(1, 7) == [true, false]);
     eventually("nothing is left of it", || {
         redis.ask("SISMEMBER test.nodes 0000000000000001") == ":0"
     });
@@ -324,12 +340,14 @@ fn a_list_is_bounded_in_members_and_in_bytes() {
     let Some(redis) = Redis::start("bounded", &[]) else { return };
     let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
     let long = "x".repeat(100_000);
-    (0..20).for_each(|client| one.bus.enter("b".into(), client, long.as_str().into(), false));
+    (0..40).for_each(|client| one.bus.enter("b".into(), client, long.as_str().into(), false));
     (0..2_000).for_each(|client| one.bus.enter("c".into(), client, "".into(), false));
     eventually("all are there", || {
-        two.list("b", 1).unwrap().total == 20 && two.list("c", 1).unwrap().total == 2_000
+        two.list("b", 1).unwrap().total == 40 && two.list("c", 1).unwrap().total == 2_000
     });
+    let reads = calls(&redis, "hmget");
     assert_eq!(two.list("b", 1_000).unwrap().members.len(), 10, "those that fit in 1 MiB");
+    assert_eq!(calls(&redis, "hmget"), reads + 1, "others are not read");
     let listed = two.list("c", 1_500).unwrap();
     let different: BTreeSet<_> = listed.members.iter().map(|member| member.client).collect();
     assert_eq!(different.len(), 1_500);
@@ -348,4 +366,41 @@ fn a_server_that_refuses_to_write_is_asked_again_and_others_go_on() {
     redis.ask("DEL test.w.a");
     eventually("it is written", || two.others() == members([(1, 1, "ann")]));
     assert_eq!(one.bus.status().snapshot().reconnects, 0);
+}
+
+#[test]
+fn a_node_that_cannot_be_buried_does_not_keep_others() {
+    let Some(redis) = Redis::start("kept", &[]) else { return };
+    let one = Node::start(&redis, 1);
+    let dead: Vec<u64> = (10..18).collect();
+    for node in &dead {
+        redis.ask(&format!("SADD test.nodes {node:016x}"));
+        let channels = format!("test.i.{node:016x}");
+        if node % 2 == 0 {
+            redis.ask(&format!("SET {channels} text"));
+        } else {
+            redis.ask(&format!("HSET {channels} a 1"));
+            plant(&redis, *node);
+        }
+    }
+    for node in dead.iter().filter(|node| *node % 2 == 1) {
+        eventually("it is buried", || one.reported_of(*node, 7) == [true, false]);
+    }
+    assert!(one.bus.status().snapshot().failed_presence > 0);
+    assert_eq!(one.bus.status().snapshot().reconnects, 0);
+}
+
+#[test]
+fn a_comparison_with_the_server_that_it_refuses_is_made_again() {
+    let Some(redis) = Redis::start("compared", &[]) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    redis.ask("SET test.i.0000000000000001 text");
+    // It finds that it was taken for dead.
+    redis.ask("DEL test.n.0000000000000001");
+    eventually("it is refused", || one.bus.status().snapshot().failed_presence > 0);
+    plant(&redis, 1);
+    redis.ask("HSET other a 1");
+    redis.ask("RENAME other test.i.0000000000000001");
+    eventually("who is no member has left", || two.reported_of(1, 7) == [true, false]);
+    assert_eq!(two.others(), members([]));
 }

@@ -7,6 +7,7 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
 
 use super::{Listed, RemoteMember};
 use crate::announcement::number;
+use crate::redis::calls::is_fatal;
 use crate::redis::link::Target;
 use crate::roster::{Change, Update};
 
@@ -183,34 +184,54 @@ fn listed(value: Value) -> Result<Listed, RedisError> {
     Ok(Listed { total, members: fields.chunks(3).filter_map(member).collect() })
 }
 
+/// A member of this node that the server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(super) channel: Arc<str>,
+    pub(super) client: u64,
+    /// Whether members of the channel get joins and leaves.
+    pub(super) announces: bool,
+}
+
 /// Returns the members of this node that the server has. It reads what this node has written, at
 /// most: the bound of that is the memory of presence.
 pub(super) async fn audit(
     connection: &mut MultiplexedConnection,
     target: &Target,
-) -> Result<Vec<(Arc<str>, u64)>, RedisError> {
+) -> Result<Vec<Found>, RedisError> {
     let names = Names(target);
-    let index = redis::cmd("HKEYS").arg(names.of("i", &names.own())).to_owned();
-    let channels: Vec<String> = index.query_async(connection).await?;
+    let index = names.of("i", &names.own());
+    let channels: Vec<String> =
+        redis::cmd("HKEYS").arg(&index).to_owned().query_async(connection).await?;
     let mut found = Vec::new();
     for channels in channels.chunks(AUDITED) {
-        let mut pipeline = Pipeline::with_capacity(channels.len());
+        let mut pipeline = Pipeline::with_capacity(1 + channels.len());
+        pipeline.cmd("HMGET").arg(&index).arg(channels);
         for channel in channels {
             let [members, ..] = names.of_channel(channel);
             pipeline.cmd("HKEYS").arg(members);
         }
-        let lists: Vec<Vec<Vec<u8>>> = pipeline.query_async(connection).await?;
-        for (channel, clients) in channels.iter().zip(lists) {
+        let lists: Vec<Vec<Option<Vec<u8>>>> = pipeline.query_async(connection).await?;
+        let mut lists = lists.into_iter();
+        let announced = lists.next().unwrap_or_default();
+        for ((channel, clients), announces) in channels.iter().zip(lists).zip(announced) {
             let channel: Arc<str> = channel.as_str().into();
-            let of = |client: &Vec<u8>| number(client.as_slice().try_into().ok()?).ok();
-            found
-                .extend(clients.iter().filter_map(of).map(|client| (Arc::clone(&channel), client)));
+            let announces = announces.as_deref() == Some(b"1");
+            let of = |client: &Option<Vec<u8>>| {
+                number(client.as_ref()?.as_slice().try_into().ok()?).ok()
+            };
+            found.extend(clients.iter().filter_map(of).map(|client| Found {
+                channel: Arc::clone(&channel),
+                client,
+                announces,
+            }));
         }
     }
     Ok(found)
 }
 
-/// Removes the members of dead nodes, and has their leaves published.
+/// Removes the members of dead nodes, and has their leaves published. Those of one that the server
+/// refuses to remove do not keep others.
 pub(super) async fn bury(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -218,6 +239,7 @@ pub(super) async fn bury(
     dead: &[String],
 ) -> Result<(), RedisError> {
     let names = Names(target);
+    let mut outcome = Ok(());
     for node in dead {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&scripts.bury).arg(4);
@@ -226,9 +248,20 @@ pub(super) async fn bury(
         }
         command.arg(names.nodes()).arg(node).arg(names.own()).arg(&target.prefix);
         command.arg(BURIED).arg(BURIAL);
-        while command.query_async::<bool>(connection).await? {}
+        let done = loop {
+            match command.query_async::<bool>(connection).await {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        match done {
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => outcome = Err(error),
+            Ok(()) => {}
+        }
     }
-    Ok(())
+    outcome
 }
 
 /// Ends the life of this node, which has no members any more. If the server has some nevertheless,

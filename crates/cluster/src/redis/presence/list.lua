@@ -9,17 +9,22 @@ for _, node in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     local key = ARGV[3] .. '.p.' .. node .. '.' .. ARGV[2]
     all = all + redis.call('HLEN', key)
     local room = most - #list / 3
-    -- A few at a time could be the same ones: this asks for different ones.
-    local some = room > 0 and redis.call('HRANDFIELD', key, room, 'WITHVALUES') or {}
-    for at = 1, #some, 2 do
-      bytes = bytes + 100 + #some[at + 1]
-      if bytes > tonumber(ARGV[5]) then
-        most = 0
-        break
+    -- A few at a time could be the same ones: this asks for different ones. Their information, which
+    -- has no bound, is read a few at a time.
+    local some = room > 0 and redis.call('HRANDFIELD', key, room) or {}
+    for first = 1, #some, 16 do
+      local last = math.min(first + 15, #some)
+      for at, info in ipairs(redis.call('HMGET', key, unpack(some, first, last))) do
+        bytes = bytes + 100 + #info
+        if bytes > tonumber(ARGV[5]) then
+          most = 0
+          break
+        end
+        list[#list + 1] = node
+        list[#list + 1] = some[first + at - 1]
+        list[#list + 1] = info
       end
-      list[#list + 1] = node
-      list[#list + 1] = some[at]
-      list[#list + 1] = some[at + 1]
+      if most == 0 then break end
     end
   end
 end

@@ -24,7 +24,7 @@ use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Members, StartError};
 use crate::Announcement;
 use crate::roster::{Roster, Update};
-use calls::{Beat, LIFE, Scripts};
+use calls::{Beat, Found, LIFE, Scripts};
 
 use question::Question;
 pub use question::{Listed, RemoteMember};
@@ -55,7 +55,7 @@ pub(crate) enum Event {
     Beaten(u64, Result<(Scripts, Beat), RedisError>),
     Written(u64, u64, Vec<Update>, Result<Vec<Result<Value, RedisError>>, RedisError>),
     Listed(u64, Vec<Question>, Result<Vec<Result<Listed, RedisError>>, RedisError>),
-    Audited(u64, Result<Vec<(Arc<str>, u64)>, RedisError>),
+    Audited(u64, Result<Vec<Found>, RedisError>),
     Buried(u64, Result<(), RedisError>),
 }
 
@@ -73,11 +73,11 @@ pub(super) struct State {
     lives_since: Option<u64>,
     /// Number of times that everything was written again.
     round: u64,
-    must_audit: bool,
+    /// When to compare the server's members of this node with those it has.
+    audit: Option<u64>,
     is_beating: bool,
     is_writing: bool,
     is_listing: bool,
-    is_auditing: bool,
     is_burying: bool,
     /// When to beat, and when to write again, after what the server refused.
     next_beat: u64,
@@ -91,8 +91,8 @@ impl State {
         self.round += 1;
         (self.is_synced, self.scripts, self.next_beat) = (false, None, 0);
         self.lives_since = None;
-        (self.is_beating, self.is_writing, self.is_listing) = (false, false, false);
-        (self.is_auditing, self.is_burying) = (false, false);
+        (self.is_beating, self.is_writing) = (false, false);
+        (self.is_listing, self.is_burying) = (false, false);
     }
 
     /// Returns when a sign of life is due.
@@ -170,16 +170,7 @@ impl<M: Members> Node<M> {
             Event::Listed(generation, questions, done) if generation == current => {
                 self.listed(questions, done);
             }
-            Event::Audited(generation, done) if generation == current => {
-                self.presence.is_auditing = false;
-                match done {
-                    Ok(found) => {
-                        let roster = &mut self.presence.roster;
-                        found.iter().for_each(|(channel, client)| roster.found(channel, *client));
-                    }
-                    Err(error) => self.failed(&error),
-                }
-            }
+            Event::Audited(generation, done) if generation == current => self.audited(done),
             Event::Buried(generation, done) if generation == current => {
                 self.presence.is_burying = false;
                 if let Err(error) = done {
@@ -217,7 +208,7 @@ impl<M: Members> Node<M> {
         let is_other = state.epoch != epoch;
         if !state.is_synced || !has_lived || is_other {
             let is_lost = is_other && !state.epoch.is_empty();
-            state.must_audit = !state.epoch.is_empty();
+            state.audit = (!state.epoch.is_empty()).then_some(now);
             state.round += 1;
             state.is_writing = false;
             state.roster.restart(is_lost);
@@ -269,6 +260,21 @@ impl<M: Members> Node<M> {
             self.presence.roster.refuse(update);
             self.presence.next_write = self.now() + AGAIN;
             self.failed(&error);
+        }
+    }
+
+    fn audited(&mut self, done: Result<Vec<Found>, RedisError>) {
+        match done {
+            Ok(found) => {
+                let roster = &mut self.presence.roster;
+                for Found { channel, client, announces } in &found {
+                    roster.found(channel, *client, *announces);
+                }
+            }
+            Err(error) => {
+                self.presence.audit = Some(self.now() + AGAIN);
+                self.failed(&error);
+            }
         }
     }
 
@@ -331,7 +337,7 @@ impl<M: Members> Node<M> {
     /// Sends what is waiting.
     pub(super) fn send_presence(&mut self, link: &Link) {
         let state = &self.presence;
-        let has_updates = state.must_audit || state.roster.has_changes();
+        let has_updates = state.audit.is_some() || state.roster.has_changes();
         let may_write = has_updates && state.is_synced && !state.is_writing;
         let may_list = !state.is_listing && !state.questions.is_empty();
         // This is called for each turn of publications, too.
@@ -370,8 +376,8 @@ impl<M: Members> Node<M> {
                 let done = calls::write(&mut connection, &scripts, &target, &epoch, &updates).await;
                 node::Event::Presence(Event::Written(generation, round, updates, done))
             });
-        } else if state.must_audit && state.roster.is_settled() {
-            (state.must_audit, state.is_auditing) = (false, true);
+        } else if state.audit.is_some_and(|at| at <= now) && state.roster.is_settled() {
+            state.audit = None;
             self.start(async move {
                 let done = calls::audit(&mut connection, &target).await;
                 node::Event::Presence(Event::Audited(generation, done))
