@@ -201,6 +201,11 @@ impl Tokens {
         }
     }
 
+    /// Stands for the tokens of any client where they are not to be shown.
+    pub(crate) fn hidden() -> Self {
+        Self(Arc::new(["{token}".into()]))
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use server::{Manners, start};
 use throng_load::report::{Measured, Render as _, ScriptReport};
-use throng_load::{Limit, Mode, Plan, Report, Script, Slo, Target};
+use throng_load::{Limit, Mode, Plan, Report, Script, Slo, Target, Tokens};
 
 /// Far longer than any of these scripts: what ends is ended by them.
 const LONG: Duration = Duration::from_secs(600);
@@ -83,6 +83,22 @@ fn greetings_are_kept_and_await_skips_what_expect_does_not() {
     assert!(first.starts_with("chat.txt:3: connection "), "{first}");
     assert!(first.ends_with(r#"expected "hello", and "noise" came"#), "{first}");
     assert_eq!(report.exit_code(), 1);
+}
+
+#[test]
+fn a_mismatch_shows_no_token() {
+    let text = "send {token} {client}\nexpect {token},{client}\nsend my {token}\nexpect other";
+    let report = run(Manners::Echo, text, |plan| {
+        (plan.connections, plan.tokens) = (1, Tokens::parse("t.txt", "c2VjcmV0").unwrap());
+    });
+    assert_eq!(report.errors.wrong_answers, 2, "{report}");
+    let [of_token, of_text] = &script(&report).mismatches[..] else { panic!("{report}") };
+    let end = r#"expected "{token},0", and a message of 10 bytes came"#;
+    assert!(of_token.ends_with(end), "{of_token}");
+    assert!(of_text.ends_with(r#"expected "other", and "my {token}" came"#), "{of_text}");
+    for shown in [report.to_string(), report.to_json(), report.to_csv()] {
+        assert!(!shown.contains("c2VjcmV0"), "{shown}");
+    }
 }
 
 #[test]

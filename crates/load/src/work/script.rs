@@ -1,5 +1,6 @@
 //! Clients that follow a script: each sends, waits for what it expects, and goes on.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -258,13 +259,13 @@ impl ScriptWork {
         (client.state, client.step) = (State::Ready, at + 1);
         if !matches {
             self.outcome.steps[at].mismatches += 1;
-            let came = describe(is_text, bytes);
             let why = format!(
-                "{}:{}: connection {} expected {:?}, and {came} came",
+                "{}:{}: connection {} expected {:?}, and {} came",
                 script.name(),
                 step.line,
                 self.first + index,
-                shortened(&self.scratch),
+                shortened(&self.expected(part, index, sent.saturating_sub(1))),
+                self.describe(part, index, is_text, bytes),
             );
             return self.note(pool, why, |pool| &mut pool.errors.wrong_answers);
         }
@@ -284,6 +285,29 @@ impl ScriptWork {
                 latency.add(ns);
             }
         }
+    }
+
+    /// Returns what a client expects, as a report may show it.
+    #[cold]
+    fn expected<'a>(&self, part: &'a Template, index: usize, sequence: u64) -> Cow<'a, str> {
+        let client = (self.first + index) as u64;
+        part.rendered(&Values { client, sequence, seed: self.seed, tokens: &Tokens::hidden() })
+    }
+
+    /// Describes a message that came in place of `part`, as a report may show it: what came in
+    /// place of a token may be another one.
+    #[cold]
+    fn describe(&self, part: &Template, index: usize, is_text: bool, bytes: &[u8]) -> String {
+        let kind = if is_text { "" } else { "binary " };
+        if part.needs_token() {
+            return format!("a {kind}message of {} bytes", bytes.len());
+        }
+        let token = self.tokens.of((self.first + index) as u64);
+        let mut text = String::from_utf8_lossy(bytes);
+        if !token.is_empty() {
+            text = text.replace(token, "{token}").into();
+        }
+        format!("{kind}{:?}", shortened(&text))
     }
 
     #[cold]
@@ -417,10 +441,4 @@ fn shortened(text: &str) -> String {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }
-}
-
-fn describe(is_text: bool, bytes: &[u8]) -> String {
-    let start = &bytes[..bytes.len().min(4 * SHOWN)];
-    let shown = shortened(&String::from_utf8_lossy(start));
-    if is_text { format!("{shown:?}") } else { format!("binary {shown:?}") }
 }
