@@ -20,8 +20,8 @@ pub(crate) enum Event {
 
 impl Bus {
     /// Sends an [encoded](Control::encode) command to a node, or to all nodes, this one included.
-    /// The answer is the number of nodes that it has reached: those that are stopped, or cut off,
-    /// do not get it later.
+    /// The answer is the number of nodes that it has reached: those that are cut off do not get it
+    /// later; one that is suspended with its connection open is reached, and gets it then.
     pub fn control(&self, node: Option<u64>, command: Vec<u8>) -> Reply<u64> {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
