@@ -22,6 +22,7 @@ pub mod redis;
 mod roster;
 mod sequencer;
 mod survey;
+mod view;
 
 pub use announcement::Announcement;
 pub use control::{Control, MAX_REASON, Target};
@@ -32,3 +33,4 @@ pub use outbox::{Outbox, Pending, WhileDown};
 pub use roster::{Change, Roster, Update};
 pub use sequencer::{Action, Answer, Sequencer};
 pub use survey::{Content, Survey};
+pub use view::{Missed, View};

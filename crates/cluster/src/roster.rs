@@ -2,7 +2,8 @@
 //!
 //! Joins and leaves become [updates](Update) for the broker, one at a time for each client and
 //! channel: what comes while one is on its way, or while the broker is away, is settled by one
-//! update later, or by none. After a connection was lost everything is written again.
+//! update later, or by none. After a connection was lost everything is written again. Each update
+//! waits for the subscriptions of this node that came before it: its members get joins and leaves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -56,11 +57,8 @@ pub struct Update {
 /// The change that an [`Update`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The client is a member. `is_known`: other nodes know it, though the broker may have lost it.
-    Join {
-        /// Whether others know.
-        is_known: bool,
-    },
+    /// The client is a member.
+    Join,
     /// It is none any more. `is_lost`: others are to learn it, though the broker may have lost it.
     Leave {
         /// Whether the broker may have lost it.
@@ -68,14 +66,26 @@ pub enum Change {
     },
 }
 
+/// A client that may need an update.
+#[derive(Debug)]
+struct Changed {
+    channel: Arc<str>,
+    client: u64,
+    /// The subscriptions that come first.
+    after: u64,
+}
+
 /// The members of a node.
 #[derive(Debug, Default)]
 pub struct Roster {
     channels: HashMap<Arc<str>, Channel>,
     /// Clients that may need an update, in the order of their changes.
-    changed: BTreeMap<u64, (Arc<str>, u64)>,
-    /// The next place there.
+    changed: BTreeMap<u64, Changed>,
+    /// The next place there, and the first one after those of the last restart.
     next: u64,
+    restarted: u64,
+    /// Subscriptions that were asked for so far.
+    follows: u64,
     /// Updates on their way.
     sent: usize,
 }
@@ -95,12 +105,11 @@ impl Client {
         self.is_sent = true;
         match &self.wanted {
             Some(wanted) if self.known == Known::Nothing || *wanted == self.info => {
-                let is_known = self.is_lost && self.known == Known::Join;
                 self.info = Arc::clone(wanted);
                 if self.known == Known::Nothing {
                     self.known = Known::Maybe;
                 }
-                Some(Change::Join { is_known })
+                Some(Change::Join)
             }
             // Its information is another one: for others it leaves and joins.
             _ => {
@@ -112,6 +121,11 @@ impl Client {
 }
 
 impl Roster {
+    /// Notes how many subscriptions were asked for so far: changes from now on come after them.
+    pub fn follow(&mut self, follows: u64) {
+        self.follows = follows;
+    }
+
     /// Notes that a client has joined a channel; `announces`: members get its joins and leaves.
     pub fn join(&mut self, channel: &Arc<str>, client: u64, info: Arc<str>, announces: bool) {
         let of = self.channels.entry(Arc::clone(channel)).or_default();
@@ -164,7 +178,8 @@ impl Roster {
         if !entry.is_settled() {
             if entry.place.is_none() {
                 entry.place = Some(self.next);
-                self.changed.insert(self.next, (Arc::clone(channel), client));
+                let (channel, after) = (Arc::clone(channel), self.follows);
+                self.changed.insert(self.next, Changed { channel, client, after });
                 self.next += 1;
             }
             return;
@@ -180,11 +195,12 @@ impl Roster {
         }
     }
 
-    /// Returns the next update; [`acknowledge`](Self::acknowledge) or
-    /// [`refuse`](Self::refuse) is to follow.
-    pub fn next_update(&mut self) -> Option<Update> {
+    /// Returns the next update for a broker that has taken the first `taken` subscriptions;
+    /// [`acknowledge`](Self::acknowledge) or [`refuse`](Self::refuse) is to follow.
+    pub fn next_update(&mut self, taken: u64) -> Option<Update> {
         loop {
-            let (_, (channel, client)) = self.changed.pop_first()?;
+            self.changed.first_key_value().filter(|(_, changed)| changed.after <= taken)?;
+            let (_, Changed { channel, client, .. }) = self.changed.pop_first()?;
             let Some(of) = self.channels.get_mut(&channel) else { continue };
             let announces = of.announces;
             let Some(entry) = of.clients.get_mut(&client) else { continue };
@@ -205,7 +221,7 @@ impl Roster {
         self.done(update, |entry| {
             (entry.is_stale, entry.is_lost) = (false, false);
             entry.known = match update.change {
-                Change::Join { .. } => Known::Join,
+                Change::Join => Known::Join,
                 Change::Leave { .. } => Known::Nothing,
             };
         });
@@ -235,10 +251,19 @@ impl Roster {
             for (client, entry) in &mut of.clients {
                 (entry.is_sent, entry.is_stale, entry.place) = (false, true, Some(self.next));
                 entry.is_lost |= is_lost && entry.known != Known::Nothing;
-                self.changed.insert(self.next, (Arc::clone(channel), *client));
+                let (channel, after) = (Arc::clone(channel), self.follows);
+                self.changed.insert(self.next, Changed { channel, client: *client, after });
                 self.next += 1;
             }
         }
+        self.restarted = self.next;
+    }
+
+    /// Returns whether each member has had an update since the last restart, or waits to be written
+    /// once more.
+    #[must_use]
+    pub fn is_rewritten(&self) -> bool {
+        self.changed.first_key_value().is_none_or(|(place, _)| *place >= self.restarted)
     }
 
     /// Returns whether some clients may need an update.
@@ -280,11 +305,11 @@ mod tests {
         fn take(&mut self, update: &Update) {
             let Update { client, info, change, .. } = update;
             let is_new = match change {
-                Change::Join { .. } => self.entries.insert(*client, Arc::clone(info)).is_none(),
+                Change::Join => self.entries.insert(*client, Arc::clone(info)).is_none(),
                 Change::Leave { .. } => self.entries.remove(client).is_some(),
             };
             match change {
-                Change::Join { is_known } if is_new && !is_known => {
+                Change::Join if is_new => {
                     self.announced.push((*client, true, Arc::clone(info)));
                 }
                 Change::Leave { is_lost } if is_new || *is_lost || self.is_lost => {
@@ -302,7 +327,7 @@ mod tests {
     }
 
     fn settle(roster: &mut Roster, broker: &mut Broker) {
-        while let Some(update) = roster.next_update() {
+        while let Some(update) = roster.next_update(0) {
             broker.take(&update);
             roster.acknowledge(&update);
         }
@@ -314,7 +339,7 @@ mod tests {
         let (mut roster, channel) = (Roster::default(), "a".into());
         roster.join(&channel, 1, "".into(), true);
         roster.leave(&channel, 1);
-        assert_eq!((roster.next_update(), roster.is_empty()), (None, true));
+        assert_eq!((roster.next_update(0), roster.is_empty()), (None, true));
     }
 
     #[test]
@@ -334,7 +359,28 @@ mod tests {
             roster.leave(&"b".into(), client);
             assert_eq!((roster.channels.len(), roster.changed.len()), (1, 0));
         }
-        assert_eq!(roster.next_update(), None);
+        assert_eq!(roster.next_update(0), None);
+    }
+
+    #[test]
+    fn updates_come_after_the_subscriptions_before_them() {
+        let (mut roster, channel) = (Roster::default(), "a".into());
+        roster.follow(3);
+        roster.join(&channel, 1, "".into(), true);
+        roster.follow(4);
+        roster.join(&channel, 2, "".into(), true);
+        let next = |roster: &mut Roster, taken| Some(roster.next_update(taken)?.client);
+        assert_eq!(
+            [2, 3, 3, 4].map(|taken| next(&mut roster, taken)),
+            [None, Some(1), None, Some(2)]
+        );
+        roster.restart(false);
+        assert_eq!((next(&mut roster, 3), roster.is_rewritten()), (None, false));
+        let updates = [4, 4].map(|taken| roster.next_update(taken).unwrap());
+        assert!(roster.is_rewritten());
+        // One that is refused comes again, and keeps no one waiting.
+        updates.iter().for_each(|update| roster.refuse(update));
+        assert!(roster.is_rewritten() && roster.has_changes());
     }
 
     #[test]
@@ -370,13 +416,13 @@ mod tests {
         let mut roster = Roster::default();
         let (quiet, loud): (Arc<str>, Arc<str>) = ("quiet".into(), "loud".into());
         roster.join(&quiet, 1, "".into(), false);
-        let joined = roster.next_update().unwrap();
+        let joined = roster.next_update(0).unwrap();
         // The channel's rule is another one than when the client joined.
         roster.found(&quiet, 2, true);
         roster.found(&loud, 2, true);
         roster.acknowledge(&joined);
         let announces = |update: Update| (update.channel, update.announces);
-        let left: Vec<_> = std::iter::from_fn(|| roster.next_update()).map(announces).collect();
+        let left: Vec<_> = std::iter::from_fn(|| roster.next_update(0)).map(announces).collect();
         assert_eq!(left, [(quiet, false), (loud, true)]);
     }
 
@@ -400,7 +446,7 @@ mod tests {
                         roster.join(&channel, client, info, true);
                     }
                     3 | 4 if members.remove(&client).is_some() => roster.leave(&channel, client),
-                    5 => sent.extend(roster.next_update()),
+                    5 => sent.extend(roster.next_update(0)),
                     6 => {
                         if let Some(update) = sent.pop_front() {
                             broker.take(&update);

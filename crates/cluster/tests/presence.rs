@@ -3,7 +3,7 @@
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use throng_cluster::redis::{AskError, Bus, Listed, Members, Settings, block_on};
@@ -58,6 +58,7 @@ impl Node {
         let reported = Recorder::default();
         starter.start(reported.clone()).unwrap();
         bus.follow("a".into(), None);
+        bus.watch("a".into());
         let node = Self { bus, reported };
         // Its subscription comes before its question.
         node.list("a", 1).unwrap();
@@ -122,13 +123,20 @@ fn let_in(redis: &Redis, number: u64) {
     redis.ask(&format!("ACL SETUSER node{number} on"));
 }
 
-/// How often the server has executed a command.
-fn calls(server: &Redis, command: &str) -> u64 {
+/// How often the server has executed each command.
+fn all_calls(server: &Redis) -> BTreeMap<String, u64> {
     let mut connection = redis::Client::open(server.url("")).unwrap().get_connection().unwrap();
     let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
-    let start = format!("cmdstat_{command}:calls=");
-    let line = stats.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or("0");
-    line.split(',').next().unwrap().parse().unwrap()
+    let lines = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_"));
+    let counts = lines.map(|line| {
+        let (name, figures) = line.split_once(":calls=").unwrap();
+        (name.to_owned(), figures.split(',').next().unwrap().parse().unwrap())
+    });
+    counts.collect()
+}
+
+fn calls(server: &Redis, command: &str) -> u64 {
+    all_calls(server).get(command).copied().unwrap_or_default()
 }
 
 /// Has the server list client 7 as a member of a node, and reports its join.
@@ -255,6 +263,64 @@ fn after_an_outage_that_lasts_nodes_have_the_time_to_come_back() {
 }
 
 #[test]
+fn a_node_is_reported_of_what_it_has_missed_when_it_is_back() {
+    let Some(redis) = Redis::start("missed", &[]) else { return };
+    let (one, two) = (Node::start(&redis, 1), start_alone(&redis, 2));
+    for (client, info) in [(1, "stays"), (2, "goes"), (3, "old")] {
+        one.enter(client, info);
+    }
+    two.enter(1, "own");
+    two.enter(2, "leaves");
+    for node in [&one, &two] {
+        eventually("all have joined", || node.reported().len() == 5);
+    }
+    shut_out(&redis, 2, &two);
+    one.exit(2);
+    one.exit(3);
+    eventually("they have left", || one.reported_of(1, 3) == [true, false]);
+    one.enter(3, "new");
+    one.enter(4, "comes");
+    two.exit(2);
+    eventually("they have joined", || one.reported_of(1, 4) == [true]);
+    let_in(&redis, 2);
+    let expected = [(1, 2, "goes"), (1, 3, "old"), (2, 2, "leaves")];
+    for (node, client, info) in expected {
+        let left = (false, node, client, info.to_owned());
+        eventually("a leave is reported", || two.reported().contains(&left));
+    }
+    for (client, info) in [(3, "new"), (4, "comes")] {
+        let joined = (true, 1, client, info.to_owned());
+        eventually("a join is reported", || two.reported().contains(&joined));
+    }
+    assert_eq!(two.reported_of(1, 3), [true, false, true]);
+    // Five joins, three leaves, two joins.
+    assert_eq!(two.reported().len(), 10);
+    one.exit(4);
+    eventually("it goes on", || two.reported_of(1, 4) == [true, false]);
+}
+
+#[test]
+fn members_of_a_node_that_ended_while_data_was_lost_leave() {
+    let Some(mut redis) = Redis::start("ended", &[]) else { return };
+    let [one, two, three] = [1, 2, 3].map(|node| Node::start(&redis, node));
+    two.enter(1, "bob");
+    three.enter(1, "cid");
+    for node in [&one, &two] {
+        eventually("they have joined", || node.reported().len() == 2);
+    }
+    redis.kill();
+    for node in [&one, &two, &three] {
+        eventually("it is noticed", || !node.bus.status().is_up());
+    }
+    three.kill();
+    redis.run();
+    for node in [&one, &two] {
+        eventually("it has left", || node.reported_of(3, 1) == [true, false]);
+        assert_eq!(node.reported_of(2, 1), [true]);
+    }
+}
+
+#[test]
 fn a_node_that_was_buried_and_writes_before_it_knows_is_buried_again() {
     let Some(redis) = Redis::start("again", &[]) else { return };
     let one = Node::start(&redis, 1);
@@ -301,8 +367,9 @@ fn a_server_that_comes_back_empty_has_all_members_again_and_none_joins_twice() {
     redis.run();
     let expected = members([(1, 2, "x"), (1, 3, "x"), (1, 4, "new")]);
     eventually("all are there", || two.others() == expected);
-    // Who came while a node was not subscribed is in the list, and its join may not be reported.
-    eventually("the server has what it is reported", || one.bus.status().is_up());
+    eventually("what has changed is reported", || {
+        two.reported_of(1, 1) == [true, false] && two.reported_of(1, 4) == [true]
+    });
     assert_eq!((two.reported_of(1, 2), two.reported_of(1, 3)), (vec![true], vec![true]));
     assert_eq!(two.reported_of(1, 5), [true; 0]);
     redis.ask("FLUSHALL");

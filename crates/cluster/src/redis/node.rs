@@ -382,7 +382,7 @@ impl<M: Members> Node<M> {
         self.questions.clear();
         self.unanswered.clear();
         self.interest.broken();
-        self.presence.broken();
+        self.presence.broken(self.follows);
         self.follows_taken = 0;
         for channel in self.channels.values_mut() {
             if let Some((_, sequence)) = &mut channel.sequence {
@@ -578,6 +578,7 @@ impl<M: Members> Node<M> {
         for name in self.interest.expire(now) {
             if self.members.end(&name) {
                 self.channels.remove(&name);
+                self.presence.unfollowed(&name);
             } else {
                 self.interest.enter(&name);
             }

@@ -40,7 +40,8 @@ impl Remote {
     }
 
     /// Returns whether members of a channel get joins and leaves.
-    pub(crate) fn announces(&self, channel: &str) -> bool {
+    #[must_use]
+    pub fn announces(&self, channel: &str) -> bool {
         let presences = self.order.presences.as_ref();
         let rule = presences.and_then(|presences| presences.rules.of(channel));
         rule.is_some_and(Presence::announces)

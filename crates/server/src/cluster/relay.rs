@@ -84,6 +84,9 @@ impl Relay for ClusterRelay {
     fn enter(&self, channel: &Arc<str>) {
         if self.carries(channel) {
             self.bus.follow(Arc::clone(channel), self.keep(channel));
+            if self.remote.get().is_some_and(|remote| remote.announces(channel)) {
+                self.bus.watch(Arc::clone(channel));
+            }
         }
     }
 

@@ -127,18 +127,16 @@ pub(super) async fn write(
     let names = Names(target);
     let mut pipeline = Pipeline::with_capacity(updates.len());
     for Update { channel, client, info, announces, change } in updates {
-        let (script, is_lost) = match change {
-            Change::Join { is_known } => (&scripts.join, *is_known),
-            Change::Leave { is_lost } => (&scripts.leave, *is_lost),
+        let (script, key) = match change {
+            Change::Join => (&scripts.join, names.nodes()),
+            Change::Leave { .. } => (&scripts.leave, names.epoch()),
         };
-        let is_leave = matches!(change, Change::Leave { .. });
         let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(script).arg(4).arg(&names.of_channel(channel));
-        command.arg(if is_leave { names.epoch() } else { names.nodes() });
+        command.arg("EVALSHA").arg(script).arg(4).arg(&names.of_channel(channel)).arg(key);
         command.arg(names.own()).arg(&**channel).arg(format!("{client:016x}")).arg(&**info);
-        command.arg(u8::from(*announces)).arg(u8::from(is_lost)).arg(target.channel(channel));
-        if is_leave {
-            command.arg(epoch);
+        command.arg(u8::from(*announces)).arg(target.channel(channel));
+        if let Change::Leave { is_lost } = change {
+            command.arg(u8::from(*is_lost)).arg(epoch);
         }
         pipeline.add_command(command);
     }
@@ -146,22 +144,25 @@ pub(super) async fn write(
     pipeline.query_async(connection).await
 }
 
-/// Lists members of channels on other nodes.
+/// Lists members of channels, but for those of one node.
 pub(super) async fn list(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
     target: &Target,
+    except: Option<u64>,
     questions: &[(Arc<str>, usize)],
-) -> Result<Vec<Result<Listed, RedisError>>, RedisError> {
+) -> Result<Vec<Result<Answer, RedisError>>, RedisError> {
     let names = Names(target);
+    let except = except.map(|node| format!("{node:016x}")).unwrap_or_default();
     let mut pipeline = Pipeline::with_capacity(questions.len());
     for (channel, most) in questions {
         pipeline
             .cmd("EVALSHA")
             .arg(&scripts.list)
-            .arg(1)
+            .arg(2)
             .arg(names.of("w", channel))
-            .arg(names.own())
+            .arg(names.epoch())
+            .arg(&except)
             .arg(&**channel)
             .arg(&target.prefix)
             .arg(*most)
@@ -172,8 +173,15 @@ pub(super) async fn list(
     Ok(answers.into_iter().map(|answer| answer.and_then(listed)).collect())
 }
 
-fn listed(value: Value) -> Result<Listed, RedisError> {
-    let (total, fields): (u64, Vec<Vec<u8>>) = redis::from_redis_value(value)?;
+/// Members of a channel, and the number of the server's data that they are from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(super) epoch: String,
+    pub(super) listed: Listed,
+}
+
+fn listed(value: Value) -> Result<Answer, RedisError> {
+    let (epoch, total, fields): (String, u64, Vec<Vec<u8>>) = redis::from_redis_value(value)?;
     let member = |fields: &[Vec<u8>]| {
         let [node, client, info] = fields else { return None };
         let of = |digits: &[u8]| number(digits.try_into().ok()?).ok();
@@ -181,7 +189,8 @@ fn listed(value: Value) -> Result<Listed, RedisError> {
         Some(RemoteMember { node: of(node)?, client: of(client)?, info })
     };
     // What another program has written there is none.
-    Ok(Listed { total, members: fields.chunks(3).filter_map(member).collect() })
+    let members = fields.chunks(3).filter_map(member).collect();
+    Ok(Answer { epoch, listed: Listed { total, members } })
 }
 
 /// A member of this node that the server has.

@@ -1,8 +1,10 @@
--- Returns members of a channel on other nodes. Those of a node that does not live are among them
+-- Returns members of a channel. Those of a node that does not live are among them
 -- until it is buried: their leaves are still to come.
--- KEYS: the channel's nodes.
--- ARGV: the node that asks, channel, the beginning of all names, most members, most bytes.
--- Returns: the number of all of them; node, client and information of each one that is listed.
+-- KEYS: the channel's nodes, the number of the server's data.
+-- ARGV: the node whose own members are left out, channel, the beginning of all names, most members,
+--       most bytes.
+-- Returns: the number of the data; that of all members; node, client and information of each one
+--          that is listed.
 local all, list, bytes, most = 0, {}, 0, tonumber(ARGV[4])
 for _, node in ipairs(redis.call('SMEMBERS', KEYS[1])) do
   if node ~= ARGV[1] then
@@ -28,4 +30,4 @@ for _, node in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     end
   end
 end
-return {all, list}
+return {redis.call('GET', KEYS[2]) or '', all, list}

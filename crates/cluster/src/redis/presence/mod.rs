@@ -9,6 +9,7 @@
 
 mod calls;
 mod question;
+mod repair;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Members, StartError};
 use crate::Announcement;
 use crate::roster::{Roster, Update};
-use calls::{Beat, Found, LIFE, Scripts};
+use crate::view::View;
+use calls::{Answer, Beat, Found, LIFE, Scripts};
 
 use question::Question;
 pub use question::{Listed, RemoteMember};
@@ -51,10 +53,12 @@ pub(super) const MAX_LISTED: usize = 10_000;
 pub(crate) enum Event {
     Join { channel: Arc<str>, client: u64, info: Arc<str>, announces: bool },
     Leave { channel: Arc<str>, client: u64 },
+    Watch(Arc<str>),
     Ask(Question),
     Beaten(u64, Result<(Scripts, Beat), RedisError>),
     Written(u64, u64, Vec<Update>, Result<Vec<Result<Value, RedisError>>, RedisError>),
-    Listed(u64, Vec<Question>, Result<Vec<Result<Listed, RedisError>>, RedisError>),
+    Listed(u64, Vec<Question>, Result<Vec<Result<Answer, RedisError>>, RedisError>),
+    Viewed(u64, Vec<Arc<str>>, Result<Vec<Result<Answer, RedisError>>, RedisError>),
     Audited(u64, Result<Vec<Found>, RedisError>),
     Buried(u64, Result<(), RedisError>),
 }
@@ -83,16 +87,28 @@ pub(super) struct State {
     next_beat: u64,
     next_write: u64,
     questions: VecDeque<Question>,
+    /// The members as clients know them.
+    view: View,
+    is_viewing: bool,
+    /// Whether all members of this node are written, and from when on those of others are.
+    is_rewritten: bool,
+    view_from: u64,
 }
 
 impl State {
-    /// Notes that the connections were lost.
-    pub(super) fn broken(&mut self) {
+    /// Notes that the connections were lost, after so many subscriptions.
+    pub(super) fn broken(&mut self, follows: u64) {
+        self.view.restart(follows);
         self.round += 1;
         (self.is_synced, self.scripts, self.next_beat) = (false, None, 0);
         self.lives_since = None;
         (self.is_beating, self.is_writing) = (false, false);
-        (self.is_listing, self.is_burying) = (false, false);
+        (self.is_listing, self.is_burying, self.is_viewing) = (false, false, false);
+    }
+
+    /// Notes that a channel is not followed any more.
+    pub(super) fn unfollowed(&mut self, channel: &str) {
+        self.view.forget(channel);
     }
 
     /// Returns when a sign of life is due.
@@ -120,6 +136,12 @@ impl Bus {
     /// Notes that a client has left a channel with presence.
     pub fn exit(&self, channel: Arc<str>, client: u64) {
         self.send_presence(Event::Leave { channel, client });
+    }
+
+    /// Notes that the members of a channel that is followed get joins and leaves: after the
+    /// connection was lost, [`Members::presence`] has those that were missed.
+    pub fn watch(&self, channel: Arc<str>) {
+        self.send_presence(Event::Watch(channel));
     }
 
     /// Lists up to `most` members of a channel on other nodes, 10,000 and a mebibyte at most.
@@ -153,7 +175,9 @@ pub(super) async fn begin(link: &Link, target: &Target) -> Result<(), StartError
 impl<M: Members> Node<M> {
     pub(super) fn on_presence(&mut self, event: Event) {
         let current = self.generation;
+        self.presence.roster.follow(self.follows);
         match event {
+            Event::Watch(channel) => self.presence.view.watch(&channel, self.follows),
             Event::Join { channel, client, info, announces } => {
                 self.presence.roster.join(&channel, client, info, announces);
             }
@@ -169,6 +193,9 @@ impl<M: Members> Node<M> {
             }
             Event::Listed(generation, questions, done) if generation == current => {
                 self.listed(questions, done);
+            }
+            Event::Viewed(generation, channels, done) if generation == current => {
+                self.viewed(&channels, done);
             }
             Event::Audited(generation, done) if generation == current => self.audited(done),
             Event::Buried(generation, done) if generation == current => {
@@ -210,8 +237,13 @@ impl<M: Members> Node<M> {
             let is_lost = is_other && !state.epoch.is_empty();
             state.audit = (!state.epoch.is_empty()).then_some(now);
             state.round += 1;
-            state.is_writing = false;
+            (state.is_writing, state.is_rewritten) = (false, false);
             state.roster.restart(is_lost);
+            if is_lost {
+                // Others have the time to come back, and to write their members.
+                state.view_from = now + LIFE;
+                state.view.restart(self.follows);
+            }
         }
         (state.is_synced, state.epoch) = (true, epoch);
         // Just after another node may have died.
@@ -281,7 +313,7 @@ impl<M: Members> Node<M> {
     fn listed(
         &mut self,
         questions: Vec<Question>,
-        done: Result<Vec<Result<Listed, RedisError>>, RedisError>,
+        done: Result<Vec<Result<Answer, RedisError>>, RedisError>,
     ) {
         self.presence.is_listing = false;
         match done {
@@ -290,6 +322,7 @@ impl<M: Members> Node<M> {
                     if let Err(error) = &answer {
                         self.failed(error);
                     }
+                    let answer = answer.map(|answer| answer.listed);
                     question.answer(answer.map_err(|error| AskError::Failed(error.to_string())));
                 }
             }
@@ -300,7 +333,8 @@ impl<M: Members> Node<M> {
     /// Gives a join or leave to the members of its channel; returns false if it is none.
     pub(super) fn take_announcement(&mut self, channel: &str, bytes: &[u8]) -> bool {
         let Ok(announcement) = Announcement::decode(bytes) else { return false };
-        if self.channels.contains_key(channel) {
+        let is_followed = self.channels.contains_key(channel);
+        if is_followed && self.presence.view.announce(channel, &announcement) {
             self.members.presence(channel, announcement);
         }
         true
@@ -336,17 +370,22 @@ impl<M: Members> Node<M> {
 
     /// Sends what is waiting.
     pub(super) fn send_presence(&mut self, link: &Link) {
-        let state = &self.presence;
+        let state = &mut self.presence;
         let has_updates = state.audit.is_some() || state.roster.has_changes();
         let may_write = has_updates && state.is_synced && !state.is_writing;
         let may_list = !state.is_listing && !state.questions.is_empty();
+        state.is_rewritten |= state.is_synced && !state.is_writing && state.roster.is_rewritten();
+        let may_view = state.may_view();
         // This is called for each turn of publications, too.
-        if !may_write && !may_list {
+        if !may_write && !may_list && !may_view {
             return;
         }
         let Some(scripts) = state.scripts.clone() else { return };
         if may_write {
             self.send_updates(link, &scripts);
+        }
+        if may_view {
+            self.send_view_questions(link, &scripts);
         }
         if may_list {
             self.send_list_questions(link, scripts);
@@ -354,7 +393,7 @@ impl<M: Members> Node<M> {
     }
 
     fn send_updates(&mut self, link: &Link, scripts: &Scripts) {
-        let now = self.now();
+        let (now, taken) = (self.now(), self.follows_taken);
         let state = &mut self.presence;
         if now < state.next_write {
             return;
@@ -362,7 +401,7 @@ impl<M: Members> Node<M> {
         let (mut updates, mut bytes) = (Vec::new(), 0);
         while updates.len() < PIPELINE
             && bytes < PIPELINE_BYTES
-            && let Some(update) = state.roster.next_update()
+            && let Some(update) = state.roster.next_update(taken)
         {
             bytes += update.info.len();
             updates.push(update);
@@ -400,7 +439,8 @@ impl<M: Members> Node<M> {
         let generation = self.generation;
         self.start(async move {
             let asked: Vec<_> = questions.iter().map(Question::asked).collect();
-            let done = calls::list(&mut connection, &scripts, &target, &asked).await;
+            let except = Some(target.node);
+            let done = calls::list(&mut connection, &scripts, &target, except, &asked).await;
             node::Event::Presence(Event::Listed(generation, questions, done))
         });
     }

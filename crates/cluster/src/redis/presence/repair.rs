@@ -1,0 +1,87 @@
+//! Joins and leaves that this node's clients have missed.
+
+use std::sync::Arc;
+
+use redis::RedisError;
+
+use super::calls::{self, Answer, Scripts};
+use super::{AGAIN, Event, MAX_LISTED, QUESTIONS, State};
+use crate::redis::link::Link;
+use crate::redis::node::{self, Node};
+use crate::redis::{Listed, Members};
+use crate::{Announcement, Missed};
+
+impl State {
+    /// Returns whether the server may be asked for the members that clients should know. It has
+    /// those of this node by then: they would leave and join for others.
+    pub(super) fn may_view(&self) -> bool {
+        self.is_synced && self.is_rewritten && !self.is_viewing && self.view.has_wanted()
+    }
+
+    fn refuse_view(&mut self, channel: &Arc<str>, again: u64) {
+        self.view.refuse(channel);
+        self.view_from = self.view_from.max(again);
+    }
+}
+
+impl<M: Members> Node<M> {
+    pub(super) fn send_view_questions(&mut self, link: &Link, scripts: &Scripts) {
+        let (now, taken) = (self.now(), self.follows_taken);
+        let state = &mut self.presence;
+        if now < state.view_from {
+            return;
+        }
+        let wanted = std::iter::from_fn(|| state.view.next_wanted(taken));
+        let channels: Vec<_> = wanted.take(QUESTIONS).collect();
+        if channels.is_empty() {
+            return;
+        }
+        state.is_viewing = true;
+        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let (scripts, generation) = (scripts.clone(), self.generation);
+        self.start(async move {
+            let asked: Vec<_> =
+                channels.iter().map(|channel| (Arc::clone(channel), MAX_LISTED)).collect();
+            let done = calls::list(&mut connection, &scripts, &target, None, &asked).await;
+            node::Event::Presence(Event::Viewed(generation, channels, done))
+        });
+    }
+
+    /// Gives clients what they have missed.
+    pub(super) fn viewed(
+        &mut self,
+        channels: &[Arc<str>],
+        done: Result<Vec<Result<Answer, RedisError>>, RedisError>,
+    ) {
+        self.presence.is_viewing = false;
+        let answers = match done {
+            Ok(answers) => answers,
+            Err(error) => return self.broken(&error.to_string()),
+        };
+        let again = self.now() + AGAIN;
+        for (channel, answer) in channels.iter().zip(answers) {
+            match answer {
+                Ok(Answer { epoch, listed }) if epoch == self.presence.epoch => {
+                    self.repair(channel, listed);
+                }
+                // Data was lost, and not all members are written again.
+                Ok(_) => self.presence.refuse_view(channel, again),
+                Err(error) => {
+                    self.presence.refuse_view(channel, again);
+                    self.failed(&error);
+                }
+            }
+        }
+    }
+
+    fn repair(&mut self, channel: &Arc<str>, Listed { total, members }: Listed) {
+        let is_complete = total == members.len() as u64;
+        let members = members.into_iter().map(|member| (member.node, member.client, member.info));
+        let members = is_complete.then(|| members.collect());
+        for missed in self.presence.view.listed(channel, members) {
+            let Missed { is_join, node, client, info } = &missed;
+            let (is_join, node, client) = (*is_join, *node, *client);
+            self.members.presence(channel, Announcement { is_join, node, client, info });
+        }
+    }
+}
