@@ -194,6 +194,11 @@ fn members_of_a_killed_node_leave_once() {
         eventually("all have joined", || node.reported().len() == 1_201);
     }
     one.kill();
+    // Each sign of life reads the nodes once.
+    let beats = calls(&redis, "smembers");
+    eventually("it is buried", || redis.ask("EXISTS test.i.0000000000000001") == ":0");
+    // A fifth one in a row is 12 seconds after the first.
+    assert!(calls(&redis, "smembers") <= beats + 2 * 5);
     for node in [&two, &three] {
         eventually("all have left", || node.reported().len() >= 2_401);
     }
@@ -206,6 +211,31 @@ fn members_of_a_killed_node_leave_once() {
         assert_eq!(node.reported().len(), 2_401);
         (0..1_200).for_each(|client| assert_eq!(node.reported_of(1, client), [true, false]));
         node.kill();
+    }
+}
+
+#[test]
+fn a_node_writes_one_key_at_each_sign_of_life_whatever_its_members() {
+    let Some(redis) = Redis::start("steady", &[]) else { return };
+    let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
+    (0..1_000).for_each(|client| one.enter(client, "x"));
+    two.enter(1, "y");
+    for node in [&one, &two] {
+        eventually("all have joined", || node.reported().len() == 1_001);
+    }
+    let before = all_calls(&redis);
+    let mut after = BTreeMap::new();
+    eventually("signs of life are shown", || {
+        after = all_calls(&redis);
+        after["set"] >= before["set"] + 6
+    });
+    let delta = |name: &str| after[name] - before.get(name).copied().unwrap_or_default();
+    // One script each; probes of delivery, and what this test asks, come besides.
+    assert_eq!(delta("evalsha"), delta("set"));
+    let of_beats = ["set", "sadd", "exists", "get", "smembers", "evalsha", "pttl"];
+    let besides = ["publish", "info", "hello", "client|setinfo"];
+    for name in after.keys().filter(|name| delta(name) > 0) {
+        assert!(of_beats.contains(&&**name) || besides.contains(&&**name), "{name}");
     }
 }
 

@@ -6,7 +6,11 @@
 local lived = redis.call('EXISTS', KEYS[1])
 redis.call('SET', KEYS[1], '1', 'PX', ARGV[2])
 redis.call('SADD', KEYS[2], ARGV[1])
-redis.call('SET', KEYS[3], ARGV[3], 'NX')
+local epoch = redis.call('GET', KEYS[3])
+if not epoch then
+  redis.call('SET', KEYS[3], ARGV[3])
+  epoch = ARGV[3]
+end
 local rest, dead = tonumber(ARGV[2]), {}
 for _, node in ipairs(redis.call('SMEMBERS', KEYS[2])) do
   local left = redis.call('PTTL', ARGV[4] .. node)
@@ -16,4 +20,4 @@ for _, node in ipairs(redis.call('SMEMBERS', KEYS[2])) do
     dead[#dead + 1] = node
   end
 end
-return {lived, redis.call('GET', KEYS[3]), rest, dead}
+return {lived, epoch, rest, dead}
