@@ -159,9 +159,16 @@ fn a_connection_has_the_address_of_its_proxy_header() {
         let binary = binary_header_for("2001:db8::7");
         let mut local = Vec::new();
         throng_proto::proxy_protocol::encode_local(&mut local);
-        for (header, client) in
-            [(&line, "198.51.100.7"), (&binary, "2001:db8::7"), (&local, "127.0.0.1")]
-        {
+        // Section 2.1: what follows the word is to be ignored.
+        let unknown = b"PROXY UNKNOWN\r\n".to_vec();
+        let longer = b"PROXY UNKNOWN ffff:f...f:ffff 65535 65535\r\n".to_vec();
+        for (header, client) in [
+            (&line, "198.51.100.7"),
+            (&binary, "2001:db8::7"),
+            (&local, "127.0.0.1"),
+            (&unknown, "127.0.0.1"),
+            (&longer, "127.0.0.1"),
+        ] {
             let answer = exchange(address, &[header, ASK].concat());
             assert!(answer.ends_with(&format!("\r\n\r\n{client}")), "{io:?}: {answer}");
             // In several reads, the last of which has the first bytes of the request.
