@@ -77,8 +77,7 @@ async fn serve(mut socket: AsyncSocket, to: SocketAddr, limit: Duration) -> Resu
                 }
             }
             _ = &mut end => return Ok(()),
-            // It is done at the end of the session, too.
-            () = &mut shutdown, if !is_ending => is_ending = true,
+            Ok(()) = &mut shutdown, if !is_ending => is_ending = true,
         }
     }
 }

@@ -989,7 +989,7 @@ fn the_future_of_a_session_that_waits_for_the_shutdown_closes_it_itself() {
                 socket.send("in").await?;
                 tokio::select! {
                     message = socket.next() => panic!("{message:?}"),
-                    () = &mut shutdown => {}
+                    ended = &mut shutdown => ended?,
                 }
                 socket.send("last words").await?;
                 socket.session().close(4000, "moved");
@@ -1005,4 +1005,28 @@ fn the_future_of_a_session_that_waits_for_the_shutdown_closes_it_itself() {
         client.send(Opcode::Close, &4000u16.to_be_bytes());
         assert_eq!(running.join().unwrap().forced, 0);
     }
+}
+
+#[test]
+fn a_session_that_ends_is_no_shutdown() {
+    let runtime = runtime();
+    let (report, reported) = mpsc::channel();
+    let session = Ws::new().on_session_async(runtime.handle().clone(), {
+        move |mut socket: AsyncSocket| {
+            let report = report.clone();
+            async move {
+                let mut shutdown = socket.session().shutting_down();
+                assert!(socket.next().await.is_none());
+                // Again, since a future that was polled to its end says so each time.
+                let ended = [(&mut shutdown).await, (&mut shutdown).await];
+                report.send(ended).unwrap();
+                Ok(())
+            }
+        }
+    });
+    let (address, running) = serve(session);
+    let mut client = Client::connect(address, "/");
+    client.send(Opcode::Close, &1000u16.to_be_bytes());
+    assert_eq!(reported.recv_timeout(TIMEOUT).unwrap(), [Err(Closed); 2]);
+    stop(running);
 }

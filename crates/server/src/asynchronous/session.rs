@@ -117,8 +117,9 @@ impl<D> AsyncSession<D> {
         Ended { watch: Watch::new(&self.shared) }
     }
 
-    /// Waits until the server [shuts down](crate::Running::drain), or the session has ended. The
-    /// future borrows nothing, and can be polled again when it is done.
+    /// Waits until the server [shuts down](crate::Running::drain); fails with [`Closed`] if the
+    /// session ends before. The future borrows nothing, and can be polled again when it is done. In
+    /// a `select!` the pattern `Ok(()) = &mut shutdown` is the shutdown alone.
     ///
     /// A session with a future of its own ([`Ws::on_session_async`](crate::Ws::on_session_async))
     /// that has called this closes itself: the server waits for that until its drain is almost
@@ -211,9 +212,9 @@ pub struct ShuttingDown {
 }
 
 impl Future for ShuttingDown {
-    type Output = ();
+    type Output = Result<(), Closed>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         let Watch { shared, slot } = &mut self.watch;
         shared.poll_shutdown(cx, slot)
     }

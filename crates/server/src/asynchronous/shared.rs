@@ -474,11 +474,18 @@ impl Shared {
         self.lock().handles_shutdown = true;
     }
 
-    /// Waits for the shutdown of the server, or the end of the session.
-    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>, slot: &mut Option<usize>) -> Poll<()> {
+    /// Waits for the shutdown of the server, or, with an error, for the end of the session.
+    pub(super) fn poll_shutdown(
+        &self,
+        cx: &mut Context<'_>,
+        slot: &mut Option<usize>,
+    ) -> Poll<Result<(), Closed>> {
         let mut state = self.lock();
-        if state.shutting_down || state.end.is_some() {
-            return Poll::Ready(());
+        if state.shutting_down {
+            return Poll::Ready(Ok(()));
+        }
+        if state.end.is_some() {
+            return Poll::Ready(Err(Closed));
         }
         let old = state.watchers.wait(slot, cx.waker());
         drop(state);
