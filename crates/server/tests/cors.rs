@@ -85,6 +85,39 @@ fn a_preflight_is_answered_for_any_path() {
 }
 
 #[test]
+fn a_preflight_passes_through_the_layers_of_the_route_that_it_asks_about() {
+    let api = App::new()
+        .get("/price", |_| "1.17")
+        .put("/price/{symbol}", |_| "set")
+        .layer(Cors::new([PAGE]).methods([Method::Put]));
+    let open = App::new().put("/price/open", |_| "set").layer(Cors::any());
+    // The layer refuses what has no credentials, and comes before `Cors` on the way in.
+    let closed = App::new()
+        .put("/", |_| "set")
+        .layer(Cors::any())
+        .layer(|_: &mut Request<'_>| Next::respond(Reject::unauthorized()));
+    let app = App::new().nest("/{tenant}/api", api.merge(open)).nest("/closed", closed);
+    let (address, running) = start(Server::new(app));
+    let preflight = |path: &str, method: &str| {
+        let fields = format!("Origin: {PAGE}\r\nAccess-Control-Request-Method: {method}\r\n");
+        let (status, fields) = ask(address, &format!("OPTIONS {path}"), &fields);
+        let allowed =
+            fields.iter().find_map(|line| line.strip_prefix("Access-Control-Allow-Origin: "));
+        (status.split(' ').nth(1).unwrap().to_owned(), allowed.map(str::to_owned))
+    };
+    let answer =
+        |status: &str, origin: Option<&str>| (status.to_owned(), origin.map(str::to_owned));
+    assert_eq!(preflight("/acme/api/price", "GET"), answer("204", Some(PAGE)));
+    assert_eq!(preflight("/acme/api/price/EUR", "PUT"), answer("204", Some(PAGE)));
+    assert_eq!(preflight("/acme/api/price/open", "PUT"), answer("204", Some("*")));
+    // A method that the path does not have, and a path that does not exist.
+    assert_eq!(preflight("/acme/api/price", "PUT"), answer("204", None));
+    assert_eq!(preflight("/nothing", "GET"), answer("404", None));
+    assert_eq!(preflight("/closed", "PUT"), answer("401", None));
+    stop(running);
+}
+
+#[test]
 fn any_origin_is_allowed_without_cookies() {
     let (address, running) = start(Server::new(app(Cors::any().credentials(true))));
     let (_, fields) = ask(address, "GET /price", "Origin: https://somewhere\r\n");

@@ -10,8 +10,10 @@ use super::middleware::{Middleware, Next};
 /// ([CORS](https://fetch.spec.whatwg.org/#http-cors-protocol)): it answers preflight requests, and
 /// adds the headers that browsers ask for to all responses, errors included.
 ///
-/// Add it to the whole app: a preflight request, whose method no route has, does not reach the
-/// layers of an app that was nested or merged.
+/// A preflight request passes through the layers of the route that it asks about, so each app that
+/// is nested or merged can have its own. Add it to the whole app to have errors without a route
+/// read by pages, too. A layer that refuses requests without credentials belongs inside of it,
+/// that is, before it: preflight requests have none.
 ///
 /// WebSockets are not subject to CORS: [`Server::origins`](crate::Server::origins) decides on those.
 ///

@@ -370,7 +370,8 @@ impl App {
 
     /// Runs `middleware` before the handlers of all routes added so far, and around the middleware
     /// they have. That of the app which is given to [`Server::new`](crate::Server::new) also sees
-    /// requests that no route answers.
+    /// requests that no route answers. A CORS preflight request passes through the middleware of the
+    /// route that it asks about.
     pub fn layer(mut self, middleware: impl Middleware) -> Self {
         let middleware: Arc<dyn Middleware> = Arc::new(middleware);
         for route in &mut self.routes {

@@ -213,14 +213,21 @@ impl ShardService {
         found: Match<'_, u16>,
     ) -> Answer {
         let mut pending = Pending::default();
-        let layers = shared.layers.iter().map(|layer| &**layer);
-        let answered = match shared.layers.is_empty() {
+        let asked_about = match found {
+            Match::Options(_) => shared.find_for_preflight(head),
+            _ => None,
+        };
+        let (layers, params) = match asked_about {
+            Some((route, params)) => (&shared.route(route).route.layers, params),
+            None => (&shared.layers, Params::NONE),
+        };
+        let answered = match layers.is_empty() {
             true => None,
             false => {
-                let mut request = Request::new(*head, Params::NONE, &[], cx.peer())
+                let mut request = Request::new(*head, params, &[], cx.peer())
                     .with_trusted_proxies(&shared.trusted_proxies);
                 tls::attach(&mut request, cx);
-                pending.run(layers, &mut request)
+                pending.run(layers.iter().map(|layer| &**layer), &mut request)
             }
         };
         let response = answered.unwrap_or_else(|| match found {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use throng_http::{Match, Network, Router};
+use throng_http::{Match, Network, Params, Router};
 use throng_proto::http1;
 use throng_proto::ws::deflate;
 
@@ -63,6 +63,20 @@ impl Shared {
         match self.router.find_if(method, path, is_for_it) {
             found @ Match::Found { .. } => found,
             _ => self.router.find(method, path),
+        }
+    }
+
+    /// The route that a preflight request asks about, whose middleware has the answer
+    /// ([Fetch, section 3.3.2](https://fetch.spec.whatwg.org/#http-requests)).
+    pub(crate) fn find_for_preflight(
+        &self,
+        head: &http1::Request<'_>,
+    ) -> Option<(u16, Params<'_>)> {
+        let method = head.values("access-control-request-method").next()?;
+        let is_http = |route: u16| !self.route(route).route.is_ws();
+        match self.router.find_if(method, head.path(), is_http) {
+            Match::Found { value, params } => Some((value, params)),
+            _ => None,
         }
     }
 }
