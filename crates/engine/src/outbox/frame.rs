@@ -1,5 +1,6 @@
 //! Frames encoded once and sent many times.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -403,4 +404,20 @@ from! {
     &[u8] => binary,
     Vec<u8> => binary,
     &Vec<u8> => binary,
+    Box<str> => text,
+    Cow<'_, str> => text,
+    Box<[u8]> => binary,
+    Cow<'_, [u8]> => binary,
+}
+
+impl<const N: usize> From<[u8; N]> for Frame {
+    fn from(message: [u8; N]) -> Self {
+        Self::binary(message)
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Frame {
+    fn from(message: &[u8; N]) -> Self {
+        Self::binary(message)
+    }
 }

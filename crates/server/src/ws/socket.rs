@@ -1,5 +1,6 @@
 //! A connection, seen from its callbacks.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -406,13 +407,32 @@ sendable! {
     &[u8] => |this| Message::Binary(this),
     Vec<u8> => |this| Message::Binary(this),
     &Vec<u8> => |this| Message::Binary(this),
+    Box<str> => |this| Message::Text(this),
+    Cow<'_, str> => |this| Message::Text(this),
+    Box<[u8]> => |this| Message::Binary(this),
+    Cow<'_, [u8]> => |this| Message::Binary(this),
 }
 
-impl<const N: usize> Sendable for &[u8; N] {}
+macro_rules! sendable_arrays {
+    ($($type:ty,)+) => {
+        $(
+            impl<const N: usize> Sendable for $type {}
 
-impl<const N: usize> sealed::Sealed for &[u8; N] {
-    #[inline]
-    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
-        cx.send(Message::Binary(self))
-    }
+            impl<const N: usize> sealed::Sealed for $type {
+                #[inline]
+                fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+                    cx.send(sealed::AsMessage::as_message(&self))
+                }
+            }
+
+            impl<const N: usize> sealed::AsMessage for $type {
+                #[inline]
+                fn as_message(&self) -> Message<'_> {
+                    Message::Binary(&self[..])
+                }
+            }
+        )+
+    };
 }
+
+sendable_arrays! { [u8; N], &[u8; N], }
