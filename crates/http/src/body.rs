@@ -1,6 +1,7 @@
 //! Response bodies: complete, or streamed.
 
 use std::borrow::Cow;
+use std::task::Waker;
 use std::{fmt, io};
 
 /// The producer of a streamed body.
@@ -16,10 +17,13 @@ pub trait Source: Send {
     /// the end of the body: the peer must not mistake the part for the whole.
     fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull>;
 
-    /// Whether it wakes the connection after [`Pull::Wait`].
-    #[doc(hidden)]
-    fn wakes(&self) -> bool {
-        false
+    /// Receives the waker of the connection, before the first [`pull`](Self::pull).
+    ///
+    /// A source that returns [`Pull::Wait`] keeps it, and calls [`Waker::wake_by_ref`], from any
+    /// thread, when there is more to pull, or the end. If nothing holds the waker any more when the
+    /// source waits, the connection is closed before the end of the body.
+    fn set_waker(&mut self, waker: Waker) {
+        drop(waker);
     }
 
     /// Returns the trailers of a body sent in chunks (RFC 9112 section 7.1.2).
@@ -60,14 +64,11 @@ pub fn may_trail(name: &str) -> bool {
 
 /// The result of [`Source::pull`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::manual_non_exhaustive, reason = "the hidden variant is in use")]
 pub enum Pull {
     /// There is more to come: pull again.
     More,
-    /// Nothing to add now; the producer wakes the connection when there is. For sources of the
-    /// library only, since others cannot wake it: a body that has to wait is written by a
-    /// `BodyWriter`, from `Responder::stream`.
-    #[doc(hidden)]
+    /// There is nothing to add now. The source is pulled again when it has woken the connection:
+    /// see [`Source::set_waker`]. A closure has no waker, so it cannot wait.
     Wait,
     /// The body is complete.
     End,

@@ -8,12 +8,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
 use support::TIMEOUT;
 use throng::prelude::*;
-use throng::{Pull, Running};
+use throng::{IoBackend, Pull, Running, Source};
 use throng_testkit::{eventually, settled};
 
 /// A connection whose answers are read one by one.
@@ -518,6 +519,73 @@ fn an_answer_before_the_end_of_the_body_ends_the_connection() {
     assert!(no.head.starts_with("HTTP/1.1 403 ") && no.head.contains("Connection: close"));
     client.ends();
     running.drain(at_once()).unwrap();
+}
+
+/// A body of numbers that come from elsewhere.
+struct Numbers {
+    waker: Option<Waker>,
+    /// Where the waker goes when there is no number.
+    waits: Sender<Waker>,
+    numbers: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Source for Numbers {
+    fn pull(&mut self, _: usize, out: &mut Vec<u8>) -> std::io::Result<Pull> {
+        out.append(&mut self.numbers.lock().unwrap());
+        if out.ends_with(b"!") {
+            return Ok(Pull::End);
+        }
+        match &self.waker {
+            Some(waker) if out.is_empty() => self.waits.send(waker.clone()).unwrap(),
+            _ if out.is_empty() => {}
+            _ => return Ok(Pull::More),
+        }
+        Ok(Pull::Wait)
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        // The second request is for one that drops it.
+        self.waker = self.numbers.lock().unwrap().is_empty().then_some(waker);
+    }
+}
+
+#[test]
+fn a_source_that_waits_is_pulled_again_when_it_wakes_the_connection() {
+    for io in [IoBackend::Auto, IoBackend::Threads] {
+        let (waits, waiting) = channel();
+        let numbers = Arc::new(Mutex::new(Vec::new()));
+        let (waits, its) = (Mutex::new(waits), Arc::clone(&numbers));
+        let app = App::new().get("/", move |_: &Request<'_>| {
+            let waits = waits.lock().unwrap().clone();
+            let source = Numbers { waker: None, waits, numbers: Arc::clone(&its) };
+            Response::new(Status::OK).with_stream(None, source)
+        });
+        let (address, running) = serve(Server::new(app).io(io));
+        let mut client = Client::dial(address);
+        client.say(get("/"));
+        let first = waiting.recv_timeout(TIMEOUT).unwrap();
+        // With nothing new, it just waits again.
+        first.wake_by_ref();
+        let second = waiting.recv_timeout(TIMEOUT).unwrap();
+        for number in [&b"1"[..], b"2", b"3!"] {
+            numbers.lock().unwrap().extend_from_slice(number);
+            for _ in 0..100 {
+                second.wake_by_ref();
+            }
+            if number != b"3!" {
+                waiting.recv_timeout(TIMEOUT).unwrap();
+            }
+        }
+        assert_eq!(client.hear().body, b"123!");
+        // The connection has another request by now.
+        first.wake();
+        // Nothing could wake this one: its body has no end.
+        numbers.lock().unwrap().extend_from_slice(b"4");
+        client.say(get("/"));
+        let rest = client.rest();
+        assert!(rest.contains("4") && !rest.ends_with("0\r\n\r\n"), "{rest}");
+        running.drain(at_once()).unwrap();
+    }
 }
 
 #[test]

@@ -2,12 +2,17 @@
 
 use std::any::Any;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 
-use throng_engine::Cx;
+use throng_engine::{Cx, Remote};
 use throng_http::{Pull, ReplyTo, Response, Source, Stream};
+use throng_io::ConnId;
 use throng_proto::http1::{self, HeaderName, HeaderValue};
 use throng_proto::ws::deflate;
 
+use super::Delivered;
 use super::reader::BodySender;
 use crate::app::Pending;
 
@@ -82,11 +87,35 @@ pub(crate) struct PendingUpgrade {
 /// The rest of a body that is produced while it is sent.
 pub(crate) struct Outgoing {
     source: Box<dyn Source>,
+    alarm: Arc<Alarm>,
+    /// The source has nothing to send until it wakes the connection.
+    pub(crate) is_waiting: bool,
     /// Bytes left of the announced length.
     left: Option<u64>,
     is_chunked: bool,
     wants_trailers: bool,
     pub(crate) keep_alive: bool,
+}
+
+/// The waker of a connection whose body's source may wait.
+struct Alarm {
+    remote: Remote,
+    id: ConnId,
+    /// The source was pulled since the last event: one that wakes again and again causes one event
+    /// for each pull.
+    is_armed: AtomicBool,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_armed.swap(false, Ordering::AcqRel) {
+            self.remote.post(self.id, Box::new(Delivered::More));
+        }
+    }
 }
 
 impl Outgoing {
@@ -111,20 +140,40 @@ pub(crate) enum Progress {
 
 impl Outgoing {
     /// Returns the body of `response`, if it is produced while it is sent.
-    pub(crate) fn of(response: Response, to: &ReplyTo<'_>, wants_trailers: bool) -> Option<Self> {
+    pub(crate) fn of(
+        cx: &Cx<'_>,
+        response: Response,
+        to: &ReplyTo<'_>,
+        wants_trailers: bool,
+    ) -> Option<Self> {
         if !response.has_body_bytes(to) {
             return None;
         }
         let (is_chunked, keep_alive) = (response.is_chunked(to), response.keeps_alive(to));
-        let throng_http::Body::Stream(Stream { source, length }) = response.into_body() else {
+        let throng_http::Body::Stream(Stream { mut source, length }) = response.into_body() else {
             return None;
         };
-        Some(Self { source, left: length, is_chunked, wants_trailers, keep_alive })
+        let (remote, is_armed) = (cx.core_ref().remote().clone(), AtomicBool::new(false));
+        let alarm = Arc::new(Alarm { remote, id: cx.id(), is_armed });
+        source.set_waker(Waker::from(Arc::clone(&alarm)));
+        let is_waiting = false;
+        Some(Self {
+            source,
+            alarm,
+            is_waiting,
+            left: length,
+            is_chunked,
+            wants_trailers,
+            keep_alive,
+        })
     }
 
     /// Writes the next chunk. `scratch` is any buffer; its content is dropped.
     pub(crate) fn send(&mut self, cx: &mut Cx<'_>, scratch: &mut Vec<u8>) -> Progress {
         scratch.clear();
+        // Before the source looks for more: what comes behind its look is an event.
+        self.alarm.is_armed.store(true, Ordering::Release);
+        self.is_waiting = false;
         let Ok(pull) = self.source.pull(CHUNK, scratch) else { return Progress::Broken };
         if let Some(left) = &mut self.left {
             match left.checked_sub(scratch.len() as u64) {
@@ -140,9 +189,12 @@ impl Outgoing {
             // The announced length is reached, even if the source has not reported its end.
             _ if self.left == Some(0) => Progress::Ended,
             Pull::More => Progress::Sending,
-            Pull::Wait if self.source.wakes() => Progress::Waiting,
             // Nothing would ever wake the connection.
-            Pull::Wait => Progress::Broken,
+            Pull::Wait if Arc::strong_count(&self.alarm) == 1 => Progress::Broken,
+            Pull::Wait => {
+                self.is_waiting = true;
+                Progress::Waiting
+            }
             Pull::End => {
                 self.end_chunks(cx);
                 Progress::Ended

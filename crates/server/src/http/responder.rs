@@ -49,7 +49,7 @@ impl Responder {
     /// `response` has is dropped. Writing blocks, so write on a thread that may block, never in a
     /// handler, which would wait for itself.
     pub fn stream(mut self, response: Response, length: Option<u64>) -> BodyWriter {
-        let (writer, source) = body(self.remote.clone(), self.id);
+        let (writer, source) = body();
         self.deliver(response.with_stream(length, source));
         writer
     }

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
-use throng_engine::Remote;
 use throng_http::{Pull, Source};
-use throng_io::ConnId;
 
-use super::{Delivered, WINDOW};
+use super::WINDOW;
 
 /// Writes a response's body while it is sent. Writing blocks while 256 KiB wait for the client, so
 /// use it on a thread that may block, never in a handler.
@@ -20,12 +19,13 @@ use super::{Delivered, WINDOW};
 #[must_use = "dropped without `finish`, it leaves the body truncated"]
 pub struct BodyWriter {
     shared: Arc<Shared>,
-    remote: Remote,
-    id: ConnId,
 }
 
 /// The connection's side of a response's body.
-struct BodySource(Arc<Shared>);
+struct BodySource {
+    shared: Arc<Shared>,
+    waker: Option<Waker>,
+}
 
 struct Shared {
     state: Mutex<State>,
@@ -35,8 +35,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
-    /// The connection has nothing to send, and waits for [`Delivered::More`].
-    waits: bool,
+    /// The waker of the connection, once it waits for more to send.
+    waiting: Option<Waker>,
     /// The connection takes no more bytes.
     gone: bool,
     end: Option<End>,
@@ -56,10 +56,10 @@ impl Shared {
 }
 
 /// Creates both ends of a response's body.
-pub(super) fn body(remote: Remote, id: ConnId) -> (BodyWriter, impl Source) {
+pub(super) fn body() -> (BodyWriter, impl Source) {
     let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
-    let source = BodySource(Arc::clone(&shared));
-    (BodyWriter { shared, remote, id }, source)
+    let source = BodySource { shared: Arc::clone(&shared), waker: None };
+    (BodyWriter { shared }, source)
 }
 
 impl BodyWriter {
@@ -77,16 +77,16 @@ impl BodyWriter {
     fn end(&self, end: End) {
         let mut state = self.shared.lock();
         state.end.get_or_insert(end);
-        self.wake(state);
+        wake(state);
     }
+}
 
-    /// Wakes the connection if it waits.
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
-        let waits = std::mem::take(&mut state.waits);
-        drop(state);
-        if waits {
-            self.remote.post(self.id, Box::new(Delivered::More));
-        }
+/// Wakes the connection if it waits.
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waiting = state.waiting.take();
+    drop(state);
+    if let Some(waker) = waiting {
+        waker.wake();
     }
 }
 
@@ -105,7 +105,7 @@ impl Write for BodyWriter {
         }
         let count = bytes.len().min(WINDOW - state.bytes.len());
         state.bytes.extend_from_slice(&bytes[..count]);
-        self.wake(state);
+        wake(state);
         Ok(count)
     }
 
@@ -129,7 +129,7 @@ impl fmt::Debug for BodyWriter {
 
 impl Source for BodySource {
     fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
-        let mut state = self.0.lock();
+        let mut state = self.shared.lock();
         let count = state.bytes.len().min(room);
         out.extend(state.bytes.drain(..count));
         let pull = match (state.bytes.is_empty(), state.end) {
@@ -138,28 +138,28 @@ impl Source for BodySource {
                 return Err(io::Error::other("the body was not written to its end"));
             }
             (true, None) if count == 0 => {
-                state.waits = true;
+                state.waiting.clone_from(&self.waker);
                 Pull::Wait
             }
             _ => Pull::More,
         };
         drop(state);
-        self.0.changed.notify_one();
+        self.shared.changed.notify_one();
         Ok(pull)
     }
 
-    fn wakes(&self) -> bool {
-        true
+    fn set_waker(&mut self, waker: Waker) {
+        self.waker = Some(waker);
     }
 
     fn trailers(&mut self) -> Vec<(String, String)> {
-        std::mem::take(&mut self.0.lock().trailers)
+        std::mem::take(&mut self.shared.lock().trailers)
     }
 }
 
 impl Drop for BodySource {
     fn drop(&mut self) {
-        self.0.lock().gone = true;
-        self.0.changed.notify_one();
+        self.shared.lock().gone = true;
+        self.shared.changed.notify_one();
     }
 }

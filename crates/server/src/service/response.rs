@@ -3,6 +3,7 @@
 use throng_engine::{Answer, Cx};
 use throng_http::{ReplyTo, Response};
 use throng_proto::http1::{self, BodyLength};
+use throng_proto::ws;
 
 use super::ShardService;
 use crate::app::Pending;
@@ -36,7 +37,7 @@ impl ShardService {
         }
         let keep_alive = response.keeps_alive(&to);
         let mut exchange = Exchange::new(head, cx.entered_route(), Pending::default());
-        exchange.outgoing = Outgoing::of(response, &to, exchange.wants_trailers);
+        exchange.outgoing = Outgoing::of(cx, response, &to, exchange.wants_trailers);
         if exchange.outgoing.is_none() {
             return Answer::Done { keep_alive };
         }
@@ -73,7 +74,7 @@ impl ShardService {
         to.keep_alive &= self.admission.is_ready();
         cx.write(|out| response.encode(&to, out));
         let keep_alive = response.keeps_alive(&to);
-        exchange.outgoing = Outgoing::of(response, &to, exchange.wants_trailers);
+        exchange.outgoing = Outgoing::of(cx, response, &to, exchange.wants_trailers);
         let ended = match exchange.outgoing {
             Some(_) => self.send_more(cx),
             None => {
@@ -117,6 +118,15 @@ impl ShardService {
             }
         }
         None
+    }
+
+    /// Sends more of a response whose source waited.
+    pub(super) fn source_woke(&mut self, cx: &mut Cx<'_>) {
+        // While its client has to take what was sent, a source is not pulled.
+        let outgoing = self.exchanges.get(&cx.id()).and_then(|exchange| exchange.outgoing.as_ref());
+        if outgoing.is_some_and(|outgoing| outgoing.is_waiting) {
+            self.continue_response(cx);
+        }
     }
 
     /// Sends more of a response that is not whole yet.
