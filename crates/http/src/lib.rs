@@ -10,6 +10,7 @@
 
 mod body;
 mod client;
+mod coding;
 mod date;
 mod extensions;
 #[cfg(feature = "files")]
@@ -34,6 +35,7 @@ mod summary;
 
 pub use body::{Body, Pull, Source, Stream, may_trail};
 pub use client::{client_address, client_on_unix_socket};
+pub use coding::accepts_gzip;
 pub use date::{DateCache, imf_fixdate};
 pub use extensions::Extensions;
 #[cfg(feature = "files")]

@@ -233,6 +233,33 @@ impl Response {
         self
     }
 
+    /// Returns the body of either kind.
+    pub(crate) const fn body_ref(&self) -> &Body {
+        &self.body
+    }
+
+    /// Replaces the body and keeps its type.
+    pub fn replacing_body(mut self, body: Body) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// Takes the body out of the response, which keeps its type.
+    #[must_use]
+    pub fn take_body(&mut self) -> Body {
+        std::mem::replace(&mut self.body, Body::Whole(Cow::Borrowed(&[])))
+    }
+
+    /// Replaces the values of headers by valid ones, or removes them.
+    pub(crate) fn edit_headers(
+        &mut self,
+        edit: impl Fn(&str, Cow<'static, str>) -> Option<Cow<'static, str>>,
+    ) {
+        let headers = std::mem::take(&mut self.headers).into_iter();
+        let edited = headers.filter_map(|(name, value)| Some((edit(&name, value)?, name)));
+        self.headers = edited.map(|(value, name)| (name, value)).collect();
+    }
+
     /// Sets a body whose type is among the headers.
     #[cfg(any(feature = "files", feature = "http"))]
     pub(crate) fn with_bytes_only(mut self, body: Vec<u8>) -> Self {

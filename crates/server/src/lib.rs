@@ -154,6 +154,7 @@
 //! | feature | default | what it adds | what it brings |
 //! |---|---|---|---|
 //! | `deflate` | yes | compression of messages: `Server::compression` | zlib-rs |
+//! | `gzip` | no | compression of HTTP responses: `App::gzip` | zlib-rs |
 //! | `files` | yes | static files: `App::dir` | |
 //! | `metrics` | yes | `App::metrics` and `App::stats` | serde_json |
 //! | `client` | no | WebSocket clients: `client::Client` | base64, getrandom |
@@ -198,6 +199,8 @@ mod compression;
 mod error;
 mod events;
 mod filter;
+#[cfg(feature = "gzip")]
+mod gzip;
 mod handle;
 mod http;
 mod hub;
@@ -244,6 +247,8 @@ pub use compression::Compression;
 pub use error::{Blame, Error, Result};
 pub use events::{Event, Stall};
 pub use filter::Filter;
+#[cfg(feature = "gzip")]
+pub use gzip::Gzip;
 pub use handle::Handle;
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Hub, Present};

@@ -391,9 +391,22 @@ impl App {
         self
     }
 
+    /// Compresses the responses of all routes added so far that have no settings of their own, for
+    /// clients that accept gzip.
+    #[cfg(feature = "gzip")]
+    pub fn gzip(mut self, gzip: crate::Gzip) -> Self {
+        if !(1..=9).contains(&gzip.level) {
+            let message = format!("level of gzip is {}; give 1 to 9", gzip.level);
+            self.note(SettingError::new("gzip", message));
+        }
+        for route in &mut self.routes {
+            route.gzip.get_or_insert_with(|| gzip.clone());
+        }
+        self
+    }
+
     fn add(mut self, method: Option<Method>, path: &str, action: Action) -> Self {
-        let path = path.to_owned();
-        self.routes.push(Route { method, path, action, layers: Vec::new(), max_body: None });
+        self.routes.push(Route::new(method, path, action));
         self
     }
 

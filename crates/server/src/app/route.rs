@@ -19,6 +19,9 @@ pub(crate) struct Route {
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     /// Bytes of a request's body that are accepted; `None` for the server's limit.
     pub(crate) max_body: Option<u64>,
+    /// Compression of its responses.
+    #[cfg(feature = "gzip")]
+    pub(crate) gzip: Option<crate::gzip::Gzip>,
 }
 
 /// The handler of a route.
@@ -62,6 +65,18 @@ impl Action {
 }
 
 impl Route {
+    pub(crate) fn new(method: Option<Method>, path: &str, action: Action) -> Self {
+        Self {
+            method,
+            path: path.to_owned(),
+            action,
+            layers: Vec::new(),
+            max_body: None,
+            #[cfg(feature = "gzip")]
+            gzip: None,
+        }
+    }
+
     pub(crate) fn is_ws(&self) -> bool {
         matches!(self.action, Action::Ws(_))
     }

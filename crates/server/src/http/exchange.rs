@@ -28,6 +28,9 @@ pub(crate) struct Exchange {
     pub(crate) is_http11: bool,
     /// The client sent `TE: trailers`.
     pub(crate) wants_trailers: bool,
+    /// The client can be sent a body in gzip.
+    #[cfg(feature = "gzip")]
+    pub(crate) accepts_gzip: bool,
     /// The engine's index of its route.
     pub(crate) route: Option<u32>,
     /// The connection may be kept open after the response.
@@ -42,6 +45,13 @@ pub(crate) struct Exchange {
     pub(crate) pending: Pending,
 }
 
+/// Returns whether the response to a request can be sent in gzip.
+#[cfg(feature = "gzip")]
+pub(crate) fn accepts_gzip(head: &http1::Request<'_>) -> bool {
+    // In HTTP/1.0 a body of unknown length has no end that could be told from a failure.
+    head.is_http11() && head.method() != "HEAD" && throng_http::accepts_gzip(head.lines())
+}
+
 impl Exchange {
     /// Creates the state of a request with this head to this route.
     pub(crate) fn new(head: &http1::Request<'_>, route: Option<u32>, pending: Pending) -> Self {
@@ -51,6 +61,8 @@ impl Exchange {
             wants_trailers: head.values("te").any(|value| {
                 value.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
             }),
+            #[cfg(feature = "gzip")]
+            accepts_gzip: accepts_gzip(head),
             route,
             keep_alive: head.keep_alive(),
             body_sender: None,

@@ -58,6 +58,8 @@ pub(crate) struct ShardService {
     date_until: Instant,
     /// The output of a source, on its way into a queue.
     scratch: Vec<u8>,
+    #[cfg(feature = "gzip")]
+    coder: crate::gzip::Coder,
 }
 
 impl ShardService {
@@ -74,6 +76,8 @@ impl ShardService {
             date: DateCache::new(),
             date_until: Instant(0),
             scratch: Vec::new(),
+            #[cfg(feature = "gzip")]
+            coder: crate::gzip::Coder::default(),
         }
     }
 

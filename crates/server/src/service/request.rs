@@ -79,7 +79,7 @@ impl ShardService {
         tls::attach(&mut request, cx);
         let mut pending = Pending::default();
         if let Some(response) = pending.run(found.layers(), &mut request) {
-            return self.reply(cx, head, false, pending.apply(response));
+            return self.reply_of(cx, route, head, false, pending.apply(response));
         }
         if found.action.wants_body() && head.has_body() {
             let extensions = request.into_extensions();
@@ -148,7 +148,7 @@ impl ShardService {
             Action::Live => live(),
             Action::Ready => self.ready(),
         };
-        self.reply(cx, head, has_body, routed.pending.apply(response))
+        self.reply_of(cx, route, head, has_body, routed.pending.apply(response))
     }
 
     /// Reports the refusal of an upgrade or a stream, and makes its answer.

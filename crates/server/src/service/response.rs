@@ -1,12 +1,18 @@
 //! Responses: at once, later, and while their bodies are made.
 
+#[cfg(feature = "gzip")]
+use std::sync::Arc;
+
 use throng_engine::{Answer, Cx};
 use throng_http::{ReplyTo, Response};
 use throng_proto::http1::{self, BodyLength};
-use throng_proto::ws;
 
+#[cfg(feature = "gzip")]
+use super::BoundRoute;
 use super::ShardService;
 use crate::app::Pending;
+#[cfg(feature = "gzip")]
+use crate::http::exchange::accepts_gzip;
 use crate::http::exchange::{Exchange, Outgoing, Progress};
 
 /// Whether an answer before the body must be the connection's last. A client that waits for a 100
@@ -18,6 +24,41 @@ fn is_last(request: &http1::Request<'_>, max_body: u64) -> bool {
 }
 
 impl ShardService {
+    /// Compresses a response by the settings of its route.
+    #[cfg(feature = "gzip")]
+    fn coded(
+        &mut self,
+        cx: &Cx<'_>,
+        route: u16,
+        accepts: impl FnOnce() -> bool,
+        response: Response,
+    ) -> Response {
+        let BoundRoute { route, context, .. } = self.shared.route(route);
+        let Some(gzip) = &route.gzip else { return response };
+        let id = cx.id();
+        self.coder.code(gzip, accepts(), response, || crate::gzip::Place {
+            pool: self.shared.pool.clone(),
+            id,
+            path: Arc::clone(&context.path),
+        })
+    }
+
+    /// Answers a request to a route: as [`reply`](Self::reply), by the settings of the route.
+    pub(super) fn reply_of(
+        &mut self,
+        cx: &mut Cx<'_>,
+        route: u16,
+        head: &http1::Request<'_>,
+        has_come: bool,
+        response: Response,
+    ) -> Answer {
+        #[cfg(feature = "gzip")]
+        let response = self.coded(cx, route, || accepts_gzip(head), response);
+        #[cfg(not(feature = "gzip"))]
+        let _ = route;
+        self.reply(cx, head, has_come, response)
+    }
+
     /// Answers a request of which the body has come, or is still to come.
     pub(super) fn reply(
         &mut self,
@@ -69,6 +110,12 @@ impl ShardService {
         self.refresh_date(cx.core_ref().now());
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         let response = std::mem::take(&mut exchange.pending).apply(response);
+        #[cfg(feature = "gzip")]
+        let response = match (exchange.route.map(u16::try_from), exchange.accepts_gzip) {
+            (Some(Ok(route)), accepts) => self.coded(cx, route, || accepts, response),
+            _ => response,
+        };
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         let status = response.status();
         let mut to = exchange.reply_to(self.date.current());
         to.keep_alive &= self.admission.is_ready();

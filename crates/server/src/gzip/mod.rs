@@ -1,0 +1,185 @@
+//! Compression of HTTP responses.
+//!
+//! Short bodies are compressed at once ([`Coder`]), all others by workers while they are sent
+//! (`stream.rs`).
+
+mod encoder;
+mod stream;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use throng_http::{Body, Response, Status};
+
+use self::encoder::Encoder;
+pub(crate) use self::stream::Place;
+use self::stream::{CodedSource, WholeSource};
+
+/// Bytes of a whole body up to which it is compressed on the shard: less than a millisecond's work.
+const AT_ONCE: usize = 16 << 10;
+
+/// Compression of the responses of an app's routes with gzip, for clients that accept it
+/// ([RFC 9110 section 8.4.1.3](https://www.rfc-editor.org/rfc/rfc9110#section-8.4.1.3)); see
+/// [`App::gzip`](crate::App::gzip).
+///
+/// Compressed are bodies of text, JSON, XML, fonts and other types that are not compressed already,
+/// from [`min_size`](Self::min_size) on, also of files and streams. Left as they are: ranges,
+/// responses with a `Content-Encoding` (such as precompressed files) or a digest of their content,
+/// those with `Cache-Control: no-transform`, streams of events, and all for HEAD and HTTP/1.0. A
+/// response that is, or could be, compressed has `Vary: Accept-Encoding`; the entity tag of a
+/// compressed one is weak.
+///
+/// Bodies of up to 16 KiB are compressed on the connection's shard, larger ones and streams on the
+/// server's workers, 64 KiB at a time, while they are sent.
+///
+/// Do not compress pages that have both a secret and text of the request in them: the length of
+/// such a response depends on the secret ([BREACH](https://breachattack.com)).
+///
+/// ```
+/// use throng::Gzip;
+/// use throng::prelude::*;
+///
+/// let app = App::new().get("/report", |_| "a line\n".repeat(1000)).gzip(Gzip::new().level(4));
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Gzip {
+    pub(crate) level: u8,
+    min_size: u64,
+    max_streams: usize,
+    /// Bodies that are being compressed while they are sent.
+    streams: Arc<AtomicUsize>,
+}
+
+impl Default for Gzip {
+    fn default() -> Self {
+        Self { level: 5, min_size: 1024, max_streams: 128, streams: Arc::default() }
+    }
+}
+
+impl Gzip {
+    /// Creates the default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the effort, 1 (fast) to 9 (small). Default: 5. Another number is an error of
+    /// [`Server::bind`](crate::Server::bind).
+    pub fn level(mut self, level: u8) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// Sets the bytes from which on bodies are compressed. Default: 1024. Bodies of unknown length
+    /// always are.
+    pub fn min_size(mut self, bytes: u64) -> Self {
+        self.min_size = bytes;
+        self
+    }
+
+    /// Sets how many bodies may be compressed while they are sent, of all routes together; others
+    /// are sent as they are. Each takes about 300 KB until its client has taken it. Default: 128.
+    pub fn max_streams(mut self, bodies: usize) -> Self {
+        self.max_streams = bodies;
+        self
+    }
+
+    /// Counts another body, unless there are too many.
+    fn begin_stream(&self) -> Option<Permit> {
+        let mut count = self.streams.load(Ordering::Relaxed);
+        while count < self.max_streams {
+            let next = count + 1;
+            let counted = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.streams.compare_exchange_weak(count, next, counted.0, counted.1) {
+                Ok(_) => return Some(Permit(Arc::clone(&self.streams))),
+                Err(now) => count = now,
+            }
+        }
+        None
+    }
+}
+
+impl fmt::Debug for Gzip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, min_size, max_streams, .. } = self;
+        f.debug_struct("Gzip")
+            .field("level", level)
+            .field("min_size", min_size)
+            .field("max_streams", max_streams)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The right to compress one body while it is sent.
+struct Permit(Arc<AtomicUsize>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The part of a shard that compresses, with an encoder for short bodies.
+#[derive(Default)]
+pub(crate) struct Coder {
+    encoder: Option<Encoder>,
+}
+
+impl Coder {
+    /// Compresses a response by the settings of its route, if it is worth it and the client
+    /// `accepts` it. `place` returns where a long body is compressed.
+    pub(crate) fn code(
+        &mut self,
+        gzip: &Gzip,
+        accepts: bool,
+        response: Response,
+        place: impl FnOnce() -> Place,
+    ) -> Response {
+        if response.status() == Status::NOT_MODIFIED {
+            // RFC 9110 section 15.4.5: as the 200 would have it.
+            return response.varying_by("Accept-Encoding");
+        }
+        if !response.is_compressible(gzip.min_size) {
+            return response;
+        }
+        let mut response = response.varying_by("Accept-Encoding");
+        if !accepts {
+            return response;
+        }
+        let body = match response.take_body() {
+            Body::Whole(bytes) if bytes.len() <= AT_ONCE => match self.at_once(gzip, &bytes) {
+                Some(coded) => Body::Whole(coded.into()),
+                None => return response.replacing_body(Body::Whole(bytes)),
+            },
+            body => {
+                let Some(permit) = gzip.begin_stream() else {
+                    return response.replacing_body(body);
+                };
+                let (source, length) = match body {
+                    Body::Whole(bytes) => WholeSource::boxed(bytes),
+                    Body::Stream(stream) => (stream.source, stream.length),
+                };
+                CodedSource::new(source, length, gzip.level, permit, place()).into_body()
+            }
+        };
+        response.coded("gzip", body)
+    }
+
+    /// Compresses a short body; `None` if that does not make it shorter.
+    fn at_once(&mut self, gzip: &Gzip, bytes: &[u8]) -> Option<Vec<u8>> {
+        if self.encoder.as_ref().is_none_or(|encoder| encoder.level() != gzip.level) {
+            self.encoder = Some(Encoder::new(gzip.level));
+        }
+        let encoder = self.encoder.as_mut()?;
+        encoder.restart();
+        let mut coded = Vec::new();
+        match encoder.encode(bytes, true, &mut coded) {
+            Ok(()) => (coded.len() < bytes.len()).then_some(coded),
+            Err(_) => {
+                self.encoder = None;
+                None
+            }
+        }
+    }
+}
