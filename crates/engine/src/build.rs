@@ -146,7 +146,8 @@ pub fn build<D: Driver, S: Service>(
         }
     }
     let clock = drivers.first().map_or(Clock::System, Driver::clock);
-    let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock, (histories, presences));
+    let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock, (histories, presences))
+        .with_own_tables(options.own_tables.is_some());
     // Address space only; a page is touched when its first connection comes.
     let of_a_shard = options.own_tables.unwrap_or(max_connections);
     let capacity = of_a_shard.clamp(1024, 1 << 20) + 1024;

@@ -94,6 +94,19 @@ pub(crate) fn apply_options(socket: SockRef<'_>, options: &Options) -> io::Resul
     apply_buffers(&socket, options)
 }
 
+/// Makes a connection that was accepted elsewhere like an accepted one.
+pub(crate) fn prepare_accepted(socket: &Socket, options: &Options) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    match socket.local_addr()?.as_socket() {
+        Some(_) => {
+            socket.set_tcp_nodelay(true)?;
+            apply_options(SockRef::from(socket), options)
+        }
+        // A Unix socket.
+        None => apply_buffers(&SockRef::from(socket), options),
+    }
+}
+
 /// Applies the sizes of the kernel's buffers, the options that every kind of socket has.
 pub(crate) fn apply_buffers(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
     if let Some(bytes) = options.socket_send_buffer {

@@ -47,7 +47,7 @@
 
 use std::any::Any;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use crate::{Batch, Clock, ConnId, Instant, TlsFailure, TlsInfo};
@@ -141,6 +141,16 @@ pub trait Driver {
 
     /// Returns the bytes of the last event once more if it was [`Event::Received`], else none (C1).
     fn lent(&mut self) -> &mut [u8];
+
+    /// Makes a socket for [`adopt`](Self::adopt) of a connection that another part of the program
+    /// has accepted. It gets the options that accepted connections have, and no TLS.
+    ///
+    /// # Errors
+    /// The system's error; a driver without sockets of the system cannot do it.
+    fn socket(&mut self, stream: TcpStream) -> io::Result<Self::Socket> {
+        drop(stream);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Takes over an accepted socket. The id belongs to this driver's shard.
     ///

@@ -182,6 +182,7 @@
 #![warn(unnameable_types)]
 
 mod access;
+mod adopt;
 mod affinity;
 mod app;
 #[cfg(feature = "tokio")]
@@ -230,6 +231,8 @@ pub mod workers;
 mod ws;
 
 pub use access::{Access, AccessLog};
+#[cfg(feature = "http")]
+pub use adopt::Upgrade;
 pub use affinity::{CpuAffinity, Place, Placement};
 pub use app::{App, Cors, Middleware, Next, RequestId, RequestIds, ThenFn};
 #[cfg(feature = "tokio")]

@@ -128,6 +128,9 @@ pub(crate) mod flag {
     pub(crate) const OFFSETS: u32 = 1 << 22;
     /// In the list of sessions that are not read, and end when their peer has gone.
     pub(crate) const WATCH_LISTED: u32 = 1 << 23;
+    /// The client has got the response to the upgrade that it asks for; above the stage and what
+    /// follows the flush.
+    pub(crate) const ANSWERED: u32 = 1 << 30;
 
     /// Flags with which sending a message is more than appending it to the queue.
     pub(crate) const SEND_SLOW_MASK: u32 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE;

@@ -483,6 +483,13 @@ impl<'a> Cx<'a> {
         self.core.connections.table.cold(self.id)?.tls.as_ref()
     }
 
+    /// Returns whether the client has got the response to its upgrade from another program: see
+    /// [`Adoption`](crate::Adoption).
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.core.connections.table.conn(self.id).is_some_and(|conn| conn.has(flag::ANSWERED))
+    }
+
     /// Returns the service's route for this connection.
     #[must_use]
     #[inline]

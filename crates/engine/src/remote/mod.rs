@@ -1,5 +1,6 @@
 //! Commands to every shard from any thread, and the queues that take them.
 
+pub(crate) mod adoption;
 mod followed;
 pub(crate) mod losses;
 pub mod mailbox;
@@ -9,7 +10,7 @@ pub(crate) mod registry;
 
 use std::any::Any;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ use crate::pubsub::filter::Filter;
 use crate::pubsub::history::{Histories, Recorded, Stripe};
 use crate::pubsub::presence::Presences;
 use crate::pubsub::relay::Relay;
+use crate::remote::adoption::Adoption;
 use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
 use crate::remote::registry::ThreadRegistry;
@@ -119,6 +121,8 @@ pub enum Command {
         /// Counted when they are applied.
         ack: AckSlot,
     },
+    /// Serve a connection that was accepted elsewhere.
+    Adopt(Box<Adoption>),
     /// Stop accepting, close everything within the plan's window, then stop.
     Drain(DrainPlan),
 }
@@ -133,6 +137,7 @@ impl Command {
             Self::Recorded { recorded, .. } => recorded.frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
             Self::CloseAll { reason, .. } => reason.len(),
+            Self::Adopt(adoption) => adoption.received.len(),
             Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } | Self::Admit { .. } => 0,
         }
     }
@@ -305,6 +310,8 @@ pub(crate) enum PublishPath {
 
 #[derive(Debug, Default)]
 struct Counters {
+    /// Picks the shard of the next connection that is given to the server.
+    adopted: AtomicUsize,
     publishes: AtomicU64,
     commands_dropped: AtomicU64,
 }
@@ -321,6 +328,8 @@ pub struct Remote {
     totals: Arc<Totals>,
     /// The shards' clock.
     clock: Clock,
+    /// All threads of the process have one descriptor table.
+    shares_descriptors: bool,
 }
 
 /// Error of a full mailbox: it holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages, the shard
@@ -356,7 +365,14 @@ impl Remote {
             registry: None,
             totals,
             clock,
+            shares_descriptors: true,
         }
+    }
+
+    /// Marks the shards as having descriptor tables of their own.
+    pub(crate) fn with_own_tables(mut self, own: bool) -> Self {
+        self.shares_descriptors = !own;
+        self
     }
 
     /// Returns the handle of no shard, for who holds one before there are shards.
@@ -387,6 +403,7 @@ impl Remote {
             registry: Some(registry),
             totals,
             clock,
+            shares_descriptors: true,
         }
     }
 

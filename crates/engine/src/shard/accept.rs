@@ -11,6 +11,7 @@ use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::context::Cx;
 use crate::message::Refusal;
+use crate::remote::adoption::Early;
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::shard::shutdown::Phase;
@@ -25,8 +26,10 @@ pub(super) const RESERVE: usize = 32;
 const MAX_EVICTIONS: usize = 4;
 
 /// Starts a connection's thread. Returns the socket if none could be started.
-pub(crate) type Starter<T> =
-    Box<dyn FnMut(T, Option<SocketAddr>, Option<AddressKey>) -> Result<(), T> + Send>;
+pub(crate) type Starter<T> = Box<StartFn<T>>;
+
+type StartFn<T> =
+    dyn FnMut(T, Option<SocketAddr>, Option<AddressKey>, Option<Early>) -> Result<(), T> + Send;
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
@@ -36,7 +39,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return;
         }
         if self.state.core.connections.memory.is_over() {
-            return self.refuse(socket, peer, Refusal::Full);
+            self.refuse(socket, peer, Refusal::Full);
+            return;
         }
         let address = peer.map(|peer| peer.ip());
         let mut entered = self.state.admission.enter(address);
@@ -48,7 +52,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         let key = match entered {
             Ok(key) => key,
-            Err(why) => return self.refuse(socket, peer, why),
+            Err(why) => {
+                self.refuse(socket, peer, why);
+                return;
+            }
         };
         let here = self.state.core.shard;
         let shard = match self.neighbours.is_empty() {
@@ -56,7 +63,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             false => self.state.admission.place(here),
         };
         if let Some(start) = &mut self.starter {
-            if let Err(socket) = start(socket, peer, key) {
+            if let Err(socket) = start(socket, peer, key, None) {
                 self.state.admission.leave(shard, true, key);
                 self.state.core.connections.stats.thread_failures += 1;
                 self.refuse(socket, peer, Refusal::Full);
@@ -64,7 +71,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return;
         }
         if shard == self.state.core.shard {
-            return self.adopt(socket, peer, key);
+            self.adopt(socket, peer, key);
+            return;
         }
         match self.neighbours[shard].send((socket, peer, key)) {
             Ok(()) => self.state.core.connections.stats.handed_over += 1,
@@ -81,11 +89,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         socket: D::Socket,
         peer: Option<SocketAddr>,
         key: Option<AddressKey>,
-    ) {
+    ) -> Option<ConnId> {
         let Ok(id) = self.driver.adopt(socket) else {
             self.state.admission.leave(self.state.core.shard, true, key);
             self.state.core.connections.stats.refused += 1;
-            return;
+            return None;
         };
         self.state.enter(id, Stage::Http, self.state.first_inbound());
         self.state.address_keys.insert(id.slot(), key);
@@ -104,6 +112,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.samples.accept(id, now);
         // Where another process takes over, connections come until the listeners are closed.
         self.state.await_request(id);
+        Some(id)
     }
 
     /// Ends the oldest connection that has not sent a whole request. Returns false if there is
@@ -147,14 +156,19 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Takes a connection beyond the caps into the reserve, or refuses it while the server is
     /// draining.
-    pub(crate) fn refuse(&mut self, socket: D::Socket, peer: Option<SocketAddr>, why: Refusal) {
+    pub(crate) fn refuse(
+        &mut self,
+        socket: D::Socket,
+        peer: Option<SocketAddr>,
+        why: Refusal,
+    ) -> Option<ConnId> {
         self.state.core.connections.stats.refused += 1;
         if self.state.reserved >= RESERVE {
             let connections = &self.state.core.connections;
             let oldest = self.state.reserve.pop_oldest(|id| is_reserved(connections, id));
             oldest.into_iter().for_each(|id| self.evict(id));
         }
-        let Ok(id) = self.driver.adopt(socket) else { return };
+        let id = self.driver.adopt(socket).ok()?;
         self.state.enter(id, Stage::Http, self.state.first_inbound());
         self.state.reserved += 1;
         self.state.reserve.push(id);
@@ -169,7 +183,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             if self.state.begins_tls_later() {
                 // Nothing can be said before the handshake.
                 self.state.core.connections.finish(id, AfterFlush::Close);
-                return self.flush(id);
+                self.flush(id);
+                return Some(id);
             }
             self.state.guarded(id, |state| {
                 state.service.on_refused(&mut Cx::new(&mut state.core, id), why);
@@ -177,6 +192,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.state.core.connections.finish(id, AfterFlush::Linger);
             self.flush(id);
         }
+        Some(id)
     }
 
     pub(crate) fn retry_accept(&mut self) {
@@ -190,8 +206,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let sockets: Vec<_> = self.handovers.drain().collect();
         for (socket, peer, key) in sockets {
             match self.state.phase {
-                Phase::Running => self.adopt(socket, peer, key),
-                Phase::Draining(ref drain) if drain.hand_over => self.adopt(socket, peer, key),
+                Phase::Running => drop(self.adopt(socket, peer, key)),
+                Phase::Draining(ref drain) if drain.hand_over => {
+                    self.adopt(socket, peer, key);
+                }
                 // Accepted before the drain began, and not entered yet: it is refused like those
                 // that come later.
                 _ => {

@@ -3,6 +3,7 @@
 pub(crate) mod accept;
 pub(crate) mod admission;
 mod admit;
+mod adopt;
 pub(crate) mod audit;
 pub(crate) mod burst;
 mod flush;
@@ -347,6 +348,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     state.core.connections.configure(&configuration);
                     ack.count(Delivery::default());
                 }
+                Command::Adopt(adoption) => self.take_over(*adoption),
                 Command::Drain(plan) => drain = Some(plan),
             }
             self.checkpoint();

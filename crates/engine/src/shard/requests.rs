@@ -232,6 +232,7 @@ impl<S: Service> State<S> {
         conn.set(flag::SESSION, true);
         conn.set(flag::UPGRADING, conn.out.is_some());
         conn.set(flag::REQUEST, false);
+        conn.set(flag::ANSWERED, false);
         connections.stats.opened += 1;
         connections.stats.sessions += 1;
         if let Some(cold) = connections.table.cold_mut(id) {

@@ -28,6 +28,7 @@ use crate::context::recent::RecentJoins;
 use crate::http1::body::RequestBodies;
 use crate::pubsub::channels::{Channels, Totals};
 use crate::pubsub::delivery::AckSlot;
+use crate::remote::adoption::Early;
 use crate::remote::mailbox::mailbox;
 use crate::remote::registry::ThreadRegistry;
 use crate::remote::{
@@ -147,7 +148,8 @@ where
     });
     let (progress, now) = (Arc::clone(&snapshot.progress), current(&configuration));
     let mut shard = shared.shard(acceptor, 0, 0, (queue, inbox), progress, &now);
-    shard.starter = Some(Box::new(move |socket, peer, key| shared.start(socket, peer, key)));
+    shard.starter =
+        Some(Box::new(move |socket, peer, key, early| shared.start(socket, (peer, key), early)));
     let snapshots: Arc<[_]> = Arc::new([snapshot]);
     let configurator = Configurator {
         current: configuration,
@@ -228,8 +230,8 @@ where
     fn start(
         self: &Arc<Self>,
         socket: D::Socket,
-        peer: Option<SocketAddr>,
-        key: Option<AddressKey>,
+        (peer, key): (Option<SocketAddr>, Option<AddressKey>),
+        early: Option<Early>,
     ) -> Result<(), D::Socket> {
         let Some((thread, generation)) = self.registry.reserve() else { return Err(socket) };
         let Ok(driver) = (self.threads.driver)(thread, generation) else {
@@ -265,7 +267,7 @@ where
             let socket = take(&given);
             drop(given);
             if let Some(socket) = socket {
-                shared.serve(shard, thread, socket, (peer, key));
+                shared.serve(shard, thread, socket, (peer, key), early);
             }
         });
         if started.is_ok() {
@@ -282,9 +284,10 @@ where
         thread: u16,
         socket: D::Socket,
         (peer, key): (Option<SocketAddr>, Option<AddressKey>),
+        early: Option<Early>,
     ) {
         // A driver's wait that fails, or a bug in the shard, ends this connection and no other.
-        let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer, key)));
+        let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer, key, early)));
         if !matches!(served, Ok(Ok(()))) {
             let _ = catch_unwind(AssertUnwindSafe(|| shard.state.abandon()));
         }
@@ -314,8 +317,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         socket: D::Socket,
         peer: Option<SocketAddr>,
         key: Option<AddressKey>,
+        early: Option<Early>,
     ) -> io::Result<()> {
-        self.adopt(socket, peer, key);
+        if let Some((id, early)) = self.adopt(socket, peer, key).zip(early) {
+            self.begin_with(id, early);
+        }
         while self.state.core.connections.stats.connections > 0 {
             self.turn()?;
         }

@@ -1,7 +1,7 @@
 //! The [`Driver`] implementation.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +102,12 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     #[inline]
     fn lent(&mut self) -> &mut [u8] {
         &mut self.buffer[..self.lent]
+    }
+
+    fn socket(&mut self, stream: TcpStream) -> io::Result<P::Socket> {
+        let socket = socket2::Socket::from(stream);
+        crate::connect::prepare_accepted(&socket, &self.options)?;
+        Ok(P::from_connecting(socket))
     }
 
     fn adopt(&mut self, socket: P::Socket) -> io::Result<ConnId> {

@@ -140,6 +140,21 @@ impl Server {
         self.build(of_shards, bound, tables)
     }
 
+    /// Builds a server that does not listen, for connections that the program gives to it:
+    /// [`Hub::adopt`](crate::Hub::adopt).
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub fn without_listener(self) -> Result<Bound> {
+        self.check()?;
+        let count = self.shard_count()?;
+        let mut of_shards: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
+        let mut bound = Addresses::default();
+        self.listen_besides(&mut of_shards, &mut bound.tcp)?;
+        let tables = self.plan_tables(count, true)?;
+        self.build(of_shards, bound, tables)
+    }
+
     /// Builds the shards, each with its listeners.
     fn build(
         self,

@@ -74,6 +74,10 @@ impl ShardService {
         };
         cx.enter_route(route.into());
         let BoundRoute { route: found, .. } = shared.route(route);
+        if cx.is_answered() && !found.is_ws() {
+            // What it would write is no frame.
+            return self.reply(cx, head, false, Response::new(Status::NOT_FOUND));
+        }
         let mut request = Request::new(*head, params, &[], cx.peer())
             .with_trusted_proxies(&shared.trusted_proxies);
         tls::attach(&mut request, cx);

@@ -3,9 +3,10 @@
 #[cfg(feature = "gzip")]
 use std::sync::Arc;
 
-use throng_engine::{Answer, Cx};
-use throng_http::{ReplyTo, Response};
+use throng_engine::{Answer, CloseCode, Cx};
+use throng_http::{ReplyTo, Response, Status};
 use throng_proto::http1::{self, BodyLength};
+use throng_proto::ws;
 
 #[cfg(feature = "gzip")]
 use super::BoundRoute;
@@ -21,6 +22,17 @@ use crate::http::exchange::{Exchange, Outgoing, Progress};
 fn is_last(request: &http1::Request<'_>, max_body: u64) -> bool {
     let too_large = matches!(request.body_length(), BodyLength::Known(length) if length > max_body);
     request.expects_continue() || too_large
+}
+
+/// Ends an upgrade that is refused although its client has got the response to it.
+fn close_answered(cx: &mut Cx<'_>, status: Status) -> Answer {
+    let code = match status {
+        Status::SERVICE_UNAVAILABLE => CloseCode::TRY_AGAIN_LATER,
+        _ if status.code() >= 500 => CloseCode::INTERNAL_ERROR,
+        _ => CloseCode::POLICY_VIOLATION,
+    };
+    cx.write(|out| ws::encode_close(code.get(), &status.to_string(), None, out));
+    Answer::Done { keep_alive: false }
 }
 
 impl ShardService {
@@ -68,6 +80,9 @@ impl ShardService {
         response: Response,
     ) -> Answer {
         self.note_status(cx, response.status());
+        if cx.is_answered() {
+            return close_answered(cx, response.status());
+        }
         self.refresh_date(cx.core_ref().now());
         let mut to = ReplyTo::request(head, self.date.current());
         let is_last = !has_come && head.has_body() && is_last(head, cx.core_ref().max_body());
@@ -99,6 +114,10 @@ impl ShardService {
         }
         self.note_status(cx, response.status());
         self.record(cx, |_| {});
+        if cx.is_answered() {
+            close_answered(cx, response.status());
+            return;
+        }
         self.refresh_date(cx.core_ref().now());
         let to = ReplyTo::error(self.date.current());
         cx.write(|out| response.encode(&to, out));
@@ -117,6 +136,13 @@ impl ShardService {
         };
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
         let status = response.status();
+        if cx.is_answered() {
+            self.exchanges.remove(&id);
+            close_answered(cx, status);
+            self.note_status(cx, status);
+            self.record(cx, |_| {});
+            return cx.core().finish_answer(id, false);
+        }
         let mut to = exchange.reply_to(self.date.current());
         to.keep_alive &= self.admission.is_ready();
         cx.write(|out| response.encode(&to, out));

@@ -212,9 +212,11 @@ fn complete(
     let answer = accepted.as_ref().map(|accepted| &accepted.answer);
     let subprotocol = subprotocol.as_deref();
     let mut encoded = Ok(());
-    cx.write(|out| {
-        encoded = encode_response_fields(&accept, subprotocol, answer, &headers.fields(), out);
-    });
+    if !cx.is_answered() {
+        cx.write(|out| {
+            encoded = encode_response_fields(&accept, subprotocol, answer, &headers.fields(), out);
+        });
+    }
     if encoded.is_err() {
         cx.clear_deflate();
         // `App::ws` refuses such names.

@@ -14,7 +14,7 @@ mod warm;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -415,6 +415,10 @@ impl<D: Driver> Driver for Tls<D> {
         }
         let Self { inner, scratch, lending, .. } = self;
         Self::lent_now(inner, scratch, lending)
+    }
+
+    fn socket(&mut self, stream: TcpStream) -> io::Result<Self::Socket> {
+        Ok(Socket { socket: self.inner.socket(stream)?, tls: None, address: Address::OWN })
     }
 
     fn adopt(&mut self, socket: Self::Socket) -> io::Result<ConnId> {
