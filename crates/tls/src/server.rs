@@ -1,6 +1,7 @@
 //! The configuration of TLS listeners, which can be replaced while they serve.
 
 use std::fmt;
+use std::fs::Metadata;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -26,8 +27,47 @@ pub struct TlsServer {
 struct Files {
     config: Mutex<TlsConfig>,
     tickets: Mutex<Tickets>,
-    /// The files' times when they were last read.
-    times: Mutex<Vec<Option<SystemTime>>>,
+    state: Mutex<State>,
+}
+
+/// What is known of the files.
+struct State {
+    /// They were read so, or their mistake was reported.
+    known: Stamps,
+    /// They were found so, with a mistake that was not reported yet.
+    doubted: Option<Stamps>,
+}
+
+impl State {
+    fn of(known: Stamps) -> Mutex<Self> {
+        Mutex::new(Self { known, doubted: None })
+    }
+}
+
+/// What shows that files have changed: one entry for each, `None` for one that is missing.
+type Stamps = Vec<Option<Stamp>>;
+
+/// What shows that a file was written or replaced. The time alone would not: a symbolic link can be
+/// changed to a file of any time.
+#[derive(Clone, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    len: u64,
+    /// Device and number, where the system has them.
+    inode: (u64, u64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        #[cfg(unix)]
+        let inode = {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.dev(), metadata.ino())
+        };
+        #[cfg(not(unix))]
+        let inode = (0, 0);
+        Self { modified: metadata.modified().ok(), len: metadata.len(), inode }
+    }
 }
 
 impl TlsServer {
@@ -48,7 +88,7 @@ impl TlsServer {
     /// # Errors
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub fn load(config: TlsConfig) -> Result<Arc<Self>, ConfigError> {
-        let times = Mutex::new(times(&config));
+        let state = State::of(stamps(&config));
         let Loaded { server, served, tickets } = config.load(None)?;
         let (current, served) = (RwLock::new(prepared(server)), RwLock::new(served));
         let (config, tickets) = (Mutex::new(config), Mutex::new(tickets));
@@ -56,7 +96,7 @@ impl TlsServer {
             current,
             counters: Counters::default(),
             served,
-            files: Some(Files { config, tickets, times }),
+            files: Some(Files { config, tickets, state }),
             accepts_plain: AtomicBool::new(false),
         }))
     }
@@ -68,8 +108,14 @@ impl TlsServer {
     /// As for [`TlsServer::load`]; the configuration stays as it is.
     pub fn reload(&self) -> Result<(), ConfigError> {
         let Some(files) = &self.files else { return Ok(()) };
+        let now = stamps(&files.config());
+        self.read(files, now)
+    }
+
+    /// Reads the files, whose stamps were `now` before.
+    fn read(&self, files: &Files, now: Stamps) -> Result<(), ConfigError> {
+        *lock(&files.state) = State { known: now, doubted: None };
         let config = files.config().clone();
-        *lock(&files.times) = times(&config);
         let earlier = lock(&files.tickets).clone();
         let Loaded { server, served, tickets } = config.load(Some(&earlier))?;
         *lock(&files.tickets) = tickets;
@@ -84,34 +130,49 @@ impl TlsServer {
     /// As for [`TlsServer::load`].
     pub fn prepare(&self, config: &TlsConfig) -> Result<Prepared, ConfigError> {
         let earlier = self.files.as_ref().map(|files| lock(&files.tickets).clone());
-        let times = times(config);
+        let stamps = stamps(config);
         let Loaded { server, served, tickets } = config.load(earlier.as_ref())?;
-        Ok(Prepared { server, served, config: config.clone(), tickets, times })
+        Ok(Prepared { server, served, config: config.clone(), tickets, stamps })
     }
 
     /// Uses a configuration for handshakes that begin from now on, and its files for reloads.
     pub fn install(&self, prepared: Prepared) {
         if let Some(files) = &self.files {
             *lock(&files.config) = prepared.config;
-            *lock(&files.times) = prepared.times;
+            *lock(&files.state) = State { known: prepared.stamps, doubted: None };
             *lock(&files.tickets) = prepared.tickets;
         }
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = prepared.served;
         self.replace(prepared.server);
     }
 
-    /// [Reloads](Self::reload) if a file has changed since it was last read. Returns whether one
-    /// has.
+    /// [Reloads](Self::reload) if a file has changed since it was last read. Returns whether new
+    /// files are in use. To be called every second or so: a mistake is reported by the second call
+    /// that finds it. The files of a certificate are replaced one after the other, so for a moment
+    /// one is missing, or the key is that of another certificate.
     ///
     /// # Errors
     /// As for [`TlsServer::load`]; the configuration stays as it is until a file changes again.
     pub fn reload_if_changed(&self) -> Result<bool, ConfigError> {
         let Some(files) = &self.files else { return Ok(false) };
-        let known = lock(&files.times).clone();
-        if times(&files.config()) == known {
-            return Ok(false);
+        let now = stamps(&files.config());
+        let before = {
+            let mut state = lock(&files.state);
+            if now == state.known {
+                state.doubted = None;
+                return Ok(false);
+            }
+            (state.known.clone(), state.doubted.take())
+        };
+        let is_doubted = before.1.as_ref() == Some(&now);
+        match self.read(files, now.clone()) {
+            Ok(()) => Ok(true),
+            Err(error) if is_doubted => Err(error),
+            Err(_) => {
+                *lock(&files.state) = State { known: before.0, doubted: Some(now) };
+                Ok(false)
+            }
         }
-        self.reload().map(|()| true)
     }
 
     /// Replaces the configuration for handshakes that begin from now on.
@@ -157,7 +218,7 @@ pub struct Prepared {
     served: Vec<ServedCertificate>,
     config: TlsConfig,
     tickets: Tickets,
-    times: Vec<Option<SystemTime>>,
+    stamps: Stamps,
 }
 
 impl Files {
@@ -175,14 +236,14 @@ fn prepared(mut config: ServerConfig) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Returns when each file was last modified, if that is known.
-fn times(config: &TlsConfig) -> Vec<Option<SystemTime>> {
+fn stamps(config: &TlsConfig) -> Stamps {
     let files = config.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
     let clients = config.client_auth.iter();
     let files = files
         .chain(clients.flat_map(|auth| [Some(&auth.authorities), auth.revoked.as_ref()]).flatten());
-    let time = |file: &PathBuf| std::fs::metadata(file).ok()?.modified().ok();
-    files.map(time).collect()
+    // Of the file that a symbolic link leads to.
+    let stamp = |file: &PathBuf| std::fs::metadata(file).ok().as_ref().map(Stamp::of);
+    files.map(stamp).collect()
 }
 
 impl fmt::Debug for TlsServer {

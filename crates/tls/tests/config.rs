@@ -118,9 +118,10 @@ fn changed_files_are_read_again_and_a_bad_pair_leaves_all_as_it_is() {
     let first = presented();
     assert_eq!(first, read());
 
-    // A certificate without its key: the old one stays, and that is said once.
+    // A certificate without its key: the old one stays, and that is said once, if it stays so.
     std::fs::write(&pair.chain, identity(&["localhost"]).cert.pem()).unwrap();
     later(&pair.chain, 1);
+    assert!(!server.reload_if_changed().unwrap());
     assert!(server.reload_if_changed().unwrap_err().to_string().contains("not the key of"));
     assert!(!server.reload_if_changed().unwrap());
     assert_eq!(presented(), first);
@@ -130,6 +131,107 @@ fn changed_files_are_read_again_and_a_bad_pair_leaves_all_as_it_is() {
     assert!(server.reload_if_changed().unwrap());
     assert_ne!(presented(), first);
     assert_eq!(presented(), read());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The files of certbot: links in `live/` to those in `archive/`, which have numbers. A renewal
+/// removes each link and makes it again, one after the other, so that for a moment a link is
+/// missing, and then only the key is new.
+#[cfg(unix)]
+struct Certbot {
+    live: PathBuf,
+    archive: PathBuf,
+}
+
+#[cfg(unix)]
+impl Certbot {
+    /// In its order.
+    const FILES: [&str; 4] = ["cert", "privkey", "chain", "fullchain"];
+
+    fn new(dir: &Path) -> Self {
+        let [live, archive] = ["live", "archive"].map(|name| dir.join(name).join("localhost"));
+        for dir in [&live, &archive] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        let this = Self { live, archive };
+        this.certify(1);
+        Self::FILES.map(|file| this.link(file, 1));
+        this
+    }
+
+    /// Makes the files of a renewal, all of the same time and the same length if they can be.
+    fn certify(&self, number: u32) {
+        let made = identity(&["localhost"]);
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        for file in Self::FILES {
+            let text = if file == "privkey" { &key } else { &certificate };
+            let path = write(&self.archive, &format!("{file}{number}.pem"), text);
+            let file = std::fs::File::options().write(true).open(path).unwrap();
+            file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        }
+    }
+
+    fn unlink(&self, file: &str) {
+        std::fs::remove_file(self.live.join(format!("{file}.pem"))).unwrap();
+    }
+
+    fn link(&self, file: &str, number: u32) {
+        let to = format!("../../archive/localhost/{file}{number}.pem");
+        std::os::unix::fs::symlink(to, self.live.join(format!("{file}.pem"))).unwrap();
+    }
+
+    fn pair(&self) -> CertificateFiles {
+        let [chain, key] = ["fullchain.pem", "privkey.pem"].map(|name| self.live.join(name));
+        CertificateFiles { chain, key }
+    }
+
+    fn certificate(&self, number: u32) -> Vec<u8> {
+        let file = self.archive.join(format!("fullchain{number}.pem"));
+        support::first_der(&std::fs::read(file).unwrap())
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_renewal_by_certbot_is_followed_from_link_to_link() {
+    let dir = temporary("certbot");
+    let certbot = Certbot::new(&dir);
+    let server = load(vec![certbot.pair()]).unwrap();
+    let presented = || support::presented(&server, Some("localhost"));
+    // Without a mistake while it lasts, with a look at every moment at which our files change.
+    for renewal in 2..5 {
+        certbot.certify(renewal);
+        for file in Certbot::FILES {
+            certbot.unlink(file);
+            let is_ours = matches!(file, "privkey" | "fullchain");
+            if is_ours {
+                assert!(!server.reload_if_changed().unwrap(), "{file}{renewal} is missing");
+            }
+            assert_eq!(presented(), certbot.certificate(renewal - 1));
+            certbot.link(file, renewal);
+            if is_ours {
+                let is_complete = file == "fullchain";
+                assert_eq!(server.reload_if_changed().unwrap(), is_complete, "{file}{renewal}");
+            }
+        }
+        assert_eq!(presented(), certbot.certificate(renewal));
+        assert!(!server.reload_if_changed().unwrap());
+    }
+
+    // One that stops in the middle is a mistake, which is reported once, and is completed later.
+    certbot.certify(5);
+    certbot.unlink("privkey");
+    certbot.link("privkey", 5);
+    assert!(!server.reload_if_changed().unwrap());
+    let error = server.reload_if_changed().unwrap_err().to_string();
+    assert!(error.contains("privkey.pem") && error.contains("not the key of"), "{error}");
+    assert!(!server.reload_if_changed().unwrap());
+    assert!(server.reload().is_err(), "who asks is answered");
+    assert_eq!(presented(), certbot.certificate(4));
+    certbot.unlink("fullchain");
+    certbot.link("fullchain", 5);
+    assert!(server.reload_if_changed().unwrap());
+    assert_eq!(presented(), certbot.certificate(5));
     std::fs::remove_dir_all(dir).unwrap();
 }
 

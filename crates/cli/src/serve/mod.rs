@@ -94,8 +94,8 @@ config check` checks them. The variables that Kubernetes sets for a service
 called throng (THRONG_SERVICE_*, THRONG_PORT_*) are ignored.
 
 TLS: --tls-cert and --tls-key. Files that are renewed are read again within a
-second; open connections stay. If they do not fit together, a line says why and
-the old ones stay in use.
+second, those of certbot without a hook; open connections stay. If they do not
+fit together, a line says why and the old ones stay in use.
 
 Log: on standard error: text on a terminal, for systemd's journal where that
 reads it, else JSON lines. --log-file appends to a file. --log-access all logs
