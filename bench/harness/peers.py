@@ -123,6 +123,7 @@ def prepare_bare(binary: Path) -> None:
 UWS = BIN / "uwebsockets"
 UWS_DEFLATE = BIN / "uwebsockets-deflate"  # apart, so that the plain one stays as it was without zlib
 UWS_PORTABLE = BIN / "uwebsockets-portable"  # without AVX-512, which valgrind does not know
+UWS_TLS = BIN / "uwebsockets-tls"
 
 
 def uws_sources() -> tuple[Path, str]:
@@ -139,23 +140,35 @@ def uws_sources() -> tuple[Path, str]:
 
 def prepare_uws() -> None:
     root, version = uws_sources()
-    builds = ((UWS, "native", False), (UWS_DEFLATE, "native", True), (UWS_PORTABLE, "x86-64-v3", False))
-    for binary, arch, zlib in builds:
-        objects = BUILD / "uwebsockets" / binary.name
-        shutil.rmtree(objects, ignore_errors=True)
-        objects.mkdir(parents=True)
-        # The flags of the project's own Makefile, without TLS.
-        flags = ["-O3", f"-march={arch}", "-flto=1", "-DLIBUS_NO_SSL", *([] if zlib else ["-DUWS_NO_ZLIB"])]
-        flags += [f"-I{root}/src", f"-I{root}/uSockets/src"]
-        sockets = [*root.glob("uSockets/src/*.c"), *root.glob("uSockets/src/eventing/*.c")]
-        run_tool(["gcc", "-std=c11", *flags, "-c", *map(str, sockets)], objects)
-        run_tool(
-            ["g++", "-std=c++20", *flags, "-o", str(binary), str(FOLDER / "uwebsockets/server.cpp")]
-            + [str(path) for path in objects.glob("*.o")]
-            + (["-lz"] if zlib else []),
-            objects,
-        )
+    build_uws(root, UWS)
+    build_uws(root, UWS_DEFLATE, zlib=True)
+    build_uws(root, UWS_PORTABLE, arch="x86-64-v3")
     (BUILD / "uwebsockets" / "version").write_text(version)
+
+
+def build_uws(root: Path, binary: Path, *, arch: str = "native", zlib: bool = False, tls: bool = False) -> None:
+    """With the flags of the project's own Makefile; TLS is that of the system's OpenSSL."""
+    objects = BUILD / "uwebsockets" / binary.name
+    shutil.rmtree(objects, ignore_errors=True)
+    objects.mkdir(parents=True)
+    flags = ["-O3", f"-march={arch}", "-flto=1", "-DLIBUS_USE_OPENSSL" if tls else "-DLIBUS_NO_SSL"]
+    flags += [*([] if zlib else ["-DUWS_NO_ZLIB"]), f"-I{root}/src", f"-I{root}/uSockets/src"]
+    sockets = [*root.glob("uSockets/src/*.c"), *root.glob("uSockets/src/eventing/*.c")]
+    sockets += root.glob("uSockets/src/crypto/*.c") if tls else []
+    cpp = [FOLDER / "uwebsockets/server.cpp", *(root.glob("uSockets/src/crypto/*.cpp") if tls else [])]
+    libraries = [*(["-lz"] if zlib else []), *(["-lssl", "-lcrypto"] if tls else [])]
+    run_tool(["gcc", "-std=c11", *flags, "-c", *map(str, sockets)], objects)
+    run_tool(
+        ["g++", "-std=c++20", *flags, "-o", str(binary), *map(str, cpp)]
+        + [str(path) for path in objects.glob("*.o")]
+        + libraries,
+        objects,
+    )
+
+
+def prepare_uws_tls() -> None:
+    BIN.mkdir(parents=True, exist_ok=True)
+    build_uws(uws_sources()[0], UWS_TLS, tls=True)
 
 
 def uws_version() -> str:

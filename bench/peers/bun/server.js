@@ -1,11 +1,13 @@
-// Echo at any path, broadcast at /ws/...: bun server.js PORT [deflate|context]
+// Echo at any path, broadcast at /ws/...: bun server.js PORT [deflate|context|tls CERT KEY]
 const MiB = 1024 * 1024;
-const compress = process.argv.length > 3;
+const secure = process.argv[3] === "tls";
+const compress = process.argv.length > 3 && !secure;
 const codec = process.argv[3] === "context" ? "dedicated" : "shared";
 
 Bun.serve({
   hostname: "127.0.0.1",
   port: Number(process.argv[2]),
+  tls: secure ? { cert: Bun.file(process.argv[4]), key: Bun.file(process.argv[5]) } : undefined,
   fetch(request, server) {
     const path = new URL(request.url).pathname;
     const data = path.startsWith("/ws/") ? path : null;

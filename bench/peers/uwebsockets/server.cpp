@@ -1,4 +1,4 @@
-// Echo at any path, broadcast at /ws/...: uwebsockets PORT [deflate|context]
+// Echo at any path, broadcast at /ws/...: uwebsockets PORT [deflate|context|tls CERT KEY]
 #include "App.h"
 
 #include <cstdio>
@@ -11,14 +11,15 @@ struct Member {
     std::string channel; // empty: echo
 };
 
-int main(int argc, char **argv) {
+template <typename App>
+static void serve(App app, int argc, char **argv) {
     int port = argc >= 2 ? atoi(argv[1]) : 0;
     static bool compress = argc == 3;
     bool context = compress && std::string_view(argv[2]) == "context";
     auto compression = uWS::CompressOptions(!compress ? uWS::DISABLED
         : context ? uWS::DEDICATED_COMPRESSOR | uWS::DEDICATED_DECOMPRESSOR
                   : uWS::SHARED_COMPRESSOR | uWS::SHARED_DECOMPRESSOR);
-    uWS::App().ws<Member>("/ws/*", {
+    app.template ws<Member>("/ws/*", {
         .compression = compression,
         .maxPayloadLength = 64 * 1024 * 1024,
         .idleTimeout = 600,
@@ -31,7 +32,7 @@ int main(int argc, char **argv) {
         .message = [](auto *ws, std::string_view message, uWS::OpCode code) {
             ws->publish(ws->getUserData()->channel, message, code, compress);
         },
-    }).ws<Empty>("/*", {
+    }).template ws<Empty>("/*", {
         .compression = compression,
         .maxPayloadLength = 64 * 1024 * 1024,
         .idleTimeout = 600,
@@ -43,4 +44,15 @@ int main(int argc, char **argv) {
             exit(1);
         }
     }).run();
+}
+
+int main(int argc, char **argv) {
+#ifdef LIBUS_USE_OPENSSL
+    if (argc == 5) {
+        // Without its mode of little memory, which is slower.
+        serve(uWS::SSLApp({.key_file_name = argv[4], .cert_file_name = argv[3]}), argc, argv);
+        return 0;
+    }
+#endif
+    serve(uWS::App(), argc, argv);
 }
