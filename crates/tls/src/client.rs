@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
@@ -19,7 +19,9 @@ use rustls::{
 use throng_io::{ClientTls, TlsFailure};
 
 use crate::chain::ShortChains;
-use crate::config::{CertificateFiles, ConfigError, HTTP_1_1, read_chain, read_key, without_file};
+use crate::config::{
+    CertificateFiles, ConfigError, HTTP_1_1, preferring_aes128, read_chain, read_key, without_file,
+};
 use crate::handshake::{Failed, Handshake, prepare_client};
 use crate::timed::TimedSocket;
 
@@ -84,7 +86,7 @@ impl ClientConfigs {
 
 impl ClientSettings {
     fn load(&self) -> Result<Current, ConfigError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(preferring_aes128());
         let versions = match self.only_tls12 {
             true => &[&version::TLS12][..],
             false => &[&version::TLS13, &version::TLS12],

@@ -14,7 +14,9 @@ use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm, version};
+use rustls::{
+    CipherSuite, InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm, version,
+};
 
 use crate::chain::ShortChains;
 use crate::cipher::Version;
@@ -30,8 +32,21 @@ pub struct TlsConfig {
     pub certificates: Vec<CertificateFiles>,
     /// The lowest version that is agreed to. Default TLS 1.2.
     pub min_version: Version,
+    /// The side that chooses the cipher suite. Default: the client.
+    pub preference: SuitePreference,
     /// The certificates that clients have to show. Default: none are asked for.
     pub client_auth: Option<ClientAuth>,
+}
+
+/// The order by which a server chooses among the cipher suites that a client offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SuitePreference {
+    /// The client's order.
+    #[default]
+    Client,
+    /// AES-128-GCM with SHA-256 before all others. A handshake takes three quarters of the time of
+    /// one with SHA-384, for which processors have no instructions.
+    Aes128,
 }
 
 /// Authentication of clients by certificates.
@@ -101,6 +116,17 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl TlsConfig {
+    /// Creates the default settings with these certificates.
+    #[must_use]
+    pub fn new(certificates: Vec<CertificateFiles>) -> Self {
+        Self {
+            certificates,
+            min_version: Version::Tls12,
+            preference: SuitePreference::default(),
+            client_auth: None,
+        }
+    }
+
     /// Reads the files and checks that they fit together. `earlier` encrypts session tickets if
     /// sessions from before may be resumed: if it was made for the same authentication of clients.
     ///
@@ -108,7 +134,10 @@ impl TlsConfig {
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub(crate) fn load(&self, earlier: Option<&Tickets>) -> Result<Loaded, ConfigError> {
         let (resolver, served) = Certificates::load(&self.certificates)?;
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(match self.preference {
+            SuitePreference::Client => aws_lc_rs::default_provider(),
+            SuitePreference::Aes128 => preferring_aes128(),
+        });
         let versions = match self.min_version {
             Version::Tls12 => &[&version::TLS13, &version::TLS12][..],
             Version::Tls13 => &[&version::TLS13],
@@ -132,6 +161,7 @@ impl TlsConfig {
         };
         let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        config.ignore_client_order = self.preference == SuitePreference::Aes128;
         // Tickets need no memory here, and no lock that all shards share.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::clone(&tickets.ticketer);
@@ -139,6 +169,21 @@ impl TlsConfig {
         config.send_tls13_tickets = 1;
         Ok(Loaded { server: config, served, tickets })
     }
+}
+
+/// Returns the provider with its suites in the order in which browsers offer them, AES-128 first.
+pub(crate) fn preferring_aes128() -> CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| {
+        let suite = suite.suite();
+        !matches!(
+            suite,
+            CipherSuite::TLS13_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+        )
+    });
+    provider
 }
 
 /// A configuration of rustls that was made of files.

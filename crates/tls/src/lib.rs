@@ -26,7 +26,9 @@ pub use alert::Alert;
 pub use certificate::Certificate;
 pub use cipher::{Suite, Version};
 pub use client::{ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust};
-pub use config::{CertificateFiles, ClientAuth, ConfigError, ServedCertificate, TlsConfig};
+pub use config::{
+    CertificateFiles, ClientAuth, ConfigError, ServedCertificate, SuitePreference, TlsConfig,
+};
 pub use driver::HandshakeLimits;
 pub use driver::Tls;
 pub use server::{Prepared, TlsServer};

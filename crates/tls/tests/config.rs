@@ -16,7 +16,9 @@ use rustls::{ServerConfig, ServerConnection};
 use support::temporary;
 use throng_tls::chain::MAX_INTERMEDIATES;
 use throng_tls::config::{CertificateFiles, ClientAuth, TlsConfig};
-use throng_tls::{ClientConfigs, ClientSettings, TlsClient, TlsServer, Trust, Version};
+use throng_tls::{
+    ClientConfigs, ClientSettings, SuitePreference, TlsClient, TlsServer, Trust, Version,
+};
 
 fn identity(names: &[&str]) -> CertifiedKey<KeyPair> {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -39,7 +41,7 @@ fn files(dir: &Path, name: &str, names: &[&str]) -> CertificateFiles {
 }
 
 fn load(certificates: Vec<CertificateFiles>) -> Result<Arc<TlsServer>, String> {
-    let config = TlsConfig { certificates, min_version: Version::Tls12, client_auth: None };
+    let config = TlsConfig::new(certificates);
     TlsServer::load(config).map_err(|error| error.to_string())
 }
 
@@ -246,9 +248,32 @@ fn the_lowest_version_is_a_setting() {
     let dir = temporary("versions");
     let pair = files(&dir, "it", &["localhost"]);
     for (min_version, accepts_12) in [(Version::Tls12, true), (Version::Tls13, false)] {
-        let config = TlsConfig { certificates: vec![pair.clone()], min_version, client_auth: None };
+        let config = TlsConfig { min_version, ..TlsConfig::new(vec![pair.clone()]) };
         let server = TlsServer::load(config).unwrap();
         assert_eq!(support::accepts_tls12(&server), accepts_12);
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn the_order_of_the_client_or_aes128_is_preferred() {
+    use rustls::CipherSuite as Suite;
+    let dir = temporary("suites");
+    let pair = files(&dir, "it", &["localhost"]);
+    for (preference, suites) in [
+        (
+            SuitePreference::Client,
+            [Suite::TLS13_AES_256_GCM_SHA384, Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384],
+        ),
+        (
+            SuitePreference::Aes128,
+            [Suite::TLS13_AES_128_GCM_SHA256, Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256],
+        ),
+    ] {
+        let config = TlsConfig { preference, ..TlsConfig::new(vec![pair.clone()]) };
+        let server = TlsServer::load(config).unwrap();
+        let agreed = [&rustls::version::TLS13, &rustls::version::TLS12];
+        assert_eq!(agreed.map(|version| support::agreed_suite(&server, version)), suites);
     }
     std::fs::remove_dir_all(dir).unwrap();
 }
@@ -262,11 +287,7 @@ fn sessions_are_not_resumed_when_the_authorities_of_clients_have_changed() {
     for is_reload in [true, false] {
         let authorities = write(&dir, "authorities.pem", &both);
         let client_auth = Some(ClientAuth { authorities, revoked: None, is_required: true });
-        let config = TlsConfig {
-            certificates: certificates.clone(),
-            min_version: Version::Tls12,
-            client_auth,
-        };
+        let config = TlsConfig { client_auth, ..TlsConfig::new(certificates.clone()) };
         let server = TlsServer::load(config.clone()).unwrap();
         let read_again = || match is_reload {
             true => server.reload().unwrap(),
@@ -338,7 +359,7 @@ fn revoked_certificates_of_clients_are_refused_as_soon_as_the_list_is_read() {
     let list = write(&dir, "list.pem", &authority.revoke(&[], 2100));
     let client_auth =
         Some(ClientAuth { authorities, revoked: Some(list.clone()), is_required: true });
-    let config = TlsConfig { certificates, min_version: Version::Tls12, client_auth };
+    let config = TlsConfig { client_auth, ..TlsConfig::new(certificates) };
     let server = TlsServer::load(config).unwrap();
     for client in &clients {
         assert_eq!(support::resumes(&server, client), Ok(false));
@@ -384,7 +405,7 @@ fn a_changed_list_of_revoked_certificates_is_read_again() {
     let authorities = write(&dir, "authority.pem", &authority.0.pem());
     let revoked = Some(write(&dir, "list.pem", &authority.revoke(&[], 2100)));
     let client_auth = Some(ClientAuth { authorities, revoked, is_required: true });
-    let config = TlsConfig { certificates, min_version: Version::Tls12, client_auth };
+    let config = TlsConfig { client_auth, ..TlsConfig::new(certificates) };
     let server = TlsServer::load(config).unwrap();
     assert_eq!(server.reload_if_changed().map_err(|error| error.to_string()), Ok(false));
     assert_eq!(support::resumes(&server, &client), Ok(false));
@@ -404,8 +425,7 @@ fn long_chains_of_clients_are_refused() {
     let authorities = write(&dir, "authorities.pem", &known.cert.pem());
     let client_auth = Some(ClientAuth { authorities, revoked: None, is_required: false });
     let server =
-        TlsServer::load(TlsConfig { certificates, min_version: Version::Tls12, client_auth })
-            .unwrap();
+        TlsServer::load(TlsConfig { client_auth, ..TlsConfig::new(certificates) }).unwrap();
     let others = vec![identity(&["other"]).cert.der().clone(); MAX_INTERMEDIATES + 1];
     let longest = support::with_chain(&known, &others[1..]);
     assert_eq!(support::resumes(&server, &longest), Ok(false));

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use throng_config::Draft;
 use throng_http::PlainHttp;
-use throng_tls::{CertificateFiles, ClientAuth, ClientSettings, TlsConfig, Trust, Version};
+use throng_tls::{
+    CertificateFiles, ClientAuth, ClientSettings, SuitePreference, TlsConfig, Trust, Version,
+};
 
 /// TLS of clients: `[tls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +63,11 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
     let pairs = chains.into_iter().zip(keys);
     let certificates = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
     let client_auth = client_auth(draft);
-    let server = TlsConfig { certificates, min_version, client_auth };
+    let preference = match draft.get::<String>("tls.prefer").as_str() {
+        "aes128" => SuitePreference::Aes128,
+        _ => SuitePreference::Client,
+    };
+    let server = TlsConfig { certificates, min_version, preference, client_auth };
     Some(ClientSide {
         listen: draft.get("tls.listen"),
         server,

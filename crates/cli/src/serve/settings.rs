@@ -462,6 +462,7 @@ fn tls(draft: &Draft) -> Option<Tls> {
     let (chain, key) = pairs.next()?;
     let tls = Tls::from_files(chain, key)
         .min_version(min_version)
+        .prefer_aes128(draft.get::<String>("tls.prefer") == "aes128")
         .plain(draft.parse("tls.plain").unwrap_or_default())
         .max_handshakes_per_second(draft.get("tls.handshakes_per_second"));
     Some(pairs.fold(tls, |tls, (chain, key)| tls.certificate(chain, key)))

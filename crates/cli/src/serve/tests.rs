@@ -423,6 +423,7 @@ fn each_certificate_has_its_key() {
         (&["tls.key=a.key"], &["tls.cert names 0", "needs its private key"]),
         (&["tls.cert=a.pem,b.pem", "tls.key=a.key"], &["same order"]),
         (&["tls.min_version=1.1"], &["tls.min_version", "1.1", "\"1.2\" or \"1.3\""]),
+        (&["tls.prefer=aes"], &["tls.prefer", "\"client\" or \"aes128\""]),
     ] {
         let error = tls(pairs).unwrap_err();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");

@@ -11,7 +11,9 @@ use throng_http::openmetrics::{Type, Writer};
 use throng_http::{PlainHttp, Response};
 use throng_io::{Driver, ListenerId, ServerTls};
 use throng_proto::http1;
-use throng_tls::{CertificateFiles, ClientAuth, HandshakeLimits, TlsConfig, TlsServer, Version};
+use throng_tls::{
+    CertificateFiles, ClientAuth, HandshakeLimits, SuitePreference, TlsConfig, TlsServer, Version,
+};
 
 pub(crate) use self::request::attach;
 pub use self::request::{ClientCertificate, RequestTls, TlsConnection};
@@ -58,8 +60,7 @@ impl Tls {
     /// Takes a certificate, followed in its file by those that lead to a root, and its private key,
     /// which must not be encrypted.
     pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        let config =
-            TlsConfig { certificates: Vec::new(), min_version: Version::Tls12, client_auth: None };
+        let config = TlsConfig::new(Vec::new());
         let tls =
             Self { config, revoked: None, handshakes_per_second: 0, plain: PlainHttp::Refuse };
         tls.certificate(chain, key)
@@ -98,6 +99,15 @@ impl Tls {
             TlsVersion::Tls12 => Version::Tls12,
             TlsVersion::Tls13 => Version::Tls13,
         };
+        self
+    }
+
+    /// Chooses AES-128-GCM with SHA-256 if a client offers it, instead of the cipher suite that it
+    /// offers first: browsers do so anyway, OpenSSL offers AES-256 first. A handshake takes three
+    /// quarters of the time then. Default: the client's order.
+    pub fn prefer_aes128(mut self, prefers: bool) -> Self {
+        self.config.preference =
+            if prefers { SuitePreference::Aes128 } else { SuitePreference::Client };
         self
     }
 

@@ -282,6 +282,15 @@ pub(crate) fn accepts_tls12(server: &throng_tls::TlsServer) -> bool {
     handshake(server, None, &[&rustls::version::TLS12]).is_ok()
 }
 
+/// Returns the suite that the server agrees to with a client that prefers AES-256.
+pub(crate) fn agreed_suite(
+    server: &throng_tls::TlsServer,
+    version: &'static rustls::SupportedProtocolVersion,
+) -> rustls::CipherSuite {
+    let client = handshake(server, None, &[version]).unwrap();
+    client.negotiated_cipher_suite().unwrap().suite()
+}
+
 /// A client's configuration that shows a certificate, and accepts any of a server.
 pub(crate) fn with_certificate(identity: &rcgen::CertifiedKey<rcgen::KeyPair>) -> ClientConfig {
     with_chain(identity, &[])
