@@ -113,10 +113,7 @@ impl Poller for EpollPoller {
         Ok(epoll::delete(&self.epoll, &*listener)?)
     }
 
-    fn accept(
-        listener: &Listener,
-        options: &Options,
-    ) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    fn accept(listener: &Listener, options: &Options) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = acceptfrom_with(listener, flags)?;
         let peer = peer.and_then(|peer| peer.try_into().ok());

@@ -180,7 +180,10 @@ fn accepted_sockets_inherit_their_options() {
 /// A Unix socket inherits nothing from its listener. The kernel doubles what it is given; a size for
 /// receiving has no effect there, and is not refused.
 #[cfg(target_os = "linux")]
-fn an_accepted_unix_socket_has_its_buffer_size<P: Poller>() {
+fn an_accepted_unix_socket_has_its_buffer_size<P: Poller>()
+where
+    P::Socket: std::os::fd::AsFd,
+{
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicU32, Ordering};
 
