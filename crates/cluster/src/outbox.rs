@@ -42,6 +42,8 @@ pub struct Outbox<T> {
     sent: VecDeque<Pending<T>>,
     max_age: u64,
     is_connected: bool,
+    /// When it was noticed that the last connection was lost.
+    away_since: u64,
     /// Since when the broker refuses what it is sent, without taking anything.
     refused_since: Option<u64>,
 }
@@ -51,7 +53,7 @@ impl<T: Clone> Outbox<T> {
     #[must_use]
     pub fn new(max_age: u64) -> Self {
         let (waiting, sent) = (VecDeque::new(), VecDeque::new());
-        Self { waiting, sent, max_age, is_connected: false, refused_since: None }
+        Self { waiting, sent, max_age, is_connected: false, away_since: 0, refused_since: None }
     }
 
     /// Takes a publication; returns it if members on this node are to get it instead. One that is
@@ -112,9 +114,12 @@ impl<T: Clone> Outbox<T> {
     }
 
     /// Notes that the connection was lost; returns the publications of which it stays unknown
-    /// whether the broker has them. The time of those that are sent again counts from now on:
-    /// noticing the loss may have taken all of it.
+    /// whether the broker has them. The time of those that are sent again, and of those that wait
+    /// behind them, counts from now on: noticing the loss may have taken all of it.
     pub fn broken(&mut self, now: u64) -> Vec<Pending<T>> {
+        if self.is_connected {
+            self.away_since = now;
+        }
         (self.is_connected, self.refused_since) = (false, None);
         let mut unknown = Vec::new();
         while let Some(mut pending) = self.sent.pop_back() {
@@ -132,7 +137,7 @@ impl<T: Clone> Outbox<T> {
     /// Removes what has waited for too long without a connection, or for a broker that refuses it.
     pub fn expire(&mut self, now: u64) -> Vec<Pending<T>> {
         let mut expired = Vec::new();
-        let from = if self.is_connected { self.refused_since } else { Some(0) };
+        let from = if self.is_connected { self.refused_since } else { Some(self.away_since) };
         while let Some(from) = from
             && let Some(oldest) = self.waiting.front()
             && now.saturating_sub(oldest.since.max(from)) > self.max_age
@@ -172,6 +177,21 @@ mod tests {
             [3, 4]
         );
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn what_waits_when_a_loss_is_noticed_has_all_of_its_time() {
+        let mut outbox = Outbox::new(5_000);
+        outbox.connected();
+        for item in 1..=2 {
+            assert_eq!(outbox.offer(pending(item, true, 0), WhileDown::Buffer), None);
+        }
+        assert_eq!(outbox.send().map(|one| one.item), Some(1));
+        // The broker has not answered for so long.
+        assert!(outbox.broken(5_001).is_empty() && outbox.expire(5_001).is_empty());
+        // Attempts to connect again are no new loss.
+        assert!(outbox.broken(9_000).is_empty() && outbox.expire(10_001).is_empty());
+        assert_eq!(outbox.expire(10_002).len(), 2);
     }
 
     #[test]
