@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng_cluster::redis::{AskError, Bus, Members, Settings, block_on};
-use throng_cluster::{Announcement, Control, Place, Target};
+use throng_cluster::redis::{AskError, Bus, Keep, Members, Outgoing, Settings, block_on};
+use throng_cluster::{Announcement, Control, Place, Target, WhileDown};
 use throng_testkit::{Redis, eventually};
 
 #[derive(Clone, Default)]
@@ -79,18 +79,33 @@ fn all_nodes_count_and_those_that_are_silent_are_named() {
     let count = |channel: &str, limit| block_on(one.count(channel.into(), limit));
     let counted = count("abc", Duration::from_secs(5)).unwrap();
     assert_eq!((counted.total, counted.missing), (6, vec![]));
+    let publish = |keep, limit| {
+        let (channel, envelope) = ("abc".into(), [].into());
+        let outgoing = Outgoing { channel, envelope, keep, while_down: WhileDown::Refuse };
+        block_on(one.publish_counted(outgoing, limit))
+    };
+    let keep = Some(Keep { count: 1, age: Duration::from_secs(60) });
+    for keep in [None, keep] {
+        let counted = publish(keep, Duration::from_secs(5)).unwrap();
+        assert_eq!((counted.total, counted.missing), (6, vec![]));
+    }
     // One that lives and does not answer. Its sign of life comes first: a beat of another node would
     // remove one without.
     redis.ask("SET test.n.000000000000000c 1");
     redis.ask("SADD test.nodes 000000000000000c");
     let counted = count("abc", Duration::from_millis(100)).unwrap();
     assert_eq!((counted.total, counted.missing), (6, vec![12]));
+    let counted = publish(keep, Duration::from_millis(100)).unwrap();
+    assert_eq!((counted.total, counted.missing), (6, vec![12]));
+    assert_eq!(one.status().snapshot().published, 3);
     // Answers to a question that is over, and to none, are dropped.
     let answer = format!("\\x01\\x05{}{}\\x01", "0".repeat(16), "\\x00".repeat(7));
     redis.ask(&format!("PUBLISH test.c.0000000000000001 \"{answer}\""));
     redis.kill();
     eventually("it is noticed", || !one.status().is_up());
     assert_eq!(count("abc", Duration::from_secs(5)), Err(AskError::NoAnswer));
+    let refused = AskError::Failed("the message was refused".to_owned());
+    assert_eq!(publish(keep, Duration::from_secs(5)), Err(refused));
     assert_eq!(one.status().snapshot().malformed, 0);
     [one, two].iter().for_each(Bus::stop);
 }

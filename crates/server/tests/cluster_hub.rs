@@ -145,6 +145,14 @@ fn a_client_or_a_user_is_disconnected_on_any_server() {
         let counted = count(channel);
         assert_eq!((counted.total, counted.missing), (expected, vec![]), "{channel}");
     }
+    let publish = |channel| cluster.publish_counted(channel, "all", Duration::from_secs(5)).wait();
+    for (channel, expected) in [("chat.a", 4), ("user.ann", 2), ("none", 0), ("here.none", 0)] {
+        let counted = publish(channel).unwrap();
+        assert_eq!((counted.total, counted.missing), (expected, vec![]), "{channel}");
+    }
+    for client in anns.iter_mut().chain(&mut bobs) {
+        while text(client) != "all" {}
+    }
     assert_eq!(cluster.close_members("user.ann", 4001, "signed out").wait(), Ok(2));
     for ann in &mut anns {
         assert_eq!(closed(ann), (4001, "signed out".to_owned()));

@@ -189,16 +189,27 @@ impl Bus {
     /// Accepts a publication; returns false if it is refused.
     #[must_use]
     pub fn publish(&self, outgoing: Outgoing) -> bool {
+        self.accept(outgoing, Event::Publish).is_ok()
+    }
+
+    /// Sends the event of a publication to the node, or returns it if it is refused.
+    fn accept(
+        &self,
+        outgoing: Outgoing,
+        event: impl FnOnce(Outgoing) -> Event,
+    ) -> Result<(), Event> {
         let bytes = node::cost_of(&outgoing);
         let may_wait = outgoing.while_down != WhileDown::Refuse;
+        let mut refused = event(outgoing);
         if (may_wait || self.status.is_up()) && self.reserve(bytes) {
-            if self.events.send(Event::Publish(outgoing)).is_ok() {
-                return true;
+            match self.events.send(refused) {
+                Ok(()) => return Ok(()),
+                Err(error) => refused = error.0,
             }
             self.release(bytes);
         }
         self.status.refused.fetch_add(1, Ordering::Relaxed);
-        false
+        Err(refused)
     }
 
     /// Takes memory for a publication; returns false if there is too little.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::calls::{self, ANSWER_BYTES, Answered, Outcome, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
 use super::{
-    Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task,
+    Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, Status, control, presence, survey, task,
 };
 use crate::{Action, Batch, Interest, Outbox, Pending, Room, Sequencer, Verb, decode};
 
@@ -247,7 +247,7 @@ impl<M: Members> Node<M> {
             Event::Fetch(channel) => {
                 self.with_sequence(&channel, |sequence, actions| sequence.fetch(actions));
             }
-            Event::Publish(outgoing) => self.publish(outgoing),
+            Event::Publish(outgoing) => drop(self.publish(outgoing)),
             Event::Stop(ended) => {
                 let latest = self.now() + STOP_LIMIT.as_millis() as u64;
                 self.stop.get_or_insert((latest, Vec::new())).1.push(ended);
@@ -304,7 +304,8 @@ impl<M: Members> Node<M> {
         }
     }
 
-    fn publish(&mut self, outgoing: Outgoing) {
+    /// Returns the number of the publication; `None`: only members of this node get it.
+    pub(super) fn publish(&mut self, outgoing: Outgoing) -> Option<u64> {
         let bytes = cost_of(&outgoing);
         let while_down = outgoing.while_down;
         let is_repeatable = outgoing.keep.is_some();
@@ -318,7 +319,9 @@ impl<M: Members> Node<M> {
         {
             self.members.publish(&outgoing.channel, &outgoing.envelope);
             self.bus.release(bytes);
+            return None;
         }
+        Some(number)
     }
 
     /// Returns whether the node was stopped and has nothing more to do.
@@ -333,14 +336,18 @@ impl<M: Members> Node<M> {
 
     fn count_the_rest(mut self) {
         let unknown = self.outbox.broken(self.now());
-        self.count(&unknown, &self.bus.status.unknown);
+        self.count(&unknown, |status| &status.unknown);
         let refused = self.outbox.expire(u64::MAX);
-        self.count(&refused, &self.bus.status.refused);
+        self.count(&refused, |status| &status.refused);
     }
 
     /// Counts publications that have an outcome, and frees their memory.
-    fn count(&self, done: &[Pending<Tagged>], outcome: &AtomicU64) {
-        outcome.fetch_add(done.len() as u64, Ordering::Relaxed);
+    fn count(&mut self, done: &[Pending<Tagged>], outcome: fn(&Status) -> &AtomicU64) {
+        outcome(&self.bus.status).fetch_add(done.len() as u64, Ordering::Relaxed);
+        if self.awaits_receivers() {
+            let numbers: Vec<_> = done.iter().map(|one| (one.item.number, false)).collect();
+            self.count_receivers(&numbers);
+        }
         self.bus.release(done.iter().map(|pending| pending.bytes).sum());
     }
 
@@ -390,7 +397,7 @@ impl<M: Members> Node<M> {
             }
         }
         let unknown = self.outbox.broken(self.now());
-        self.count(&unknown, &self.bus.status.unknown);
+        self.count(&unknown, |status| &status.unknown);
         self.bus.status.set_down(why.to_owned());
         let tries = self.retry.1;
         let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(5_000) };
@@ -537,7 +544,9 @@ impl<M: Members> Node<M> {
         };
         let status = Arc::clone(&self.bus.status);
         let (mut again, mut refused, mut fatal) = (Vec::new(), 0, None);
+        let (counts, mut done) = (self.awaits_receivers(), Vec::new());
         for outcome in outcomes {
+            let is_published = outcome == Outcome::Published;
             let counter = match outcome {
                 Outcome::Published => &status.published,
                 Outcome::Refused => &status.refused,
@@ -554,8 +563,10 @@ impl<M: Members> Node<M> {
             counter.fetch_add(1, Ordering::Relaxed);
             if let Some(pending) = self.outbox.acknowledge() {
                 self.bus.release(pending.bytes);
+                done.extend(counts.then_some((pending.item.number, is_published)));
             }
         }
+        self.count_receivers(&done);
         if let Some(error) = fatal {
             self.broken(&error.to_string());
         }
@@ -584,7 +595,7 @@ impl<M: Members> Node<M> {
             }
         }
         let expired = self.outbox.expire(now);
-        self.count(&expired, &self.bus.status.refused);
+        self.count(&expired, |status| &status.refused);
         while let Some((due, _)) = self.unanswered.front()
             && *due <= now
         {

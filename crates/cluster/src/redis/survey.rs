@@ -9,7 +9,7 @@ use redis::RedisError;
 use super::link::{LIMIT, Link};
 use super::node::{self, Node};
 use super::reply::{AskError, Reply, Waiting};
-use super::{Bus, Members};
+use super::{Bus, Members, Outgoing};
 use crate::announcement::number;
 use crate::survey::{Content, Survey};
 
@@ -20,6 +20,7 @@ const MAX_ANSWERS: usize = 4_096;
 #[derive(Debug)]
 pub(crate) enum Event {
     Ask(Arc<str>, Duration, Waiting<Counted>),
+    Publish(Outgoing, Duration, Waiting<Counted>),
     Asked(u64, u64, Result<HashSet<u64>, RedisError>),
     Answered(u64, Result<(), RedisError>),
 }
@@ -61,29 +62,46 @@ impl Question {
 
 /// The questions of a node that wait for answers.
 #[derive(Debug, Default)]
-pub(super) struct State(HashMap<u64, Question>);
+pub(super) struct State {
+    questions: HashMap<u64, Question>,
+    /// Publications that have no outcome yet, by their number.
+    unpublished: HashMap<u64, Unpublished>,
+}
+
+/// A publication whose receivers are to be counted.
+#[derive(Debug)]
+struct Unpublished {
+    channel: Arc<str>,
+    limit: Duration,
+    waiting: Waiting<Counted>,
+}
 
 impl State {
     /// Returns when the next question is given up.
     pub(super) fn next_due(&self) -> Option<u64> {
-        self.0.values().map(|question| question.due).min()
+        self.questions.values().map(|question| question.due).min()
     }
 
     /// Ends the questions whose time is over.
     pub(super) fn expire(&mut self, now: u64) {
-        self.0
+        self.questions
             .extract_if(|_, question| question.due <= now)
             .for_each(|(_, question)| question.end());
     }
 
     fn end_if_complete(&mut self, number: u64) {
-        let missing = self.0.get(&number).and_then(Question::missing);
+        let missing = self.questions.get(&number).and_then(Question::missing);
         if missing.is_some_and(|missing| missing.is_empty())
-            && let Some(question) = self.0.remove(&number)
+            && let Some(question) = self.questions.remove(&number)
         {
             question.end();
         }
     }
+}
+
+/// The answer about a publication that the broker does not have.
+fn refused() -> AskError {
+    AskError::Failed("the message was refused".to_owned())
 }
 
 impl Bus {
@@ -97,22 +115,44 @@ impl Bus {
         }
         reply
     }
+
+    /// Publishes as [`publish`](Self::publish), and asks all nodes for the subscribers of the
+    /// channel behind the publication, as [`count`](Self::count) does.
+    pub fn publish_counted(&self, outgoing: Outgoing, limit: Duration) -> Reply<Counted> {
+        let (reply, waiting) = Waiting::begin(&self.asks);
+        // One that is not counted is not published, either.
+        let Some(waiting) = waiting else { return reply };
+        let wrap =
+            |outgoing| node::Event::Survey(Event::Publish(outgoing, limit.min(LIMIT), waiting));
+        if let Err(node::Event::Survey(Event::Publish(_, _, waiting))) = self.accept(outgoing, wrap)
+        {
+            waiting.answer(Err(refused()));
+        }
+        reply
+    }
 }
 
 impl<M: Members> Node<M> {
     pub(super) fn on_survey(&mut self, event: Event) {
         match event {
             Event::Ask(channel, limit, waiting) => self.ask_all(&channel, limit, waiting),
+            Event::Publish(outgoing, limit, waiting) => {
+                let channel = Arc::clone(&outgoing.channel);
+                if let Some(number) = self.publish(outgoing) {
+                    let unpublished = Unpublished { channel, limit, waiting };
+                    self.survey.unpublished.insert(number, unpublished);
+                }
+            }
             Event::Asked(generation, asked, nodes) if generation == self.generation => {
                 match nodes {
                     Ok(nodes) => {
-                        if let Some(question) = self.survey.0.get_mut(&asked) {
+                        if let Some(question) = self.survey.questions.get_mut(&asked) {
                             question.nodes = Some(nodes);
                         }
                         self.survey.end_if_complete(asked);
                     }
                     Err(error) => {
-                        if let Some(question) = self.survey.0.remove(&asked) {
+                        if let Some(question) = self.survey.questions.remove(&asked) {
                             question.waiting.answer(Err(AskError::Failed(error.to_string())));
                         }
                         self.failed(&error);
@@ -127,12 +167,29 @@ impl<M: Members> Node<M> {
         }
     }
 
+    /// Notes that publications have an outcome: the receivers of those that were published are
+    /// counted.
+    pub(super) fn count_receivers(&mut self, numbers: &[(u64, bool)]) {
+        for (number, is_published) in numbers {
+            let Some(one) = self.survey.unpublished.remove(number) else { continue };
+            match is_published {
+                true => self.ask_all(&one.channel, one.limit, one.waiting),
+                false => one.waiting.answer(Err(refused())),
+            }
+        }
+    }
+
+    /// Returns whether receivers of a publication are to be counted.
+    pub(super) fn awaits_receivers(&self) -> bool {
+        !self.survey.unpublished.is_empty()
+    }
+
     fn ask_all(&mut self, channel: &str, limit: Duration, waiting: Waiting<Counted>) {
         // Without a connection there is no answer.
         let Some(Link { commands, .. }) = self.link.clone() else { return };
         let (asked, due) = (self.draw(), self.now() + limit.as_millis() as u64);
         let question = Question { waiting, due, nodes: None, answers: HashMap::new() };
-        self.survey.0.insert(asked, question);
+        self.survey.questions.insert(asked, question);
         let content = Content::Subscribers(channel);
         let survey = Survey { number: asked, node: self.target.node, content };
         let mut pipeline = redis::Pipeline::with_capacity(2);
@@ -152,7 +209,7 @@ impl<M: Members> Node<M> {
     pub(super) fn take_survey(&mut self, Survey { number, node, content }: Survey<'_>) {
         match content {
             Content::Count(count) => {
-                if let Some(question) = self.survey.0.get_mut(&number)
+                if let Some(question) = self.survey.questions.get_mut(&number)
                     && question.answers.len() < MAX_ANSWERS
                 {
                     question.answers.insert(node, count);

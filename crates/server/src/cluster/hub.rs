@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use throng_cluster::redis::AskError as ClusterError;
-use throng_cluster::redis::block_on;
+use throng_cluster::redis::{Counted, Reply, block_on};
 use throng_cluster::{Control, Target};
-use throng_engine::Relay;
+use throng_engine::{Frame, Relay};
 
 use super::relay::ClusterRelay;
 use crate::{CloseCode, Handle, Hub};
@@ -147,6 +147,11 @@ impl<T> ClusterReply<T> {
     }
 }
 
+async fn count(reply: Reply<Counted>) -> Result<ClusterCount, ClusterError> {
+    let Counted { total, missing, .. } = reply.await?;
+    Ok(ClusterCount { total: usize::try_from(total).unwrap_or(usize::MAX), missing })
+}
+
 impl ClusterHub {
     pub(crate) fn of(hub: &Hub) -> Option<Self> {
         let broker: Arc<dyn Any + Send + Sync> = Arc::clone(hub.remote().broker()?) as _;
@@ -267,12 +272,46 @@ impl ClusterHub {
     /// # Errors
     /// (Of the answer.) The cluster is away, so that nothing is known of other servers.
     pub fn subscribers(&self, channel: &str, limit: Duration) -> ClusterReply<ClusterCount> {
-        let counted = self.relay.bus.count(channel.into(), limit);
-        ClusterReply(Box::pin(async move {
-            let counted = counted.await?;
-            let total = usize::try_from(counted.total).unwrap_or(usize::MAX);
-            Ok(ClusterCount { total, missing: counted.missing })
-        }))
+        ClusterReply(Box::pin(count(self.relay.bus.count(channel.into(), limit))))
+    }
+
+    /// Publishes a message as [`Hub::publish`], and counts the subscriptions to its channel on all
+    /// servers behind it: each server counts when the message has come there. Servers that do not
+    /// answer within `limit`, at most 5 seconds, are named in [`ClusterCount::missing`], and are no
+    /// error. What the policy of a slow subscriber does with the message is not in the count.
+    ///
+    /// In a channel of local scope it is the number of subscriptions on this server.
+    ///
+    /// # Errors
+    /// (Of the answer.) The message was refused, or too many questions wait: it is not published; or
+    /// the cluster does not answer, and whether it is published is unknown.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throng::prelude::*;
+    /// # fn announce(hub: &Hub) -> Result<(), throng::ClusterError> {
+    /// if let Some(cluster) = hub.cluster() {
+    ///     let count = cluster.publish_counted("news", "hello", Duration::from_secs(1)).wait()?;
+    ///     println!("{} receivers, {} servers have not counted", count.total, count.missing.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn publish_counted(
+        &self,
+        channel: &str,
+        message: impl Into<Frame>,
+        limit: Duration,
+    ) -> ClusterReply<ClusterCount> {
+        let message = message.into();
+        let Some(outgoing) = self.relay.outgoing(channel, &message, None) else {
+            let counted = match self.hub.publish(channel, &message) {
+                Ok(_) => Ok(ClusterCount { total: self.hub.subscribers(channel), missing: vec![] }),
+                Err(error) => Err(ClusterError::Failed(error.to_string())),
+            };
+            return ClusterReply(Box::pin(std::future::ready(counted)));
+        };
+        ClusterReply(Box::pin(count(self.relay.bus.publish_counted(outgoing, limit))))
     }
 
     fn control(&self, node: Option<u64>, control: Control<'_>) -> Answer<u64> {

@@ -48,21 +48,21 @@ impl ClusterRelay {
         let history = self.remote.get()?.history_of(channel)?;
         Some(Keep { count: history.count, age: history.age })
     }
-}
 
-impl Relay for ClusterRelay {
-    fn carries(&self, channel: &str) -> bool {
-        matches!(self.rule(channel), ChannelRule::WhileDown(_))
-    }
-
-    fn publish(&self, channel: &str, frame: &Frame, except: Option<ConnId>) -> bool {
+    /// Encodes a publication; `None`: the cluster does not carry its channel.
+    pub(super) fn outgoing(
+        &self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Option<Outgoing> {
         let FrameParts { is_text, is_incompressible, key, name, id, payload } = frame.parts();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let keep = self.keep(channel);
         let while_down = match self.rule(channel) {
             ChannelRule::WhileDown(WhileDown::Local) if keep.is_some() => WhileDown::Refuse,
             ChannelRule::WhileDown(while_down) => while_down,
-            ChannelRule::Local => return false,
+            ChannelRule::Local => return None,
         };
         let mut envelope = Vec::with_capacity(payload.len() + 64);
         let parts = Envelope {
@@ -78,7 +78,17 @@ impl Relay for ClusterRelay {
         };
         encode(&parts, &mut envelope);
         let envelope = envelope.into();
-        self.bus.publish(Outgoing { channel: channel.into(), envelope, keep, while_down })
+        Some(Outgoing { channel: channel.into(), envelope, keep, while_down })
+    }
+}
+
+impl Relay for ClusterRelay {
+    fn carries(&self, channel: &str) -> bool {
+        matches!(self.rule(channel), ChannelRule::WhileDown(_))
+    }
+
+    fn publish(&self, channel: &str, frame: &Frame, except: Option<ConnId>) -> bool {
+        self.outgoing(channel, frame, except).is_some_and(|outgoing| self.bus.publish(outgoing))
     }
 
     fn enter(&self, channel: &Arc<str>) {
