@@ -1,0 +1,139 @@
+//! Three nodes with members and traffic, of which every message is accounted for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use throng_cluster::redis::{Bus, Keep, Outgoing, Settings};
+use throng_cluster::{Envelope, WhileDown, encode};
+use throng_testkit::{Redis, eventually};
+
+use crate::support::{Got, Recorder, Seen, lock, name};
+
+pub(crate) const CHANNELS: usize = 4;
+
+/// A node whose members have joined all channels, and a thread that publishes to them.
+pub(crate) struct Node {
+    pub(crate) bus: Bus,
+    pub(crate) seen: Seen,
+}
+
+pub(crate) fn keep() -> Option<Keep> {
+    Some(Keep { count: 5_000, age: Duration::from_secs(300) })
+}
+
+impl Node {
+    pub(crate) fn start(redis: &Redis, node: u64, keep: Option<Keep>) -> Self {
+        Self::start_at(redis.url(""), node, keep)
+    }
+
+    pub(crate) fn start_at(url: String, node: u64, keep: Option<Keep>) -> Self {
+        let settings = Settings { url, prefix: "test".to_owned(), node };
+        let (bus, starter) = Bus::new(settings).unwrap();
+        let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
+        starter.start(Recorder(Arc::clone(&seen))).unwrap();
+        (0..CHANNELS).for_each(|channel| bus.follow(name(channel), keep));
+        let node = Self { bus, seen };
+        if keep.is_some() {
+            eventually("all channels are live", || {
+                (0..CHANNELS).all(|channel| node.got(channel).is_live)
+            });
+        }
+        node
+    }
+
+    pub(crate) fn got(&self, channel: usize) -> MutexGuard<'_, Got> {
+        lock(&self.seen[channel])
+    }
+
+    pub(crate) fn publish(&self, channel: usize, payload: &[u8], keep: Option<Keep>) -> bool {
+        let mut envelope = Vec::new();
+        encode(&Envelope { payload, ..Envelope::default() }, &mut envelope);
+        self.publish_envelope(channel, envelope, keep, WhileDown::Buffer)
+    }
+
+    pub(crate) fn publish_or_refuse(&self, channel: usize, payload: &[u8]) -> bool {
+        let mut envelope = Vec::new();
+        encode(&Envelope { payload, ..Envelope::default() }, &mut envelope);
+        self.publish_envelope(channel, envelope, keep(), WhileDown::Refuse)
+    }
+
+    pub(crate) fn publish_envelope(
+        &self,
+        channel: usize,
+        envelope: Vec<u8>,
+        keep: Option<Keep>,
+        while_down: WhileDown,
+    ) -> bool {
+        let channel = name(channel);
+        self.bus.publish(Outgoing { channel, envelope: envelope.into(), keep, while_down })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.bus.stop();
+    }
+}
+
+pub(crate) fn three(url: &str) -> [Node; 3] {
+    [1, 2, 3].map(|node| Node::start_at(url.to_owned(), node, keep()))
+}
+
+/// Publishes on every node, in turn with `fault`, which is given the number of messages so far and
+/// returns false when it is done. Returns how many each node has published to each channel.
+pub(crate) fn traffic(nodes: &[Node; 3], size: usize, mut fault: impl FnMut(u64) -> bool) -> u64 {
+    let (goes_on, rounds) = (AtomicBool::new(true), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let padding = "x".repeat(size);
+            while goes_on.load(Ordering::Relaxed) {
+                let round = rounds.load(Ordering::Relaxed);
+                for (number, node) in nodes.iter().enumerate() {
+                    for channel in 0..CHANNELS {
+                        let payload = format!("{number} {round} {padding}");
+                        eventually("it is accepted", || {
+                            node.publish(channel, payload.as_bytes(), keep())
+                        });
+                    }
+                }
+                rounds.store(round + 1, Ordering::Relaxed);
+                // The last may be on its way, so that each fault meets some.
+                eventually("the broker keeps up", || {
+                    nodes.iter().all(|node| node.bus.status().snapshot().pending_bytes < 1 << 19)
+                        || !goes_on.load(Ordering::Relaxed)
+                });
+            }
+        });
+        while fault(rounds.load(Ordering::Relaxed)) {
+            std::thread::yield_now();
+        }
+        goes_on.store(false, Ordering::Relaxed);
+    });
+    rounds.load(Ordering::Relaxed)
+}
+
+/// Waits until every node has each message once, in one order, without a loss.
+pub(crate) fn check_all(nodes: &[Node; 3], rounds: u64) {
+    let all = rounds as usize * 3;
+    for channel in 0..CHANNELS {
+        eventually("every message arrives", || {
+            nodes.iter().all(|node| node.got(channel).payloads.len() >= all)
+        });
+        let order = nodes[0].got(channel).payloads.clone();
+        for node in nodes {
+            let got = node.got(channel);
+            assert_eq!(got.losses, 0);
+            assert_eq!(got.payloads.len(), all);
+            assert!(got.payloads == order, "nodes have different orders");
+        }
+        let mut next = [0; 3];
+        for payload in &order {
+            let text = str::from_utf8(payload).unwrap();
+            let mut words = text.split(' ').map_while(|word| word.parse::<u64>().ok());
+            let (node, round) = (words.next().unwrap(), words.next().unwrap());
+            assert_eq!(round, next[node as usize], "of node {node} in channel {channel}");
+            next[node as usize] += 1;
+        }
+    }
+}
