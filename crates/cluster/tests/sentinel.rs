@@ -4,6 +4,8 @@
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
 
+#[path = "support/kept.rs"]
+mod kept;
 mod support;
 
 use std::collections::HashSet;
@@ -12,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use support::{Got, Recorder, Seen, lock, name, payload};
+use kept::kept_by;
+use support::{Got, Recorder, Seen, lock, name};
 use throng_cluster::redis::{Bus, Keep, Outgoing, Settings};
 use throng_cluster::{Envelope, WhileDown, encode};
 use throng_testkit::{Redis, eventually};
@@ -128,16 +131,6 @@ fn is_live_again(nodes: &[Node]) {
             nodes.iter().all(|node| node.has(channel, payload.as_bytes()))
         });
     }
-}
-
-/// The publications of a channel that a server has, in order.
-fn kept_by(server: &Redis, channel: usize) -> Vec<Vec<u8>> {
-    let client = redis::Client::open(server.url("")).unwrap();
-    let mut connection = client.get_connection().unwrap();
-    let mut read = redis::cmd("XRANGE");
-    read.arg(format!("test.s.{}", name(channel))).arg("-").arg("+");
-    let entries: Vec<(String, Vec<Vec<u8>>)> = read.query(&mut connection).unwrap();
-    entries.iter().map(|(_, fields)| payload(&fields[1])).collect()
 }
 
 /// Each publication has an outcome, and members on every node have exactly those that the new

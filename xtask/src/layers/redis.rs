@@ -17,7 +17,17 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let mut test = cargo(site);
     test.args(["test", "-p", "throng-cluster", "-p", "throng-cli", "-p", "throng"]);
     test.args(["--features", "throng-cluster/redis,throng/redis"]);
-    for name in ["redis", "network", "sentinel", "cluster", "nodes", "presence", "control", "cluster_hub"] {
+    for name in [
+        "redis",
+        "network",
+        "lost",
+        "sentinel",
+        "cluster",
+        "nodes",
+        "presence",
+        "control",
+        "cluster_hub",
+    ] {
         test.args(["--test", name]);
     }
     test.env("TEST_PEERS", "1");

@@ -1,0 +1,15 @@
+//! What a server has.
+
+use throng_testkit::Redis;
+
+use crate::support::{name, payload};
+
+/// Returns the publications of a channel that a server has, in order.
+pub(crate) fn kept_by(server: &Redis, channel: usize) -> Vec<Vec<u8>> {
+    let client = redis::Client::open(server.url("")).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let mut read = redis::cmd("XRANGE");
+    read.arg(format!("test.s.{}", name(channel))).arg("-").arg("+");
+    let entries: Vec<(String, Vec<Vec<u8>>)> = read.query(&mut connection).unwrap();
+    entries.iter().map(|(_, fields)| payload(&fields[1])).collect()
+}
