@@ -130,6 +130,10 @@ impl Release<'_> {
                 "usr/lib/systemd/system/throng-balance.service",
             ),
             ("packaging/systemd/throng.socket", "usr/lib/systemd/system/throng.socket"),
+            (
+                "packaging/systemd/throng-balance.socket",
+                "usr/lib/systemd/system/throng-balance.socket",
+            ),
             ("packaging/systemd/throng.sysusers", "usr/lib/sysusers.d/throng.conf"),
             ("README.md", "usr/share/doc/throng/README.md"),
             ("CHANGELOG.md", "usr/share/doc/throng/CHANGELOG.md"),

@@ -22,6 +22,7 @@ mod descriptors;
 pub mod forward;
 mod guards;
 mod health;
+mod inherited;
 mod lookups;
 mod pick;
 mod rebalance;

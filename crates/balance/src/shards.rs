@@ -15,6 +15,7 @@ use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::command::Command;
 use crate::descriptors::{Division, divide};
+use crate::inherited::InheritedSockets;
 use crate::shard::{RECEIVE_BUFFER, Shard, Start};
 use crate::{AccessLog, Backend, Closing, Configuration, Metrics, Report};
 
@@ -90,21 +91,24 @@ impl Shards {
         let count = division.shards;
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+        let inherited = InheritedSockets::take(&launch.listen)?;
         for &(address, has_tls) in &launch.listen {
-            let (bound, address) =
-                listen_many(address, ListenOptions::default(), count).map_err(|error| {
-                    let why = match error.kind() {
-                        io::ErrorKind::AddrInUse => {
-                            "another program has this port; stop it, or choose another port".into()
-                        }
-                        io::ErrorKind::AddrNotAvailable => {
-                            "this machine has no such address; write one of its own, or 0.0.0.0"
-                                .into()
-                        }
-                        _ => error.to_string(),
-                    };
-                    io::Error::new(error.kind(), format!("cannot listen at {address}: {why}"))
-                })?;
+            let bound = match inherited.at(address, count) {
+                Some(bound) => bound.map(|bound| (bound, address)),
+                None => listen_many(address, ListenOptions::default(), count),
+            };
+            let (bound, address) = bound.map_err(|error| {
+                let why = match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        "another program has this port; stop it, or choose another port".into()
+                    }
+                    io::ErrorKind::AddrNotAvailable => {
+                        "this machine has no such address; write one of its own, or 0.0.0.0".into()
+                    }
+                    _ => error.to_string(),
+                };
+                io::Error::new(error.kind(), format!("cannot listen at {address}: {why}"))
+            })?;
             addresses.push((address, has_tls));
             for (own, listener) in listeners.iter_mut().zip(bound) {
                 own.push(listener);

@@ -146,7 +146,8 @@ fn systemd_understands_every_line_of_the_units() {
     }
     let folder = std::env::temp_dir().join(format!("throng-units-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let units = ["throng.service", "throng-balance.service", "throng.socket"];
+    let units =
+        ["throng.service", "throng-balance.service", "throng.socket", "throng-balance.socket"];
     let paths = units.map(|unit| {
         let text = packaging(&format!("systemd/{unit}"));
         let path = folder.join(unit);
