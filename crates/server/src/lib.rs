@@ -221,6 +221,7 @@ mod stalls;
 pub mod test;
 #[cfg(unix)]
 mod threads;
+mod ticks;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]

@@ -123,3 +123,58 @@ fn timers_end_with_their_session_and_a_panic_in_one_ends_that_alone() {
         stop(running);
     }
 }
+
+#[test]
+fn timers_of_a_server_go_on_until_it_has_ended() {
+    for io in BACKENDS {
+        let ticks = Arc::new(AtomicUsize::new(0));
+        let its = Arc::clone(&ticks);
+        let listener = Ws::new().on_open(|ws| {
+            ws.subscribe("clock");
+        });
+        let server = Server::new(served::app().ws("/", listener))
+            .io(io)
+            .shards(if io == IoBackend::Threads { 1 } else { 2 })
+            .every(SOON, move |hub| {
+                let tick = its.fetch_add(1, Ordering::SeqCst);
+                let _ = hub.publish("clock", tick.to_string());
+            })
+            .every(Duration::from_millis(1), |_| panic!("as the test wants"));
+        let (address, running) = start(server);
+        let mut client = Client::connect(address, "/");
+        let Got::Text(first) = client.next() else { panic!("no tick") };
+        let first: usize = first.parse().unwrap();
+        // One after the other, for all that others panic.
+        for tick in first + 1..first + 5 {
+            assert_eq!(client.next(), text(&tick.to_string()), "{io:?}");
+        }
+        running.begin_drain(DrainPlan::default().window(Duration::ZERO));
+        while client.next().close_code().is_none() {}
+        client.send(Opcode::Close, &1001u16.to_be_bytes());
+        running.join().unwrap();
+        assert_eq!(Arc::strong_count(&ticks), 1, "{io:?}: it is dropped with the server");
+    }
+}
+
+#[test]
+fn a_period_of_nothing_is_refused() {
+    let error = Server::new(App::new()).every(Duration::ZERO, |_| {}).check().unwrap_err();
+    assert!(error.to_string().contains("a period of every is 0"), "{error}");
+}
+
+#[cfg(feature = "test")]
+#[test]
+fn periods_that_could_not_be_kept_are_left_out() {
+    let ticks = Arc::new(AtomicUsize::new(0));
+    let its = Arc::clone(&ticks);
+    let count = move |_: &Hub| {
+        its.fetch_add(1, Ordering::SeqCst);
+    };
+    let server = Server::new(App::new()).every(Duration::from_secs(10), count);
+    let server = throng::test::LocalServer::start(server);
+    server.advance(Duration::ZERO);
+    for (advance, expected) in [(9, 0), (1, 1), (9, 1), (1, 2), (30, 5)] {
+        server.advance(Duration::from_secs(advance));
+        assert_eq!(ticks.load(Ordering::SeqCst), expected, "after {advance} s more");
+    }
+}

@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::events::Events;
 use crate::hub::Hub;
 use crate::io_backend::IoBackend;
+use crate::ticks::Tick;
 use crate::tls::Setting;
 
 /// Bytes of the stack of a connection's thread, with [`IoBackend::Threads`].
@@ -67,6 +68,7 @@ pub struct Server {
     hub: Option<Hub>,
     #[cfg(feature = "metrics")]
     build: &'static [(&'static str, &'static str)],
+    ticks: Vec<Tick>,
     mistake: Option<SettingError>,
 }
 
@@ -102,6 +104,7 @@ impl Server {
             hub: None,
             #[cfg(feature = "metrics")]
             build: &[],
+            ticks: Vec::new(),
             mistake: None,
         }
     }

@@ -15,7 +15,9 @@ use super::startup::resolve;
 use crate::access::{self, AccessLog};
 use crate::affinity::CpuAffinity;
 use crate::events::{Event, Events};
+use crate::hub::Hub;
 use crate::io_backend::IoBackend;
+use crate::ticks::Tick;
 
 impl Server {
     /// Sets the rules for messages to receivers that read too slowly, where neither the channel nor
@@ -106,8 +108,34 @@ impl Server {
 
     /// Connects a hub that was made before the server, by [`Hub::new`](crate::Hub::new), for its
     /// handlers. A hub has one server: with the hub of another, [`Server::bind`] fails.
-    pub fn hub(mut self, hub: &crate::Hub) -> Self {
+    pub fn hub(mut self, hub: &Hub) -> Self {
         self.hub = Some(hub.clone());
+        self
+    }
+
+    /// Calls `tick` once each `period`, from one period after the start on until the server has
+    /// ended, also while it drains: for what moves without messages of clients, such as a game or a
+    /// feed. Periods that could not be kept are left out, so that calls do not pile up.
+    ///
+    /// It runs on the first event loop, whose connections wait meanwhile, so it must not block. If
+    /// it panics it is not called again.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throng::prelude::*;
+    /// let mut second = 0;
+    /// let server = Server::new(App::new()).every(Duration::from_secs(1), move |hub| {
+    ///     second += 1;
+    ///     // It fails if a queue is full: those members miss this second.
+    ///     let _ = hub.publish("clock", format!("{second} s"));
+    /// });
+    /// ```
+    pub fn every(mut self, period: Duration, tick: impl FnMut(&Hub) + Send + 'static) -> Self {
+        if period.is_zero() {
+            let message = "a period of every is 0; give for example 1 s";
+            self.note(SettingError::new("every", message));
+        }
+        self.ticks.push(Tick::new(period, Box::new(tick)));
         self
     }
 

@@ -35,6 +35,7 @@ use crate::observe::Observer;
 use crate::running::{Addresses, Bound, Shards};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
+use crate::ticks;
 use crate::tls::{Secured, Security, wrap};
 use crate::workers::{Pool, RouteContext};
 
@@ -375,6 +376,7 @@ impl Server {
             access: self.access,
             stalls,
             security,
+            ticks: ticks::Waiting::new(self.ticks),
             cluster: OnceLock::new(),
             #[cfg(feature = "metrics")]
             observer: OnceLock::new(),

@@ -32,6 +32,7 @@ use crate::events::Event;
 use crate::handle::Handle;
 use crate::http::Delivered;
 use crate::http::exchange::Exchange;
+use crate::ticks::Ticks;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
 
@@ -54,6 +55,7 @@ pub(crate) struct ShardService {
     /// The data of requests and sessions that the access log will record.
     entries: ConnMap<Box<Entry>>,
     timers: Timers,
+    ticks: Ticks,
     date: DateCache,
     date_until: Instant,
     /// The output of a source, on its way into a queue.
@@ -64,6 +66,7 @@ pub(crate) struct ShardService {
 
 impl ShardService {
     pub(crate) fn new(shared: Arc<Shared>, admission: Arc<Admission>) -> Self {
+        let ticks = shared.ticks.take();
         Self {
             shared,
             admission,
@@ -73,6 +76,7 @@ impl ShardService {
             exchanges: ConnMap::default(),
             entries: ConnMap::default(),
             timers: Timers::default(),
+            ticks,
             date: DateCache::new(),
             date_until: Instant(0),
             scratch: Vec::new(),
@@ -342,7 +346,7 @@ impl Service for ShardService {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.timers.next()
+        self.timers.next().into_iter().chain(self.ticks.next()).min()
     }
 
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
@@ -351,6 +355,7 @@ impl Service for ShardService {
             // that are due at once share the turns with others.
             core.remote().post(id, Box::new(Delivered::Due(then)));
         }
+        self.ticks.run(core, now);
     }
 
     fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {

@@ -14,6 +14,7 @@ use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::stalls::Stalls;
+use crate::ticks;
 use crate::tls::Security;
 use crate::workers::{Pool, RouteContext};
 
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) access: access::Log,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) security: Security,
+    /// Until the first shard has taken them.
+    pub(crate) ticks: ticks::Waiting,
     /// Set before the first request.
     pub(crate) cluster: OnceLock<Guard>,
     /// Set before the first request.
