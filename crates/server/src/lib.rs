@@ -266,7 +266,7 @@ pub use throng_engine::{
     Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, History, HistoryCounts,
     HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position, PositionError,
     Presence, PresenceChange, PresenceCounts, PresenceEvent, Publication, Receipt, Recovery, Sent,
-    SettingError, SlowPolicy, Stats, UnknownName, is_channel_token,
+    SettingError, Since, SlowPolicy, Stats, UnknownName, is_channel_token,
 };
 #[cfg(feature = "files")]
 pub use throng_http::Files;

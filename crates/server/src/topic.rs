@@ -58,18 +58,26 @@ pub struct EventStream {
     pub(crate) retry: Option<Duration>,
     pub(crate) first: Vec<Frame>,
     pub(crate) info: String,
+    pub(crate) last: usize,
 }
 
 impl EventStream {
     /// Creates a stream of what is published to a channel or pattern.
     pub fn new(topic: impl Into<Topic>) -> Self {
-        Self { topic: topic.into(), retry: None, first: Vec::new(), info: String::new() }
+        Self { topic: topic.into(), retry: None, first: Vec::new(), info: String::new(), last: 0 }
     }
 
     /// Sets the time after which a browser that lost its connection comes back. Without it, the
     /// browser decides: about three seconds.
     pub fn retry(mut self, after: Duration) -> Self {
         self.retry = Some(after);
+        self
+    }
+
+    /// Begins the stream of a client that has seen nothing yet with so many of the last publications
+    /// of a channel with history, or those that are kept, if they are fewer. Default: none.
+    pub fn last(mut self, most: usize) -> Self {
+        self.last = most;
         self
     }
 

@@ -5,6 +5,8 @@
 mod example;
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use example::{Line, Member};
@@ -12,7 +14,9 @@ use support::events::Events;
 use support::served::{self, start, stop, total};
 use support::{Client, Got, dial, eventually};
 use throng::prelude::*;
-use throng::{Filter, History, HistoryMode, Hub, IoBackend, Position, SlowPolicy};
+use throng::{
+    EventStream, Filter, History, HistoryMode, Hub, IoBackend, Position, Since, SlowPolicy,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -81,6 +85,52 @@ fn a_client_that_comes_back_gets_what_it_missed_on_every_backend() {
         let offsets = last.iter().map(|publication| publication.position().offset);
         assert_eq!(offsets.collect::<Vec<_>>(), [19, 20]);
         assert!(hub.history("other", 2).is_none());
+        stop(running);
+    }
+}
+
+#[test]
+fn a_new_client_begins_with_the_last_publications_and_misses_none_that_follow() {
+    for io in [IoBackend::Auto, IoBackend::Threads] {
+        let last = Ws::new().on_open(|ws| {
+            let recovery = ws.subscribe_since("chat.a", Since::Last(3));
+            let _ = ws.send(format!("{} {}", recovery.missed.len(), recovery.recovered));
+            let _ = ws.send_missed(&recovery);
+        });
+        let app =
+            served::app().ws("/ws", last).sse("/sse", |_| Ok(EventStream::new("chat.a").last(3)));
+        let server = Server::new(app).channel_history("chat.*", History::new(10, HOUR));
+        let (address, running) = start(server.io(io).shards(2));
+        let hub = running.hub();
+        let mut first = Client::connect(address, "/ws");
+        assert_eq!(text(&mut first), "0 false");
+        publish(&hub, 1..=2);
+        let mut second = Client::connect(address, "/ws");
+        let both = ["2 false", "1", "2"];
+        assert_eq!([text(&mut second), text(&mut second), text(&mut second)], both);
+        // What each gets then is without a gap, whenever it joins.
+        let is_over = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&is_over);
+        let publisher = std::thread::spawn(move || {
+            let last = (3..).find(|number| {
+                publish(&hub, *number..=*number);
+                its.load(Ordering::Relaxed)
+            });
+            last.unwrap()
+        });
+        for _ in 0..20 {
+            let mut client = Client::connect(address, "/ws");
+            text(&mut client);
+            let numbers: Vec<u32> = (0..5).map(|_| text(&mut client).parse().unwrap()).collect();
+            assert!(numbers.is_sorted_by(|a, b| a + 1 == *b), "{io:?}: {numbers:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let last = publisher.join().unwrap();
+        let mut events = Events::open(address, "/sse");
+        for expected in last - 2..=last {
+            let event = events.next_event().unwrap();
+            assert!(event.contains(&format!("data: {expected}")), "{io:?}: {event}");
+        }
         stop(running);
     }
 }

@@ -6,7 +6,7 @@ use throng_io::ConnId;
 
 use crate::context::Core;
 use crate::context::recent::Waiting;
-use crate::pubsub::history::{Joined as Place, Position, Recovery};
+use crate::pubsub::history::{Joined as Place, Recovery, Since};
 use crate::pubsub::relay::Joined;
 
 /// Close code of a server that cannot do now what is asked (RFC 6455 section 7.4.2, IANA).
@@ -20,7 +20,7 @@ impl Core {
         &mut self,
         id: ConnId,
         (channel, rule): (&str, u16),
-        since: Option<Position>,
+        since: Since,
     ) -> Recovery {
         let Self { channels, remote, .. } = &mut *self;
         let join = || channels.subscribe(id.slot() as u32, channel);
@@ -45,7 +45,7 @@ impl Core {
         id: ConnId,
         (channel, rule): (&str, u16),
         place: &Place,
-        since: Option<Position>,
+        since: Since,
     ) -> Recovery {
         if self.has_commands() {
             self.recent.add(id, channel.into(), place.position);
@@ -88,6 +88,10 @@ impl Core {
         self.recent.stop_waiting(id, channel);
         let rule = self.remote.history_rule(channel)?;
         let recovery = self.begin_at(id, (channel, rule), &place?, since);
-        Some(Joined { channel: Arc::clone(channel), is_return: since.is_some(), recovery })
+        Some(Joined {
+            channel: Arc::clone(channel),
+            is_return: since.position().is_some(),
+            recovery,
+        })
     }
 }

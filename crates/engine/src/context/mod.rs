@@ -26,7 +26,7 @@ use crate::outbox::sent::Sent;
 use crate::pubsub::channels::{Channels, PatternError, Totals};
 use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::filter::Filter;
-use crate::pubsub::history::{Position, Recovery};
+use crate::pubsub::history::{Recovery, Since};
 use crate::remote::{Command, Remote, ShardQueue};
 use crate::samples::Samples;
 use crate::stalls::Watch;
@@ -359,17 +359,17 @@ impl<'a> Cx<'a> {
     /// says was missed since the position `since`, and what comes live, are together all that is
     /// published from there on, each once and in order. Without history it is like
     /// [`Cx::subscribe`].
-    pub fn subscribe_since(&mut self, channel: &str, since: Option<Position>) -> Recovery {
+    pub fn subscribe_since(&mut self, channel: &str, since: impl Into<Since>) -> Recovery {
         self.subscribe_as(channel, since, "")
     }
 
     /// Adds this connection to a channel as [`Cx::subscribe_since`] does, with information about it
     /// for those who ask for the channel's presence.
-    pub fn subscribe_as(&mut self, channel: &str, since: Option<Position>, info: &str) -> Recovery {
+    pub fn subscribe_as(&mut self, channel: &str, since: impl Into<Since>, info: &str) -> Recovery {
         if !self.can_subscribe() {
             return Recovery::default();
         }
-        let recovery = self.core.join_at(self.id, channel, since);
+        let recovery = self.core.join_at(self.id, channel, since.into());
         if recovery.joined {
             self.core.enter(self.id, channel, info);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_io::{ConnId, Instant};
 
-use crate::pubsub::history::Position;
+use crate::pubsub::history::Since;
 
 /// Time for which a member waits for the broker at most.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(crate) struct RecentJoins {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     /// Where its client continues.
-    pub(crate) since: Option<Position>,
+    pub(crate) since: Since,
     /// Whether the broker was asked since it came.
     pub(crate) is_asked: bool,
     from: Instant,
@@ -58,12 +58,7 @@ impl RecentJoins {
     }
 
     /// Has a member wait for the place at which it joins.
-    pub(crate) fn wait(
-        &mut self,
-        (id, from): (ConnId, Instant),
-        channel: &Arc<str>,
-        since: Option<Position>,
-    ) {
+    pub(crate) fn wait(&mut self, (id, from): (ConnId, Instant), channel: &Arc<str>, since: Since) {
         let waiting = Waiting { since, is_asked: false, from };
         self.waiting.entry(Arc::clone(channel)).or_default().insert(id, waiting);
     }

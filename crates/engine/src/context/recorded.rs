@@ -12,7 +12,7 @@ use crate::context::Core;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
-use crate::pubsub::history::{Joined, Position, Publication, Recorded, Recovery};
+use crate::pubsub::history::{Joined, Publication, Recorded, Recovery, Since};
 use crate::remote::Command;
 use crate::remote::losses::Receivers;
 
@@ -93,12 +93,7 @@ impl Core {
     }
 
     /// Adds a connection to a channel at an exact place.
-    pub(super) fn join_at(
-        &mut self,
-        id: ConnId,
-        channel: &str,
-        since: Option<Position>,
-    ) -> Recovery {
+    pub(super) fn join_at(&mut self, id: ConnId, channel: &str, since: Since) -> Recovery {
         let (slot, now) = (id.slot() as u32, self.connections.now);
         let Some(rule) = self.remote.history_rule(channel) else {
             let joined = self.channels.subscribe(slot, channel);
@@ -126,7 +121,7 @@ impl Core {
         id: ConnId,
         rule: u16,
         place: &Joined,
-        since: Option<Position>,
+        since: Since,
     ) -> Recovery {
         let class = self.remote.history_class(rule);
         let mut missed = place.missed();
@@ -135,7 +130,7 @@ impl Core {
         if !fits {
             missed.clear();
         }
-        if since.is_some() {
+        if since.position().is_some() {
             self.remote.count_return(recovered);
         }
         let position = Some(place.position);

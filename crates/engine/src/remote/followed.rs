@@ -8,7 +8,7 @@ use super::{Command, Remote, ShardQueue};
 use crate::backpressure::history::History;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
-use crate::pubsub::history::{Joined, Position, Stripe};
+use crate::pubsub::history::{Joined, Position, Since, Stripe};
 use crate::pubsub::relay::{Question, Relay};
 use crate::remote::losses::Receivers;
 
@@ -134,7 +134,7 @@ impl Remote {
     pub(crate) fn join_followed(
         &self,
         channel: &str,
-        since: Option<Position>,
+        since: Since,
         is_asked: bool,
         join: impl FnOnce() -> bool,
     ) -> Result<Option<Joined>, Question> {

@@ -10,7 +10,7 @@ use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::history::{
-    HistoryCounts, Joined, Position, Publication, Recorded, Stripe, numbered, try_lock,
+    HistoryCounts, Joined, Position, Publication, Recorded, Since, Stripe, numbered, try_lock,
 };
 use crate::remote::losses::Receivers;
 
@@ -49,7 +49,7 @@ impl Remote {
     pub(crate) fn join_at(
         &self,
         of: (&str, u16),
-        since: Option<Position>,
+        since: Since,
         now: throng_io::Instant,
         join: impl FnOnce() -> bool,
     ) -> Option<Joined> {

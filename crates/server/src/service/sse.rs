@@ -1,6 +1,6 @@
 //! Server-sent events: a response that becomes a stream of what is published to a channel.
 
-use throng_engine::{Answer, Cx, Frame, Joined, Position, Recovery, check_pattern};
+use throng_engine::{Answer, Cx, Frame, Joined, Position, Recovery, Since, check_pattern};
 use throng_http::{HeaderError, Reject, ReplyTo, Request, Response, Status};
 use throng_proto::{http1, sse};
 
@@ -19,7 +19,7 @@ impl ShardService {
         request: &Request<'_>,
     ) -> Result<Answer, Reject> {
         self.check_admitted(head)?;
-        let EventStream { mut topic, retry, first, info } = channel(request)?;
+        let EventStream { mut topic, retry, first, info, last } = channel(request)?;
         if let Topic::Pattern(pattern) = &mut topic {
             let checked = check_pattern(pattern);
             if !checked.map_err(|error| Reject::bad_request(error.to_string()))? {
@@ -45,7 +45,7 @@ impl ShardService {
         cx.start_events();
         cx.set_route(route, 0);
         match topic {
-            Topic::Channel(channel) => join(cx, &channel, &info, last_id(request)),
+            Topic::Channel(channel) => join(cx, &channel, &info, (last_id(request), last)),
             Topic::Pattern(pattern) => {
                 // It was checked above.
                 let _ = cx.subscribe_pattern(&pattern);
@@ -69,11 +69,16 @@ fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
 
 /// Joins a channel behind the last event that the client got. With a history the stream begins with
 /// its position, as an id without an event; if the client cannot continue, or what it is to get
-/// does not fit into the connection's queue, as an event `lost`.
-fn join(cx: &mut Cx<'_>, channel: &str, info: &str, last_id: Option<&str>) {
+/// does not fit into the connection's queue, as an event `lost`. A client without such an event gets
+/// the last publications, at most so many.
+fn join(cx: &mut Cx<'_>, channel: &str, info: &str, (last_id, most): (Option<&str>, usize)) {
     // One that is no position is that of a client which misses something.
     let unknown = Position { epoch: 0, offset: 0 };
-    let since = last_id.map(|id| id.parse().unwrap_or(unknown));
+    let since = match last_id {
+        Some(id) => Since::Position(id.parse().unwrap_or(unknown)),
+        None if most > 0 => Since::Last(most),
+        None => Since::Now,
+    };
     let recovery = cx.subscribe_as(channel, since, info);
     begin(cx, &recovery, last_id.is_some());
 }

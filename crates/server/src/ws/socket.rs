@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use throng_engine::{
-    CloseCode, Cx, Delivery, Frame, Message, PatternError, Position, Receipt, Recovery, Sent,
+    CloseCode, Cx, Delivery, Frame, Message, PatternError, Receipt, Recovery, Sent, Since,
 };
 
 use crate::filter::Filter;
@@ -152,7 +152,8 @@ impl<'a, D> Socket<'a, D> {
     /// [`send_missed`](Self::send_missed): nothing is lost, doubled or out of order between the last
     /// of it and the first message that comes live. If that is not possible, or no position was
     /// given, [`Recovery::recovered`] is false, and the member is live from [`Recovery::position`]
-    /// on.
+    /// on. With [`Since::Last`] the result has the last publications, for a member that begins with
+    /// them: `ws.subscribe_since("chat.lobby", Since::Last(50))`.
     ///
     /// Its own publications from before it was lost are among those that it missed, even by
     /// [`publish_to_others`](Self::publish_to_others).
@@ -173,7 +174,7 @@ impl<'a, D> Socket<'a, D> {
     /// });
     /// # let _ = App::new().ws("/", chat);
     /// ```
-    pub fn subscribe_since(&mut self, channel: &str, since: Option<Position>) -> Recovery {
+    pub fn subscribe_since(&mut self, channel: &str, since: impl Into<Since>) -> Recovery {
         self.cx.subscribe_since(channel, since)
     }
 
@@ -196,7 +197,7 @@ impl<'a, D> Socket<'a, D> {
     /// Server::new(App::new().ws("/", chat))
     ///     .channel_presence("chat.*", Presence::new().join_leave(true));
     /// ```
-    pub fn subscribe_as(&mut self, channel: &str, info: &str, since: Option<Position>) -> Recovery {
+    pub fn subscribe_as(&mut self, channel: &str, info: &str, since: impl Into<Since>) -> Recovery {
         self.cx.subscribe_as(channel, since, info)
     }
 

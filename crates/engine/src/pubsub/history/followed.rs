@@ -6,7 +6,7 @@ use throng_io::Instant;
 
 use super::ring::{Freed, Ring};
 use super::store::{Histories, Stripe, answer_join};
-use super::{Joined, Position, Recorded};
+use super::{Joined, Position, Recorded, Since};
 use crate::backpressure::history::HistoryMode;
 use crate::outbox::frame::Frame;
 use crate::pubsub::relay::Question;
@@ -125,14 +125,14 @@ impl Stripe {
         &mut self,
         all: &Histories,
         channel: &str,
-        since: Option<Position>,
+        since: Since,
         (now, is_asked): (Instant, bool),
     ) -> Result<Joined, Question> {
         let followed = self.followed.get_mut(channel).filter(|followed| followed.is_open);
         let Followed { ring, epoch, is_cut, .. } = followed.ok_or(Question::New)?;
         let top = ring.position(*epoch);
         let is_beyond = |since: Position| since.epoch != *epoch || since.offset > top.offset;
-        if !is_asked && since.is_some_and(is_beyond) {
+        if !is_asked && since.position().is_some_and(is_beyond) {
             return Err(Question::New);
         }
         let rule = all.rule(ring.rule);
@@ -140,7 +140,8 @@ impl Stripe {
         let joined = answer_join(all, ring, *epoch, since);
         let wants_more = !joined.recovered
             && (rule.history.mode == HistoryMode::Cache
-                || since.is_some_and(|since| since.epoch == *epoch));
+                || since.position().is_some_and(|since| since.epoch == *epoch)
+                || matches!(since, Since::Last(most) if joined.count() < most));
         if *is_cut && wants_more && !is_asked {
             return Err(Question::All);
         }

@@ -14,6 +14,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
+#[cfg(doc)]
+use crate::HistoryMode;
 use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
 
@@ -34,6 +36,41 @@ pub struct Position {
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}:{}", self.epoch, self.offset)
+    }
+}
+
+/// What a member gets of a channel's history when it joins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Since {
+    /// Nothing: it gets what is published from now on. In a channel whose history is a
+    /// [cache](HistoryMode::Cache), the newest publication.
+    #[default]
+    Now,
+    /// All that was published since a position.
+    Position(Position),
+    /// So many of the last publications, or those that are kept, if they are fewer.
+    Last(usize),
+}
+
+impl Since {
+    /// Returns the position that the member comes back with.
+    pub(crate) fn position(self) -> Option<Position> {
+        match self {
+            Self::Position(position) => Some(position),
+            Self::Now | Self::Last(_) => None,
+        }
+    }
+}
+
+impl From<Position> for Since {
+    fn from(position: Position) -> Self {
+        Self::Position(position)
+    }
+}
+
+impl From<Option<Position>> for Since {
+    fn from(position: Option<Position>) -> Self {
+        position.map_or(Self::Now, Self::Position)
     }
 }
 
@@ -148,6 +185,11 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
+    /// Returns the number of missed publications.
+    pub(crate) fn count(&self) -> usize {
+        self.missed.len()
+    }
+
     /// Creates the missed publications. To be called without the lock.
     pub(crate) fn missed(&self) -> Vec<Publication> {
         numbered(self.position.epoch, &self.missed)
@@ -177,7 +219,8 @@ pub struct Recovery {
     /// history.
     pub position: Option<Position>,
     /// Whether `missed` is all that was published since the position that was asked for. False if
-    /// that is not known, or not kept any more, and if no position was given.
+    /// that is not known, or not kept any more, and if no position was given, also with
+    /// [`Since::Last`].
     pub recovered: bool,
     /// Publications in between, in order, to be sent with
     /// [`Cx::send_missed`](crate::Cx::send_missed).

@@ -18,7 +18,7 @@ use throng_io::Instant;
 
 use super::followed::Followed;
 use super::ring::{Freed, Ring};
-use super::{Joined, Position, Recorded};
+use super::{Joined, Position, Recorded, Since};
 use crate::backpressure::history::{HistoryMode, HistoryRule, HistoryRules};
 use crate::outbox::frame::Frame;
 
@@ -256,12 +256,12 @@ impl Stripe {
         &mut self,
         all: &Histories,
         (channel, _): (&str, u16),
-        since: Option<Position>,
+        since: Since,
         now: Instant,
     ) -> Joined {
         let Some(ring) = self.rings.get_mut(channel) else {
             let position = Position { epoch: all.epoch, offset: self.floor };
-            let recovered = since.is_some_and(|since| since == position);
+            let recovered = since == Since::Position(position);
             return Joined { position, recovered, missed: Vec::new() };
         };
         all.free(ring.trim(all.rule(ring.rule), now));
@@ -289,21 +289,20 @@ impl Stripe {
 
 /// Returns the place at the end of a history, whether a member continues there from `since`, and
 /// what it has missed.
-pub(super) fn answer_join(
-    all: &Histories,
-    ring: &Ring,
-    epoch: u64,
-    since: Option<Position>,
-) -> Joined {
+pub(super) fn answer_join(all: &Histories, ring: &Ring, epoch: u64, since: Since) -> Joined {
     let position = ring.position(epoch);
     let shared = |(offset, frame): (u64, &Frame)| (offset, frame.clone());
     if all.rule(ring.rule).history.mode == HistoryMode::Cache {
-        let has_all = since == Some(position);
+        let has_all = since == Since::Position(position) || since == Since::Last(0);
         let newest = ring.iter().next_back().filter(|_| !has_all).map(shared);
-        let recovered = has_all || newest.is_some();
+        let recovered = since != Since::Last(0) && (has_all || newest.is_some());
         return Joined { position, recovered, missed: newest.into_iter().collect() };
     }
-    let since = since.filter(|since| since.epoch == epoch);
+    if let Since::Last(most) = since {
+        let missed = ring.iter().skip(ring.len().saturating_sub(most)).map(shared).collect();
+        return Joined { position, recovered: false, missed };
+    }
+    let since = since.position().filter(|since| since.epoch == epoch);
     let missed = since.and_then(|since| Some(ring.since(since.offset)?.map(shared).collect()));
     let recovered = missed.is_some();
     Joined { position, recovered, missed: missed.unwrap_or_default() }

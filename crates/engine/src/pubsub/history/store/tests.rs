@@ -44,7 +44,7 @@ impl Store {
     fn join(&self, channel: &str, since: Option<u64>, secs: u64) -> (u64, bool, Vec<u64>) {
         let since = since.map(|offset| Position { epoch: 7, offset });
         let mut stripe = self.stripe(channel);
-        let joined = stripe.join(&self.all, (channel, 0), since, Instant(secs * SECOND));
+        let joined = stripe.join(&self.all, (channel, 0), since.into(), Instant(secs * SECOND));
         let missed = joined.missed();
         let missed = missed.iter().map(|missed| missed.position().offset).collect();
         (joined.position.offset, joined.recovered, missed)
@@ -94,7 +94,7 @@ fn a_client_gets_exactly_what_it_missed_or_is_refused() {
     assert_eq!(store.join("a", Some(10), 9), (9, false, vec![]));
     let other = Position { epoch: 8, offset: 8 };
     let mut stripe = store.stripe("a");
-    let joined = stripe.join(&store.all, ("a", 0), Some(other), Instant(0));
+    let joined = stripe.join(&store.all, ("a", 0), other.into(), Instant(0));
     assert!(!joined.recovered && joined.missed().is_empty(), "another epoch");
     drop(stripe);
     assert_eq!(store.all.counts().evicted, 0);
@@ -238,7 +238,7 @@ impl Store {
         offset: u64,
         is_asked: bool,
     ) -> Result<Option<Vec<u64>>, Question> {
-        let since = Some(Position { epoch: 9, offset });
+        let since = Position { epoch: 9, offset }.into();
         let now = (Instant(SECOND), is_asked);
         let joined = self.stripe(channel).join_followed(&self.all, channel, since, now)?;
         let missed = joined.missed();
