@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::thread;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use support::served::{start, stop};
 use support::{TIMEOUT, read_head};
 use throng::client::{AsyncClient, Builder, Client, Error, Step};
@@ -379,4 +379,40 @@ async fn a_refusal_is_an_error_with_its_status() {
     let Error::Refused(refused) = &error else { panic!("{error}") };
     assert_eq!(refused.status, 404);
     stop(running);
+}
+
+#[tokio::test]
+async fn it_is_a_stream_and_a_sink_that_can_be_split() {
+    const COUNT: usize = 200;
+    let (url, running) = serve();
+    let client = AsyncClient::connect(&url).await.unwrap();
+    let (mut sink, mut stream) = client.split();
+    // Far more than both kernels hold: each half waits for the other, and neither is forgotten.
+    let sender = tokio::spawn(async move {
+        for n in 0..COUNT {
+            sink.send(throng_testkit::noise(100_000, n as u64)).await.unwrap();
+        }
+        sink.send(vec![]).await.unwrap();
+        sink.close().await.unwrap();
+    });
+    for n in 0..COUNT {
+        let message = stream.next().await.unwrap().unwrap();
+        assert!(message.as_bytes() == throng_testkit::noise(100_000, n as u64), "{n}");
+    }
+    assert_eq!(stream.next().await.unwrap().unwrap(), OwnedMessage::Binary(vec![]));
+    assert!(stream.next().await.is_none());
+    assert!(stream.next().await.is_none());
+    sender.await.unwrap();
+    stop(running);
+}
+
+#[tokio::test]
+async fn a_stream_of_messages_ends_after_its_error() {
+    let (mut client, mut theirs) = connected(|builder| builder).await;
+    write(&mut theirs, b"\x81\x02ok\x81\x02\xff\xff").await;
+    assert_eq!(client.next().await.unwrap().unwrap(), OwnedMessage::from("ok"));
+    drop(theirs);
+    assert!(client.next().await.unwrap().is_err());
+    assert!(client.next().await.is_none());
+    assert!(SinkExt::<&str>::feed(&mut client, "late").await.is_err());
 }

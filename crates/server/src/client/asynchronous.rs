@@ -4,10 +4,12 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use futures_core::Stream;
+use futures_sink::Sink;
 use throng_engine::{Chunk, CloseCode, Message};
 use throng_proto::Input;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,6 +21,7 @@ use super::error::{Error, Step};
 use super::handshake::Answer;
 use super::proxy::{Proxy, Reaction};
 use super::session::{self, CloseFrame, Output, Session};
+use crate::message::OwnedMessage;
 
 /// The time after which the next address of a host is tried, too (RFC 8305 section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -32,7 +35,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + ?Sized> AsyncStream for S {}
 ///
 /// [`AsyncClient::recv`] is cancel-safe, so that `tokio::select!` can wait for messages and for
 /// something else, then send. Pings of the server are answered, and a silent server is noticed,
-/// while the client is receiving. Dropping it ends the TCP connection without a closing handshake,
+/// while the client is receiving. It is a [`Stream`] of messages and a [`Sink`] for them as well, and
+/// can be split. Dropping it ends the TCP connection without a closing handshake,
 /// which the server sees as 1006.
 ///
 /// ```no_run
@@ -62,8 +66,12 @@ struct Link {
     flush_due: bool,
     /// Runs while the server does not read.
     write_timer: Option<Pin<Box<Sleep>>>,
-    /// The time until which the server may end the connection.
-    linger_until: Option<Instant>,
+    /// The time that the server has to end the connection.
+    linger: Option<Pin<Box<Sleep>>>,
+    /// The tasks of both halves, where they wait for output to leave: a stream has one waker for
+    /// that.
+    receiver: Option<Waker>,
+    sender: Option<Waker>,
 }
 
 /// Notices that a server is silent.
@@ -252,7 +260,7 @@ impl AsyncClient {
         let Self { link, session, .. } = self;
         let output = session.output();
         let is_due = link.flush_due || !output.unsent().is_empty();
-        let is_stuck = match is_due.then(|| link.poll_flush(output, cx)) {
+        let is_stuck = match is_due.then(|| link.poll_flush_of_receiver(output, cx)) {
             Some(Poll::Ready(flushed)) => {
                 flushed?;
                 false
@@ -396,7 +404,9 @@ impl Builder {
                 close_timeout: self.close_timeout,
                 flush_due: false,
                 write_timer: None,
-                linger_until: None,
+                linger: None,
+                receiver: None,
+                sender: None,
             },
             session,
             subprotocol: opened.subprotocol,
@@ -537,6 +547,30 @@ async fn write_all(stream: &mut dyn AsyncStream, mut bytes: &[u8]) -> io::Result
 }
 
 impl Link {
+    /// Sends what is queued, for the half that receives; the other one learns when it has left.
+    fn poll_flush_of_receiver(
+        &mut self,
+        output: &mut Output,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let flushed = self.poll_flush(output, cx);
+        let (own, other) = (&mut self.receiver, &mut self.sender);
+        share(flushed.is_ready(), (own, other), cx);
+        flushed
+    }
+
+    /// Sends what is queued, for the half that sends.
+    fn poll_flush_of_sender(
+        &mut self,
+        output: &mut Output,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let flushed = self.poll_flush(output, cx);
+        let (own, other) = (&mut self.sender, &mut self.receiver);
+        share(flushed.is_ready(), (own, other), cx);
+        flushed
+    }
+
     /// Sends what is queued, and flushes the stream. Nothing is lost if it is not polled again.
     fn poll_flush(&mut self, output: &mut Output, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let before = output.unsent().len();
@@ -581,7 +615,7 @@ impl Link {
             flushed = poll_fn(|cx| self.poll_flush(output, cx)).await;
         }
         if !output.has_ended() {
-            self.linger().await;
+            poll_fn(|cx| self.poll_linger(cx)).await;
             output.end();
         }
         match output.take_failure() {
@@ -590,17 +624,77 @@ impl Link {
         }
     }
 
-    /// Reads and drops until the server ends the connection, which is its duty.
-    async fn linger(&mut self) {
-        let now = Instant::now();
-        let limit = now.checked_add(self.close_timeout).unwrap_or(now);
-        let until = *self.linger_until.get_or_insert(limit);
-        let dropping = async {
-            let mut dropped = [0; 4096];
-            while matches!(read(&mut *self.stream, &mut dropped).await, Ok(1..)) {}
-        };
-        // Also if it does not end it: we do.
-        let _ = timeout_at(until, dropping).await;
+    /// Reads and drops until the server ends the connection, which is its duty, or does not in
+    /// time: then we do.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let limit = self.close_timeout;
+        let timer = self.linger.get_or_insert_with(|| Box::pin(sleep(limit)));
+        let mut dropped = [0; 4096];
+        loop {
+            let mut buffer = ReadBuf::new(&mut dropped);
+            match Pin::new(&mut *self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return timer.as_mut().poll(cx),
+            }
+        }
+    }
+}
+
+/// Remembers the task of the half that has to wait, or wakes that of the other one.
+fn share(is_ready: bool, (own, other): (&mut Option<Waker>, &mut Option<Waker>), cx: &Context<'_>) {
+    match is_ready {
+        true => {
+            *own = None;
+            other.take().into_iter().for_each(Waker::wake);
+        }
+        false => *own = Some(cx.waker().clone()),
+    }
+}
+
+/// Bytes that wait for the server to read, above which the sink is not ready.
+const SINK_WINDOW: usize = 64 << 10;
+
+/// The messages, owned; it ends after the server's Close frame, or an error. For clients that
+/// receive in chunks it is an error.
+impl Stream for AsyncClient {
+    type Item = Result<OwnedMessage, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // Every wait of it begins where the last one was left off.
+        let received = ready!(pin!(self.recv()).poll(cx));
+        Poll::Ready(received.map(|message| message.map(OwnedMessage::from)).transpose())
+    }
+}
+
+/// Messages leave with a flush, or with the next call that sends or receives. Closing it sends a
+/// Close frame with 1000; the stream ends when the server has answered.
+impl<T: Into<OwnedMessage>> Sink<T> for AsyncClient {
+    type Error = Error;
+
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Self { link, session, .. } = &mut *self;
+        match session.output().unsent().len() < SINK_WINDOW {
+            true => Poll::Ready(Ok(())),
+            false => link.poll_flush_of_sender(session.output(), cx),
+        }
+    }
+
+    fn start_send(mut self: Pin<&mut Self>, message: T) -> Result<(), Error> {
+        self.queue(&message.into())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Self { link, session, .. } = &mut *self;
+        link.poll_flush_of_sender(session.output(), cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Self { link, session, .. } = &mut *self;
+        if session.output().is_open() {
+            session.close(CloseCode::NORMAL, "")?;
+        }
+        link.poll_flush_of_sender(session.output(), cx)
     }
 }
 
