@@ -82,7 +82,7 @@ impl Report {
         };
         let url = format!("{}://{}{resource}", target.scheme(), target.host_header());
         // The step that sets the upper bound decides: those far above it overload both.
-        let bound = steps.iter().find(|step| Some(step.rate_per_s) == missed_rate_per_s);
+        let bound = steps.iter().rfind(|step| Some(step.rate_per_s) == missed_rate_per_s);
         let generator_limited = bound.is_some_and(|step| step.limit == Limit::Generator);
         let thresholds = steps.first().map(|step| step.slo.iter());
         let thresholds = thresholds.into_iter().flatten().map(|slo| slo.threshold.clone());
@@ -130,7 +130,7 @@ impl Report {
         if self.generator_limited {
             line += "; the generator was the limit there, the server may do more: use --threads";
         }
-        let bound = self.steps.iter().find(|step| Some(step.rate_per_s) == self.missed_rate_per_s);
+        let bound = self.steps.iter().rfind(|step| Some(step.rate_per_s) == self.missed_rate_per_s);
         if bound.is_some_and(|step| step.limit == Limit::Machine) {
             line += "; the machine was crowded there, the server alone may do more";
         }

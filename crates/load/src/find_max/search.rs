@@ -1,4 +1,5 @@
-//! Which rate to try next: doubled until one is too much, halved until one is not, and then between the two. Pure.
+//! Which rate to try next: doubled until one is too much, halved until one is not, then between the two, and the highest
+//! that was kept once more. Pure.
 
 /// Most rates that are tried.
 const MOST_STEPS: usize = 40;
@@ -8,9 +9,11 @@ const LEAST: f64 = 0.1;
 /// A search for the highest rate that is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
-    /// The highest rate that was kept, and the lowest that was not.
-    kept: Option<f64>,
+    /// The rates that were kept, rising, and the lowest that was not.
+    kept: Vec<f64>,
     missed: Option<f64>,
+    /// The rate that was kept twice.
+    confirmed: Option<f64>,
     start: f64,
     most: f64,
     precision: f64,
@@ -18,9 +21,11 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Begins at `start`, never exceeds `most`, and ends when both rates differ by the share `precision` at most.
+    /// Begins at `start`, never exceeds `most`, and ends when both rates differ by the share `precision` at most, and
+    /// the lower one was kept twice: by luck, one run of many may keep a rate that others do not.
     pub(super) fn new(start: f64, most: f64, precision: f64) -> Self {
-        Self { kept: None, missed: None, start: start.min(most), most, precision, steps: 0 }
+        let (kept, missed, confirmed) = (Vec::new(), None, None);
+        Self { kept, missed, confirmed, start: start.min(most), most, precision, steps: 0 }
     }
 
     /// The rate to try; `None` when the search is over.
@@ -28,7 +33,7 @@ impl Search {
         if self.steps >= MOST_STEPS {
             return None;
         }
-        match (self.kept, self.missed) {
+        let next = match (self.kept(), self.missed) {
             (None, None) => Some(self.start),
             (Some(kept), None) => (kept < self.most).then_some((kept * 2.0).min(self.most)),
             (None, Some(missed)) => (missed > LEAST).then_some((missed / 2.0).max(LEAST)),
@@ -36,20 +41,27 @@ impl Search {
             (Some(kept), Some(missed)) => {
                 (missed / kept > 1.0 + self.precision).then_some((kept * missed).sqrt())
             }
-        }
+        };
+        next.or_else(|| self.kept().filter(|kept| self.confirmed != Some(*kept)))
     }
 
     /// Takes the result of a rate.
     pub(super) fn tell(&mut self, rate: f64, is_kept: bool) {
         self.steps += 1;
-        match is_kept {
-            true => self.kept = Some(rate),
-            false => self.missed = Some(rate),
+        match (is_kept, self.kept() == Some(rate)) {
+            (true, true) => self.confirmed = Some(rate),
+            (true, false) => self.kept.push(rate),
+            (false, was_kept) => {
+                if was_kept {
+                    self.kept.pop();
+                }
+                self.missed = Some(rate);
+            }
         }
     }
 
     pub(super) fn kept(&self) -> Option<f64> {
-        self.kept
+        self.kept.last().copied()
     }
 
     pub(super) fn missed(&self) -> Option<f64> {
@@ -77,9 +89,26 @@ mod tests {
                 let (search, steps) = search(start, limit);
                 let (kept, missed) = (search.kept().unwrap(), search.missed().unwrap());
                 assert!(kept <= limit && limit < missed && missed / kept <= 1.05, "{search:?}");
-                assert!(steps <= 26, "{steps} steps from {start} to {limit}");
+                assert!(steps <= 27, "{steps} steps from {start} to {limit}");
             }
         }
+    }
+
+    #[test]
+    fn a_rate_that_is_kept_by_luck_is_not_the_highest() {
+        let mut search = Search::new(100.0, 1e6, 0.05);
+        let mut lucky = Some(1500.0);
+        let mut tried = Vec::new();
+        while let Some(rate) = search.next() {
+            let is_kept =
+                rate <= 1000.0 || lucky.take_if(|most| rate > 1000.0 && rate <= *most).is_some();
+            search.tell(rate, is_kept);
+            tried.push(rate);
+        }
+        let (kept, missed) = (search.kept().unwrap(), search.missed().unwrap());
+        assert!(kept <= 1000.0 && 1000.0 < missed && missed / kept <= 1.05, "{search:?}");
+        assert_eq!(tried.last(), Some(&kept), "it is tried once more");
+        assert!(tried.len() < MOST_STEPS);
     }
 
     #[test]
