@@ -112,6 +112,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         prepare: None,
     },
     Layer {
+        name: "client-go",
+        about: "Go's crypto/tls and gorilla's websocket against our server",
+        run: clients::run_go,
+        prepare: None,
+    },
+    Layer {
         name: "client-chromium",
         about: "Chromium: its WebSocket, and the page at /",
         run: clients::run_chromium,

@@ -7,7 +7,10 @@ import WebSocket from 'ws';
 import { check, runChecks, same } from './checks.mjs';
 
 const server = process.argv[2];
-const secure = process.env.THRONG_TLS ? 's' : '';
+const version = process.env.THRONG_TLS;
+const secure = version ? 's' : '';
+// For ws, fetch and sockets alike.
+if (version) tls.DEFAULT_MAX_VERSION = `TLSv${version}`;
 const transport = secure ? tls : net;
 const [host, port] = server.split(':');
 
@@ -264,5 +267,13 @@ check('the server tells how it is', async () => {
   }
   same((await fetch(`http${secure}://${server}/nowhere`)).status, 404, 'an unknown path');
 });
+
+if (version) {
+  check('the version of TLS is the one that was offered', async () => {
+    const socket = await open();
+    same(socket._socket.getProtocol(), `TLSv${version}`);
+    await close(socket);
+  });
+}
 
 await runChecks();

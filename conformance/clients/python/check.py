@@ -2,13 +2,18 @@
 
 import asyncio
 import os
+import ssl
 import sys
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 SERVER = sys.argv[1]
-SCHEME = "wss" if "THRONG_TLS" in os.environ else "ws"
+VERSION = os.environ.get("THRONG_TLS")
+SCHEME = "wss" if VERSION else "ws"
+TLS = ssl.create_default_context() if VERSION else None
+if VERSION:
+    TLS.maximum_version = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}[VERSION]
 LIMIT_SECONDS = 30
 CHECKS = []
 
@@ -19,13 +24,22 @@ def check(body):
 
 
 def to(path, **options):
-    return connect(f"{SCHEME}://{SERVER}{path}", max_size=8 << 20, proxy=None, **options)
+    return connect(f"{SCHEME}://{SERVER}{path}", max_size=8 << 20, proxy=None, ssl=TLS, **options)
 
 
 async def echoes(socket, payload, text=None):
     await socket.send(payload, text=text)
     answer = await socket.recv()
     assert answer == payload, f"{len(answer)} of a {type(answer)} came back for {len(payload)}"
+
+
+if VERSION:
+
+    @check
+    async def the_version_of_tls_is_the_one_that_was_offered():
+        async with to("/echo") as socket:
+            version = socket.transport.get_extra_info("ssl_object").version()
+            assert version == f"TLSv{VERSION}", version
 
 
 @check

@@ -240,12 +240,13 @@ fn curl_fetches_pages() {
     let files = Files::new("curl");
     let running = start(&files, IoBackend::Auto);
     let port = running.local_addr().port();
-    for version in ["--tlsv1.2", "--tlsv1.3"] {
+    for versions in [["--tlsv1.2", "--tls-max", "1.2"], ["--tlsv1.3", "--tls-max", "1.3"]] {
         for page in ["hello", "large"] {
             let url = format!("https://localhost:{port}/{page}");
             let address = format!("localhost:{port}:127.0.0.1");
             let ca = path(&files.chain);
-            let arguments = ["-sS", version, "--cacert", ca, "--resolve", &address, &url];
+            let others = ["-sS", "--cacert", ca, "--resolve", &address, &url];
+            let arguments = [&versions[..], &others[..]].concat();
             let Some(output) = run("curl", &arguments, b"") else { return end(running) };
             assert!(output.status.success(), "{}", text(&output.stderr));
             let len = if page == "hello" { 15 } else { 2_000_000 };

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(super) fn run_node(site: &Site) -> Result<Tally, Stop> {
     let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
     let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
-    check_with_and_without_tls(site, &[], || {
+    check_with_and_without_tls(site, &[], &BOTH, || {
         let mut client = Command::new(&node);
         client.arg(package.join("ws.mjs"));
         client
@@ -28,7 +28,7 @@ pub(super) fn run_node(site: &Site) -> Result<Tally, Stop> {
 pub(super) fn run_python(site: &Site) -> Result<Tally, Stop> {
     let home = site.root.join("conformance/clients/python");
     let python = python_environment(site, "python", &home.join("requirements.txt"))?;
-    check_with_and_without_tls(site, &[], || {
+    check_with_and_without_tls(site, &[], &BOTH, || {
         let mut client = Command::new(&python);
         client.arg(home.join("check.py")).env("PYTHONDONTWRITEBYTECODE", "1");
         client
@@ -46,7 +46,20 @@ pub(super) fn run_tungstenite(site: &Site) -> Result<Tally, Stop> {
         .arg(manifest)
         .env("CARGO_TARGET_DIR", &target);
     run_step(&mut build, Duration::from_secs(600))?;
-    check_server(site, Command::new(target.join("debug/tungstenite-check")), &[], &[])
+    let client = || Command::new(target.join("debug/tungstenite-check"));
+    check_with_and_without_tls(site, &[], &BOTH, client)
+}
+
+/// Checks with Go's `crypto/tls` and `net/http`, and gorilla's `websocket`.
+pub(super) fn run_go(site: &Site) -> Result<Tally, Stop> {
+    let go = program(&["go"], &["golang-go"])?;
+    let client = site.target.join("go-check");
+    println!("building the client");
+    let mut build = Command::new(go);
+    build.args(["build", "-mod=readonly", "-o"]).arg(&client).arg(".");
+    build.current_dir(site.root.join("conformance/clients/go"));
+    run_step(&mut build, Duration::from_secs(600))?;
+    check_with_and_without_tls(site, &[], &BOTH, || Command::new(&client))
 }
 
 /// Checks with Chromium, driven by playwright-core: its WebSocket, the server's page, and the
@@ -62,7 +75,8 @@ pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
         client
     };
     let chromium = chromium.to_string_lossy();
-    let mut tally = check_with_and_without_tls(site, &[&chromium], || client("chromium.mjs"))?;
+    let mut tally =
+        check_with_and_without_tls(site, &[&chromium], &["1.3"], || client("chromium.mjs"))?;
     if site.server.is_none() {
         let page = check_balancer(site, client("balancer.mjs"), &chromium)?;
         tally.passed += page.passed;
@@ -88,25 +102,34 @@ fn check_balancer(site: &Site, client: Command, chromium: &str) -> Result<Tally,
     Ok(tally)
 }
 
-/// Runs the client against a server without TLS, then against one with it, whose authority the
-/// client finds where its library looks for one.
+/// The versions of TLS of clients that can be told to offer one only.
+const BOTH: [&str; 2] = ["1.3", "1.2"];
+
+/// Runs the client against a server without TLS, then with each version against one that has it,
+/// whose authority the client finds where its library looks for one.
 fn check_with_and_without_tls(
     site: &Site,
     further: &[&str],
+    versions: &[&str],
     client: impl Fn() -> Command,
 ) -> Result<Tally, Stop> {
-    let without = check_server(site, client(), &[], further)?;
+    let mut tally = check_server(site, client(), &[], further)?;
     if site.server.is_some() {
-        return Ok(without);
+        return Ok(tally);
     }
-    let mut secured = client();
     let certificate = Certificate::make(site)?;
-    secured.env("THRONG_TLS", "1");
-    for variable in ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] {
-        secured.env(variable, &certificate.authority);
+    for version in versions {
+        println!("with TLS {version}");
+        let mut secured = client();
+        secured.env("THRONG_TLS", version);
+        for variable in ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] {
+            secured.env(variable, &certificate.authority);
+        }
+        let more = check_server(site, secured, &certificate.flags(), further)?;
+        tally.passed += more.passed;
+        tally.failed += more.failed;
     }
-    let with = check_server(site, secured, &certificate.flags(), further)?;
-    Ok(Tally { passed: without.passed + with.passed, failed: without.failed + with.failed })
+    Ok(tally)
 }
 
 /// Starts the server and runs the client against it.

@@ -1,5 +1,11 @@
-//! tungstenite against the server: `tungstenite-check 127.0.0.1:9001`.
+//! tungstenite and tokio-tungstenite against the server: `tungstenite-check 127.0.0.1:9001`.
+//!
+//! The variable `THRONG_TLS` has the version of TLS to offer, if any.
 
+mod asynchronous;
+mod secured;
+
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -9,7 +15,12 @@ use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tungstenite::protocol::frame::{CloseFrame, Frame};
 use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
-type Socket = WebSocket<TcpStream>;
+type Socket = WebSocket<Box<dyn Stream>>;
+
+/// A connection with TLS or without.
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
 
 /// Time limit of a single response.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -30,6 +41,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("no extension and no subprotocol is chosen", nothing_is_chosen),
     ("an unknown path is refused", an_unknown_path_is_refused),
     ("a channel reaches its other members", a_channel_reaches_its_members),
+    ("tokio-tungstenite gets its messages back", asynchronous::messages_come_back),
+    ("tokio-tungstenite sends while it receives", asynchronous::a_burst_comes_back_in_order),
 ];
 
 fn main() -> ExitCode {
@@ -47,11 +60,23 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed.count() > 0))
 }
 
-fn connect(server: SocketAddr, path: &str) -> Result<Socket, Box<Error>> {
+fn dial(server: SocketAddr) -> Box<dyn Stream> {
     let stream = TcpStream::connect_timeout(&server, LIMIT).expect("the server accepts");
     stream.set_read_timeout(Some(LIMIT)).expect("a time limit");
     stream.set_write_timeout(Some(LIMIT)).expect("a time limit");
-    match tungstenite::client(format!("ws://{server}{path}"), stream) {
+    match secured::config() {
+        Some(config) => Box::new(secured::handshake(config, stream)),
+        None => Box::new(stream),
+    }
+}
+
+fn url(server: SocketAddr, path: &str) -> String {
+    let scheme = if secured::version().is_some() { "wss" } else { "ws" };
+    format!("{scheme}://{server}{path}")
+}
+
+fn connect(server: SocketAddr, path: &str) -> Result<Socket, Box<Error>> {
+    match tungstenite::client(url(server, path), dial(server)) {
         Ok((socket, response)) => {
             assert_eq!(response.status(), 101);
             Ok(socket)
@@ -165,10 +190,8 @@ fn a_burst_comes_back_in_order(server: SocketAddr) {
 }
 
 fn nothing_is_chosen(server: SocketAddr) {
-    let stream = TcpStream::connect_timeout(&server, LIMIT).unwrap();
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
     let (mut socket, response) =
-        tungstenite::client(format!("ws://{server}/echo"), stream).unwrap();
+        tungstenite::client(url(server, "/echo"), dial(server)).unwrap();
     for header in ["sec-websocket-protocol", "sec-websocket-extensions"] {
         assert!(!response.headers().contains_key(header), "{header} was sent");
     }
