@@ -37,8 +37,9 @@ fn of_process() -> Option<u64> {
     None
 }
 
-/// Blocks of this many bytes or more are returned to the system when they are freed.
-const MAP_FROM: i32 = 256 << 10;
+/// Blocks of this many bytes or more are memory of their own, which is returned to the system when
+/// they are freed, after [`return_large_blocks`].
+pub const MAP_FROM: usize = 256 << 10;
 
 /// Free memory at the end of a heap is returned when it is this many bytes or more.
 const TRIM_FROM: i32 = 512 << 10;
@@ -54,7 +55,7 @@ const TRIM_FROM: i32 = 512 << 10;
 pub fn return_large_blocks() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        set(libc::M_MMAP_THRESHOLD, MAP_FROM);
+        set(libc::M_MMAP_THRESHOLD, MAP_FROM as i32);
         set(libc::M_TRIM_THRESHOLD, TRIM_FROM);
         set(libc::M_MXFAST, 0);
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use throng_io::memory::MAP_FROM;
 use throng_io::{Batch, ConnId};
 
 use super::queue::Address;
@@ -219,9 +220,12 @@ struct Chunks {
     free: u32,
 }
 
-/// Connections of a chunk: 210 KB, which is memory of its own for the allocator. Between small
-/// chunks, what handshakes have used and given back would never return to the system.
-const CHUNK: usize = 1024;
+/// Connections of a chunk: 420 KB, of which those pages are resident that were ever used.
+const CHUNK: usize = 2048;
+
+// It has to be memory of its own for the allocator: between chunks in its heap, what handshakes have
+// used and given back would never return to the system.
+const _: () = assert!(CHUNK * size_of::<Entry>() >= MAP_FROM);
 
 impl Chunks {
     /// Adds a connection; returns its index.
