@@ -22,7 +22,7 @@ use rustls::unbuffered::{
 };
 use rustls::{
     CertificateError, ClientConfig, ConnectionTrafficSecrets, Error, ExtractedSecrets,
-    HandshakeKind, KeyLog, ProtocolVersion, ServerConfig, SideData,
+    HandshakeKind, InvalidMessage, KeyLog, ProtocolVersion, ServerConfig, SideData,
 };
 use throng_io::{TlsFailure, TlsInfo};
 use zeroize::Zeroize;
@@ -106,7 +106,7 @@ impl std::error::Error for Failed {}
 impl Failed {
     /// The failure of a peer whose messages are longer than any need be.
     pub(crate) fn too_long() -> Self {
-        Self(Error::General("a handshake message is too long".into()))
+        Self(Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge))
     }
 
     /// Returns the kind of the failure.
@@ -204,9 +204,9 @@ impl Handshake {
     /// # Errors
     /// The handshake failed; `out` ends with the alert that says so, if one is to be sent.
     pub fn advance(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
-        CAPTURED.with_borrow_mut(mem::take);
+        CAPTURED.with_borrow_mut(Captured::wipe);
         let progress = self.process(out);
-        CAPTURED.with_borrow_mut(|captured| self.captured.add(mem::take(captured)));
+        CAPTURED.with_borrow_mut(|captured| self.captured.add(captured));
         progress
     }
 
@@ -448,15 +448,21 @@ struct Captured {
 }
 
 impl Captured {
-    fn add(&mut self, more: Self) {
-        let Self { client, server, server_name } = more;
-        if client.bytes().is_some() {
-            self.client = client;
+    /// Takes over what `more` has, and wipes it. Moved, secrets would stay behind on the stack.
+    fn add(&mut self, more: &mut Self) {
+        for (secret, more) in [(&mut self.client, &more.client), (&mut self.server, &more.server)] {
+            if let Some(bytes) = more.bytes() {
+                secret.set(bytes);
+            }
         }
-        if server.bytes().is_some() {
-            self.server = server;
-        }
-        self.server_name = server_name.or(self.server_name.take());
+        self.server_name = more.server_name.take().or(self.server_name.take());
+        more.wipe();
+    }
+
+    fn wipe(&mut self) {
+        self.client.wipe();
+        self.server.wipe();
+        self.server_name = None;
     }
 }
 
@@ -483,11 +489,16 @@ impl Secret {
     fn bytes(&self) -> Option<&[u8]> {
         (self.len > 0).then_some(&self.bytes[..self.len])
     }
+
+    fn wipe(&mut self) {
+        self.bytes.zeroize();
+        self.len = 0;
+    }
 }
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        self.bytes.zeroize();
+        self.wipe();
     }
 }
 
@@ -543,5 +554,33 @@ impl ResolvesServerCert for Capture<Arc<dyn ResolvesServerCert>> {
 
     fn only_raw_public_keys(&self) -> bool {
         self.next.only_raw_public_keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captured_secrets_are_wiped_where_they_were() {
+        let (mut from, mut to) = (Captured::default(), Captured::default());
+        from.client.set(&[1; 32]);
+        from.server.set(&[2; 48]);
+        from.server_name = Some("a.example".into());
+        to.add(&mut from);
+        assert_eq!(to.client.bytes(), Some(&[1; 32][..]));
+        assert_eq!(to.server.bytes(), Some(&[2; 48][..]));
+        for secret in [&from.client, &from.server] {
+            assert_eq!((secret.bytes(), secret.bytes), (None, [0; MAX_SECRET]));
+        }
+        // What comes in a later step does not replace what is known.
+        to.add(&mut from);
+        assert_eq!(to.server.bytes(), Some(&[2; 48][..]));
+        assert_eq!(to.server_name.as_deref(), Some("a.example"));
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_the_peers_fault() {
+        assert_eq!(Failed::too_long().kind(), TlsFailure::NotTls);
     }
 }

@@ -16,6 +16,8 @@ pub const MAX_PLAINTEXT: usize = 1 << 14;
 pub const MAX_OVERHEAD: usize = HEADER_LEN + EXPLICIT_NONCE_LEN + TAG_LEN;
 
 const TAG_LEN: usize = 16;
+/// The version in the header of every record.
+const VERSION: [u8; 2] = [3, 3];
 /// Bytes of the nonce that a record of TLS 1.2 with AES-GCM carries.
 const EXPLICIT_NONCE_LEN: usize = 8;
 
@@ -55,7 +57,7 @@ pub struct Header {
 
 impl Header {
     /// Decodes the header at the start of `bytes`; `None`: it is not complete. The version in it is
-    /// ignored, as RFC 8446 section 5.1 says.
+    /// ignored, as RFC 8446 section 5.1 says; with TLS 1.2 the record's tag covers it.
     ///
     /// # Errors
     /// The type is unknown, or the record is longer than any may be.
@@ -100,7 +102,8 @@ impl Protection {
         }
         let (sequence, nonce) = keys.take_nonce();
         let start = out.len();
-        out.extend_from_slice(&[content_type as u8, 3, 3, 0, 0]);
+        let [major, minor] = VERSION;
+        out.extend_from_slice(&[content_type as u8, major, minor, 0, 0]);
         if self.has_explicit_nonce() {
             out.extend_from_slice(&nonce[4..]);
         }
@@ -118,7 +121,7 @@ impl Protection {
         out[start + 3..body.min(start + HEADER_LEN)].copy_from_slice(&(len as u16).to_be_bytes());
         let aad = match self.version {
             Version::Tls13 => AssociatedData::tls13(len),
-            Version::Tls12 => AssociatedData::tls12(sequence, content_type, plain_len),
+            Version::Tls12 => AssociatedData::tls12(sequence, content_type, VERSION, plain_len),
         };
         let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = key
@@ -151,13 +154,16 @@ impl Protection {
         let body = HEADER_LEN + explicit;
         let plain_len = header.len.checked_sub(explicit + TAG_LEN).ok_or(Alert::BAD_RECORD_MAC)?;
         let explicit = record[HEADER_LEN..].first_chunk().copied().filter(|_| explicit > 0);
+        let version = [record[1], record[2]];
         if keys.is_used_up() {
             return Err(Alert::INTERNAL_ERROR);
         }
         let (sequence, nonce) = keys.open_nonce(explicit);
         let aad = match self.version {
             Version::Tls13 => AssociatedData::tls13(header.len),
-            Version::Tls12 => AssociatedData::tls12(sequence, header.content_type, plain_len),
+            Version::Tls12 => {
+                AssociatedData::tls12(sequence, header.content_type, version, plain_len)
+            }
         };
         let plain = key
             .open_in_place(nonce, Aad::from(aad.bytes()), &mut record[body..])
@@ -201,16 +207,23 @@ impl AssociatedData {
     /// The header (RFC 8446 section 5.2). `len` includes the tag.
     fn tls13(len: usize) -> Self {
         let mut bytes = [0; 13];
-        bytes[..3].copy_from_slice(&[ContentType::ApplicationData as u8, 3, 3]);
+        let [major, minor] = VERSION;
+        bytes[..3].copy_from_slice(&[ContentType::ApplicationData as u8, major, minor]);
         bytes[3..5].copy_from_slice(&(len as u16).to_be_bytes());
         Self(bytes, 5)
     }
 
-    /// Sequence number, type, version and length of the plaintext (RFC 5246 section 6.2.3.3).
-    fn tls12(sequence: [u8; 8], content_type: ContentType, plain_len: usize) -> Self {
+    /// Sequence number, type and version of the header, and length of the plaintext (RFC 5246
+    /// section 6.2.3.3).
+    fn tls12(
+        sequence: [u8; 8],
+        content_type: ContentType,
+        [major, minor]: [u8; 2],
+        plain_len: usize,
+    ) -> Self {
         let mut bytes = [0; 13];
         bytes[..8].copy_from_slice(&sequence);
-        bytes[8..11].copy_from_slice(&[content_type as u8, 3, 3]);
+        bytes[8..11].copy_from_slice(&[content_type as u8, major, minor]);
         bytes[11..].copy_from_slice(&(plain_len as u16).to_be_bytes());
         Self(bytes, 13)
     }
@@ -430,6 +443,25 @@ mod tests {
             record[0] = ContentType::Alert as u8;
             assert_eq!(opened(how, 5, record), Err(Alert::BAD_RECORD_MAC));
         }
+    }
+
+    #[test]
+    fn rfc5246_6_2_3_3_the_version_is_authenticated() {
+        for suite in ALL {
+            let how = Protection { suite, version: Version::Tls12 };
+            for (at, bit) in [(1, 1), (1, 4), (2, 1), (2, 2)] {
+                let mut record = sealed(how, 5, ContentType::ApplicationData, b"data");
+                record[at] ^= bit;
+                assert_eq!(opened(how, 5, record), Err(Alert::BAD_RECORD_MAC));
+            }
+        }
+    }
+
+    #[test]
+    fn rfc8446_5_1_the_version_is_ignored() {
+        let mut record = sealed(TLS13, 5, ContentType::ApplicationData, b"data");
+        record[2] = 1;
+        assert_eq!(opened(TLS13, 5, record).map(|(_, plain)| plain), Ok(b"data".to_vec()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use aws_lc_rs::aead::NONCE_LEN;
 use aws_lc_rs::error::Unspecified;
 
 pub use self::messages::Messages;
-use self::messages::{KEY_UPDATE, NEW_SESSION_TICKET};
+use self::messages::{CLIENT_HELLO, HELLO_REQUEST, KEY_UPDATE, NEW_SESSION_TICKET};
 use crate::alert::Alert;
 use crate::cipher::{ExpandedKey, Suite, TrafficKeys, Version, blocks};
 use crate::record::{ContentType, HEADER_LEN, Header, MAX_PLAINTEXT, Protection};
@@ -295,7 +295,8 @@ impl Session {
         messages: &mut Messages,
     ) -> Result<Content, Alert> {
         if self.version() == Version::Tls12 {
-            if self.has(flag::HAS_REFUSED) {
+            let renegotiates = if self.has(flag::IS_CLIENT) { HELLO_REQUEST } else { CLIENT_HELLO };
+            if self.has(flag::HAS_REFUSED) || message.first() != Some(&renegotiates) {
                 return Err(Alert::UNEXPECTED_MESSAGE);
             }
             self.flags |= flag::HAS_REFUSED | flag::OWES_REPLY;

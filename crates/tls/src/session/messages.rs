@@ -5,6 +5,8 @@ use crate::alert::Alert;
 /// Maximum bytes of a ticket, and of messages that are kept for it. Common ones have 200 bytes.
 const MAX_TICKET: usize = 16 * 1024;
 
+pub(super) const HELLO_REQUEST: u8 = 0;
+pub(super) const CLIENT_HELLO: u8 = 1;
 pub(super) const NEW_SESSION_TICKET: u8 = 4;
 pub(super) const KEY_UPDATE: u8 = 24;
 

@@ -234,6 +234,25 @@ fn rfc5746_a_renegotiation_is_refused_once_and_then_ends_the_session() {
 }
 
 #[test]
+fn rfc5246_7_4_only_a_renegotiation_is_refused_with_a_warning() {
+    let clients = || {
+        let (peer, session) = tls12_pair();
+        (peer, session.of_client())
+    };
+    let servers = tls12_pair;
+    for message in [&[][..], &[0, 0, 0, 0], &[1, 0, 0, 0], &[4, 0, 0, 0], &[20, 0, 0, 12], &[24]] {
+        for (pair, asks) in [(clients as fn() -> _, 0), (servers, 1)] {
+            let (opened, ..) = opened(pair(), &[(ContentType::Handshake, message)]);
+            let expected = match message.first() == Some(&asks) {
+                true => (None, true),
+                false => (Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)), false),
+            };
+            assert_eq!((opened.end, opened.has_reply), expected, "{message:?}, {asks}");
+        }
+    }
+}
+
+#[test]
 fn rfc8446_5_5_our_keys_are_updated_before_their_limit() {
     let (mut peer, mut session) = pair();
     let keys = TrafficKeys::from_secret(SUITE, &[2; 32]).unwrap();
