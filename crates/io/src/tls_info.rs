@@ -103,12 +103,72 @@ impl std::fmt::Display for TlsFailure {
             Self::Revoked => "its certificate was revoked",
             Self::BadCertificate => "its certificate cannot be used",
             Self::NoCertificate => "it sent no certificate",
-            Self::Alert(alert) => return write!(f, "it refused with the TLS alert {alert}"),
+            Self::Alert(alert) => {
+                let name = alert_name(*alert).unwrap_or("which is not registered");
+                return write!(f, "it refused with the TLS alert {alert} ({name})");
+            }
             Self::Incompatible => "it has no TLS version, cipher suite or protocol in common",
             Self::NotTls => "it does not speak TLS",
             Self::Ended => "it ended the connection during the TLS handshake",
             Self::GivenUp => "the TLS handshake took too long",
             Self::Internal => "the TLS handshake failed",
         })
+    }
+}
+
+/// Returns the registered name of an alert (RFC 8446 section 6, and RFC 5246 section 7.2 for those
+/// that TLS 1.3 does not have).
+#[must_use]
+pub fn alert_name(alert: u8) -> Option<&'static str> {
+    Some(match alert {
+        0 => "close_notify",
+        10 => "unexpected_message",
+        20 => "bad_record_mac",
+        21 => "decryption_failed",
+        22 => "record_overflow",
+        30 => "decompression_failure",
+        40 => "handshake_failure",
+        41 => "no_certificate",
+        42 => "bad_certificate",
+        43 => "unsupported_certificate",
+        44 => "certificate_revoked",
+        45 => "certificate_expired",
+        46 => "certificate_unknown",
+        47 => "illegal_parameter",
+        48 => "unknown_ca",
+        49 => "access_denied",
+        50 => "decode_error",
+        51 => "decrypt_error",
+        60 => "export_restriction",
+        70 => "protocol_version",
+        71 => "insufficient_security",
+        80 => "internal_error",
+        86 => "inappropriate_fallback",
+        90 => "user_canceled",
+        100 => "no_renegotiation",
+        109 => "missing_extension",
+        110 => "unsupported_extension",
+        111 => "certificate_unobtainable",
+        112 => "unrecognized_name",
+        113 => "bad_certificate_status_response",
+        114 => "bad_certificate_hash_value",
+        115 => "unknown_psk_identity",
+        116 => "certificate_required",
+        120 => "no_application_protocol",
+        121 => "ech_required",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_is_shown_with_its_name() {
+        let text = TlsFailure::Alert(46).to_string();
+        assert_eq!(text, "it refused with the TLS alert 46 (certificate_unknown)");
+        let text = TlsFailure::Alert(255).to_string();
+        assert_eq!(text, "it refused with the TLS alert 255 (which is not registered)");
     }
 }

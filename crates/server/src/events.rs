@@ -42,6 +42,15 @@ pub enum Event<'a> {
         /// The cause, and the remedy.
         reason: &'a str,
     },
+    /// The TLS handshake of a client failed, and its connection was closed.
+    #[non_exhaustive]
+    TlsRefused {
+        /// The client's address. Of an IPv6 address the first 64 bits are known; a Unix socket has
+        /// none.
+        client: Option<IpAddr>,
+        /// The cause.
+        reason: &'a str,
+    },
     /// A client broke the WebSocket protocol, and its session was closed.
     #[non_exhaustive]
     ProtocolError {
@@ -100,6 +109,12 @@ impl fmt::Display for Event<'_> {
             }
             Self::ProxyRefused { peer: None, reason } => {
                 write!(f, "closed a connection of a Unix socket: {reason}")
+            }
+            Self::TlsRefused { client: Some(client), reason } => {
+                write!(f, "no TLS with {client}: {reason}")
+            }
+            Self::TlsRefused { client: None, reason } => {
+                write!(f, "no TLS with a client of a Unix socket: {reason}")
             }
             Self::ProtocolError { handle, route, code, reason } => {
                 write!(f, "closed session {handle} of {route} with {code}: {reason}")
@@ -212,6 +227,10 @@ fn trace(event: &Event<'_>) {
         Event::ProxyRefused { peer, reason } => {
             let peer = peer.map(tracing::field::display);
             tracing::warn!(target: "throng", peer, reason, "PROXY header refused");
+        }
+        Event::TlsRefused { client, reason } => {
+            let client = client.map(tracing::field::display);
+            tracing::info!(target: "throng", client, reason, "TLS handshake failed");
         }
         Event::ProtocolError { handle, route, code, reason } => tracing::info!(
             target: "throng",
@@ -329,6 +348,10 @@ mod tests {
             (
                 Event::ProxyRefused { peer: Some(own), reason: "why" },
                 "closed connection 127.0.0.1:5: why",
+            ),
+            (
+                Event::TlsRefused { client, reason: "it does not speak TLS" },
+                "no TLS with 127.0.0.1: it does not speak TLS",
             ),
             (
                 Event::Panicked { handle, route: None },

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -459,6 +460,33 @@ fn metrics_have_handshakes_and_when_certificates_expire() {
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
+    end(running);
+}
+
+#[test]
+fn handshakes_that_fail_are_reported_with_client_and_cause() {
+    let files = Files::new("failures");
+    let (reports, reported) = std::sync::mpsc::channel();
+    let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
+        if let throng::Event::TlsRefused { client, reason, .. } = event {
+            let _ = reports.send((client.map(|client| client.to_string()), (*reason).to_owned()));
+        }
+    });
+    let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let mut next = || {
+        let (client, reason) = reported.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(client.as_deref(), Some("127.0.0.1"));
+        reason
+    };
+    plain(running.local_addr(), "");
+    assert_eq!(next(), "it does not speak TLS");
+    // A client that does not trust the certificate says so.
+    let stranger = Files::new("stranger");
+    let mut stream = secure(running.local_addr(), &stranger.trust());
+    assert!(stream.write_all(b"GET").and_then(|()| stream.flush()).is_err());
+    let reason = next();
+    assert!(reason.starts_with("it refused with the TLS alert "), "{reason}");
+    assert!(reason.contains("unknown_ca") || reason.contains("decrypt_error"), "{reason}");
     end(running);
 }
 

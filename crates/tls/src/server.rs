@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::fs::Metadata;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use rustls::ServerConfig;
+use throng_io::TlsFailure;
 
 use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
 use crate::handshake::{Failed, Handshake, prepare};
@@ -21,7 +23,11 @@ pub struct TlsServer {
     served: RwLock<Vec<ServedCertificate>>,
     files: Option<Files>,
     accepts_plain: AtomicBool,
+    on_failure: OnceLock<OnFailure>,
 }
+
+/// A callback for handshakes that failed.
+type OnFailure = Box<dyn Fn(Option<IpAddr>, TlsFailure) + Send + Sync>;
 
 /// A configuration that comes from files.
 struct Files {
@@ -80,6 +86,7 @@ impl TlsServer {
             served: RwLock::default(),
             files: None,
             accepts_plain: AtomicBool::new(false),
+            on_failure: OnceLock::new(),
         })
     }
 
@@ -98,6 +105,7 @@ impl TlsServer {
             served,
             files: Some(Files { config, tickets, state }),
             accepts_plain: AtomicBool::new(false),
+            on_failure: OnceLock::new(),
         }))
     }
 
@@ -188,6 +196,23 @@ impl TlsServer {
 
     pub(crate) fn accepts_plain(&self) -> bool {
         self.accepts_plain.load(Relaxed)
+    }
+
+    /// Calls `callback` for each handshake that fails, unless it was given one before: with the
+    /// client's address, or the first one of its IPv6 network (64 bits), and `None` for a Unix
+    /// socket.
+    pub fn on_failure(
+        &self,
+        callback: impl Fn(Option<IpAddr>, TlsFailure) + Send + Sync + 'static,
+    ) {
+        let _ = self.on_failure.set(Box::new(callback));
+    }
+
+    pub(crate) fn report_failure(&self, client: Option<IpAddr>, why: TlsFailure) {
+        self.counters.count_failure(why);
+        if let Some(callback) = self.on_failure.get() {
+            callback(client, why);
+        }
     }
 
     /// Returns the number of handshakes since the start, of all shards.

@@ -21,6 +21,9 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
             let peer = peer.map_or_else(|| "unix:".to_owned(), |peer| peer.to_string());
             vec![("peer", peer.into()), ("reason", (*reason).into())]
         }),
+        Event::TlsRefused { client, reason, .. } => log.access(&events::TLS_REFUSED, || {
+            vec![("client", (*client).into()), ("reason", (*reason).into())]
+        }),
         Event::ProtocolError { handle, route, code, reason, .. } => {
             log.access(&events::PROTOCOL_ERROR, || {
                 vec![

@@ -230,7 +230,7 @@ impl Server {
     }
 
     fn load_tls(&self, shards: usize) -> Result<Security> {
-        let security = self.tls.load(shards)?;
+        let security = self.tls.load(shards)?.reporting_to(self.events.clone());
         Ok(if self.proxy_protocol { security.after_proxy_header() } else { security })
     }
 

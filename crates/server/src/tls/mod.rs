@@ -19,6 +19,7 @@ pub(crate) use self::request::attach;
 pub use self::request::{ClientCertificate, RequestTls, TlsConnection};
 
 use crate::error::{Error, Result};
+use crate::events::{Event, Events};
 
 /// The certificates of a server, and the TLS versions that it accepts: for
 /// [`Server::tls`](crate::Server::tls).
@@ -168,6 +169,16 @@ impl Security {
     /// Secures connections after their PROXY header, instead of from their first byte on.
     pub(crate) fn after_proxy_header(self) -> Self {
         Self { after_header: true, ..self }
+    }
+
+    /// Reports handshakes that fail.
+    pub(crate) fn reporting_to(self, events: Events) -> Self {
+        if let Some(server) = &self.server {
+            server.on_failure(move |client, why| {
+                events.report(Event::TlsRefused { client, reason: &why.to_string() });
+            });
+        }
+        self
     }
 
     /// Returns what follows a PROXY header.

@@ -8,6 +8,7 @@ use throng_io::ListenerId;
 use throng_proto::http1;
 
 use crate::error::Result;
+use crate::events::Events;
 
 /// No setting.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,10 @@ pub(crate) struct Security(());
 
 impl Security {
     pub(crate) fn after_proxy_header(self) -> Self {
+        self
+    }
+
+    pub(crate) fn reporting_to(self, _: Events) -> Self {
         self
     }
 

@@ -356,7 +356,7 @@ impl<D: Driver> Tls<D> {
         if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
             && let Some(server) = busy.server.take()
         {
-            server.counters.count_failure(why);
+            server.report_failure(busy.address.shown(), why);
         }
     }
 

@@ -46,6 +46,19 @@ impl Address {
     /// Those who connect by a Unix socket share one, which is no network's.
     const UNIX: Self = Self([0xff, 0, 0, 0, 0, 0, 0, 0]);
 
+    /// Returns the address, the first one of an IPv6 network; `None` for a Unix socket.
+    pub(super) fn shown(self) -> Option<IpAddr> {
+        let Self(bytes) = self;
+        match bytes {
+            [0, 0, 0, 0, rest @ ..] => Some(IpAddr::from(rest)),
+            _ if self == Self::UNIX || self == Self::OWN => None,
+            [a, b, c, d, e, f, g, h] => {
+                let start = [a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0];
+                Some(IpAddr::from(start))
+            }
+        }
+    }
+
     pub(super) fn of(peer: Option<SocketAddr>) -> Self {
         let Some(peer) = peer else { return Self::UNIX };
         match peer.ip().to_canonical() {
@@ -282,6 +295,18 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff"));
         assert!(of("2001:db8::1") != of("2001:db8:0:1::1"));
         assert!(Address::of(None) == Address::of(None) && Address::of(None) != Address::OWN);
+    }
+
+    #[test]
+    fn an_address_is_shown_as_far_as_it_is_known() {
+        let shown = |text: &str| {
+            let peer = SocketAddr::new(text.parse().unwrap(), 1);
+            Address::of(Some(peer)).shown().unwrap().to_string()
+        };
+        assert_eq!(shown("192.0.2.1"), "192.0.2.1");
+        assert_eq!(shown("::ffff:192.0.2.1"), "192.0.2.1");
+        assert_eq!(shown("2001:db8:0:7:1:2:3:4"), "2001:db8:0:7::");
+        assert_eq!(Address::of(None).shown(), None);
     }
 
     #[test]
