@@ -31,20 +31,20 @@ pub struct Missed {
     pub info: Arc<str>,
 }
 
-/// What is known of a channel.
+/// The knowledge of a channel's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knowledge {
-    /// What was published from now on: clients have listed those before.
+    /// Changes since it is watched: clients have listed those who were there before.
     Begun,
-    /// The same, with a gap.
+    /// Changes since it is watched, but for those of an interruption.
     Broken,
-    /// All that clients know.
+    /// All members that clients know.
     Complete,
     /// Nothing, because it is too much.
     None,
 }
 
-/// Where the list of a channel's members is.
+/// The way of the list of a channel's members.
 #[derive(Debug)]
 enum List {
     /// Wanted from the broker, when it has taken so many subscriptions.
@@ -151,9 +151,9 @@ impl View {
         !self.wanted.is_empty()
     }
 
-    /// Returns a channel of which the broker, which has taken the first `taken` subscriptions, is to
-    /// list the members on all nodes, this one included; [`listed`](Self::listed) or
-    /// [`refuse`](Self::refuse) is to follow.
+    /// Returns a channel of which the broker is to list the members on all nodes, this one too.
+    /// Then [`listed`](Self::listed) or [`refuse`](Self::refuse) is to follow. `taken`: the number
+    /// of subscriptions that the broker has taken.
     pub fn next_wanted(&mut self, taken: u64) -> Option<Arc<str>> {
         self.wanted.first().filter(|(after, _)| *after <= taken)?;
         let (_, channel) = self.wanted.pop_first()?;
@@ -288,6 +288,7 @@ mod tests {
             assert!(missed.contains(&(one.0, one.1, one.2.to_owned())), "{one:?}");
         }
         assert!(!announce(&mut view, false, 2, "bob") && !announce(&mut view, true, 4, "dan"));
+        assert!(!announce(&mut view, false, 3, "cid") && !announce(&mut view, true, 3, "Cid"));
         assert!(announce(&mut view, false, 4, "dan"));
     }
 
