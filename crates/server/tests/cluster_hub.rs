@@ -20,6 +20,11 @@ use throng_testkit::Redis;
 
 /// `/ws?name=` joins `chat.a`, and gets the number of all who are there.
 fn server(redis: &Redis) -> Server {
+    server_as(redis, "")
+}
+
+/// One with a user of its own at Redis.
+fn server_as(redis: &Redis, user: &str) -> Server {
     let chat = Ws::on_upgrade(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
         .on_open(|ws| {
             let asked = {
@@ -46,7 +51,7 @@ fn server(redis: &Redis) -> Server {
     };
     Server::new(App::new().ws("/ws", chat).sse("/sse", stream))
         .shards(2)
-        .cluster(Cluster::redis(redis.url("")).local("here.*"))
+        .cluster(Cluster::redis(redis.url(user)).local("here.*"))
         .channel_history("chat.*", History::new(100, Duration::from_secs(60)))
         .channel_presence("chat.*", Presence::new().join_leave_with(announce))
         .channel_presence("here.*", Presence::new())
@@ -116,6 +121,34 @@ fn a_member_knows_those_of_all_servers_and_is_informed_who_comes_and_goes() {
     stop(two);
     assert_eq!(text(&mut ann), "bob Leave chat.a");
     assert_eq!(names(&hubs[0]), ["ann"]);
+    stop(one);
+}
+
+#[test]
+fn a_member_gets_the_joins_and_leaves_that_its_server_has_missed() {
+    let Some(redis) = Redis::start("repaired", &[]) else { return };
+    redis.ask("ACL SETUSER two on >secret ~* &* +@all");
+    let servers: [(SocketAddr, Running); 2] =
+        [start(server(&redis)), start(server_as(&redis, "two:secret@"))];
+    let [(one, _), (two, _)] = &servers;
+    let hub = servers[0].1.hub();
+    let mut ann = open(*two, "ann");
+    assert_eq!(text(&mut ann), "1 here");
+    let bob = open(*one, "bob");
+    assert_eq!(text(&mut ann), "bob Join chat.a");
+    redis.ask("ACL SETUSER two off");
+    redis.ask("CLIENT KILL USER two");
+    drop(bob);
+    eventually("he has left", || !names(&hub).contains(&"bob".to_owned()));
+    let cid = open(*one, "cid");
+    eventually("he has joined", || names(&hub).contains(&"cid".to_owned()));
+    redis.ask("ACL SETUSER two on");
+    assert_eq!(text(&mut ann), "bob Leave chat.a");
+    assert_eq!(text(&mut ann), "cid Join chat.a");
+    drop(cid);
+    assert_eq!(text(&mut ann), "cid Leave chat.a");
+    let [(_, one), (_, two)] = servers;
+    stop(two);
     stop(one);
 }
 
