@@ -182,6 +182,14 @@ pub(super) struct Pushed {
     pub(super) start: bool,
 }
 
+/// The outcome of commands that were run.
+struct Done {
+    congested: bool,
+    closed: bool,
+    /// What they counted in the queue.
+    bytes: usize,
+}
+
 /// The shard's side.
 impl Shared {
     pub(super) fn new(hub: Hub, id: ConnId, window: Window) -> Arc<Self> {
@@ -235,12 +243,18 @@ impl Shared {
         if commands.is_empty() {
             return;
         }
-        let (mut congested, mut closed, mut done) = (false, false, 0);
+        let done = self.run_each(cx, &mut commands);
+        self.record_done(done, commands);
+    }
+
+    /// Runs commands until one congests or closes the connection.
+    fn run_each(&self, cx: &mut Cx<'_>, commands: &mut VecDeque<Command>) -> Done {
+        let (mut congested, mut closed, mut bytes) = (false, false, 0);
         while !congested
             && !closed
             && let Some(command) = commands.pop_front()
         {
-            done += command.cost();
+            bytes += command.cost();
             match command {
                 // A congested connection would sooner or later drop messages: they wait here
                 // instead.
@@ -278,9 +292,15 @@ impl Shared {
                 }
             }
         }
+        Done { congested, closed, bytes }
+    }
+
+    /// Records which commands are done, keeps the others, and wakes futures that wait for room.
+    fn record_done(&self, done: Done, mut commands: VecDeque<Command>) {
+        let Done { congested, closed, bytes } = done;
         let mut wakers = Vec::new();
         let mut state = self.lock();
-        state.outgoing_bytes -= done;
+        state.outgoing_bytes -= bytes;
         state.congested = congested;
         if closed {
             state.closing = true;

@@ -1,0 +1,282 @@
+//! Order, credits and wake-ups.
+
+use std::future::poll_fn;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use throng::prelude::*;
+use throng_proto::ws::Opcode;
+
+use super::{counter, exchange_numbers, families, is, runtime, say_goodbye, serve};
+use crate::support::served::{self, start, stop};
+use crate::support::{Alive, Client, Got, eventually};
+
+#[test]
+fn ten_thousand_pipelined_messages_are_answered_in_order_with_any_number_of_credits() {
+    let runtime = runtime();
+    for credits in [1, 2, 64] {
+        for server in families() {
+            let (at_work, most) = (counter(), counter());
+            let (working, highest) = (Arc::clone(&at_work), Arc::clone(&most));
+            let each = Ws::new().on_message_async(
+                runtime.handle().clone(),
+                credits,
+                move |session, message| {
+                    let (working, highest) = (Arc::clone(&working), Arc::clone(&highest));
+                    async move {
+                        let _alive = Alive::new(&working);
+                        highest.fetch_max(working.load(Ordering::SeqCst), Ordering::SeqCst);
+                        if message.as_bytes().ends_with(b"7") {
+                            tokio::task::yield_now().await;
+                        }
+                        session.send(message).await
+                    }
+                },
+            );
+            let whole =
+                Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
+                    while let Some(message) = socket.next().await {
+                        socket.send(message).await?;
+                    }
+                    Ok(())
+                });
+            let server =
+                server(served::app().ws("/each", each).ws("/whole", whole.credits(credits)));
+            let (address, running) = start(server);
+            for path in ["/each", "/whole"] {
+                let mut client = Client::connect(address, path);
+                exchange_numbers(&mut client, 10_000);
+                say_goodbye(client);
+            }
+            assert!(is(&most, 1), "two messages of one connection were at work at once");
+            stop(running);
+        }
+    }
+}
+
+#[test]
+fn as_many_as_asked_for_run_at_once_and_begin_in_order() {
+    let runtime = runtime();
+    let (at_work, begun) = (counter(), Arc::new(Mutex::new(Vec::new())));
+    let (working, order) = (Arc::clone(&at_work), Arc::clone(&begun));
+    let most = counter();
+    let seen = Arc::clone(&most);
+    let three = Ws::new().on_message_async(runtime.handle().clone(), 8, move |session, message| {
+        order.lock().unwrap().push(message.as_bytes()[0]);
+        let (working, seen) = (Arc::clone(&working), Arc::clone(&seen));
+        async move {
+            let alive = Alive::new(&working);
+            // Only three at once get any further.
+            while seen.fetch_max(working.load(Ordering::SeqCst), Ordering::SeqCst) < 3 {
+                tokio::task::yield_now().await;
+            }
+            drop(alive);
+            session.send(message).await
+        }
+    });
+    let (address, running) = serve(three.concurrency(3));
+    let mut client = Client::connect(address, "/");
+    let said: Vec<u8> = (b'a'..=b'z').collect();
+    for letter in &said {
+        client.send(Opcode::Text, &[*letter]);
+    }
+    let mut answered: Vec<u8> = said
+        .iter()
+        .map(|_| match client.next() {
+            Got::Text(text) => text.as_bytes()[0],
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    answered.sort_unstable();
+    assert_eq!(answered, said);
+    assert!(is(&most, 3), "{most:?} at once");
+    stop(running);
+    assert_eq!(begun.lock().unwrap().len(), said.len());
+}
+
+#[test]
+fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
+    const MESSAGES: usize = 3_000;
+    let runtime = runtime();
+    for server in families() {
+        let (cancelled_receives, cancelled_sends) = (counter(), counter());
+        let (receives, sends) = (Arc::clone(&cancelled_receives), Arc::clone(&cancelled_sends));
+        let storm = Ws::new().on_session_async(runtime.handle().clone(), move |mut socket| {
+            let (receives, sends) = (Arc::clone(&receives), Arc::clone(&sends));
+            async move {
+                let mut round = 0u64;
+                let mut wait = move || {
+                    round += 1;
+                    Duration::from_micros(round % 5 * 20)
+                };
+                loop {
+                    // Polled once and dropped, then for a moment.
+                    let mut received = socket.next().now_or_never();
+                    if received.is_none() {
+                        receives.fetch_add(1, Ordering::Relaxed);
+                        received = tokio::select! {
+                            message = socket.next() => Some(message),
+                            () = tokio::time::sleep(wait()) => None,
+                        };
+                    }
+                    let message = match received {
+                        Some(Some(message)) => message,
+                        Some(None) => return Ok(()),
+                        None => continue,
+                    };
+                    let frame = Frame::from(message);
+                    while socket.send(&frame).now_or_never().is_none() {
+                        sends.fetch_add(1, Ordering::Relaxed);
+                        let waited = tokio::time::timeout(wait(), socket.send(&frame));
+                        if waited.await.is_ok() {
+                            break;
+                        }
+                    }
+                }
+            }
+        });
+        // So narrow that nearly every send has to wait for the one before.
+        let (address, running) =
+            start(server(served::app().ws("/", storm.credits(3).send_window(1))));
+        let mut client = Client::connect(address, "/");
+        for _ in 0..3 {
+            exchange_numbers(&mut client, MESSAGES);
+        }
+        // One by one, so that the receiver has to wait, too.
+        for _ in 0..200 {
+            exchange_numbers(&mut client, 1);
+        }
+        say_goodbye(client);
+        assert!(cancelled_receives.load(Ordering::Relaxed) > 0);
+        assert!(cancelled_sends.load(Ordering::Relaxed) > 0);
+        stop(running);
+    }
+}
+
+/// Echoes between many threads, where a lost wake-up would be a client that waits for ever.
+#[test]
+fn no_wake_up_is_lost_between_many_sessions() {
+    let runtime = runtime();
+    for server in families() {
+        let echo = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
+            while let Some(message) = socket.next().await {
+                socket.send(message).await?;
+            }
+            Ok(())
+        });
+        let each = Ws::new().on_message_async(
+            runtime.handle().clone(),
+            1,
+            |session, message| async move { session.send(message).await },
+        );
+        let server =
+            server(served::app().ws("/whole", echo.credits(1).send_window(1)).ws("/each", each));
+        let (address, running) = start(server);
+        let clients: Vec<_> = (0..8)
+            .map(|i| {
+                thread::spawn(move || {
+                    let path = ["/whole", "/each"][i % 2];
+                    let mut client = Client::connect(address, path);
+                    for i in 0..500 {
+                        client.send_text(&i.to_string());
+                        assert_eq!(client.next(), Got::Text(i.to_string()));
+                    }
+                    exchange_numbers(&mut client, 500);
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        stop(running);
+    }
+}
+
+#[test]
+fn sessions_join_channels_and_publish_to_the_others_in_order() {
+    let runtime = runtime();
+    for server in families() {
+        let room = Ws::on_upgrade(|_| Ok(()))
+            .on_open(|ws| {
+                let joined =
+                    ws.offload(|| "hall", |ws, hall| ws.subscribe(hall).then_some(()).unwrap());
+                joined.unwrap();
+            })
+            .on_session_async(runtime.handle().clone(), |mut socket: AsyncSocket| async move {
+                socket.session().subscribe("room")?;
+                socket.send("in").await?;
+                while let Some(message) = socket.next().await {
+                    match message.as_bytes() {
+                        b"leave" => socket.session().unsubscribe("room")?,
+                        // Before the shard has heard of it.
+                        own if own.starts_with(b"own") => {
+                            let (session, own) = (socket.session(), str::from_utf8(own).unwrap());
+                            session.subscribe(own)?;
+                            session.hub().publish(own, "from the hub").unwrap();
+                        }
+                        _ => socket.session().publish_to_others("room", &message).await?,
+                    }
+                    socket.send("done").await?;
+                }
+                Ok(())
+            });
+        let (address, running) = start(server(served::app().ws("/", room)));
+        let [mut ada, mut bob] = [(); 2].map(|()| {
+            let mut client = Client::connect(address, "/");
+            assert_eq!(client.next(), Got::Text("in".into()));
+            client
+        });
+        let text = |text: &str| Got::Text(text.to_owned());
+        ada.send_text("hello");
+        assert_eq!(ada.next(), text("done"), "not its own");
+        assert_eq!(bob.next(), text("hello"));
+        bob.send_text("leave");
+        assert_eq!(bob.next(), text("done"));
+        ada.send_text("anybody?");
+        assert_eq!(ada.next(), text("done"));
+        for n in 0..100 {
+            ada.send_text(&format!("own {n}"));
+            // Which is first is not said.
+            let got = [ada.next(), ada.next()];
+            assert!(got.contains(&text("from the hub")) && got.contains(&text("done")), "{got:?}");
+        }
+        eventually("both are in the hall", || running.hub().subscribers("hall") == 2);
+        running.hub().publish("hall", "all").unwrap();
+        assert_eq!([ada.next(), bob.next()], [text("all"), text("all")]);
+        stop(running);
+    }
+}
+
+#[test]
+fn no_credits_are_refused() {
+    let runtime = runtime();
+    let handler = Ws::new().on_message_async(runtime.handle().clone(), 0, |_, _| async {});
+    let error = Server::new(App::new().ws("/", handler)).check().unwrap_err();
+    assert!(error.to_string().contains("credits is 0"), "{error}");
+}
+
+/// The poll of one who does not know whether there is anything.
+#[test]
+fn a_stream_that_is_polled_once_in_a_while_misses_nothing() {
+    let runtime = runtime();
+    let polls = Ws::new().on_session_async(
+        runtime.handle().clone(),
+        |mut socket: AsyncSocket| async move {
+            loop {
+                let next = poll_fn(|cx| Poll::Ready(socket.poll_next_unpin(cx))).await;
+                match next {
+                    Poll::Ready(Some(message)) => socket.send(message).await?,
+                    Poll::Ready(None) => return Ok(()),
+                    Poll::Pending => tokio::task::yield_now().await,
+                }
+            }
+        },
+    );
+    let (address, running) = serve(polls.credits(2));
+    let mut client = Client::connect(address, "/");
+    exchange_numbers(&mut client, 2_000);
+    say_goodbye(client);
+    stop(running);
+}
