@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_io::{ConnId, Instant};
 
-use crate::pubsub::history::Since;
+use crate::pubsub::history::{Position, Since};
 
 /// Time for which a member waits for the broker at most.
 const MAX_WAIT: Duration = Duration::from_secs(10);

@@ -1,18 +1,20 @@
 //! Commands to every shard from any thread, and the queues that take them.
 
 pub(crate) mod adoption;
+mod command;
 mod followed;
 pub(crate) mod losses;
 pub mod mailbox;
+mod order;
 pub(crate) mod presence;
 mod recorded;
 pub(crate) mod registry;
+mod shard_queue;
 
 use std::any::Any;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
 
 use throng_io::{Clock, ConnId, Waker};
 
@@ -23,221 +25,23 @@ use crate::outbox::frame::Frame;
 use crate::pubsub::channels::{Interest, Totals};
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
-use crate::pubsub::history::{Histories, Recorded, Stripe};
+use crate::pubsub::history::{Histories, Stripe};
 use crate::pubsub::presence::Presences;
-use crate::pubsub::relay::Relay;
-use crate::remote::adoption::Adoption;
-use crate::remote::losses::{Losses, Receivers};
-use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
+use crate::remote::losses::Receivers;
+use crate::remote::mailbox::Fill;
+use crate::remote::order::{ORDER_STRIPES, Order};
 use crate::remote::registry::ThreadRegistry;
 use crate::samples::is_sampled;
+
+pub use command::Command;
+pub(crate) use order::PublishPath;
+pub(crate) use shard_queue::{ShardInbox, ShardQueue, shard_queue, thread_queue};
 
 /// Capacity of a shard's mailbox in commands, after which senders get [`MailboxFull`].
 pub const MAILBOX_CAPACITY: usize = 65_536;
 
 /// Mark above which a shard's mailbox is crowded: connections that publish to it are held back.
 pub const MAILBOX_MARK: usize = MAILBOX_CAPACITY / 4;
-
-/// A request from one thread to the shard of another.
-#[derive(Debug)]
-pub enum Command {
-    /// Send to every member of a channel but one: one command per shard and publication, whatever
-    /// the number of members.
-    Publish {
-        /// The channel's name.
-        channel: Arc<str>,
-        /// The message, encoded once.
-        frame: Frame,
-        /// The member that does not get it, usually the publisher.
-        except: Option<ConnId>,
-        /// Slot for the shard's counts.
-        ack: AckSlot,
-    },
-    /// Send a publication of a channel with history to every member but one.
-    Recorded {
-        /// The publication, and its channel.
-        recorded: Arc<Recorded>,
-        /// The member that does not get it, usually the publisher.
-        except: Option<ConnId>,
-        /// Slot for the shard's counts.
-        ack: AckSlot,
-    },
-    /// Send to every connection that a filter selects.
-    Broadcast {
-        /// Selects the receivers.
-        filter: Arc<Filter>,
-        /// The message, encoded once.
-        frame: Frame,
-        /// Slot for the shard's counts.
-        ack: AckSlot,
-    },
-    /// Send to one connection, if it is still there.
-    Send {
-        /// The connection.
-        to: ConnId,
-        /// The message.
-        frame: Frame,
-        /// Gets the count.
-        ack: AckSlot,
-    },
-    /// Begin the closing handshake with one connection, if it is still there.
-    Close {
-        /// The connection.
-        to: ConnId,
-        /// The close code (RFC 6455 section 7.4).
-        code: u16,
-        /// The reason, at most 123 bytes; more are cut off.
-        reason: Box<str>,
-    },
-    /// Begin the closing handshake with every connection that a filter selects.
-    CloseAll {
-        /// Selects the connections.
-        filter: Arc<Filter>,
-        /// The close code (RFC 6455 section 7.4).
-        code: u16,
-        /// The reason, at most 123 bytes; more are cut off.
-        reason: Arc<str>,
-        /// Slot for the shard's counts.
-        ack: AckSlot,
-    },
-    /// Let members of a channel join that wait for its position.
-    Admit {
-        /// The channel's name.
-        channel: Arc<str>,
-        /// Those that are left; `None`: all.
-        members: Option<Vec<ConnId>>,
-    },
-    /// Pass a value to the service of one connection, if that is still there.
-    Post {
-        /// The connection.
-        to: ConnId,
-        /// The value.
-        event: UserEvent,
-    },
-    /// Apply other limits and rules from now on.
-    Configure {
-        /// All of them.
-        configuration: Arc<Configuration>,
-        /// Counted when they are applied.
-        ack: AckSlot,
-    },
-    /// Serve a connection that was accepted elsewhere.
-    Adopt(Box<Adoption>),
-    /// Stop accepting, close everything within the plan's window, then stop.
-    Drain(DrainPlan),
-}
-
-impl Command {
-    /// Returns the memory that this command keeps alive.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Publish { frame, .. }
-            | Self::Broadcast { frame, .. }
-            | Self::Send { frame, .. } => frame.as_bytes().len(),
-            Self::Recorded { recorded, .. } => recorded.frame.as_bytes().len(),
-            Self::Close { reason, .. } => reason.len(),
-            Self::CloseAll { reason, .. } => reason.len(),
-            Self::Adopt(adoption) => adoption.received.len(),
-            Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } | Self::Admit { .. } => 0,
-        }
-    }
-}
-
-/// Factor by which shards of event loops may fill each other's queues more than other threads may:
-/// their publishers are held back at [`MAILBOX_MARK`], and this is capacity for what each of very
-/// many publishers may cause before that.
-const RESERVE: usize = 4;
-
-/// The sending half of a shard's queue.
-#[derive(Clone, Debug)]
-pub(crate) struct ShardQueue {
-    mailbox: Mailbox<Command>,
-    losses: Arc<Losses>,
-    /// Factor by which shards may use more of the capacity than other threads.
-    reserve: usize,
-}
-
-/// The receiving half of a shard's queue.
-pub(crate) struct ShardInbox {
-    pub(crate) commands: Inbox<Command>,
-    pub(crate) losses: Arc<Losses>,
-}
-
-impl ShardInbox {
-    /// Returns whether there is anything to take.
-    #[inline]
-    pub(crate) fn has_any(&self) -> bool {
-        self.commands.has_commands() || self.losses.are_any()
-    }
-}
-
-/// Creates the queue of a shard that `waker` wakes, crowded with more commands than `mark`.
-pub(crate) fn shard_queue(capacity: usize, mark: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
-    queue_of(mailbox_with_mark(capacity, mark, waker))
-}
-
-/// Creates the queue of a shard of one connection.
-pub(crate) fn thread_queue(capacity: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
-    let (queue, inbox) = queue_of(mailbox(capacity, waker));
-    // Publishers are not held back: commands that wait for one connection are its backlog.
-    (ShardQueue { reserve: 1, ..queue }, inbox)
-}
-
-fn queue_of((mailbox, commands): (Mailbox<Command>, Inbox<Command>)) -> (ShardQueue, ShardInbox) {
-    let losses = Arc::<Losses>::default();
-    let queue = ShardQueue { mailbox, losses: Arc::clone(&losses), reserve: RESERVE };
-    (queue, ShardInbox { commands, losses })
-}
-
-impl ShardQueue {
-    /// Returns whether there are commands that the shard has not taken yet.
-    #[inline]
-    pub(crate) fn has_commands(&self) -> bool {
-        self.mailbox.has_commands()
-    }
-
-    /// Returns whether the shard misses publications that it does not know of yet.
-    pub(crate) fn has_losses(&self) -> bool {
-        self.losses.are_any()
-    }
-
-    /// Queues a command of another thread, or returns it.
-    fn put(&self, command: Command) -> Result<(), Command> {
-        let bytes = command.bytes();
-        self.mailbox.send_with(command, bytes)
-    }
-
-    /// Queues a command as soon as there is room, until `deadline`. Returns false if there was
-    /// none.
-    fn put_by(&self, mut command: Command, deadline: Option<Instant>) -> bool {
-        while let Err(returned) = self.put(command) {
-            if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
-                return false;
-            }
-            command = returned;
-            std::thread::sleep(RETRY);
-        }
-        true
-    }
-
-    /// Queues other limits and rules.
-    pub(crate) fn configure(&self, configuration: &Arc<Configuration>, ack: AckSlot) {
-        let configuration = Arc::clone(configuration);
-        self.mailbox.send_always(Command::Configure { configuration, ack });
-    }
-
-    /// Queues a publication of another shard. Returns `None` if it is lost, which is recorded for
-    /// the owner of the queue.
-    fn publish(&self, command: Command, receivers: &Receivers) -> Option<Fill> {
-        let bytes = command.bytes();
-        let fill = self.mailbox.send_within(command, bytes, self.reserve).ok();
-        if fill.is_none() {
-            self.losses.add(receivers);
-            self.mailbox.wake();
-        }
-        fill
-    }
-}
 
 /// Outcome of a publication's commands to other shards.
 #[derive(Clone, Copy, Debug, Default)]
@@ -248,9 +52,6 @@ pub(crate) struct Posting {
     pub(crate) lost: u64,
 }
 
-/// Interval at which a publisher that waits for room looks again.
-const RETRY: Duration = Duration::from_millis(1);
-
 /// Counts of what threads outside of the shards have sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -259,53 +60,6 @@ pub struct RemoteCounts {
     pub publishes: u64,
     /// Commands of any kind that a shard's queue had no room for.
     pub commands_dropped: u64,
-}
-
-/// Locks that give the publications to a channel one order on all shards: each is held while a
-/// command is put into the queues of all shards concerned.
-#[derive(Debug)]
-struct Order {
-    /// With the histories of the channels whose publications each orders.
-    stripes: [Mutex<Stripe>; ORDER_STRIPES],
-    hasher: RandomState,
-    histories: Histories,
-    path: PublishPath,
-    relay: Option<Arc<dyn Relay>>,
-    /// `None`: no channel has presence.
-    presences: Option<Presences>,
-}
-
-/// Publishers to different channels rarely meet at a lock.
-const ORDER_STRIPES: usize = 64;
-
-impl Order {
-    fn new(
-        (histories, presences): (Histories, Option<Presences>),
-        is_alone: bool,
-        relay: Option<Arc<dyn Relay>>,
-    ) -> Self {
-        let path = match histories.rules.is_empty() {
-            _ if relay.is_some() => PublishPath::Relayed,
-            true if is_alone => PublishPath::Alone,
-            true => PublishPath::Shards,
-            false => PublishPath::Histories,
-        };
-        let stripes = std::array::from_fn(|_| Mutex::default());
-        Self { stripes, hasher: RandomState::new(), histories, path, relay, presences }
-    }
-}
-
-/// Path of a shard's publications, known when the server is built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PublishPath {
-    /// There is one shard.
-    Alone,
-    /// There are others, or may be.
-    Shards,
-    /// Some channels have a history.
-    Histories,
-    /// A broker carries some channels.
-    Relayed,
 }
 
 #[derive(Debug, Default)]
@@ -481,16 +235,13 @@ impl Remote {
 
     /// Returns the guard under which publications to a channel are put into several queues.
     pub(crate) fn order_of(&self, channel: &str) -> MutexGuard<'_, Stripe> {
-        let stripe = self.order.hasher.hash_one(channel) as usize % ORDER_STRIPES;
-        self.order.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
+        self.order.of(channel)
     }
 
     /// Returns the guards under which messages to connections of any channel are put into several
     /// queues.
     pub(crate) fn order_of_all(&self) -> [MutexGuard<'_, Stripe>; ORDER_STRIPES] {
-        // Always in the order of the stripes, so that no two callers wait for each other.
-        let lock = |stripe: usize| self.order.stripes[stripe].lock();
-        std::array::from_fn(|stripe| lock(stripe).unwrap_or_else(PoisonError::into_inner))
+        self.order.of_all()
     }
 
     /// Returns the numbers of all shards that may have sessions.

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use throng_io::ConnId;
 
-use super::{Command, MailboxFull, PublishPath, RETRY, Remote};
+use super::shard_queue::RETRY;
+use super::{Command, MailboxFull, PublishPath, Remote};
 use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};

@@ -6,6 +6,7 @@ mod admit;
 mod adopt;
 pub(crate) mod audit;
 pub(crate) mod burst;
+mod commands;
 mod flush;
 mod memory;
 pub(crate) mod peak;
@@ -35,18 +36,17 @@ use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
-use crate::pubsub::delivery::Delivery;
+use crate::remote::ShardInbox;
 use crate::remote::mailbox::{Inbox, Mailbox};
 use crate::remote::registry::ThreadRegistry;
-use crate::remote::{Command, ShardInbox};
 use crate::service::Service;
 use crate::shard::accept::Starter;
 use crate::shard::admission::Admission;
 use crate::shard::burst::BurstDetector;
 use crate::shard::peak::Peak;
 use crate::shard::proxy::ProxyProtocol;
-use crate::shard::shutdown::{Drain, Phase};
-use crate::shard::state::{State, Then, drop_guarded};
+use crate::shard::shutdown::Phase;
+use crate::shard::state::{State, Then};
 use crate::stats::Snapshot;
 use crate::ws::inbound::Inbound;
 use crate::ws::messages::Assembly;
@@ -56,11 +56,6 @@ const ACCEPT_REST: Duration = Duration::from_millis(200);
 
 /// Time in which a turn continues connections whose input was held; at least one is.
 const MAX_RESUMING: Duration = Duration::from_micros(500);
-
-/// Time that a turn spends on commands of other threads, and commands and receivers between two
-/// readings of the clock.
-const MAX_COMMANDS_TIME: Duration = Duration::from_millis(1);
-const COMMANDS: u64 = 8;
 
 /// Heap that a thread of a connection uses, of its own and in its part of the allocator.
 const THREAD_MEMORY: usize = 8 << 10;
@@ -263,117 +258,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Returns the whole state, for [`Shard::audit`].
     pub(crate) fn state(&self) -> &State<S> {
         &self.state
-    }
-
-    fn take_commands(&mut self) {
-        if !self.state.core.commands.is_empty() || self.state.inbox.has_any() {
-            self.carry_out_commands();
-        }
-    }
-
-    /// Carries out commands of other threads for a bounded time; those left are the next turn's.
-    #[inline(never)]
-    fn carry_out_commands(&mut self) {
-        let mut drain = None;
-        if self.state.core.commands.is_empty() {
-            self.state.core.recent.queue_taken();
-            self.state.core.commands.extend(self.state.inbox.commands.drain());
-            // Losses are handled first: they happened before the commands that follow were queued.
-            for lost in self.state.inbox.losses.take() {
-                self.state.core.make_good(&lost);
-            }
-        }
-        let until = self.state.core.clock.read().after(MAX_COMMANDS_TIME);
-        let mut work = 0;
-        while let Some(command) = self.state.core.commands.pop_front() {
-            work += 1;
-            self.flush_published();
-            let state = &mut self.state;
-            match command {
-                Command::Publish { channel, frame, except, ack } => {
-                    state.core.watch.deliver();
-                    let delivery = state.core.publish_now(&channel, &frame, except, ack.began());
-                    work += delivery.receivers();
-                    ack.count(delivery);
-                }
-                Command::Recorded { recorded, except, ack } => {
-                    state.core.watch.deliver();
-                    let delivery = state.core.deliver_recorded(&recorded, except, ack.began());
-                    work += delivery.receivers();
-                    ack.count(delivery);
-                }
-                Command::Admit { channel, members } => {
-                    let mut members =
-                        members.unwrap_or_else(|| state.core.recent.waiting(&channel));
-                    let rest = members.len().saturating_sub(COMMANDS as usize);
-                    let next = members.split_off(rest);
-                    work += next.len() as u64;
-                    state.admit(&channel, next);
-                    if !members.is_empty() {
-                        let members = Some(members);
-                        state.core.commands.push_front(Command::Admit { channel, members });
-                    }
-                }
-                Command::Broadcast { filter, frame, ack } => {
-                    if let Some(began) = ack.began() {
-                        state.core.samples.publish(began);
-                    }
-                    state.core.watch.deliver();
-                    let delivery = state.core.broadcast_here(&filter, &frame);
-                    work += delivery.receivers();
-                    ack.count(delivery);
-                }
-                Command::Send { to, frame, ack } => {
-                    let mut delivery = Delivery::default();
-                    if state.core.connections.table.conn(to).is_some() {
-                        delivery.count(state.core.send_frame(to, &frame));
-                    }
-                    ack.count(delivery);
-                }
-                Command::Post { to, event } if state.core.connections.table.conn(to).is_some() => {
-                    state.guarded(to, |state| {
-                        state.service.on_user_event(&mut Cx::new(&mut state.core, to), event);
-                        state.open_accepted(to);
-                    });
-                }
-                Command::Post { event, .. } => {
-                    let panicked = drop_guarded(event);
-                    state.core.connections.stats.handler_panics += u64::from(panicked);
-                }
-                Command::Close { to, code, reason } => state.core.close(to, code, &reason),
-                Command::CloseAll { filter, code, reason, ack } => {
-                    ack.count(state.core.close_here(&filter, code, &reason));
-                }
-                Command::Configure { configuration, ack } => {
-                    state.core.connections.configure(&configuration);
-                    ack.count(Delivery::default());
-                }
-                Command::Adopt(adoption) => self.take_over(*adoption),
-                Command::Drain(plan) => drain = Some(plan),
-            }
-            self.checkpoint();
-            if work >= COMMANDS {
-                work = 0;
-                if self.state.core.clock.read() >= until {
-                    break;
-                }
-            }
-        }
-        if let Some(plan) = drain
-            && matches!(self.state.phase, Phase::Running)
-        {
-            let state = &mut self.state;
-            // Threads that start now are in no list of the drain.
-            state.admission.begin_drain(plan.hand_over && self.starter.is_none());
-            let mut ids: Vec<ConnId> = state.core.connections.table.ids().collect();
-            if self.starter.is_some() {
-                // Connections on their own threads are spread over the same window.
-                ids.extend(
-                    state.core.remote.registry().map(ThreadRegistry::taken).unwrap_or_default(),
-                );
-            }
-            state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now(), state.seed));
-        }
     }
 
     /// Handles timeouts: the sweep once a second, then the service's own deadline and the drain.

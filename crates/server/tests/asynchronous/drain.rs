@@ -1,17 +1,17 @@
 //! Futures of a server that drains.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use throng::Closed;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 
-use super::{counter, families, is, runtime};
-use crate::support::served::{self, start};
-use crate::support::{Alive, Client, Got, eventually};
+use super::{counter, families, is, runtime, serve};
+use crate::support::served::{self, start, stop};
+use crate::support::{Alive, Client, Got, TIMEOUT, eventually};
 
 #[test]
 fn a_drain_closes_with_1001_and_ends_all_futures() {

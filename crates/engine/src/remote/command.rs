@@ -1,0 +1,119 @@
+//! Commands to a shard.
+
+use std::sync::Arc;
+
+use throng_io::ConnId;
+
+use crate::configuration::Configuration;
+use crate::drain::DrainPlan;
+use crate::message::UserEvent;
+use crate::outbox::frame::Frame;
+use crate::pubsub::delivery::AckSlot;
+use crate::pubsub::filter::Filter;
+use crate::pubsub::history::Recorded;
+use crate::remote::adoption::Adoption;
+
+/// A request from one thread to the shard of another.
+#[derive(Debug)]
+pub enum Command {
+    /// Send to every member of a channel but one: one command per shard and publication, whatever
+    /// the number of members.
+    Publish {
+        /// The channel's name.
+        channel: Arc<str>,
+        /// The message, encoded once.
+        frame: Frame,
+        /// The member that does not get it, usually the publisher.
+        except: Option<ConnId>,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
+    /// Send a publication of a channel with history to every member but one.
+    Recorded {
+        /// The publication, and its channel.
+        recorded: Arc<Recorded>,
+        /// The member that does not get it, usually the publisher.
+        except: Option<ConnId>,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
+    /// Send to every connection that a filter selects.
+    Broadcast {
+        /// Selects the receivers.
+        filter: Arc<Filter>,
+        /// The message, encoded once.
+        frame: Frame,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
+    /// Send to one connection, if it is still there.
+    Send {
+        /// The connection.
+        to: ConnId,
+        /// The message.
+        frame: Frame,
+        /// Gets the count.
+        ack: AckSlot,
+    },
+    /// Begin the closing handshake with one connection, if it is still there.
+    Close {
+        /// The connection.
+        to: ConnId,
+        /// The close code (RFC 6455 section 7.4).
+        code: u16,
+        /// The reason, at most 123 bytes; more are cut off.
+        reason: Box<str>,
+    },
+    /// Begin the closing handshake with every connection that a filter selects.
+    CloseAll {
+        /// Selects the connections.
+        filter: Arc<Filter>,
+        /// The close code (RFC 6455 section 7.4).
+        code: u16,
+        /// The reason, at most 123 bytes; more are cut off.
+        reason: Arc<str>,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
+    /// Let members of a channel join that wait for its position.
+    Admit {
+        /// The channel's name.
+        channel: Arc<str>,
+        /// Those that are left; `None`: all.
+        members: Option<Vec<ConnId>>,
+    },
+    /// Pass a value to the service of one connection, if that is still there.
+    Post {
+        /// The connection.
+        to: ConnId,
+        /// The value.
+        event: UserEvent,
+    },
+    /// Apply other limits and rules from now on.
+    Configure {
+        /// All of them.
+        configuration: Arc<Configuration>,
+        /// Counted when they are applied.
+        ack: AckSlot,
+    },
+    /// Serve a connection that was accepted elsewhere.
+    Adopt(Box<Adoption>),
+    /// Stop accepting, close everything within the plan's window, then stop.
+    Drain(DrainPlan),
+}
+
+impl Command {
+    /// Returns the memory that this command keeps alive.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Publish { frame, .. }
+            | Self::Broadcast { frame, .. }
+            | Self::Send { frame, .. } => frame.as_bytes().len(),
+            Self::Recorded { recorded, .. } => recorded.frame.as_bytes().len(),
+            Self::Close { reason, .. } => reason.len(),
+            Self::CloseAll { reason, .. } => reason.len(),
+            Self::Adopt(adoption) => adoption.received.len(),
+            Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } | Self::Admit { .. } => 0,
+        }
+    }
+}

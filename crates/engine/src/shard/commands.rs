@@ -1,0 +1,142 @@
+//! Commands of other threads, which a turn takes from the shard's queue.
+
+use std::time::Duration;
+
+use throng_io::{ConnId, Driver};
+
+use super::Shard;
+use crate::context::Cx;
+use crate::drain::DrainPlan;
+use crate::pubsub::delivery::Delivery;
+use crate::remote::Command;
+use crate::remote::registry::ThreadRegistry;
+use crate::service::Service;
+use crate::shard::shutdown::{Drain, Phase};
+use crate::shard::state::drop_guarded;
+
+/// Time that a turn spends on commands of other threads, and commands and receivers between two
+/// readings of the clock.
+const MAX_COMMANDS_TIME: Duration = Duration::from_millis(1);
+const COMMANDS: u64 = 8;
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    pub(super) fn take_commands(&mut self) {
+        if !self.state.core.commands.is_empty() || self.state.inbox.has_any() {
+            self.carry_out_commands();
+        }
+    }
+
+    /// Carries out commands of other threads for a bounded time; those left are the next turn's.
+    #[inline(never)]
+    fn carry_out_commands(&mut self) {
+        let mut drain = None;
+        if self.state.core.commands.is_empty() {
+            self.state.core.recent.queue_taken();
+            self.state.core.commands.extend(self.state.inbox.commands.drain());
+            // Losses are handled first: they happened before the commands that follow were queued.
+            for lost in self.state.inbox.losses.take() {
+                self.state.core.make_good(&lost);
+            }
+        }
+        let until = self.state.core.clock.read().after(MAX_COMMANDS_TIME);
+        let mut work = 0;
+        while let Some(command) = self.state.core.commands.pop_front() {
+            self.flush_published();
+            work += self.carry_out(command, &mut drain);
+            self.checkpoint();
+            if work >= COMMANDS {
+                work = 0;
+                if self.state.core.clock.read() >= until {
+                    break;
+                }
+            }
+        }
+        if let Some(plan) = drain
+            && matches!(self.state.phase, Phase::Running)
+        {
+            self.begin_drain(plan);
+        }
+    }
+
+    fn begin_drain(&mut self, plan: DrainPlan) {
+        let state = &mut self.state;
+        // Threads that start now are in no list of the drain.
+        state.admission.begin_drain(plan.hand_over && self.starter.is_none());
+        let mut ids: Vec<ConnId> = state.core.connections.table.ids().collect();
+        if self.starter.is_some() {
+            // Connections on their own threads are spread over the same window.
+            let taken = state.core.remote.registry().map(ThreadRegistry::taken);
+            ids.extend(taken.unwrap_or_default());
+        }
+        state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now(), state.seed));
+    }
+
+    /// Carries out one command, except that of a drain, which is put into `drain`. Returns the work
+    /// that it took: one for the command and one for each receiver.
+    #[inline]
+    fn carry_out(&mut self, command: Command, drain: &mut Option<DrainPlan>) -> u64 {
+        let (mut work, state) = (1, &mut self.state);
+        match command {
+            Command::Publish { channel, frame, except, ack } => {
+                state.core.watch.deliver();
+                let delivery = state.core.publish_now(&channel, &frame, except, ack.began());
+                work += delivery.receivers();
+                ack.count(delivery);
+            }
+            Command::Recorded { recorded, except, ack } => {
+                state.core.watch.deliver();
+                let delivery = state.core.deliver_recorded(&recorded, except, ack.began());
+                work += delivery.receivers();
+                ack.count(delivery);
+            }
+            Command::Admit { channel, members } => {
+                let mut members = members.unwrap_or_else(|| state.core.recent.waiting(&channel));
+                let rest = members.len().saturating_sub(COMMANDS as usize);
+                let next = members.split_off(rest);
+                work += next.len() as u64;
+                state.admit(&channel, next);
+                if !members.is_empty() {
+                    let members = Some(members);
+                    state.core.commands.push_front(Command::Admit { channel, members });
+                }
+            }
+            Command::Broadcast { filter, frame, ack } => {
+                if let Some(began) = ack.began() {
+                    state.core.samples.publish(began);
+                }
+                state.core.watch.deliver();
+                let delivery = state.core.broadcast_here(&filter, &frame);
+                work += delivery.receivers();
+                ack.count(delivery);
+            }
+            Command::Send { to, frame, ack } => {
+                let mut delivery = Delivery::default();
+                if state.core.connections.table.conn(to).is_some() {
+                    delivery.count(state.core.send_frame(to, &frame));
+                }
+                ack.count(delivery);
+            }
+            Command::Post { to, event } if state.core.connections.table.conn(to).is_some() => {
+                state.guarded(to, |state| {
+                    state.service.on_user_event(&mut Cx::new(&mut state.core, to), event);
+                    state.open_accepted(to);
+                });
+            }
+            Command::Post { event, .. } => {
+                let panicked = drop_guarded(event);
+                state.core.connections.stats.handler_panics += u64::from(panicked);
+            }
+            Command::Close { to, code, reason } => state.core.close(to, code, &reason),
+            Command::CloseAll { filter, code, reason, ack } => {
+                ack.count(state.core.close_here(&filter, code, &reason));
+            }
+            Command::Configure { configuration, ack } => {
+                state.core.connections.configure(&configuration);
+                ack.count(Delivery::default());
+            }
+            Command::Adopt(adoption) => self.take_over(*adoption),
+            Command::Drain(plan) => *drain = Some(plan),
+        }
+        work
+    }
+}
