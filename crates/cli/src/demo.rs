@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use throng::{Running, ShardLoad, Stats, process};
 use throng_config::Sources;
 use throng_config::units::{parse_count, parse_duration};
-use throng_load::demo::{CrowdPlan, CrowdStats, spawn_clients};
+use throng_load::demo::{ClientsHandle, CrowdPlan, CrowdStats, spawn_clients};
 use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_load::{Summary, Target, TlsTrust};
 
@@ -128,15 +128,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(nodes) = args.nodes {
         return run_nodes(nodes.into(), args);
     }
+    run_crowd(&args, clients)
+}
+
+/// Runs a server, and clients that chat on it.
+fn run_crowd(args: &Args, clients: usize) -> Result<ExitCode, Failure> {
     let own = if args.tls { Some(OwnCertificate::make().map_err(Failure::runtime)?) } else { None };
-    let mut sources = Sources::new(&TABLE);
-    sources.flag("--listen", "listen", &args.listen);
-    if let Some(own) = &own {
-        for (key, file) in [("tls.cert", &own.chain), ("tls.key", &own.key)] {
-            sources.flag("--tls", key, &file.display().to_string());
-        }
-    }
-    let settings = Settings::from_draft(sources.finish())?;
+    let settings = crowd_settings(args, own.as_ref())?;
     let limit = process::descriptor_limit();
     // Each client costs two descriptors here: its own end and the server's.
     if clients.saturating_mul(2).saturating_add(200) > limit {
@@ -167,18 +165,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         plan.tls.name = Some("localhost".to_owned());
     }
     let crowd = spawn_clients(plan).map_err(Failure::runtime)?;
-
-    // An end beyond the range of the clock means no end.
-    let ends = args.duration.and_then(|duration| Instant::now().checked_add(duration));
-    let mut line = Line::new(limit);
-    loop {
-        let left = ends.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-        if left.is_zero() || stop.wait(left.min(Duration::from_secs(1))) || running.has_ended() {
-            break;
-        }
-        line.show(&running, &crowd.snapshot());
-    }
-    line.finish();
+    show_until_the_end(args, &stop, limit, &running, &crowd);
     say::line("stopping: the clients close their connections, then the server drains");
     let last = crowd.stop();
     if let Some(error) = &last.first_error {
@@ -191,6 +178,39 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     ));
     let plan = settings.drain.window(Duration::from_secs(2));
     serve::finish(running, plan)
+}
+
+/// Returns the settings of the server, with the certificate if there is one.
+fn crowd_settings(args: &Args, own: Option<&OwnCertificate>) -> Result<Settings, Failure> {
+    let mut sources = Sources::new(&TABLE);
+    sources.flag("--listen", "listen", &args.listen);
+    if let Some(own) = own {
+        for (key, file) in [("tls.cert", &own.chain), ("tls.key", &own.key)] {
+            sources.flag("--tls", key, &file.display().to_string());
+        }
+    }
+    Ok(Settings::from_draft(sources.finish())?)
+}
+
+/// Shows what happens each second until a signal, the end of `--for` or that of the server.
+fn show_until_the_end(
+    args: &Args,
+    stop: &Stop,
+    limit: usize,
+    running: &Running,
+    crowd: &ClientsHandle,
+) {
+    // An end beyond the range of the clock means no end.
+    let ends = args.duration.and_then(|duration| Instant::now().checked_add(duration));
+    let mut line = Line::new(limit);
+    loop {
+        let left = ends.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        if left.is_zero() || stop.wait(left.min(Duration::from_secs(1))) || running.has_ended() {
+            break;
+        }
+        line.show(running, &crowd.snapshot());
+    }
+    line.finish();
 }
 
 #[cfg(all(unix, feature = "redis"))]

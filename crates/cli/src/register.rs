@@ -197,6 +197,11 @@ impl Backend {
                 _ => break,
             }
         }
+        self.leave(registered);
+    }
+
+    /// Ends the registration.
+    fn leave(&self, registered: bool) {
         match self.balancer.ask("DELETE", &self.path(), None, FINAL_TIMEOUT) {
             Ok(answer) if answer.is_success() => {
                 let fields = [("balancer", self.balancer.to_string().into())];

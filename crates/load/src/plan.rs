@@ -175,6 +175,8 @@ const MAX_UNDER_WAY: usize = 1 << 26;
 pub const MAX_PIPELINE: usize = 65_536;
 /// Largest message: 1 GiB.
 pub const MAX_SIZE: usize = 1 << 30;
+/// Longest duration, warm-up, hold and ramp: a week.
+const TOO_LONG: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Most event loops of a server that a benchmark starts.
 pub const MAX_SHARDS: usize = 256;
 /// Most threads.
@@ -300,11 +302,18 @@ impl Plan {
     /// # Errors
     /// [`Error::Usage`] naming the flag and the bound.
     pub fn check(&self) -> Result<(), Error> {
-        let refuse = |text: String| Err(Error::Usage(text));
-        let too_long = Duration::from_secs(7 * 24 * 3600);
         if let Mode::Fanout { channels, subscribers, rate_per_s, .. } = self.mode {
             self.check_fanout(channels, subscribers, rate_per_s)?;
         }
+        self.check_connections()?;
+        Handshake::of(self, 0)?;
+        self.check_content()?;
+        self.check_times()?;
+        self.check_pace()
+    }
+
+    fn check_connections(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Usage(text));
         if self.connections == 0 {
             return refuse("--connections must be at least 1".to_owned());
         }
@@ -323,7 +332,14 @@ impl Plan {
                 self.threads, self.connections
             ));
         }
-        Handshake::of(self, 0)?;
+        if self.setup_timeout.is_zero() {
+            return refuse("--setup-timeout must be longer than 0s".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_content(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Usage(text));
         if matches!(self.content, Content::Json { .. }) && self.size < JSON_SMALLEST {
             return refuse(format!(
                 "--size is {}; a JSON document needs {JSON_SMALLEST} bytes",
@@ -331,7 +347,7 @@ impl Plan {
             ));
         }
         let is_open = matches!(self.mode, Mode::Echo { pace: Pace::Open { .. }, .. });
-        if !self.rate_ramp.is_zero() && (!is_open || self.rate_ramp > too_long) {
+        if !self.rate_ramp.is_zero() && (!is_open || self.rate_ramp > TOO_LONG) {
             return refuse(
                 "--rate-ramp is for --rate, which it lets rise over a week (168h) at most"
                     .to_owned(),
@@ -357,9 +373,12 @@ impl Plan {
         if self.window == 0 {
             return refuse("--window must be at least 1".to_owned());
         }
-        if self.setup_timeout.is_zero() {
-            return refuse("--setup-timeout must be longer than 0s".to_owned());
-        }
+        Ok(())
+    }
+
+    /// Refuses durations and thresholds that the mode cannot have.
+    fn check_times(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Usage(text));
         match self.mode {
             Mode::Echo { duration, .. }
             | Mode::Connect { duration, .. }
@@ -375,7 +394,7 @@ impl Plan {
             | Mode::Connect { duration, warmup }
             | Mode::Fanout { duration, warmup, .. }
             | Mode::Script { duration, warmup, .. }
-                if duration > too_long || warmup > too_long =>
+                if duration > TOO_LONG || warmup > TOO_LONG =>
             {
                 return refuse("--duration and --warmup must be at most a week (168h)".to_owned());
             }
@@ -385,7 +404,7 @@ impl Plan {
             Mode::Script { .. } if self.script.is_none() => {
                 return refuse("the script mode needs a script".to_owned());
             }
-            Mode::Idle { hold } if hold < Duration::from_millis(10) || hold > too_long => {
+            Mode::Idle { hold } if hold < Duration::from_millis(10) || hold > TOO_LONG => {
                 return refuse("--hold must be between 10ms and a week (168h)".to_owned());
             }
             Mode::Idle { .. } if !self.slos.iter().all(Slo::is_about_errors) => {
@@ -405,6 +424,11 @@ impl Plan {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    fn check_pace(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Usage(text));
         match self.mode {
             Mode::Echo { pace: Pace::Closed { pipeline }, .. }
                 if pipeline == 0 || pipeline > MAX_PIPELINE =>

@@ -121,6 +121,24 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             return Err(failure);
         }
     };
+    announce(&balancer, &config, admin.as_ref(), &log);
+    let mut service = Service::ready();
+    attend(&balancer, &reloader, &log, &signals, &mut service);
+    is_ending.store(true, Relaxed);
+    let plan = reloader.shutdown();
+    service.stopping(plan.delay + plan.deadline);
+    // Meanwhile, load balancers in front see that it is not ready.
+    std::thread::sleep(plan.delay);
+    let ended = end(&balancer, &reloader, &log);
+    if let Some(admin) = admin {
+        let quick = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
+        let _ = admin.drain(quick);
+    }
+    ended
+}
+
+/// Prints and logs the addresses and the backends.
+fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: &Log) {
     for (place, address) in balancer.addresses().iter().enumerate() {
         let scheme = if balancer.has_tls(place) { "https" } else { "http" };
         let (most, how) = balancer.capacity();
@@ -133,21 +151,30 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         let message = format!("event loops share one descriptor table: {reason}");
         log.event(&events::WARNING, message, []);
     }
-    let backends = summary(&config);
+    let backends = summary(config);
     say::line(&backends);
     if !log.is_on_same_terminal() {
         log.event(&events::BACKENDS, backends, []);
     }
-    if let Some(admin) = &admin {
+    if let Some(admin) = admin {
         let address = format!("http://{}/", admin.local_addr());
         say::line(format_args!("admin: {address}"));
         log.started(&events::ADMIN, [("address", address.into())]);
     }
-    let mut watch = Watch::new(&balancer);
-    let mut service = Service::ready();
+}
+
+/// Follows signals, and looks after certificates and backends, until a signal ends the program.
+fn attend(
+    balancer: &Balancer,
+    reloader: &Reloader,
+    log: &Log,
+    signals: &Signals,
+    service: &mut Service,
+) {
+    let mut watch = Watch::new(balancer);
     let (began, mut looked) = (Instant::now(), Instant::now());
     let mut expiry = ExpiryWatch::default();
-    expiry.look(&log, balancer.certificates());
+    expiry.look(log, balancer.certificates());
     while !signals.wait(TICK) {
         if signals.take_hangup() {
             service.reloading();
@@ -156,41 +183,35 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         if signals.take_status() {
             log.reopen();
-            log_status(&log, &balancer, began.elapsed());
+            log_status(log, balancer, began.elapsed());
         }
         if let Some(signal) = signals.take_ignored() {
             log.event(&events::SIGNAL, "ignored", [("signal", signal.into())]);
         }
         if looked.elapsed() >= LOOK_AT_FILES {
             looked = Instant::now();
-            expiry.look(&log, balancer.certificates());
-            match balancer.reload_certificates_if_changed() {
-                Ok(false) => {}
-                Ok(true) => {
-                    expiry.reset();
-                    log.event(&events::CERTIFICATE_RELOADED, "", []);
-                }
-                Err(error) => {
-                    let reason = error.to_string();
-                    log.event(&events::CERTIFICATE_FAILED, "", [("reason", reason.into())]);
-                }
-            }
+            look_at_certificates(balancer, &mut expiry, log);
         }
-        service.report(|| sweeps(&balancer), || status_line(&balancer));
-        watch.look(&balancer, &log);
+        service.report(|| sweeps(balancer), || status_line(balancer));
+        watch.look(balancer, log);
     }
     watch.clear();
-    is_ending.store(true, Relaxed);
-    let plan = reloader.shutdown();
-    service.stopping(plan.delay + plan.deadline);
-    // Meanwhile, load balancers in front see that it is not ready.
-    std::thread::sleep(plan.delay);
-    let ended = end(&balancer, &reloader, &log);
-    if let Some(admin) = admin {
-        let quick = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
-        let _ = admin.drain(quick);
+}
+
+/// Reads certificates again whose files were modified, and warns of those that expire.
+fn look_at_certificates(balancer: &Balancer, expiry: &mut ExpiryWatch, log: &Log) {
+    expiry.look(log, balancer.certificates());
+    match balancer.reload_certificates_if_changed() {
+        Ok(false) => {}
+        Ok(true) => {
+            expiry.reset();
+            log.event(&events::CERTIFICATE_RELOADED, "", []);
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            log.event(&events::CERTIFICATE_FAILED, "", [("reason", reason.into())]);
+        }
     }
-    ended
 }
 
 fn start_admin(api: Api, address: std::net::SocketAddr) -> Result<Running, Failure> {

@@ -135,7 +135,44 @@ pub fn listen(server: Server, settings: &Settings) -> throng::Result<Bound> {
 
 pub(crate) fn app(settings: &Settings) -> App {
     let wildcards = settings.wildcards;
-    let channels = Ws::on_upgrade(move |request| {
+    let channels = channels(wildcards);
+    let upload =
+        WsRoute::new(Ws::on_upgrade(|_| Ok(0u64)).on_chunk(|ws: &mut Socket<'_, u64>, piece| {
+            *ws.data_mut() += piece.bytes.len() as u64;
+            if piece.last {
+                let length = std::mem::take(ws.data_mut());
+                let _ = ws.send(length.to_string());
+            }
+        }))
+        .max_message_size(settings.max_upload_size);
+    let app = App::new()
+        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/ws/{channel}", channels)
+        .ws("/upload", upload)
+        .sse("/sse/{channel}", move |request| {
+            let channel = channel(request)?.to_owned();
+            let topic = if wildcards { Topic::Pattern(channel) } else { Topic::Channel(channel) };
+            Ok(EventStream::new(topic).info(info(request)?))
+        })
+        .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
+        .health();
+    let app = match settings.public_metrics {
+        true => app.metrics("/metrics").stats("/stats.json"),
+        false => ["/metrics", "/stats.json"].into_iter().fold(app, |app, path| {
+            app.get(path, |_| Response::error(Status::NOT_FOUND, NO_METRICS))
+        }),
+    };
+    let app = match &settings.dir {
+        Some(dir) => app.dir("/", Files::new(dir)),
+        None => app.get("/", |_| Response::html(PAGE)),
+    };
+    let hosts = settings.hosts.clone();
+    app.layer(move |request: &mut Request<'_>| hosts.check(request))
+}
+
+/// Sessions of members of channels.
+fn channels(wildcards: bool) -> Ws<Member> {
+    Ws::on_upgrade(move |request| {
         let (echo, since) = (request.query("echo") == Some("1"), since(request)?);
         let (channel, info) = (channel(request)?.to_owned(), info(request)?.to_owned());
         Ok(Member::Joining(Box::new(Joining { channel, echo, since, info })))
@@ -178,39 +215,7 @@ pub(crate) fn app(settings: &Settings) -> App {
             Member::Echoes | Member::Continues => ws.publish(&channel, message),
             _ => ws.publish_to_others(&channel, message),
         };
-    });
-    let upload =
-        WsRoute::new(Ws::on_upgrade(|_| Ok(0u64)).on_chunk(|ws: &mut Socket<'_, u64>, piece| {
-            *ws.data_mut() += piece.bytes.len() as u64;
-            if piece.last {
-                let length = std::mem::take(ws.data_mut());
-                let _ = ws.send(length.to_string());
-            }
-        }))
-        .max_message_size(settings.max_upload_size);
-    let app = App::new()
-        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
-        .ws("/ws/{channel}", channels)
-        .ws("/upload", upload)
-        .sse("/sse/{channel}", move |request| {
-            let channel = channel(request)?.to_owned();
-            let topic = if wildcards { Topic::Pattern(channel) } else { Topic::Channel(channel) };
-            Ok(EventStream::new(topic).info(info(request)?))
-        })
-        .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
-        .health();
-    let app = match settings.public_metrics {
-        true => app.metrics("/metrics").stats("/stats.json"),
-        false => ["/metrics", "/stats.json"].into_iter().fold(app, |app, path| {
-            app.get(path, |_| Response::error(Status::NOT_FOUND, NO_METRICS))
-        }),
-    };
-    let app = match &settings.dir {
-        Some(dir) => app.dir("/", Files::new(dir)),
-        None => app.get("/", |_| Response::html(PAGE)),
-    };
-    let hosts = settings.hosts.clone();
-    app.layer(move |request: &mut Request<'_>| hosts.check(request))
+    })
 }
 
 fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
