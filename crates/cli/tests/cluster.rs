@@ -120,6 +120,42 @@ fn a_client_continues_on_another_server_also_after_redis_was_killed() {
     }
 }
 
+/// `bench/cluster/run --only comeback` has the same with 100,000 clients.
+#[test]
+fn a_server_asks_once_for_a_channel_however_many_clients_come_back_to_it() {
+    const CHANNELS: usize = 20;
+    let Some(redis) = Redis::start("comeback", &[]) else { return };
+    let [lived, fresh] = servers(&redis);
+    let mut stay = Vec::new();
+    let mut begins = Vec::new();
+    for channel in 0..CHANNELS {
+        let target = format!("/ws/log.c{channel}");
+        let mut member = join(&lived, &format!("{target}?since="));
+        begins.push(position(&mut member));
+        join(&lived, &target).send_text("missed");
+        text(&mut member);
+        stay.push(member);
+    }
+    // Each read of a history is one call of this, and each publication.
+    let reads = || redis.calls("hmget");
+    for (server, most) in [(&lived, 0), (&fresh, CHANNELS as u64)] {
+        let before = reads();
+        let mut back = Vec::new();
+        for _ in 0..25 {
+            for (channel, (epoch, offset, _)) in begins.iter().enumerate() {
+                let since = format!("/ws/log.c{channel}?since={epoch}:{offset}");
+                back.push((join(server, &since), (epoch.clone(), offset + 1, true)));
+            }
+        }
+        for (client, expected) in &mut back {
+            assert_eq!(position(client), *expected);
+            assert!(text(client).ends_with(" missed"));
+        }
+        let reads = reads() - before;
+        assert!(reads <= most, "{reads} reads for {CHANNELS} channels");
+    }
+}
+
 #[test]
 fn a_client_gets_from_redis_what_its_server_has_no_memory_for() {
     let Some(redis) = Redis::start("memory", &[]) else { return };

@@ -140,6 +140,20 @@ impl Redis {
         dial(self.address).write_all(format!("{command}\r\n").as_bytes()).unwrap();
     }
 
+    /// Returns how often a command was called, also by scripts.
+    ///
+    /// # Panics
+    /// There is no answer.
+    #[must_use]
+    pub fn calls(&self, command: &str) -> u64 {
+        let mut connection = dial(self.address);
+        connection.write_all(b"INFO commandstats\r\nQUIT\r\n").unwrap();
+        let lines: Vec<_> = BufReader::new(connection).lines().map_while(Result::ok).collect();
+        let name = format!("cmdstat_{command}:calls=");
+        let calls = lines.iter().find_map(|line| line.strip_prefix(&*name)?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+
     fn reply(&self, command: &str) -> std::io::Result<String> {
         // Refused while it starts.
         std::net::TcpStream::connect(self.address)?;

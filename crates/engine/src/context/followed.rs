@@ -30,7 +30,9 @@ impl Core {
             Err(question) => {
                 let channel: Arc<str> = channel.into();
                 self.recent.wait((id, self.connections.now), &channel, since);
-                if let Some(relay) = self.remote.relay_of(&channel) {
+                if let Some(question) = question
+                    && let Some(relay) = self.remote.relay_of(&channel)
+                {
                     relay.ask(&channel, question);
                 }
                 Recovery { joined: true, pending: true, ..Recovery::default() }
@@ -76,7 +78,9 @@ impl Core {
         }
         let place = match self.remote.join_followed(channel, since, is_asked, || true) {
             Ok(place) => place,
-            Err(question) => {
+            // It begins again.
+            Err(None) => return None,
+            Err(Some(question)) => {
                 // The answer may be to a question that was asked before the client came.
                 self.recent.ask_again(id, channel);
                 if let Some(relay) = self.remote.relay_of(channel) {

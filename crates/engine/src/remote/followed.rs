@@ -129,15 +129,15 @@ impl Remote {
     }
 
     /// Calls `join` under the lock of a channel's publications, and returns the place at which a
-    /// member joins. `Err`: the broker must be asked, unless it was (`is_asked`); `Ok(None)`: it
-    /// did not join.
+    /// member joins. `Err`: it waits, and the broker must be asked if there is a question, unless
+    /// it was (`is_asked`); `Ok(None)`: it did not join.
     pub(crate) fn join_followed(
         &self,
         channel: &str,
         since: Since,
         is_asked: bool,
         join: impl FnOnce() -> bool,
-    ) -> Result<Option<Joined>, Question> {
+    ) -> Result<Option<Joined>, Option<Question>> {
         let mut stripe = self.order_of(channel);
         if !join() {
             return Ok(None);

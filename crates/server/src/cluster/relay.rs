@@ -182,7 +182,10 @@ impl Members for ToShards {
                 self.remote.deliver_followed(channel, position(place), &frame, except);
             }
             // Members cannot get it, and learn so.
-            None => self.remote.begin_followed(channel, position(place), &[], true),
+            None => {
+                self.remote.begin_followed(channel, position(place), &[], true);
+                self.remote.admit_to_followed(channel);
+            }
         }
     }
 

@@ -120,20 +120,20 @@ impl Stripe {
     }
 
     /// Returns the place at which a member joins now, or what the broker must be asked for, unless
-    /// it was (`is_asked`).
+    /// it was (`is_asked`); `Err(None)`: the channel is about to be opened by itself.
     pub(crate) fn join_followed(
         &mut self,
         all: &Histories,
         channel: &str,
         since: Since,
         (now, is_asked): (Instant, bool),
-    ) -> Result<Joined, Question> {
+    ) -> Result<Joined, Option<Question>> {
         let followed = self.followed.get_mut(channel).filter(|followed| followed.is_open);
-        let Followed { ring, epoch, is_cut, .. } = followed.ok_or(Question::New)?;
+        let Followed { ring, epoch, is_cut, .. } = followed.ok_or(None)?;
         let top = ring.position(*epoch);
         let is_beyond = |since: Position| since.epoch != *epoch || since.offset > top.offset;
         if !is_asked && since.position().is_some_and(is_beyond) {
-            return Err(Question::New);
+            return Err(Some(Question::New));
         }
         let rule = all.rule(ring.rule);
         all.free(ring.trim(rule, now));
@@ -143,7 +143,7 @@ impl Stripe {
                 || since.position().is_some_and(|since| since.epoch == *epoch)
                 || matches!(since, Since::Last(most) if joined.count() < most));
         if *is_cut && wants_more && !is_asked {
-            return Err(Question::All);
+            return Err(Some(Question::All));
         }
         Ok(joined)
     }
