@@ -81,9 +81,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let all_up = nodes.iter().all(is_up);
     if args.json {
         let text = serde_json::to_string_pretty(&nodes).map_err(Failure::runtime)?;
-        say::line(text);
+        say::report_line(text)?;
     } else {
-        say::text_as_is(table(&nodes));
+        say::report(table(&nodes))?;
     }
     Ok(if all_up { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

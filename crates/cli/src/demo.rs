@@ -10,7 +10,7 @@ mod nodes;
 mod wire;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::stdout;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -248,7 +248,7 @@ struct Line {
 impl Line {
     fn new(limit: usize) -> Self {
         let before = (Instant::now(), Stats::default());
-        Self { in_place: std::io::stdout().is_terminal(), before, loads: Vec::new(), limit }
+        Self { in_place: say::is_replaceable(&stdout()), before, loads: Vec::new(), limit }
     }
 
     fn show(&mut self, running: &Running, crowd: &CrowdStats) {
@@ -275,7 +275,9 @@ impl Line {
             limit: self.limit as u64,
         };
         match self.in_place {
-            true => say::text_as_is(format_args!("\r\x1b[2K{}", seen.short(columns()))),
+            true => {
+                say::text_as_is(format_args!("\r\x1b[2K{}", seen.short(say::columns(&stdout()))))
+            }
             false => say::line(seen.long()),
         };
     }
@@ -341,15 +343,6 @@ impl Seen {
         }
         line
     }
-}
-
-/// Returns the columns of the terminal.
-fn columns() -> usize {
-    #[cfg(unix)]
-    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| size.ws_col);
-    #[cfg(not(unix))]
-    let columns = 0u16;
-    if columns == 0 { 80 } else { columns.into() }
 }
 
 /// Returns the busy time of the busiest shard between two measurements.

@@ -39,10 +39,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         What::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut command, "throng", &mut text);
-            return printed(&String::from_utf8_lossy(&text));
+            say::report(String::from_utf8_lossy(&text))?;
         }
-        What::Dashboard => return printed(&format!("{:#}\n", monitoring::dashboard())),
-        What::Alerts => return printed(&monitoring::alerts()),
+        What::Dashboard => say::report_line(format_args!("{:#}", monitoring::dashboard()))?,
+        What::Alerts => say::report(monitoring::alerts())?,
         What::Man { folder } => {
             let written = std::fs::create_dir_all(folder)
                 .and_then(|()| clap_mangen::generate_to(command, folder));
@@ -52,12 +52,4 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints `text`, which is lost if it is not whole.
-fn printed(text: &str) -> Result<ExitCode, Failure> {
-    match say::text_as_is(text) {
-        true => Ok(ExitCode::SUCCESS),
-        false => Err(Failure::runtime("standard output cannot be written")),
-    }
 }

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let path = if args.ready { "/readyz" } else { "/livez" };
     match peer.ask("GET", path, None, args.timeout) {
         Ok(answer) if answer.is_success() => {
-            say::line("healthy");
+            say::report_line("healthy")?;
             Ok(ExitCode::SUCCESS)
         }
         Ok(answer) => Err(Failure::runtime(format!(

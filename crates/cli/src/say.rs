@@ -4,7 +4,59 @@
 //! That must not end a server, so every line of this program goes through this module.
 
 use std::fmt::Display;
-use std::io::{Write, stderr, stdout};
+use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
+
+use crate::Failure;
+
+/// Prints the report that a command was run for, to standard output, as it is.
+///
+/// # Errors
+/// It cannot be written, for example because the disk is full. A reader that has exited (`| head`)
+/// has had what it wanted.
+pub fn report(text: impl Display) -> Result<(), Failure> {
+    let text = text.to_string();
+    match try_to_write(stdout().lock(), &text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::runtime(format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints a line as a [`report`].
+///
+/// # Errors
+/// Those of [`report`].
+pub fn report_line(text: impl Display) -> Result<(), Failure> {
+    report(format_args!("{text}\n"))
+}
+
+/// Returns whether a line on `stream` can be replaced by the next: not on a terminal that calls
+/// itself dumb, such as that of an editor.
+pub(crate) fn is_replaceable(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Returns what fits into a line of the terminal behind `stream`: a line that wraps could not be
+/// replaced.
+pub(crate) fn fitting(stream: &impl Terminal, line: &str) -> String {
+    line.chars().take(columns(stream).saturating_sub(1)).collect()
+}
+
+/// Returns the columns of the terminal behind `stream`; 80 if that is not known.
+pub(crate) fn columns(stream: &impl Terminal) -> usize {
+    #[cfg(unix)]
+    let columns = rustix::termios::tcgetwinsize(stream).map_or(0, |size| size.ws_col);
+    #[cfg(not(unix))]
+    let (_, columns) = (stream, 0u16);
+    if columns == 0 { 80 } else { columns.into() }
+}
+
+#[cfg(not(unix))]
+pub(crate) use std::io::IsTerminal as Terminal;
+/// A stream that may be a terminal.
+#[cfg(unix)]
+pub(crate) use std::os::fd::AsFd as Terminal;
 
 /// Writes a line to standard output; returns false if that fails.
 pub fn line(text: impl Display) -> bool {
@@ -21,8 +73,12 @@ pub fn trouble(text: impl Display) {
     write(stderr().lock(), &format!("throng: {text}\n"));
 }
 
-fn write(mut to: impl Write, text: &str) -> bool {
-    to.write_all(text.as_bytes()).and_then(|()| to.flush()).is_ok()
+fn write(to: impl Write, text: &str) -> bool {
+    try_to_write(to, text).is_ok()
+}
+
+fn try_to_write(mut to: impl Write, text: &str) -> io::Result<()> {
+    to.write_all(text.as_bytes()).and_then(|()| to.flush())
 }
 
 #[cfg(test)]

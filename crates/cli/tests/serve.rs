@@ -440,16 +440,41 @@ fn a_full_disk_behind_standard_output_changes_nothing() {
     poll("it listens", || TcpStream::connect(free).ok());
     served.signal("TERM");
     assert_eq!(served.exit().code(), Some(0));
-    for words in [
-        &["config", "show"][..],
-        &["demo", "--for", "100ms", "--clients", "2", "--listen", "127.0.0.1:0"],
-    ] {
-        let output = throng(words).stdout(full()).output().unwrap();
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{words:?}");
-    }
+    let words = ["demo", "--for", "100ms", "--clients", "2", "--listen", "127.0.0.1:0"];
+    let output = throng(&words).stdout(full()).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""));
     let mut wrong = throng(&["serve", "--shards", "x"]);
     assert_eq!(wrong.stdout(full()).stderr(full()).status().unwrap().code(), Some(2));
+}
+
+/// What a command is run for must not be lost in silence.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_report_that_cannot_be_written_is_a_failure() {
+    let served = Served::start(&[]);
+    let address = served.address.to_string();
+    let url = format!("ws://{address}/echo");
+    let bench = ["bench", "echo", &url, "--connections", "1", "--duration", "10ms", "--json"];
+    for words in [
+        &["config", "show"][..],
+        &["config", "show", "balance", "--json"],
+        &["config", "check"],
+        &["config", "schema"],
+        &["generate", "alerts"],
+        &["health", &address],
+        &bench,
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = throng(words).stdout(full).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {errors}");
+        assert!(errors.contains("standard output cannot be written: No space"), "{errors}");
+    }
+    // A reader that has left has had what it wanted.
+    let mut shown = throng(&["config", "schema"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(shown.stdout.take());
+    assert_eq!(shown.wait().unwrap().code(), Some(0));
 }
 
 /// Code and the one line on standard error.

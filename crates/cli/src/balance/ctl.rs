@@ -95,10 +95,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let value = answer.json();
     match args.command {
-        _ if args.json => say::line(&value),
-        Command::List => say::text_as_is(table(&value)),
-        _ => say::line(in_words(&args.command, &value)),
-    };
+        _ if args.json => say::report_line(&value)?,
+        Command::List => say::report(table(&value))?,
+        _ => say::report_line(in_words(&args.command, &value))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

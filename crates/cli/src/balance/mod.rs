@@ -90,7 +90,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let flags = args.flags;
     let (config, values) = flags.config_and_values()?;
     if flags.check {
-        say::line(valid(&config));
+        say::report_line(valid(&config))?;
         return Ok(ExitCode::SUCCESS);
     }
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;

@@ -1,7 +1,7 @@
 //! The balancer's output: changes of state, and on a terminal a status line.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
+use std::io::stdout;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ impl Watch {
             // All start as up, so that a backend which failed before the first look is reported.
             states: status.backends.iter().map(|row| (row.address, "up")).collect(),
             names: BTreeMap::new(),
-            on_terminal: std::io::stdout().is_terminal(),
+            on_terminal: say::is_replaceable(&stdout()),
             shown: false,
             looked: Instant::now(),
             before: ever(&status),
@@ -57,14 +57,15 @@ impl Watch {
             grouped((new.saturating_sub(old) as f64 / passed.as_secs_f64()).round() as u64)
         };
         if self.on_terminal {
-            say::text_as_is(format_args!(
-                "\r\x1b[2K{} of {} backends up  |  {:>7} tunnels  |  {:>6} new/s  {:>7} requests/s",
+            let line = format!(
+                "{} of {} backends up  |  {:>7} tunnels  |  {:>6} new/s  {:>7} requests/s",
                 status.backends.iter().filter(|row| row.state == "up").count(),
                 status.backends.len(),
                 grouped(status.metrics.tunnels),
                 rate(ever.0, self.before.0),
                 rate(ever.1, self.before.1),
-            ));
+            );
+            say::text_as_is(format_args!("\r\x1b[2K{}", say::fitting(&stdout(), &line)));
             self.shown = true;
         }
         self.before = ever;

@@ -49,18 +49,18 @@ impl OutputArgs {
     /// Writes the page, if one was asked for, and prints the report.
     ///
     /// # Errors
-    /// The page cannot be written.
+    /// The page or the report cannot be written.
     pub fn show(&self, report: &impl Render) -> Result<ExitCode, Failure> {
         if let Some(path) = &self.html {
             std::fs::write(path, report.to_html()).map_err(|error| {
                 Failure::runtime(format!("cannot write --html {}: {error}", path.display()))
             })?;
         }
-        match (self.json, self.csv) {
-            (true, _) => say::text_as_is(report.to_json()),
-            (_, true) => say::text_as_is(report.to_csv()),
-            _ => say::text_as_is(report.to_text()),
-        };
+        say::report(match (self.json, self.csv) {
+            (true, _) => report.to_json(),
+            (_, true) => report.to_csv(),
+            _ => report.to_text(),
+        })?;
         Ok(ExitCode::from(report.exit_code()))
     }
 }

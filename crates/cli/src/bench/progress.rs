@@ -1,13 +1,16 @@
 //! The line that shows how far a run is, on standard error and only on a terminal.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{Write, stderr};
 use std::time::Duration;
 
 use throng_load::units::{grouped, rounded, show_duration};
 use throng_load::{Progress, Stage};
 
-/// A status line that overwrites itself. Shows nothing when standard error is not a terminal.
+use crate::say;
+
+/// A status line that overwrites itself. Shows nothing when standard error is not a terminal, or a dumb
+/// one.
 #[derive(Debug)]
 pub struct StatusLine {
     title: String,
@@ -18,7 +21,7 @@ impl StatusLine {
     /// A line that begins with `title`; with `quiet` it is never shown.
     #[must_use]
     pub fn new(title: &str, quiet: bool) -> Self {
-        Self { title: title.to_owned(), is_shown: !quiet && stderr().is_terminal() }
+        Self { title: title.to_owned(), is_shown: !quiet && say::is_replaceable(&stderr()) }
     }
 
     /// Shows the progress of a run.
@@ -30,7 +33,8 @@ impl StatusLine {
     pub fn show_text(&self, text: impl Display) {
         if self.is_shown {
             // A status line that cannot be written is not worth ending a run for.
-            let _ = write!(stderr(), "\r\x1b[2K{}: {text}", self.title);
+            let line = say::fitting(&stderr(), &format!("{}: {text}", self.title));
+            let _ = write!(stderr(), "\r\x1b[2K{line}");
         }
     }
 

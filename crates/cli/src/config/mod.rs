@@ -2,6 +2,7 @@
 
 mod schema;
 
+use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -92,13 +93,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Show { origin, json, of } => {
             let values = values(&of.program()?)?;
             if json {
-                say::line(format_args!("{:#}", as_json(&values)));
+                say::report_line(format_args!("{:#}", as_json(&values)))?;
             } else {
-                show(&values, origin);
+                say::report(listing(&values, origin))?;
             }
         }
         Command::Check { of } => {
-            say::line(match of.program()? {
+            say::report_line(match of.program()? {
                 Program::Serve(flags) => {
                     let settings = flags.settings("", &[])?;
                     site::check(&settings)?;
@@ -106,7 +107,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 }
                 #[cfg(feature = "balance")]
                 Program::Balance(flags) => valid(&flags.config()?),
-            });
+            })?;
         }
         Command::Schema { program } => {
             let table = match program {
@@ -114,7 +115,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 Some(Name::Balance) => Config::table(),
                 None | Some(Name::Serve) => &serve::TABLE,
             };
-            say::line(format_args!("{:#}", schema::of(table)));
+            say::report_line(format_args!("{:#}", schema::of(table)))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -148,18 +149,17 @@ fn values(program: &Program) -> Result<Values, Failure> {
     }
 }
 
-fn show(values: &Values, origin: bool) {
+fn listing(values: &Values, origin: bool) -> String {
+    let mut text = String::new();
     for (key, entry) in values.iter() {
         let note = if origin { entry.origin().to_string() } else { key.help.to_owned() };
         // What is not set has no value that a file could give it.
         let is_set = entry.origin().is_set() || !key.default.is_empty() || is_list(entry);
         let comment = if is_set { "" } else { "# " };
         let pair = format!("{comment}{} = {}", key.name, entry.to_toml());
-        if !say::line(format_args!("{pair:<40} # {note}")) {
-            // The reader has exited (`| head -1`).
-            return;
-        }
+        let _ = writeln!(text, "{pair:<40} # {note}");
     }
+    text
 }
 
 fn is_list(entry: &Entry) -> bool {

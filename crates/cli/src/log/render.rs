@@ -91,9 +91,9 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 /// The form of lines, with nothing left to be found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// For people; on a terminal, a status line is cleared first.
+    /// For people; where a status line may be shown, it is cleared first.
     Text {
-        on_terminal: bool,
+        replaces_line: bool,
     },
     Json,
     Journald,
@@ -103,8 +103,8 @@ pub(super) enum Form {
 pub(super) fn render(record: &Record, form: Form, line: &mut String) {
     match form {
         Form::Json => json(record, line),
-        Form::Text { on_terminal } => {
-            if on_terminal {
+        Form::Text { replaces_line } => {
+            if replaces_line {
                 line.push_str("\r\x1b[2K");
             }
             let time = humantime::format_rfc3339_millis(record.at);
@@ -257,10 +257,10 @@ mod tests {
         let fields = "client=127.0.0.1 path=/a status=502 duration=0.001500 \
                       reason=\"the backend refused\"\n";
         assert_eq!(
-            line(&record, Form::Text { on_terminal: false }),
+            line(&record, Form::Text { replaces_line: false }),
             format!("2023-11-14T22:13:20.123Z WARN  request.failed {fields}")
         );
-        assert!(line(&record, Form::Text { on_terminal: true }).starts_with("\r\x1b[2K2023"));
+        assert!(line(&record, Form::Text { replaces_line: true }).starts_with("\r\x1b[2K2023"));
         assert_eq!(line(&record, Form::Journald), format!("<4>request.failed {fields}"));
         assert_eq!(
             line(&record, Form::Json),
@@ -277,7 +277,7 @@ mod tests {
             path in any::<String>(),
         ) {
             let record = record(&message, &path);
-            let forms = [Form::Json, Form::Journald, Form::Text { on_terminal: false }];
+            let forms = [Form::Json, Form::Journald, Form::Text { replaces_line: false }];
             for form in forms {
                 let line = line(&record, form);
                 let text = line.strip_suffix('\n').unwrap();

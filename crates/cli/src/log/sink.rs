@@ -13,6 +13,7 @@ use throng_config::{LogFormat, LogSettings};
 use super::events::LOG_DROPPED;
 use super::render::{Form, Record, render};
 use super::{Inner, Job};
+use crate::say;
 
 /// Lines are written together up to this many bytes.
 const BATCH: usize = 64 << 10;
@@ -37,11 +38,12 @@ impl Sink {
             None => None,
         };
         let on_terminal = file.is_none() && stderr().is_terminal();
+        let replaces_line = on_terminal && say::is_replaceable(&stderr());
         let form = match settings.format {
-            LogFormat::Text => Form::Text { on_terminal },
+            LogFormat::Text => Form::Text { replaces_line },
             LogFormat::Json => Form::Json,
             LogFormat::Journald => Form::Journald,
-            LogFormat::Auto if on_terminal => Form::Text { on_terminal },
+            LogFormat::Auto if on_terminal => Form::Text { replaces_line },
             LogFormat::Auto if file.is_none() && is_read_by_the_journal() => Form::Journald,
             LogFormat::Auto => Form::Json,
         };

@@ -2,13 +2,12 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::stdout;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use throng_load::units::{grouped, show_ns};
 
-use super::super::columns;
 use super::member::{Scene, Tally};
 use crate::say;
 
@@ -31,7 +30,7 @@ pub(super) struct View {
 impl View {
     pub(super) fn new(scene: &Scene) -> Self {
         let before = vec![Before::default(); scene.nodes.len()];
-        let in_place = std::io::stdout().is_terminal();
+        let in_place = say::is_replaceable(&stdout());
         Self { in_place, at: Instant::now(), before, above: Cell::new(0) }
     }
 
@@ -46,9 +45,7 @@ impl View {
         for (at, (tally, before)) in scene.nodes.iter().zip(&mut self.before).enumerate() {
             let line = line(at + 1, tally, before, seconds);
             if self.in_place {
-                // A line that wraps could not be replaced.
-                let fits: String = line.chars().take(columns().saturating_sub(1)).collect();
-                text += &format!("\x1b[2K{fits}\n");
+                text += &format!("\x1b[2K{}\n", say::fitting(&stdout(), &line));
             } else {
                 text += &format!("{line}\n");
             }
