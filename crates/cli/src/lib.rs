@@ -34,12 +34,12 @@ mod sockets;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use throng_config::ConfigErrors;
 
 /// WebSocket and HTTP server, load balancer and load generator.
 #[derive(Parser)]
-#[command(name = "throng", version = VERSION, long_version = LONG_VERSION, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "throng", version = VERSION, long_version = LONG_VERSION, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -144,7 +144,9 @@ impl From<throng::Error> for Failure {
 
 /// Runs the command line `arguments`, of which the first is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let outcome = match Cli::parse_from(arguments).command {
+    let mut matches = with_negative_numbers(Cli::command()).get_matches_from(arguments);
+    let cli = Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
         #[cfg(feature = "balance")]
@@ -164,11 +166,21 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Takes `-1` for a value, which has an error of its own, and not for a flag.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let allow = |arg: clap::Arg| {
+        let takes_values = arg.get_action().takes_values();
+        arg.allow_negative_numbers(takes_values)
+    };
+    command.mut_args(allow).mut_subcommands(with_negative_numbers)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use clap::error::ErrorKind;
 
-    use super::Cli;
+    use super::{Cli, with_negative_numbers};
 
     fn each(command: &clap::Command, see: &mut impl FnMut(&clap::Command)) {
         see(command);
@@ -185,6 +197,18 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn every_command_takes_a_negative_number_for_a_value() {
+        let command = with_negative_numbers(Cli::command());
+        command.clone().debug_assert();
+        for words in ["serve --shards -1", "bench echo ws://a/ --connections -1"] {
+            let words = ["throng"].into_iter().chain(words.split(' '));
+            let error = command.clone().try_get_matches_from(words).err();
+            let is_other = |error: clap::Error| error.kind() != ErrorKind::UnknownArgument;
+            assert!(error.is_none_or(is_other));
+        }
     }
 
     #[test]

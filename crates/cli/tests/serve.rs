@@ -506,6 +506,7 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
         (&["serve", "--set", "max_backlog=1M"], &["max_backlog", "\"1M\"", "1MiB"]),
         (&["serve", "--deflate", "on"], &["--deflate", "\"on\"", "window:BITS"]),
         (&["serve", "--deflate", "window:8"], &["deflate.window_bits", "--deflate", "9 to 15"]),
+        (&["serve", "--shards", "-1"], &["shards is \"-1\"", "--shards", "whole number"]),
         (&["serve", "--shards", "many"], &["shards", "many", "--shards", "whole number"]),
         (&["config", "show", "--set", "zzz=1"], &["zzz", "config show"]),
         (&["serve", "--channel", "a=lates"], &["--channel", "\"lates\"", "did you mean latest?"]),

@@ -243,6 +243,8 @@ fn the_version_has_the_commit_and_the_target() {
     let prefix = format!("throng {} (", env!("CARGO_PKG_VERSION"));
     assert!(short.starts_with(&prefix) && short.ends_with(")\n"), "{short}");
     assert_eq!(short.lines().count(), 1, "{short}");
+    let of_a_command = Command::new(env!("CARGO_BIN_EXE_throng")).args(["serve", "-V"]).output();
+    assert!(String::from_utf8(of_a_command.unwrap().stdout).unwrap().starts_with("throng"));
     let long = version("--version");
     for part in ["commit: ", "target: ", "linux", "features: balance tls"] {
         assert!(long.contains(part), "{long}");
