@@ -73,6 +73,8 @@ events! {
     LOG_DROPPED = "log.dropped", Warn, process, ["lines", "reason"],
         "lines that are missing here: there were more than log.max_rate, or the reader of the log \
          was too slow";
+    LOG_FAILED = "log.failed", Error, process, ["reason"],
+        "log.file could not be opened again; the log goes on in the old file";
     DRAIN = "drain", Info, process, ["connections", "window", "grace"],
         "a shutdown began: connections are closed over the window, and reset after the grace";
     DRAIN_FORCED = "drain.forced", Warn, process, ["connections"],

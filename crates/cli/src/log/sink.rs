@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use throng_config::{LogFormat, LogSettings};
 
-use super::events::LOG_DROPPED;
+use super::events::{LOG_DROPPED, LOG_FAILED};
 use super::render::{Form, Record, render};
 use super::{Inner, Job};
 use crate::say;
@@ -65,7 +65,7 @@ impl Sink {
                     Job::Write(record) => render(&record, self.form, &mut lines),
                     Job::Reopen => {
                         self.write(&mut lines);
-                        self.reopen();
+                        self.reopen(&mut lines);
                     }
                     Job::Flush(done) => {
                         self.report_dropped(counts, &mut lines);
@@ -97,12 +97,21 @@ impl Sink {
         lines.shrink_to(2 * BATCH);
     }
 
-    /// Opens the file again; if that fails, the old one stays.
-    fn reopen(&mut self) {
-        if let Some((path, file)) = &mut self.file
-            && let Ok(opened) = append_to(path)
-        {
-            *file = opened;
+    /// Opens the file again; if that fails, the old one stays, and gets a line about it.
+    fn reopen(&mut self, lines: &mut String) {
+        let Some((path, file)) = &mut self.file else { return };
+        match append_to(path) {
+            Ok(opened) => *file = opened,
+            Err(error) => {
+                let reason = format!("{}: {error}", path.display());
+                let record = Record {
+                    event: &LOG_FAILED,
+                    at: SystemTime::now(),
+                    message: String::new(),
+                    fields: vec![("reason", reason.into())],
+                };
+                render(&record, self.form, lines);
+            }
         }
     }
 

@@ -72,6 +72,24 @@ fn a_file_that_was_renamed_is_followed_by_a_new_one() {
 }
 
 #[test]
+fn a_file_that_cannot_be_opened_again_is_reported_in_the_old_one() {
+    let log = InFile::open("not-again", LogSettings::default());
+    log.log.event(&events::RELOADED, "before", []);
+    log.log.flush();
+    let renamed = log.path.with_extension("1");
+    fs::rename(&log.path, &renamed).unwrap();
+    fs::create_dir(&log.path).unwrap();
+    log.log.reopen();
+    log.log.event(&events::RELOADED, "after", []);
+    log.log.flush();
+    fs::remove_dir(&log.path).unwrap();
+    fs::rename(&renamed, &log.path).unwrap();
+    assert_eq!(log.all("event"), ["reloaded", "log.failed", "reloaded"]);
+    let reasons = log.all("reason");
+    assert!(reasons[0].contains(log.path.to_str().unwrap()), "{reasons:?}");
+}
+
+#[test]
 fn clients_cause_no_more_lines_than_the_rate_and_the_rest_is_counted() {
     let settings = LogSettings { max_rate: 10, ..LogSettings::default() };
     let log = InFile::open("rate", settings);
