@@ -126,10 +126,10 @@ fn values(program: &Program) -> Result<Values, Failure> {
     let (values, errors) = match program {
         Program::Serve(flags) => {
             let draft = flags.draft("", &[])?;
-            draft.take_warnings().iter().for_each(say::trouble);
             let values = draft.values().clone();
             let settings = Settings::from_draft(draft);
             if let Ok(settings) = &settings {
+                settings.warnings.iter().for_each(say::trouble);
                 site::check(settings)?;
             }
             (values, settings.err())
@@ -138,7 +138,11 @@ fn values(program: &Program) -> Result<Values, Failure> {
         Program::Balance(flags) => {
             let draft = flags.draft()?;
             let values = draft.values().clone();
-            (values, Config::from_draft(draft).err())
+            let config = Config::from_draft(draft);
+            if let Ok(config) = &config {
+                config.warnings().iter().for_each(say::trouble);
+            }
+            (values, config.err())
         }
     };
     match errors {

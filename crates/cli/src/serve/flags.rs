@@ -157,8 +157,9 @@ impl SettingFlags {
         defaults: &[(&str, &str)],
     ) -> Result<Settings, Failure> {
         let draft = self.draft(reason, defaults)?;
-        draft.take_warnings().iter().for_each(say::trouble);
-        Ok(Settings::from_draft(draft)?)
+        let settings = Settings::from_draft(draft)?;
+        settings.warnings.iter().for_each(say::trouble);
+        Ok(settings)
     }
 }
 

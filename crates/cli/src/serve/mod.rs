@@ -118,15 +118,13 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let (reloader, warnings) = Reloader::new(&args.flags, args.registration.is_given())?;
+    let reloader = Reloader::new(&args.flags, args.registration.is_given())?;
     let balancers = args.registration.checked()?;
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
     let settings = reloader.settings();
     let log = open_log(&settings.log)?;
     let _flush = log.flushed_at_end();
-    for warning in warnings {
-        log.event(&events::WARNING, warning, []);
-    }
+    reload::log_warnings(&settings, &log);
     let server = watched(site::server(&settings), &log);
     let bound = site::listen(server, &settings)?;
     let admin = start_admin(&bound, settings.admin.as_ref(), &log)?;

@@ -28,22 +28,17 @@ pub(super) struct Reloader<'a> {
 }
 
 impl<'a> Reloader<'a> {
-    /// Reads the settings for the first time; also returns warnings.
-    pub(super) fn new(
-        flags: &'a SettingFlags,
-        is_registered: bool,
-    ) -> Result<(Self, Vec<String>), Failure> {
+    /// Reads the settings for the first time.
+    pub(super) fn new(flags: &'a SettingFlags, is_registered: bool) -> Result<Self, Failure> {
         // The clients of a registered server ask for the name of the balancer.
         let defaults: &[_] = if is_registered { &[("allowed_hosts", "*")] } else { &[] };
         let draft = flags.draft("--register", defaults)?;
-        let warnings = draft.take_warnings();
         let values = draft.values().clone();
         let settings = Arc::new(Settings::from_draft(draft)?);
         let (hosts, histories) = (settings.hosts.clone(), settings.histories());
         let presences = settings.presences();
         let current = Mutex::new((settings, values.clone()));
-        let this = Self { flags, defaults, started: values, histories, presences, hosts, current };
-        Ok((this, warnings))
+        Ok(Self { flags, defaults, started: values, histories, presences, hosts, current })
     }
 
     /// Returns the settings in force.
@@ -75,11 +70,9 @@ impl<'a> Reloader<'a> {
             .flags
             .draft_in_use("--register", self.defaults)
             .map_err(|failure| failure.message)?;
-        for warning in draft.take_warnings() {
-            log.event(&events::WARNING, warning, []);
-        }
         let values = draft.values().clone();
         let settings = Settings::from_draft(draft).map_err(|errors| errors.to_string())?;
+        log_warnings(&settings, log);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changes = Changes::between(&self.started, &current.1, &values);
         if settings.histories() != self.histories {
@@ -102,6 +95,13 @@ impl<'a> Reloader<'a> {
         log.configure(&settings.log);
         *current = (Arc::new(settings), values);
         Ok(changes)
+    }
+}
+
+/// Logs what is valid and hardly intended.
+pub(super) fn log_warnings(settings: &Settings, log: &Log) {
+    for warning in &settings.warnings {
+        log.event(&events::WARNING, warning, []);
     }
 }
 

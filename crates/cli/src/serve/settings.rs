@@ -58,6 +58,8 @@ pub struct Settings {
     /// Metrics and statistics are at `listen`.
     pub(crate) public_metrics: bool,
     pub(crate) log: LogSettings,
+    /// What is valid and hardly intended.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A pattern and the rules for the channels that match it.
@@ -150,7 +152,7 @@ impl Settings {
                           trusted_proxies, for example [\"10.0.0.0/8\"]";
             draft.wrong("proxy_protocol", remedy);
         }
-        let settings = Self {
+        let mut settings = Self {
             trusted_proxies,
             proxy_protocol,
             hosts: LiveHosts::new(AllowedHosts::new(hosts.as_deref(), &listen)),
@@ -188,10 +190,13 @@ impl Settings {
             tls: tls(&draft),
             max_upload_size: draft.get("max_upload_size"),
             log: LogSettings::from_draft(&draft),
+            warnings: Vec::new(),
         };
         if let Err(error) = settings.limits.check() {
             draft.add(ConfigError::message(error));
         }
+        warn_of_limits(&draft);
+        settings.warnings = draft.take_warnings();
         draft.finish().map(|_| settings)
     }
 }
@@ -272,6 +277,26 @@ fn limits(draft: &Draft) -> Limits {
         .heartbeat_interval(unless_zero(draft.get("heartbeat.interval")))
         .heartbeat_timeout(draft.get("heartbeat.timeout"))
         .heartbeat_always(draft.get("heartbeat.always"))
+}
+
+/// Warns of limits that another one makes useless.
+fn warn_of_limits(draft: &Draft) {
+    let size = |key| match draft.get::<u64>(key) {
+        // The engine's default of max_memory.
+        0 => throng_io::memory::available().map_or(u64::MAX, |bytes| bytes / 4),
+        bytes => bytes,
+    };
+    for (key, other) in [
+        ("max_frame_size", "max_message_size"),
+        ("max_message_size", "max_memory"),
+        ("max_backlog", "max_memory"),
+    ] {
+        let (larger, most) = (size(key), size(other));
+        if draft.values().is_set(key) && larger > most {
+            let [larger, most] = [larger, most].map(units::show_size);
+            draft.warn(format!("{key} is {larger}, and {other} only {most}, which comes first"));
+        }
+    }
 }
 
 fn unless_0(draft: &Draft, key: &str) -> Option<usize> {

@@ -438,3 +438,30 @@ fn a_path_in_a_file_is_relative_to_the_file() {
     assert_eq!(settings.dir.unwrap(), Path::new("/etc/throng/public"));
     assert_eq!(with(&["dir=public"]).unwrap().dir.unwrap(), Path::new("public"));
 }
+
+/// Warnings that come with the conversion are not lost, as those of a secret's file were.
+#[test]
+fn what_is_hardly_intended_is_a_warning() {
+    let warnings = |pairs: &[&str]| with(pairs).unwrap().warnings;
+    assert_eq!(warnings(&["max_message_size=8MiB"]), [""; 0]);
+    assert_eq!(
+        warnings(&["max_message_size=10", "max_frame_size=4MiB"]),
+        ["max_frame_size is 4MiB, and max_message_size only 10, which comes first"]
+    );
+    let of_memory = warnings(&["max_message_size=2GiB", "max_memory=1GiB"]);
+    assert_eq!(of_memory.len(), 1, "{of_memory:?}");
+    assert!(of_memory[0].starts_with("max_message_size is 2GiB"), "{of_memory:?}");
+    let quarter = warnings(&["max_backlog=9999GiB"]);
+    assert!(quarter[0].starts_with("max_backlog is 9999GiB, and max_memory only"), "{quarter:?}");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("throng-token-{}", std::process::id()));
+        std::fs::write(&path, "a".repeat(40)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let file = format!("admin.token_file={}", path.display());
+        let of_file = warnings(&["admin.listen=127.0.0.1:9101", &file]);
+        assert!(of_file[0].contains("can be read by every user"), "{of_file:?}");
+        std::fs::remove_file(path).unwrap();
+    }
+}
