@@ -17,18 +17,21 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// It cannot be read, is too large, or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<String, String> {
     let name = path.display();
-    let cannot = |error| format!("cannot read {name}: {error}; check the path after --config");
+    let cannot = |error| {
+        format!("cannot read {name}: {error}; check the path of --config, or in THRONG_CONFIG")
+    };
     let mut text = Vec::new();
     let file = File::open(path).map_err(cannot)?;
     file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(cannot)?;
     if text.len() as u64 > MAX_SIZE {
         return Err(format!(
-            "{name} has more than {} MiB: it is not a configuration; check the path after --config",
+            "{name} has more than {} MiB: it is not a configuration; check the path of --config, or in THRONG_CONFIG",
             MAX_SIZE >> 20
         ));
     }
-    String::from_utf8(text)
-        .map_err(|_| format!("{name} is not UTF-8 text; check the path after --config"))
+    String::from_utf8(text).map_err(|_| {
+        format!("{name} is not UTF-8 text; check the path of --config, or in THRONG_CONFIG")
+    })
 }
 
 /// Reads the text of a file that is in use, and may be being written.

@@ -43,7 +43,8 @@ pub(crate) struct LogFlags {
     /// Append the log to this file instead of standard error; opened again on SIGUSR1
     #[arg(long, value_name = "FILE", help_heading = "Log")]
     log_file: Option<String>,
-    /// Log no requests and sessions (off), those that failed (errors), or all [default: errors]
+    /// Log no requests and sessions (off), those that failed (errors), or all [default: off; balance:
+    /// errors]
     #[arg(long, value_name = "off|errors|all", help_heading = "Log")]
     log_access: Option<String>,
 }
