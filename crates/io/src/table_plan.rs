@@ -63,13 +63,13 @@ impl Plan {
         let enough = (shards..=MOST_TABLES).find(|&count| capacity(count) >= asked);
         match enough {
             Some(count) if count <= most.max(shards) => Ok(plan(count, asked)),
-            _ => Err(TooMany {
-                asked,
-                shards,
-                possible: capacity(shards),
-                limit: size.limit,
-                enough,
-            }),
+            _ => {
+                // No number would do: show what the best one holds.
+                let best = || (shards..=MOST_TABLES).max_by_key(|&count| capacity(count));
+                let shards = if enough.is_some() { shards } else { best().unwrap_or(shards) };
+                let possible = capacity(shards);
+                Err(TooMany { asked, shards, possible, limit: size.limit, enough })
+            }
         }
     }
 }
@@ -185,6 +185,7 @@ mod tests {
         let error = planned(1_000_000, 2, 2).unwrap_err();
         assert!(error.contains(&format!("set shards to {}", plan.shards)), "{error}");
         let most = planned(usize::MAX, 2, 1024).unwrap_err();
+        assert!(most.contains("1024 descriptor tables of 20000 hold 18"), "{most}");
         assert!(most.ends_with("; lower max_connections"), "{most}");
     }
 
