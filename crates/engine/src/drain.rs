@@ -20,8 +20,9 @@ pub struct DrainPlan {
     /// workers or futures is closed when they are done, or when a quarter of this time (at most a
     /// second) is left.
     pub grace: Duration,
-    /// Time from the start, when `/readyz` turns to 503 and new clients are asked to retry, to the
-    /// first close: a load balancer needs it to notice. Default 0.
+    /// Time from the start, when `/readyz` turns to 503, to the window: a load balancer needs it to
+    /// notice, and until it has noticed it sends new clients, who are served as before. Default 0.
+    /// With [`DrainPlan::hand_over`], new clients are the other process's from the start.
     pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
     pub code: CloseCode,
@@ -60,6 +61,12 @@ impl DrainPlan {
     #[must_use]
     pub fn window_for(&self, connections: usize) -> Duration {
         self.window.min(Duration::from_secs(connections as u64) / HERD_PER_SECOND)
+    }
+
+    /// Returns whether clients are served for some time before the window.
+    #[must_use]
+    pub fn is_delayed(&self) -> bool {
+        !self.hand_over && !self.delay.is_zero()
     }
 
     /// Returns the time from the start until the rest of so many connections is reset.

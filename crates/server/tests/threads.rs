@@ -308,10 +308,9 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
     assert_eq!(drained(20, 3, Duration::from_secs(5)), 3);
 }
 
-/// New connections are asked to come back as long as the window lasts, in which the others have
-/// their moments.
+/// What a load balancer sends before it has noticed is served.
 #[test]
-fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
+fn newcomers_are_served_during_the_delay_of_a_drain() {
     let drain_after = |delay: Duration| {
         let (address, running) = start(threads(served::app().ws("/", echo()).health()));
         let client = Client::connect(address, "/");
@@ -320,8 +319,16 @@ fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
     };
     // Never over while the test runs: this server is left to the end of the process.
     let (address, _running, mut client) = drain_after(Duration::from_secs(3600));
-    let head = read_head(&mut dial(address));
-    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    let ask = |path: &str| {
+        let mut stream = dial(address);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        read_head(&mut stream)
+    };
+    assert!(ask("/readyz").starts_with("HTTP/1.1 503 "), "{}", ask("/readyz"));
+    assert!(ask("/livez").starts_with("HTTP/1.1 200 "), "{}", ask("/livez"));
+    let mut newcomer = Client::connect(address, "/");
+    newcomer.send_text("served as well");
+    assert_eq!(newcomer.next(), Got::Text("served as well".into()));
     client.send_text("still served");
     assert_eq!(client.next(), Got::Text("still served".into()));
 

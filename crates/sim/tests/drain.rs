@@ -77,6 +77,34 @@ fn the_deadline_forces_who_does_not_go() {
     assert_eq!(outcome.forced, [Some(30)]);
 }
 
+/// Until a load balancer has noticed, it sends new clients.
+#[test]
+fn who_comes_during_the_delay_is_served_and_closed_like_the_others() {
+    for shards in [1, 3] {
+        let mut plan = plan(shards, 1, 5);
+        plan.drain.as_mut().unwrap().plan.delay = Duration::from_secs(10);
+        for at in [0, 8 * SECOND].repeat(20) {
+            let number = plan.add("stays", Expect::Code(1001), stays());
+            plan.parts[number].at = at;
+        }
+        let late = plan.add("late", Expect::Anything, stays());
+        plan.parts[late].at = 16 * SECOND;
+        let mut world = World::new(plan);
+        while world.step() {}
+        for number in 0..40 {
+            let peer = world.peer(number);
+            assert_eq!(peer.reader.closed.as_ref().map(|(code, _)| *code), Some(1001), "{number}");
+            let (end, at) = peer.end.expect("everybody has gone");
+            assert_eq!(end, End::Finished);
+            assert!((15 * SECOND..=17 * SECOND).contains(&at), "{number}: {} ms", at / 1_000_000);
+        }
+        assert_eq!(world.record.borrow().opened, 40, "the late one is refused");
+        let outcome = world.finish();
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+        assert_eq!(outcome.forced, vec![Some(0); shards]);
+    }
+}
+
 #[test]
 fn an_empty_server_stops_at_once() {
     let mut world = World::new(plan(3, 10, 5));

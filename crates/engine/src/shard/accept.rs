@@ -206,7 +206,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let sockets: Vec<_> = self.handovers.drain().collect();
         for (socket, peer, key) in sockets {
             match self.state.phase {
-                Phase::Running => drop(self.adopt(socket, peer, key)),
+                Phase::Running | Phase::Announced { .. } => drop(self.adopt(socket, peer, key)),
                 Phase::Draining(ref drain) if drain.hand_over => {
                     self.adopt(socket, peer, key);
                 }

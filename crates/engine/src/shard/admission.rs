@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::conn::by_address::{AddressCounts, AddressKey};
+use crate::drain::DrainPlan;
 use crate::limits::{Limit, Limits};
 use crate::message::Refusal;
 
@@ -112,11 +113,19 @@ impl Admission {
         !self.draining.load(Ordering::Relaxed)
     }
 
-    /// Returns whether sessions and event streams may begin: also while another process takes over,
-    /// for the clients that this one has accepted.
+    /// Returns whether sessions and event streams may begin: also during the delay of a drain, and
+    /// while another process takes over, for the clients that this one has accepted.
     #[must_use]
     pub fn admits_sessions(&self) -> bool {
-        self.is_ready() || self.handed_over.load(Ordering::Relaxed)
+        !self.closed.load(Ordering::Relaxed) || self.handed_over.load(Ordering::Relaxed)
+    }
+
+    /// Turns readiness off, and for a drain with a delay nothing else yet.
+    pub fn announce_drain(&self, plan: &DrainPlan) {
+        match plan.is_delayed() {
+            true => self.draining.store(true, Ordering::Relaxed),
+            false => self.begin_drain(plan.hand_over),
+        }
     }
 
     /// Turns readiness off. Connections are refused from then on. If another process takes over,

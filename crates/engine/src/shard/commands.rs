@@ -54,11 +54,22 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if let Some(plan) = drain
             && matches!(self.state.phase, Phase::Running)
         {
-            self.begin_drain(plan);
+            self.announce_drain(plan);
         }
     }
 
-    fn begin_drain(&mut self, plan: DrainPlan) {
+    /// Begins a drain, or the delay before it.
+    fn announce_drain(&mut self, plan: DrainPlan) {
+        if !plan.is_delayed() {
+            return self.begin_drain(plan);
+        }
+        let state = &mut self.state;
+        state.admission.announce_drain(&plan);
+        let at = state.core.now().after(plan.delay);
+        state.phase = Phase::Announced { plan: plan.delay(Duration::ZERO), at };
+    }
+
+    pub(super) fn begin_drain(&mut self, plan: DrainPlan) {
         let state = &mut self.state;
         // Threads that start now are in no list of the drain.
         state.admission.begin_drain(plan.hand_over && self.starter.is_none());

@@ -270,6 +270,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.state.service.next_deadline().is_some_and(|at| now >= at) {
             self.state.service.on_deadline(&mut self.state.core, now);
         }
+        if let Phase::Announced { plan, at } = self.state.phase
+            && now >= at
+        {
+            self.begin_drain(plan);
+        }
         if self.state.continue_drain() {
             self.driver.stop_listening();
         }
@@ -510,6 +515,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
         };
         let drain = match &state.phase {
+            Phase::Announced { at, .. } => Some(*at),
             Phase::Draining(drain) => Some(drain.next_step(core.now())),
             _ => None,
         };

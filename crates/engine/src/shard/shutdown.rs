@@ -22,6 +22,12 @@ const STEP: Duration = Duration::from_millis(20);
 pub(crate) enum Phase {
     /// Serving.
     Running,
+    /// Serving, until the plan's delay is over and it begins.
+    Announced {
+        /// The rest of the plan, without the delay.
+        plan: DrainPlan,
+        at: Instant,
+    },
     /// Closing connections on a schedule.
     Draining(Drain),
     /// No connection is left; `forced` connections had to be reset.
@@ -69,7 +75,7 @@ impl Phase {
     /// Returns the connections that missed the deadline so far.
     pub(crate) fn forced(&self) -> usize {
         match self {
-            Self::Running => 0,
+            Self::Running | Self::Announced { .. } => 0,
             Self::Draining(drain) => drain.forced,
             Self::Stopped { forced } => *forced,
         }

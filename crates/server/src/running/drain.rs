@@ -105,8 +105,10 @@ impl BeginDrain {
     pub(super) fn begin(&self, plan: DrainPlan) {
         let shards = 0..self.remote.shards();
         let most = shards.map(|shard| self.admission.connections_of(shard)).max().unwrap_or(0);
+        // More may come during the delay.
+        let most = if plan.is_delayed() { usize::MAX } else { most };
         let deadline = self.shutdown.begin_drain(plan, most);
-        self.admission.begin_drain(plan.hand_over);
+        self.admission.announce_drain(&plan);
         while self.remote.drain(plan).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
