@@ -15,11 +15,14 @@ use crate::{Failure, say};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The variable that sets where the balancer has its admin API.
+const ADMIN: &str = "THRONG_ADMIN_LISTEN";
+
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Address of the balancer's admin API
+    /// Address of the balancer's admin API [default: THRONG_ADMIN_LISTEN, or 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    admin: String,
+    admin: Option<String>,
     /// File with the admin API's token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -83,7 +86,7 @@ enum Command {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let peer = Peer::parse(&args.admin).map_err(|why| Failure::usage(format!("--admin: {why}")))?;
+    let peer = admin(args.admin.as_deref())?;
     let token = args.token_file.as_ref().map(|file| read_token(file, "--token-file"));
     let peer = peer.with_token(token.transpose().map_err(Failure::usage)?);
     let (method, path, body) = request(&args.command);
@@ -100,6 +103,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         _ => say::report_line(in_words(&args.command, &value))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the admin API of the flag, else that of the balancer's own variable.
+fn admin(flag: Option<&str>) -> Result<Peer, Failure> {
+    let variable = std::env::var(ADMIN).ok().filter(|address| !address.is_empty());
+    let (from, address) = match (flag, variable.as_deref()) {
+        (Some(address), _) => ("--admin", address),
+        (None, Some(address)) => (ADMIN, address),
+        (None, None) => ("--admin", "127.0.0.1:8081"),
+    };
+    Peer::parse(address).map_err(|why| Failure::usage(format!("{from}: {why}")))
 }
 
 /// A backend's name.

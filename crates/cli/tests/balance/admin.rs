@@ -257,8 +257,15 @@ fn ctl_speaks_to_it_in_words() {
     let (code, text) = ctl(&["weight", "127.0.0.1:9", "1"]);
     assert_eq!(code, Some(1));
     assert!(text.contains(&name), "what there is: {text}");
+    let by_variable = Command::new(env!("CARGO_BIN_EXE_throng"))
+        .args(["balance", "ctl", "list"])
+        .env("THRONG_ADMIN_LISTEN", balancer.admin.to_string())
+        .output()
+        .unwrap();
+    assert!(String::from_utf8(by_variable.stdout).unwrap().contains(&name));
     let away = Command::new(env!("CARGO_BIN_EXE_throng"))
         .args(["balance", "ctl", "--admin", &nowhere().to_string(), "reload"])
+        .env("THRONG_ADMIN_LISTEN", balancer.admin.to_string())
         .output()
         .unwrap();
     assert_eq!(away.status.code(), Some(1));
