@@ -30,7 +30,7 @@ pub struct DrainPlan {
     /// are closed when the drain begins, and requests of connections that were accepted before are
     /// answered. Sessions and event streams that they begin are closed in their turn, at the latest
     /// right after: their clients connect again, to the other process. Otherwise, the default, all
-    /// new clients get 503 until all connections were closed.
+    /// new clients get 503 after the delay, until all connections were closed.
     ///
     /// On Linux, set `net.ipv4.tcp_migrate_req` to 1 where processes share a port: without it the
     /// kernel resets connections that arrive in the moment in which a listener is closed.
