@@ -22,7 +22,7 @@ pub(crate) struct Finished {
 /// features are unified over the packages named, and other features recompile every dependency,
 /// which takes more than a minute.
 pub(crate) const EVERYTHING: [&str; 3] =
-    ["--workspace", "--features", "throng/test,throng/tokio,throng/tls"];
+    ["--workspace", "--features", "throng/gzip,throng/http,throng/test,throng/tokio,throng/tls"];
 
 /// Returns a cargo command in the repository's root, as a user would type it.
 pub(crate) fn cargo(site: &Site) -> Command {

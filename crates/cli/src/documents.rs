@@ -1,9 +1,10 @@
 //! Checks that `docs/configuration.md` and `docs/operations.md`, whose tables are made from those of
-//! the program, are current.
+//! the program, are current, and that the commands in all documents exist.
 
 use std::fmt::Write;
 use std::path::Path;
 
+use clap::Parser;
 use throng_balance::Config;
 use throng_config::{Kind, Table, units};
 
@@ -29,6 +30,74 @@ fn the_document_has_all_keys_events_and_metrics() {
         .replace("{{events}}", events().trim_end())
         .replace("{{metrics}}", monitoring::table().trim_end());
     is_current(&docs.join("operations.md"), &text);
+}
+
+/// Returns the words of a command as a shell has them, up to what follows the command.
+fn words(command: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for byte in command.chars() {
+        match byte {
+            '\'' | '"' if quote.is_none() => quote = Some(byte),
+            _ if quote == Some(byte) => quote = None,
+            ' ' if quote.is_none() => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(byte),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    let ends = |word: &String| matches!(word.as_str(), "&" | ">" | "|" | "#");
+    words.truncate(words.iter().position(ends).unwrap_or(words.len()));
+    words
+}
+
+/// Returns the commands of a document: whole lines of code blocks, and code in sentences.
+fn commands(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut is_code = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            is_code = !is_code;
+        } else if is_code {
+            // At the end of a pipe, too.
+            let command = line.rsplit("| ").next().unwrap_or_default();
+            found.extend(command.starts_with("throng ").then(|| command.to_owned()));
+        } else {
+            let spans = line.split('`').skip(1).step_by(2);
+            found.extend(spans.filter(|span| span.starts_with("throng ")).map(str::to_owned));
+        }
+    }
+    let is_command = |command: &String| {
+        let words = words(command);
+        let second = words.get(1).map_or("", String::as_str);
+        // Lines that the program prints begin with its name, and `throng bench MODE` is a form.
+        let is_printed = matches!(second, "listens" | "balances");
+        let is_word = second.starts_with(|first: char| first.is_ascii_lowercase() || first == '-');
+        is_word && !is_printed && !command.contains("MODE") && !command.contains('[')
+    };
+    found.retain(is_command);
+    found
+}
+
+#[test]
+fn every_command_in_the_documents_exists() {
+    use clap::error::ErrorKind::{InvalidSubcommand, UnknownArgument};
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = ["README.md", "BENCHMARKING.md", "SECURITY.md"].map(|page| root.join(page));
+    let mut checked = 0;
+    for page in docs.chain(pages) {
+        let Ok(text) = std::fs::read_to_string(&page) else { continue };
+        for command in commands(&text) {
+            // Sentences leave arguments out.
+            if let Err(error) = crate::Cli::try_parse_from(words(&command))
+                && matches!(error.kind(), InvalidSubcommand | UnknownArgument)
+            {
+                panic!("{}: {command}\n{error}", page.display());
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "only {checked} commands were found");
 }
 
 /// Checks or writes a document that is made of tables.

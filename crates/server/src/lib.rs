@@ -161,7 +161,7 @@
 //! | `test` | no | tests of servers, also without a network: `test::TestServer` | as `client` |
 //! | `tls` | no | `https` and `wss`: `Server::tls` | rustls, aws-lc-rs (a C compiler) |
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
-//! | `http` | no | conversions to and from the types of the `http` crate | http |
+//! | `http` | no | conversions to and from the types of the `http` crate, `Upgrade` | http |
 //! | `tracing` | no | events are logged with `tracing` | tracing |
 //!
 //! # Errors

@@ -127,3 +127,11 @@ fn descriptors_of_all_tables_are_counted() {
     assert_eq!(hoarder.next(), Got::Text("free".into()));
     let _ = running.drain(DrainPlan::default().window(Duration::ZERO)).unwrap();
 }
+
+#[test]
+fn a_connection_of_another_table_cannot_be_given_to_a_shard() {
+    let (address, running) = start(2);
+    let error = running.hub().adopt(dial(address), &[]).unwrap_err();
+    assert!(error.to_string().contains("descriptor table of its own"), "{error}");
+    running.drain(DrainPlan::default().window(Duration::ZERO)).unwrap();
+}

@@ -52,7 +52,7 @@ fn count(tally: &mut Tally, check: &str, outcome: Result<(), String>) {
 const WITH_TOKIO: [&str; 2] = ["redis", "tokio"];
 
 /// The others, all together.
-const WITHOUT_TOKIO: &str = "deflate,signals,files,metrics,client,test,http,serde,tracing,tls";
+const WITHOUT_TOKIO: &str = "deflate,gzip,signals,files,metrics,client,test,http,serde,tracing,tls";
 
 /// Checks which features of the library bring tokio.
 fn check_runtime(site: &Site) -> Result<(), String> {
