@@ -136,8 +136,8 @@ mod tests {
     fn those_that_wait_for_too_long_are_named_once_and_not_all_at_once() {
         let (mut recent, channel) = (RecentJoins::default(), Arc::from("a"));
         let id = |n: usize| ConnId::from_bits(n as u64);
-        (0..=MOST_EXPIRED).for_each(|n| recent.wait((id(n), Instant(0)), &channel, Since::default()));
-        recent.wait((id(MOST_EXPIRED + 1), Instant(9 * SECOND)), &channel, Since::default());
+        (0..=MOST_EXPIRED).for_each(|n| recent.wait((id(n), Instant(0)), &channel, Since::Now));
+        recent.wait((id(MOST_EXPIRED + 1), Instant(9 * SECOND)), &channel, Since::Now);
         assert!(recent.expire(Instant(10 * SECOND)).is_empty());
         let first = recent.expire(Instant(11 * SECOND));
         let second = recent.expire(Instant(12 * SECOND));

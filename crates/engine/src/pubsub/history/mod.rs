@@ -39,7 +39,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// What a member gets of a channel's history when it joins.
+/// The part of a channel's history that a member gets when it joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
     /// Nothing: it gets what is published from now on. In a channel whose history is a
