@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fixed_stays_as_it_is() {
+    fn responses_that_must_not_change_are_not_compressed() {
         for (name, value) in [
             ("Content-Encoding", "br"),
             ("content-range", "bytes 0-1/2"),

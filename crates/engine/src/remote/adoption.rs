@@ -11,13 +11,13 @@ use super::{Command, Remote};
 pub struct Adoption {
     /// The socket; one of a Unix socket, too.
     pub stream: TcpStream,
-    /// What was received and has not been used, from the head of a request on.
+    /// Bytes that were received and not used, from the head of a request on.
     pub received: Vec<u8>,
     /// The first request is an upgrade, and its client has got the response.
     pub is_answered: bool,
 }
 
-/// What a shard is given of an [`Adoption`] beside its socket.
+/// The part of an [`Adoption`] that a shard is given beside its socket.
 #[derive(Debug)]
 pub(crate) struct Early {
     pub(crate) received: Vec<u8>,
