@@ -25,6 +25,10 @@ fn check_told(redis: &Redis, nodes: &[Node; 3], rounds: u64) {
     eventually("each has an outcome", || {
         nodes.iter().all(|node| node.bus.status().snapshot().pending_bytes == 0)
     });
+    // A server that evicts may be without memory for a while all the same.
+    let of = |node: &Node| node.bus.status().snapshot();
+    let refused: u64 = nodes.iter().map(|node| of(node).refused).sum();
+    assert!(nodes.iter().all(|node| of(node).unknown == 0));
     for channel in 0..CHANNELS {
         eventually("it is published", || nodes[0].publish(channel, b"after", keep()));
         eventually("it is the last one of the server", || {
@@ -39,13 +43,10 @@ fn check_told(redis: &Redis, nodes: &[Node; 3], rounds: u64) {
                 sequence.ends_with(&kept) || kept.ends_with(sequence) && !sequence.is_empty()
             });
             let got = node.got(channel);
-            let all = rounds as usize * 3 + 1;
-            assert!(got.losses > 0 || got.payloads.len() == all, "node {number} misses some");
+            let (came, all) = (got.payloads.len() as u64, rounds * 3 + 1);
+            let is_whole = (all.saturating_sub(refused)..=all).contains(&came);
+            assert!(got.losses > 0 || is_whole, "node {number} misses some: {came} of {all}");
         }
-    }
-    for node in nodes {
-        let status = node.bus.status().snapshot();
-        assert_eq!((status.unknown, status.refused), (0, 0), "{status:?}");
     }
 }
 
