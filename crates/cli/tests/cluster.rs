@@ -76,6 +76,34 @@ fn a_message_reaches_the_members_of_all_servers_but_its_sender() {
     assert_eq!(text(&mut beside), "and back");
 }
 
+/// A number of a descriptor names another file in another table.
+#[test]
+#[cfg(target_os = "linux")]
+fn event_loops_with_descriptor_tables_of_their_own_reach_the_cluster() {
+    let Some(redis) = Redis::start("tables", &[]) else { return };
+    let url = redis.url("");
+    let words = ["--listen", "127.0.0.1:0", "--cluster", &url];
+    let own = ["--set", "descriptors=per-shard"];
+    let [one, two] = [(); 2].map(|()| Served::start(&[&words[..], &CONFIG, &own].concat()));
+    let mut members: Vec<_> =
+        (0..20).map(|at| join([&one, &two][at % 2], "/ws/log.a?since=")).collect();
+    let begins: Vec<_> = members.iter_mut().map(|member| position(member).1).collect();
+    let mut writer = join(&one, "/ws/log.a");
+    for text in ["first", "second"] {
+        writer.send_text(text);
+    }
+    for (member, begin) in members.iter_mut().zip(begins) {
+        assert_eq!(text(member), format!("{} first", begin + 1));
+        assert_eq!(text(member), format!("{} second", begin + 2));
+    }
+    join(&two, "/ws/log.b?since=");
+    for member in &mut members {
+        member.send_text("all");
+    }
+    let more = (0..19).map(|_| text(&mut members[0])).collect::<Vec<_>>();
+    assert!(more.iter().all(|text| text.ends_with(" all")), "{more:?}");
+}
+
 #[test]
 fn a_channel_of_local_scope_ends_at_its_server() {
     let Some(redis) = Redis::start("local", &[]) else { return };

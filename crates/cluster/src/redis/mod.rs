@@ -2,13 +2,15 @@
 //!
 //! One thread has a runtime of its own and two connections: one for commands, one for
 //! subscriptions. Everything happens in `node.rs`, one event after the other; tasks (`task.rs`)
-//! wait for the server's answers and put them among the events. `link.rs` connects, to the server
+//! wait for the server's answers and put them among the events, as other threads do by way of
+//! `events.rs`. `link.rs` connects, to the server
 //! of which `address.rs` has read, or that which `sentinel.rs` finds; `calls.rs` has the commands,
 //! `presence/` what concerns members of channels.
 
 mod address;
 mod calls;
 mod control;
+mod events;
 mod link;
 mod node;
 mod presence;
@@ -27,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::{Announcement, Control, Place, WhileDown};
+use events::Events;
 use link::Target;
 use node::{Event, Node};
 
@@ -118,7 +121,7 @@ pub trait Members: Send + 'static {
 /// The way to a node from any thread.
 #[derive(Clone, Debug)]
 pub struct Bus {
-    events: mpsc::UnboundedSender<Event>,
+    events: Events,
     status: Arc<Status>,
     /// Memory of publications that were accepted and have no outcome yet.
     pending: Arc<AtomicUsize>,
@@ -144,6 +147,7 @@ pub struct Starter {
     target: Target,
     bus: Bus,
     receiver: mpsc::UnboundedReceiver<Event>,
+    relayed: Option<events::Relayed>,
 }
 
 impl Bus {
@@ -152,11 +156,26 @@ impl Bus {
     /// # Errors
     /// The URL is none of a Redis server.
     pub fn new(settings: Settings) -> Result<(Self, Starter), StartError> {
+        Self::create(settings, false)
+    }
+
+    /// Creates a node for threads with descriptor tables of their own, in which the number of the
+    /// descriptor that wakes the node's runtime is that of another file: a thread in between wakes
+    /// it.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn for_own_tables(settings: Settings) -> Result<(Self, Starter), StartError> {
+        Self::create(settings, true)
+    }
+
+    fn create(settings: Settings, is_relayed: bool) -> Result<(Self, Starter), StartError> {
         let target = Target::new(settings)?;
-        let (events, receiver) = mpsc::unbounded_channel();
+        let (direct, receiver) = mpsc::unbounded_channel();
+        let (events, relayed) = Events::new(direct, is_relayed);
         let bus =
             Self { events, status: Arc::default(), pending: Arc::default(), asks: Arc::default() };
-        Ok((bus.clone(), Starter { target, bus, receiver }))
+        Ok((bus.clone(), Starter { target, bus, receiver, relayed }))
     }
 
     /// Returns the figures of the node.
@@ -204,7 +223,7 @@ impl Bus {
         if (may_wait || self.status.is_up()) && self.reserve(bytes) {
             match self.events.send(refused) {
                 Ok(()) => return Ok(()),
-                Err(error) => refused = error.0,
+                Err(unsent) => refused = unsent,
             }
             self.release(bytes);
         }
@@ -249,10 +268,13 @@ impl Starter {
     /// The server cannot be reached, does not let the node in, or is not one that it can use.
     pub fn start(self, members: impl Members) -> Result<(), StartError> {
         let (started, outcome) = std::sync::mpsc::channel();
-        let Self { target, bus, receiver } = self;
+        let Self { target, bus, receiver, relayed } = self;
         let cannot = |error: std::io::Error| {
             StartError(format!("cannot start the cluster's thread: {error}"))
         };
+        if let Some(relayed) = relayed {
+            relayed.start().map_err(cannot)?;
+        }
         let run = move || {
             let _thread = Thread(Arc::clone(&bus.status));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -135,7 +135,7 @@ pub(super) struct Node<M> {
 impl<M: Members> Node<M> {
     /// Connects for the first time.
     pub(super) async fn connect(target: Target, bus: Bus, members: M) -> Result<Self, StartError> {
-        let link = target.link(1, None, bus.events.clone()).await?;
+        let link = target.link(1, None, bus.events.direct().clone()).await?;
         link.check_rights(&target).await?;
         presence::begin(&link, &target).await?;
         let mut node = Self {
@@ -634,14 +634,14 @@ impl<M: Members> Node<M> {
         self.is_linking = true;
         self.bus.status.reconnects.fetch_add(1, Ordering::Relaxed);
         let (target, generation) = (self.target.clone(), self.generation);
-        let (last, events) = (self.last.clone(), self.bus.events.clone());
+        let (last, events) = (self.last.clone(), self.bus.events.direct().clone());
         self.start(async move {
             Event::Linked(generation, target.link(generation, last, events).await)
         });
     }
 
     pub(super) fn start(&self, task: impl Future<Output = Event> + Send + 'static) {
-        task::start(&self.bus.events, self.generation, task);
+        task::start(self.bus.events.direct(), self.generation, task);
     }
 
     /// Publishes a probe by the ordinary way: a connection that is open may still deliver nothing.

@@ -110,13 +110,15 @@ impl Setting {
         mistake.map_or(Ok(()), |mistake| Err(Error::Setting(mistake)))
     }
 
-    pub(crate) fn prepare(self) -> Result<Unconnected> {
+    /// Creates the node, for shards with descriptor tables of their own if `own_tables`.
+    pub(crate) fn prepare(self, own_tables: bool) -> Result<Unconnected> {
         let Some(Cluster { url, prefix, unready_after, rules, .. }) = self.0 else {
             return Ok(Unconnected::default());
         };
         let node = relay::random_number();
         let settings = Settings { url, prefix, node };
-        let (bus, starter) = Bus::new(settings).map_err(|error| wrong(&error))?;
+        let create = if own_tables { Bus::for_own_tables } else { Bus::new };
+        let (bus, starter) = create(settings).map_err(|error| wrong(&error))?;
         let relay = Arc::new(ClusterRelay::new(bus, node, rules));
         Ok(Unconnected(Some((relay, starter, unready_after))))
     }

@@ -16,7 +16,7 @@ impl Setting {
         Ok(())
     }
 
-    pub(crate) fn prepare(self) -> Result<Unconnected> {
+    pub(crate) fn prepare(self, _: bool) -> Result<Unconnected> {
         Ok(Unconnected)
     }
 }

@@ -242,7 +242,7 @@ impl Server {
         security: Security,
     ) -> Result<Prepared> {
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
-        let cluster = self.cluster.clone().prepare()?;
+        let cluster = self.cluster.clone().prepare(own_tables.is_some())?;
         let stalls = Arc::new(Stalls::new(self.stall_warning, self.events.clone(), paths));
         let options = BuildOptions {
             limits: self.limits.clone(),
