@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_when_a_loss_is_noticed_has_all_of_its_time() {
+    fn waiting_publications_have_all_of_their_time_when_a_loss_is_noticed() {
         let mut outbox = Outbox::new(5_000);
         outbox.connected();
         for item in 1..=2 {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_broker_refuses_for_now_is_sent_again_in_order_and_not_for_ever() {
+    fn publications_refused_for_now_are_sent_again_in_order_and_not_for_ever() {
         let mut outbox = Outbox::new(5_000);
         outbox.connected();
         for item in 1..=4 {

@@ -89,8 +89,8 @@ fn all_nodes_count_and_those_that_are_silent_are_named() {
         let counted = publish(keep, Duration::from_secs(5)).unwrap();
         assert_eq!((counted.total, counted.missing), (6, vec![]));
     }
-    // One that lives and does not answer. Its sign of life comes first: a beat of another node would
-    // remove one without.
+    // One that lives and does not answer. Its sign of life comes first: a beat of another node
+    // would remove one without.
     redis.ask("SET test.n.000000000000000c 1");
     redis.ask("SADD test.nodes 000000000000000c");
     let counted = count("abc", Duration::from_millis(100)).unwrap();

@@ -1,5 +1,5 @@
-//! Three nodes and a server that loses data under traffic: members learn of each loss, and are where
-//! the server is afterwards.
+//! Three nodes and a server that loses data under traffic: members learn of each loss, and are at
+//! the server's place afterwards.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -21,7 +21,7 @@ fn losses(nodes: &[Node]) -> usize {
 
 /// Waits until members on every node have what the server has, to the end; those to whom no loss
 /// was announced have all.
-fn check_told(redis: &Redis, nodes: &[Node; 3], rounds: u64) {
+fn check_announced(redis: &Redis, nodes: &[Node; 3], rounds: u64) {
     eventually("each has an outcome", || {
         nodes.iter().all(|node| node.bus.status().snapshot().pending_bytes == 0)
     });
@@ -65,7 +65,7 @@ fn members_learn_of_histories_that_are_evicted_under_traffic() {
         }
         rounds < 100
     });
-    check_told(&redis, &nodes, rounds);
+    check_announced(&redis, &nodes, rounds);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn members_learn_of_a_record_or_a_stream_that_is_lost_under_traffic() {
         times < 40 || rounds < 220
     });
     assert!(losses(&nodes) > 0);
-    check_told(&redis, &nodes, rounds);
+    check_announced(&redis, &nodes, rounds);
 }
 
 #[test]
@@ -102,5 +102,5 @@ fn members_learn_of_a_server_that_is_flushed_under_traffic() {
         }
         times < 5 || rounds < 120
     });
-    check_told(&redis, &nodes, rounds);
+    check_announced(&redis, &nodes, rounds);
 }

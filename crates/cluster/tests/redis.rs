@@ -172,7 +172,7 @@ fn postponed(node: &Node) -> u64 {
 }
 
 #[test]
-fn what_a_server_without_memory_refuses_is_published_when_it_has_some() {
+fn publications_that_find_no_memory_arrive_when_there_is_some() {
     let Some(redis) = Redis::start("full", &[]) else { return };
     let nodes = three(&redis.url(""));
     let (mut times, mut random) = (0, Random::new(3));
@@ -201,7 +201,7 @@ fn what_a_server_without_memory_refuses_is_published_when_it_has_some() {
 }
 
 #[test]
-fn what_a_server_with_a_long_script_refuses_is_published_when_it_has_ended() {
+fn publications_that_meet_a_long_script_arrive_when_it_has_ended() {
     let Some(redis) = Redis::start("busy", &[]) else { return };
     for keep in [keep(), None] {
         let nodes = [1, 2].map(|node| Node::start(&redis, node, keep));
@@ -232,7 +232,7 @@ fn what_a_server_with_a_long_script_refuses_is_published_when_it_has_ended() {
 }
 
 #[test]
-fn what_a_server_refuses_for_long_counts_as_refused_and_not_as_published() {
+fn publications_that_are_refused_for_long_count_as_that_and_not_as_published() {
     let Some(redis) = Redis::start("refuses", &[]) else { return };
     let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
     redis.ask("CONFIG SET maxmemory 1");

@@ -145,8 +145,8 @@ mod unix {
         }
     }
 
-    /// Sets the sizes of the buffers of an accepted Unix socket. One that cannot be set is no reason
-    /// to refuse the connection.
+    /// Sets the sizes of an accepted Unix socket's buffers. One that cannot be set is no reason to
+    /// refuse the connection.
     pub(crate) fn tune_unix(socket: SockRef<'_>, options: &Options) {
         let _ = crate::connect::apply_buffers(&socket, options);
     }

@@ -38,8 +38,8 @@ pub struct Options {
     /// unsent, and reports room when less is. Default `None`: up to the send buffer, which may be
     /// megabytes, and only each third of it counts as progress.
     pub unsent_low_water: Option<u32>,
-    /// `SO_RCVBUF` in bytes. Default `None`: the kernel sizes it. It has no effect on a Unix socket,
-    /// whose input is in its peer's send buffer.
+    /// `SO_RCVBUF` in bytes. Default `None`: the kernel sizes it. It has no effect on a Unix
+    /// socket, whose input is in its peer's send buffer.
     pub socket_receive_buffer: Option<usize>,
 }
 

@@ -177,8 +177,8 @@ fn accepted_sockets_inherit_their_options() {
     assert!(socket.nonblocking().unwrap());
 }
 
-/// A Unix socket inherits nothing from its listener. The kernel doubles what it is given; a size for
-/// receiving has no effect there, and is not refused.
+/// A Unix socket inherits nothing from its listener. The kernel doubles what it is given; a size
+/// for receiving has no effect there, and is not refused.
 #[cfg(target_os = "linux")]
 fn an_accepted_unix_socket_has_its_buffer_size<P: Poller>()
 where

@@ -92,7 +92,7 @@ fn is_for_now(error: &RedisError) -> bool {
     error.code().is_some_and(|code| CODES.contains(&code)) || error.detail().is_some_and(has)
 }
 
-/// What has become of a publication.
+/// Outcome of a publication.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     Published,

@@ -29,11 +29,11 @@ impl Events {
         (Self { direct, relayed: sender }, relayed)
     }
 
-    /// Sends an event, or returns it if the node has ended.
-    pub(super) fn send(&self, event: Event) -> Result<(), Event> {
+    /// Sends an event; returns false if the node has ended.
+    pub(super) fn send(&self, event: Event) -> bool {
         match &self.relayed {
-            Some(relayed) => relayed.send(event).map_err(|error| error.0),
-            None => self.direct.send(event).map_err(|error| error.0),
+            Some(relayed) => relayed.send(event).is_ok(),
+            None => self.direct.send(event).is_ok(),
         }
     }
 

@@ -208,27 +208,18 @@ impl Bus {
     /// Accepts a publication; returns false if it is refused.
     #[must_use]
     pub fn publish(&self, outgoing: Outgoing) -> bool {
-        self.accept(outgoing, Event::Publish).is_ok()
+        self.admit(&outgoing) && self.events.send(Event::Publish(outgoing))
     }
 
-    /// Sends the event of a publication to the node, or returns it if it is refused.
-    fn accept(
-        &self,
-        outgoing: Outgoing,
-        event: impl FnOnce(Outgoing) -> Event,
-    ) -> Result<(), Event> {
-        let bytes = node::cost_of(&outgoing);
+    /// Takes memory for a publication that may wait, or need not; otherwise counts it as refused.
+    fn admit(&self, outgoing: &Outgoing) -> bool {
         let may_wait = outgoing.while_down != WhileDown::Refuse;
-        let mut refused = event(outgoing);
-        if (may_wait || self.status.is_up()) && self.reserve(bytes) {
-            match self.events.send(refused) {
-                Ok(()) => return Ok(()),
-                Err(unsent) => refused = unsent,
-            }
-            self.release(bytes);
+        let is_admitted =
+            (may_wait || self.status.is_up()) && self.reserve(node::cost_of(outgoing));
+        if !is_admitted {
+            self.status.refused.fetch_add(1, Ordering::Relaxed);
         }
-        self.status.refused.fetch_add(1, Ordering::Relaxed);
-        Err(refused)
+        is_admitted
     }
 
     /// Takes memory for a publication; returns false if there is too little.
@@ -245,7 +236,7 @@ impl Bus {
     /// Ends the node, and waits until what was accepted is published, for two seconds at most.
     pub fn stop(&self) {
         let (ended, end) = std::sync::mpsc::channel();
-        if self.events.send(Event::Stop(ended)).is_ok() {
+        if self.events.send(Event::Stop(ended)) {
             // The node's end closes the channel.
             let _ = end.recv_timeout(STOP_LIMIT + Duration::from_secs(1));
         }

@@ -122,10 +122,10 @@ impl Bus {
         let (reply, waiting) = Waiting::begin(&self.asks);
         // One that is not counted is not published, either.
         let Some(waiting) = waiting else { return reply };
-        let wrap =
-            |outgoing| node::Event::Survey(Event::Publish(outgoing, limit.min(LIMIT), waiting));
-        if let Err(node::Event::Survey(Event::Publish(_, _, waiting))) = self.accept(outgoing, wrap)
-        {
+        if self.admit(&outgoing) {
+            let event = Event::Publish(outgoing, limit.min(LIMIT), waiting);
+            let _ = self.events.send(node::Event::Survey(event));
+        } else {
             waiting.answer(Err(refused()));
         }
         reply

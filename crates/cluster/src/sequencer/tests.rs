@@ -362,7 +362,7 @@ fn more_publications_than_can_be_held_are_fetched_afterwards() {
 }
 
 #[test]
-fn what_is_held_gives_its_memory_back_when_a_connection_or_the_channel_goes() {
+fn held_publications_give_their_memory_back_when_a_connection_or_the_channel_goes() {
     let room = Room::new(1 << 20);
     let (mut node, mut actions) = (Sequencer::new(0, room.clone()), Vec::new());
     let place = Place { epoch: 1, offset: 5, tag: 5 };

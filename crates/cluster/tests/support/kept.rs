@@ -1,4 +1,4 @@
-//! What a server has.
+//! Publications that a server has.
 
 use throng_testkit::Redis;
 

@@ -21,7 +21,7 @@ pub(crate) struct Relay {
     faults: Arc<Faults>,
 }
 
-/// What happens to connections. Numbers are of connections, from the first one on.
+/// Faults of connections. Numbers are of connections, from the first one on.
 #[derive(Default)]
 pub(crate) struct Faults {
     opened: AtomicU64,
