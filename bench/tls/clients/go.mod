@@ -1,0 +1,3 @@
+module throng/bench/tls/clients
+
+go 1.21
