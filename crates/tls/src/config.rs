@@ -99,6 +99,18 @@ impl ConfigError {
         Self { file: Some(file.to_owned()), what: what.into() }
     }
 
+    /// Says how to make the certificate that is missing.
+    fn with_recipe(mut self, CertificateFiles { chain, key }: &CertificateFiles) -> Self {
+        let (chain, key) = (chain.display(), key.display());
+        self.what += &format!(
+            ", or make a certificate for tests: openssl req -x509 -newkey ec -pkeyopt \
+             ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost -addext \
+             subjectAltName=DNS:localhost,IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE \
+             -keyout {key} -out {chain}"
+        );
+        self
+    }
+
     pub(crate) fn without_file(what: impl Into<String>) -> Self {
         Self { file: None, what: what.into() }
     }
@@ -317,7 +329,10 @@ impl ResolvesServerCert for Certificates {
 
 fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> {
     let CertificateFiles { chain: chain_file, key: key_file } = files;
-    let chain = read_chain(chain_file)?;
+    let chain = read_chain(chain_file).map_err(|error| match chain_file.exists() {
+        true => error,
+        false => error.with_recipe(files),
+    })?;
     let key = read_key(key_file)?;
     let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
         ConfigError::new(key_file, format!("this private key cannot be used: {error}"))

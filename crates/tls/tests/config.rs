@@ -61,7 +61,7 @@ fn each_mistake_names_the_file_and_the_remedy() {
     let garbage = write(&dir, "garbage", garbage);
     let missing = dir.join("missing");
     for (chain, key, at_fault, words) in [
-        (&missing, &good.key, &missing, &["cannot be read", "check the path"][..]),
+        (&missing, &good.key, &missing, &["check the path", "openssl req", "good.key -out"][..]),
         (&good.chain, &missing, &missing, &["cannot be read", "check the path"]),
         (&empty, &good.key, &empty, &["no certificate", "BEGIN CERTIFICATE"]),
         (&good.chain, &empty, &empty, &["no private key", "BEGIN PRIVATE KEY"]),
@@ -80,6 +80,25 @@ fn each_mistake_names_the_file_and_the_remedy() {
         }
     }
     assert!(load(Vec::new()).unwrap_err().contains("needs a certificate"));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The command in the error for a missing certificate makes one.
+#[test]
+fn the_remedy_for_a_missing_certificate_is_one() {
+    let dir = temporary("recipe");
+    let pair = CertificateFiles { chain: dir.join("it.pem"), key: dir.join("it.key") };
+    let error = load(vec![pair.clone()]).unwrap_err();
+    let (_, command) = error.split_once("for tests: ").unwrap();
+    let mut words = command.split(' ');
+    let output = std::process::Command::new(words.next().unwrap()).args(words).output();
+    match output {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) if std::env::var_os("CI").is_some() => panic!("{error}"),
+        Err(error) => return eprintln!("skipped: openssl: {error}"),
+    }
+    let server = load(vec![pair]).unwrap();
+    assert_eq!(server.certificates()[0].name, "localhost");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
