@@ -1,6 +1,6 @@
 //! `throng bench` as people run it: the real binary against `throng serve`, and against nobody.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -216,6 +216,31 @@ fn a_script_is_read_from_a_file_and_from_standard_input() {
     assert!(errors.contains("chat.txt:2: \"wait\" is no step: write send"), "{errors}");
 }
 
+/// The resumed handshakes that a server has counted.
+fn resumed(url: &str, chain: &str) -> u64 {
+    use rustls::pki_types::pem::PemObject;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_file(chain).unwrap()).unwrap();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let config = rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let client =
+        rustls::ClientConnection::new(config.into(), "bench.example".try_into().unwrap()).unwrap();
+    let address = url.strip_prefix("wss://").and_then(|rest| rest.split('/').next()).unwrap();
+    let tcp = std::net::TcpStream::connect(address).unwrap();
+    let mut stream = rustls::StreamOwned::new(client, tcp);
+    let request = "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let sample = "\nthrong_tls_handshakes_total{kind=\"resumed\"} ";
+    let (_, after) = answer.split_once(sample).unwrap_or_else(|| panic!("{answer}"));
+    after.lines().next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn servers_with_tls_are_measured_over_tls() {
     let dir = std::env::temp_dir().join(format!("throng-bench-tls-{}", std::process::id()));
@@ -239,6 +264,18 @@ fn servers_with_tls_are_measured_over_tls() {
     let words = ["connect", &served.url, "--json", "-d", "2s", "-w", "0s", "--concurrency", "8"];
     let report = bench_json(&[&words[..], &trusted].concat());
     assert!(report["result"]["connections"].as_u64().unwrap() > 0, "{report}");
+    // Full handshakes until here. Resumed ones follow each thread's first.
+    assert_eq!(resumed(&served.url, chain), 0);
+    for version in [&[][..], &["--tls12"]] {
+        let before = resumed(&served.url, chain);
+        let report = bench_json(&[&words[..], &trusted, &["--resume"], version].concat());
+        let connections = report["result"]["connections"].as_u64().unwrap();
+        let resumed = resumed(&served.url, chain) - before;
+        assert!(connections > 0 && resumed * 2 > connections, "{resumed} of {report}");
+    }
+    // A client certificate is shown only where one is asked for.
+    let shown = ["--insecure", "--cert", chain, "--key", key];
+    bench_json(&[&["echo", &served.url], &short[..], &shown].concat());
     let script = dir.join("script.txt");
     std::fs::write(&script, "send a\nexpect a\n").unwrap();
     let words = ["script", &served.url, script.to_str().unwrap(), "--json", "-c", "4"];

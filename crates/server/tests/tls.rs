@@ -473,7 +473,7 @@ fn handshakes_that_fail_are_reported_with_client_and_cause() {
         }
     });
     let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
-    let mut next = || {
+    let next = || {
         let (client, reason) = reported.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(client.as_deref(), Some("127.0.0.1"));
         reason
