@@ -275,6 +275,10 @@ fn expand_label(prk: &Prk, label: &[u8], out: &mut [u8]) -> Result<(), Unspecifi
 
 #[cfg(test)]
 impl TrafficKeys {
+    pub(crate) fn key(&self) -> Vec<u8> {
+        self.key.to_vec()
+    }
+
     /// Advances the keys to a record's number.
     pub(crate) fn at(mut self, sequence: u64) -> Self {
         self.sequence = self::sequence(sequence);

@@ -101,6 +101,8 @@ impl Protection {
             return Err(Alert::INTERNAL_ERROR);
         }
         let (sequence, nonce) = keys.take_nonce();
+        #[cfg(test)]
+        SEALED.with_borrow_mut(|sealed| sealed.push((keys.key(), nonce)));
         let start = out.len();
         let [major, minor] = VERSION;
         out.extend_from_slice(&[content_type as u8, major, minor, 0, 0]);
@@ -181,6 +183,14 @@ impl Protection {
     fn has_explicit_nonce(self) -> bool {
         self.version == Version::Tls12 && self.suite != Suite::ChaCha20Poly1305
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The key and the nonce of each record that was sealed.
+    pub(crate) static SEALED: std::cell::RefCell<Vec<(Vec<u8>, [u8; 12])>> = const {
+        std::cell::RefCell::new(Vec::new())
+    };
 }
 
 /// Finds the type behind the plaintext of TLS 1.3: the last byte that is not padding. Returns it,

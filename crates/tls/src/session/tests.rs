@@ -1,6 +1,9 @@
 //! Tests of sessions at rest: records, alerts, tickets and updates of keys.
 
+use std::collections::HashSet;
+
 use super::*;
+use crate::record::SEALED;
 
 const SUITE: Suite = Suite::Aes128Gcm;
 
@@ -263,6 +266,54 @@ fn rfc8446_5_5_our_keys_are_updated_before_their_limit() {
     assert_eq!(session.tx.records(), 1);
     let opened = peer.open(&mut out, &mut WarmKeys::default(), &mut Messages::default());
     assert_eq!(&out[opened.data], b"data");
+}
+
+/// Everything that a session seals, over the lives of several keys: their last records before an
+/// update included, since the first key begins shortly before its end.
+#[test]
+fn rfc8446_5_3_no_nonce_is_used_twice_with_a_key() {
+    let near_the_end =
+        |secret: u8| TrafficKeys::from_secret(SUITE, &[secret; 32]).unwrap().at(UPDATE_AFTER - 300);
+    for (pair, lives) in [(pair as fn() -> _, 14), (tls12_pair, 1)] {
+        let (mut peer, mut session) = pair();
+        // One that ends nothing.
+        let alert = if session.can_update() { Alert(90) } else { Alert::NO_RENEGOTIATION };
+        if session.can_update() {
+            (session.tx, peer.rx) = (near_the_end(2), near_the_end(2));
+        }
+        SEALED.take();
+        let (mut warm, mut peer_warm) = (WarmKeys::default(), WarmKeys::default());
+        let mut records = 0;
+        for round in 0..2000usize {
+            let mut out = Vec::new();
+            let pieces = vec![&[7; 30][..]; round % 90];
+            session.seal(pieces, &mut warm, &mut out).unwrap();
+            if round % 7 == 0 {
+                session.seal_alert(alert, &mut out).unwrap();
+            }
+            if round % 157 == 0 {
+                let mut asks = Vec::new();
+                match session.can_update() {
+                    true => peer.update(true, &mut asks).unwrap(),
+                    false => peer.seal_alert(alert, &mut asks).unwrap(),
+                }
+                session.open(&mut asks, &mut warm, &mut Messages::default());
+                session.seal_reply(&mut out).unwrap();
+            }
+            let before = SEALED.with_borrow(Vec::len);
+            let opened = peer.open(&mut out, &mut peer_warm, &mut Messages::default());
+            assert_eq!((opened.end, opened.data.len()), (None, 30 * (round % 90)), "{round}");
+            assert_eq!(SEALED.with_borrow(Vec::len), before, "opening seals nothing");
+            records += 1;
+        }
+        let sealed = SEALED.take();
+        assert!(sealed.len() > records);
+        let distinct: HashSet<_> = sealed.iter().collect();
+        assert_eq!(distinct.len(), sealed.len());
+        let keys: HashSet<_> = sealed.iter().map(|(key, _)| key).collect();
+        // One for the limit, one for each request, and those of the peer that asks.
+        assert!(keys.len() >= lives, "{} keys", keys.len());
+    }
 }
 
 #[test]
