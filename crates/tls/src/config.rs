@@ -99,7 +99,7 @@ impl ConfigError {
         Self { file: Some(file.to_owned()), what: what.into() }
     }
 
-    /// Says how to make the certificate that is missing.
+    /// Adds how to make the certificate that is missing.
     fn with_recipe(mut self, CertificateFiles { chain, key }: &CertificateFiles) -> Self {
         let (chain, key) = (chain.display(), key.display());
         self.what += &format!(

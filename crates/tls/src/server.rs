@@ -36,7 +36,7 @@ struct Files {
     state: Mutex<State>,
 }
 
-/// What is known of the files.
+/// The state of the files.
 struct State {
     /// They were read so, or their mistake was reported.
     known: Stamps,
@@ -50,11 +50,11 @@ impl State {
     }
 }
 
-/// What shows that files have changed: one entry for each, `None` for one that is missing.
+/// The stamps of files, `None` for one that is missing.
 type Stamps = Vec<Option<Stamp>>;
 
-/// What shows that a file was written or replaced. The time alone would not: a symbolic link can be
-/// changed to a file of any time.
+/// A stamp that shows that a file was written or replaced. The time alone would not: a symbolic
+/// link can be changed to a file of any time.
 #[derive(Clone, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,

@@ -102,7 +102,7 @@ fn check_balancer(site: &Site, client: Command, chromium: &str) -> Result<Tally,
     Ok(tally)
 }
 
-/// The versions of TLS of clients that can be told to offer one only.
+/// The versions of TLS of clients that can offer one only.
 const BOTH: [&str; 2] = ["1.3", "1.2"];
 
 /// Runs the client against a server without TLS, then with each version against one that has it,

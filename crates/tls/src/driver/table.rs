@@ -223,8 +223,8 @@ struct Chunks {
 /// Connections of a chunk: 420 KB, of which those pages are resident that were ever used.
 const CHUNK: usize = 2048;
 
-// It has to be memory of its own for the allocator: between chunks in its heap, what handshakes have
-// used and given back would never return to the system.
+// It has to be memory of its own for the allocator: between chunks in its heap, what handshakes
+// have used and given back would never return to the system.
 const _: () = assert!(CHUNK * size_of::<Entry>() >= MAP_FROM);
 
 impl Chunks {
