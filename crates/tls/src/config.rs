@@ -329,7 +329,9 @@ impl ResolvesServerCert for Certificates {
 
 fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> {
     let CertificateFiles { chain: chain_file, key: key_file } = files;
-    let chain = read_chain(chain_file).map_err(|error| match chain_file.exists() {
+    // The command would overwrite a key.
+    let has_files = chain_file.exists() || key_file.exists();
+    let chain = read_chain(chain_file).map_err(|error| match has_files {
         true => error,
         false => error.with_recipe(files),
     })?;
@@ -430,7 +432,17 @@ fn read(file: &Path) -> Result<Vec<u8>, ConfigError> {
 }
 
 fn not_pem(file: &Path, error: &pem::Error) -> ConfigError {
-    ConfigError::new(file, format!("is not valid PEM: {error}; copy the file again"))
+    let why = match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            let end = String::from_utf8_lossy(end_marker);
+            format!("the line -----END {end}----- is missing")
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            format!("the line {:?} is incomplete", String::from_utf8_lossy(line))
+        }
+        error => error.to_string(),
+    };
+    ConfigError::new(file, format!("is not valid PEM: {why}; copy the file again"))
 }
 
 /// Returns when a certificate expires, in seconds since 1970.

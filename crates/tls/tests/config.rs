@@ -54,6 +54,8 @@ fn each_mistake_names_the_file_and_the_remedy() {
     let empty = write(&dir, "empty", "");
     let broken = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
     let broken = write(&dir, "broken", broken);
+    let cut = write(&dir, "cut", "-----BEGIN CERTIFICATE-----\nAAAA\n");
+    let start = write(&dir, "start", "-----BEGIN CERTIFICATE--\nAAAA\n");
     let locked =
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n-----END ENCRYPTED PRIVATE KEY-----\n";
     let locked = write(&dir, "locked", locked);
@@ -61,12 +63,14 @@ fn each_mistake_names_the_file_and_the_remedy() {
     let garbage = write(&dir, "garbage", garbage);
     let missing = dir.join("missing");
     for (chain, key, at_fault, words) in [
-        (&missing, &good.key, &missing, &["check the path", "openssl req", "good.key -out"][..]),
+        (&missing, &good.key, &missing, &["cannot be read", "check the path"][..]),
         (&good.chain, &missing, &missing, &["cannot be read", "check the path"]),
         (&empty, &good.key, &empty, &["no certificate", "BEGIN CERTIFICATE"]),
         (&good.chain, &empty, &empty, &["no private key", "BEGIN PRIVATE KEY"]),
         (&good.key, &good.key, &good.key, &["no certificate", "swapped"]),
         (&good.chain, &good.chain, &good.chain, &["no private key", "swapped"]),
+        (&cut, &good.key, &cut, &["line -----END CERTIFICATE----- is missing", "copy the file"]),
+        (&start, &good.key, &start, &["\"-----BEGIN CERTIFICATE--\" is incomplete"]),
         (&broken, &good.key, &broken, &["not valid PEM", "copy the file again"]),
         (&good.chain, &locked, &locked, &["encrypted", "openssl pkey"]),
         (&good.chain, &garbage, &garbage, &["private key cannot be used"]),
@@ -90,6 +94,10 @@ fn the_remedy_for_a_missing_certificate_is_one() {
     let pair = CertificateFiles { chain: dir.join("it.pem"), key: dir.join("it.key") };
     let error = load(vec![pair.clone()]).unwrap_err();
     let (_, command) = error.split_once("for tests: ").unwrap();
+    // It would overwrite a key.
+    let key = write(&dir, "a.key", "");
+    let chain = dir.join("it.pem");
+    assert!(!load(vec![CertificateFiles { chain, key }]).unwrap_err().contains("openssl"));
     let mut words = command.split(' ');
     let output = std::process::Command::new(words.next().unwrap()).args(words).output();
     match output {
