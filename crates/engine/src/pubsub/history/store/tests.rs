@@ -92,6 +92,13 @@ fn a_client_gets_exactly_what_it_missed_or_is_refused() {
     assert_eq!(store.join("a", Some(4), 9), (9, true, offsets(5..10)));
     assert_eq!(store.join("a", Some(3), 9), (9, false, vec![]), "number 4 is not kept");
     assert_eq!(store.join("a", Some(10), 9), (9, false, vec![]));
+    for (most, expected) in [(0, vec![]), (2, vec![8, 9]), (5, offsets(5..10)), (6, offsets(5..10))]
+    {
+        let mut stripe = store.stripe("a");
+        let joined = stripe.join(&store.all, ("a", 0), Since::Last(most), Instant(0));
+        let missed: Vec<u64> = joined.missed().iter().map(|m| m.position().offset).collect();
+        assert_eq!((joined.recovered, missed), (false, expected), "the last {most}");
+    }
     let other = Position { epoch: 8, offset: 8 };
     let mut stripe = store.stripe("a");
     let joined = stripe.join(&store.all, ("a", 0), other.into(), Instant(0));
