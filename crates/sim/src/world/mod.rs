@@ -4,31 +4,25 @@
 //! moment when somebody will.
 
 mod balancer;
+mod bounds;
 mod checks;
+mod outside;
 mod transcript;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use throng_engine::{
-    Audit, Backpressure, Built, ClassCounters, MAILBOX_MARK, Remote, Shard, SlowPolicy, Snapshot,
-    Stats, Totals, build,
-};
+use throng_engine::{Audit, Built, ClassCounters, Remote, Shard, Snapshot, Stats, Totals, build};
 
 use self::balancer::Balancer;
-use crate::ask::Take;
+pub use self::outside::OUTSIDER;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet};
 use crate::peer::Peer;
 use crate::plan::{Outside, Plan, SECOND};
-use crate::reader::Heard;
-use crate::record::{Attempts, PendingCommand, Record, SentCommand, SharedRecord};
+use crate::record::{Attempts, Record, SharedRecord};
 use crate::rng::Rng;
-use crate::service::{Probe, filter_of, frame_of};
-
-/// Connections beyond the caps that a shard may have.
-const RESERVE: usize = 32;
+use crate::service::Probe;
 
 /// Steps beyond which a run is said never to end.
 const MOST_STEPS: u64 = 10_000_000;
@@ -49,15 +43,6 @@ pub struct Outcome {
     /// Connections that a drain had to force, by shard; `None` for those that did not drain.
     pub forced: Vec<Option<usize>>,
 }
-
-/// More than the plans' peers publish in one turn.
-const ONE_TURN: usize = 64 << 10;
-
-/// What waits leaves in helpings of so many bytes.
-const HELPING: usize = 64 << 10;
-
-/// The number of whoever is no peer.
-pub const OUTSIDER: u32 = 9_000;
 
 /// See the module's documentation.
 pub struct World {
@@ -391,67 +376,6 @@ impl World {
         self.peers[index] = Some(peer);
     }
 
-    /// Another thread asks something of the server.
-    pub fn act(&mut self, outside: Outside) {
-        let record = SharedRecord::clone(&self.record);
-        let mut record = record.borrow_mut();
-        record.note_ended_streams();
-        let (by, shards) = (OUTSIDER, self.plan.shards);
-        self.net.borrow().say(|| format!("from outside: {outside:?}"));
-        let sequence = match outside {
-            Outside::Dismiss(_) => 0,
-            _ => record.next_of(by),
-        };
-        let id = |record: &Record, peer| record.sessions.get(&peer).map(|session| session.id);
-        let full = match outside {
-            Outside::Publish { channel, key, except, fill } => {
-                let what = Heard::Published { channel: channel.clone(), by, sequence };
-                let frame = frame_of(&what, &key, &"o".repeat(fill));
-                let except_id = except.and_then(|peer| id(&record, peer));
-                let command = SentCommand::Publish { channel, key, except, what };
-                let SentCommand::Publish { channel, .. } = &command else { return };
-                let receipt = self.remote.publish(channel, &frame, except_id);
-                receipt.map(|receipt| record.send_to_all(shards, &command, receipt)).is_err()
-            }
-            Outside::Broadcast { mut audience, fill } => {
-                let what = Heard::Published { channel: "all".to_owned(), by, sequence };
-                let filter = filter_of(&record, &mut audience);
-                let receipt =
-                    self.remote.broadcast(&filter, &frame_of(&what, "", &"o".repeat(fill)));
-                let command = SentCommand::Broadcast { audience, what };
-                receipt.map(|receipt| record.send_to_all(shards, &command, receipt)).is_err()
-            }
-            Outside::Send { to, fill } => {
-                let Some(id) = id(&record, to) else { return };
-                let what = Heard::Private { to, by, sequence };
-                let sent = self.remote.send(id, &frame_of(&what, "", &"o".repeat(fill)));
-                let command = SentCommand::Send { to, what };
-                record.commands.push(PendingCommand {
-                    shard: id.shard(),
-                    command,
-                    receipt: None,
-                    held_back: false,
-                });
-                sent.is_err()
-            }
-            Outside::Dismiss(peer) => {
-                let stream = record.sessions.get(&peer).filter(|session| session.stream);
-                let Some(id) = stream.map(|session| session.id) else { return };
-                let command = SentCommand::Dismiss(peer);
-                record.commands.push(PendingCommand {
-                    shard: id.shard(),
-                    command,
-                    receipt: None,
-                    held_back: false,
-                });
-                self.remote.close(id, 1000, "").is_err()
-            }
-        };
-        if full {
-            record.violation("a mailbox is full".to_owned());
-        }
-    }
-
     /// Another thread has something for a connection.
     fn deliver(&mut self) {
         self.last_activity = self.now();
@@ -503,112 +427,6 @@ impl World {
     #[must_use]
     pub fn tunnels_opened(&self) -> u64 {
         self.balancer.as_ref().map_or(0, Balancer::tunnels_opened)
-    }
-
-    /// Publishers are held back: a crowded mailbox gets at most one publication more of each connection.
-    fn check_mailboxes(&mut self) {
-        let mark = self.plan.mailbox_mark.unwrap_or(MAILBOX_MARK);
-        let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
-        let record = self.record.borrow();
-        let mut fault = None;
-        for shard in 0..self.shards.len() {
-            let waits = record.publications_for(shard);
-            if waits > mark + 1 + connections {
-                fault = Some(format!("{waits} publications wait for shard {shard}, over {mark}"));
-            }
-        }
-        drop(record);
-        if let Some(fault) = fault {
-            self.violation(fault);
-        }
-    }
-
-    fn check_bounds(&mut self, index: usize) {
-        self.check_mailboxes();
-        let audit = self.shards[index].audit();
-        let limits = &self.plan.limits;
-        // One message may always be queued when nothing else is; control frames come on top.
-        let frame = limits.ws.max_message_size.max(3000) + 300;
-        // A member whose queue was short gets all that one turn publishes: the kernel is asked after it.
-        let asks = || self.plan.parts.iter().flat_map(|part| &part.asks);
-        let answer = asks().map(|ask| ask.largest_write() + 300).max().unwrap_or(0);
-        let backlog = largest_backlog(&self.plan, frame.max(answer));
-        let mut faults = Vec::new();
-        if audit.largest_backlog > backlog {
-            faults.push(format!("a backlog of {} over {backlog}", audit.largest_backlog));
-        }
-        let excess = largest_excess(&self.plan, frame);
-        if audit.largest_excess > excess {
-            faults.push(format!("a class {} over its cap", audit.largest_excess));
-        }
-        let gathered = asks().filter(|ask| ask.take == Take::Whole).map(|ask| ask.upload).max();
-        let partial = limits.ws.max_message_size.max(limits.http.max_header_bytes) + 200;
-        let partial = partial.max(gathered.unwrap_or(0));
-        if audit.largest_partial > partial {
-            faults.push(format!("a decoder holds {} over {partial}", audit.largest_partial));
-        }
-        // Who has gone is struck out once a second.
-        if audit.longest_list > 4 * audit.connections + 16 + self.plan.parts.len() {
-            let (list, connections) = (audit.longest_list, audit.connections);
-            faults.push(format!("a list of {list} for {connections} connections"));
-        }
-        if audit.uncounted > 0 || audit.reserved > RESERVE {
-            let Audit { uncounted, reserved, .. } = audit;
-            faults
-                .push(format!("{uncounted} connections are counted nowhere, {reserved} reserved"));
-        }
-        if audit.cold > audit.connections {
-            faults.push(format!("{} cold records for {}", audit.cold, audit.connections));
-        }
-        let record = self.record.borrow();
-        let known = record.members.iter().filter(|((at, _), _)| *at == index);
-        let known: usize = known.map(|(_, members)| members.len()).sum();
-        if audit.memberships != known {
-            faults.push(format!("{} memberships instead of {known}", audit.memberships));
-        }
-        let mut names: BTreeSet<&String> = BTreeSet::new();
-        for ((_, name), members) in &record.members {
-            if !members.is_empty() {
-                names.insert(name);
-            }
-        }
-        for name in &names {
-            let (counted, known) = (self.totals.count(name), record.subscribers(name));
-            if counted != known {
-                faults.push(format!("{counted} subscribers of {name:?} instead of {known}"));
-            }
-        }
-        let (channels, listed) = (self.totals.channels(), self.totals.list().len());
-        if (channels, listed) != (names.len(), names.len()) {
-            faults.push(format!("{channels} channels, {listed} listed, instead of {names:?}"));
-        }
-        drop(record);
-        for fault in faults {
-            self.violation(format!("shard {index} at {} ms: {fault}", self.now() / 1_000_000));
-        }
-    }
-
-    /// FACTS: the count never returned to 0.
-    fn check_empty(&mut self) {
-        for (index, audit) in self.audits().into_iter().enumerate() {
-            let empty = Audit { longest_list: audit.longest_list, ..Audit::default() };
-            if audit != empty {
-                self.violation(format!("shard {index} is not empty: {audit:?}"));
-            }
-            let driver = self.shards[index].driver();
-            if driver.connections() != 0 {
-                self.violation(format!("the driver of shard {index} is not empty"));
-            }
-            let visits = self.shards[index].service().visits();
-            if visits != 0 {
-                self.violation(format!("shard {index} still knows {visits} that have gone"));
-            }
-            let stats = self.shards[index].core().stats();
-            let gauges = [stats.connections, stats.sessions, stats.streams, stats.backlogged];
-            if gauges != [0; 4] {
-                self.violation(format!("gauges at the end: {stats:?}"));
-            }
-        }
     }
 
     pub(crate) fn violation(&self, what: String) {
@@ -664,50 +482,6 @@ impl World {
 /// Where the server's shard of that number listens.
 fn server_address(shard: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 1234 + shard))
-}
-
-/// The most bytes that may wait for one connection.
-fn largest_backlog(plan: &Plan, frame: usize) -> usize {
-    let limit = plan.limits.max_backlog;
-    let rules = (0..plan.rules.count()).map(|class| plan.rules.of(class));
-    let cap = |rules: Backpressure| rules.max_backlog.unwrap_or(limit);
-    let (mut kept, mut apart, mut drops) = (limit, 0, false);
-    for rules in rules {
-        kept = kept.max(cap(rules));
-        if rules.policy != SlowPolicy::Close {
-            // Alone in its class, a message of any size may wait.
-            apart += cap(rules).max(frame);
-            drops = true;
-        }
-    }
-    // What may be dropped follows in helpings; what the driver holds may not be dropped any more.
-    let helping = if drops { HELPING + frame } else { 0 };
-    let whole = kept + frame + ONE_TURN + apart + helping;
-    if !sends_fragments(plan, frame) {
-        return whole;
-    }
-    // Before its Close frame a session is queued all that waits, in fragments that have a header each (RFC 6455 section
-    // 5.2); every message may have a shorter one at its end. One whose first fragments have left counts for nobody.
-    let size = plan.limits.fragment_size;
-    let header = if size < 126 { 2 } else { 4 };
-    let all = whole + frame;
-    all + header * (all / size + all / plan.limits.fragment_threshold.max(1) + 1)
-}
-
-/// The most bytes by which a class may be over its cap.
-fn largest_excess(plan: &Plan, frame: usize) -> usize {
-    let closes = |class| plan.rules.of(class).policy == SlowPolicy::Close;
-    match (0..plan.rules.count()).any(closes) {
-        // What is sent in fragments waits for them, however quick its receiver: as much as one turn sends.
-        _ if sends_fragments(plan, frame) => plan.limits.max_backlog + frame + ONE_TURN,
-        // A queue that is not full takes one message of any size.
-        true => frame,
-        false => 0,
-    }
-}
-
-fn sends_fragments(plan: &Plan, frame: usize) -> bool {
-    plan.limits.fragment_threshold < frame
 }
 
 /// Who may be next.
