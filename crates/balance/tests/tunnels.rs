@@ -155,24 +155,6 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_forwards_later_messages(
 }
 
 #[test]
-fn shutting_down_sends_1001_to_all_and_resets_clients_that_do_not_answer() {
-    let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], settings());
-    std::thread::scope(|scope| {
-        let server = scope.spawn(|| (backend.open(), backend.open()));
-        let (mut polite, mut unresponsive) = (balancer.open(), balancer.open());
-        let _servers = server.join().unwrap();
-        balancer.shards.shut_down(Duration::from_millis(100), Duration::from_millis(1500));
-        assert_eq!(polite.close_code(), 1001);
-        polite.send_close(1001);
-        assert!(polite.is_at_end());
-        assert_eq!(unresponsive.close_code(), 1001);
-        assert!(unresponsive.is_at_end());
-    });
-    balancer.shards.join().unwrap();
-}
-
-#[test]
 fn a_client_that_vanishes_ends_its_backends_side() {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], settings());

@@ -229,10 +229,11 @@ impl Script {
         loop {
             self.settle();
             let now = self.net.borrow().now();
-            let due = self.shard.next_deadline().map(|at| at.0).filter(|_| !self.has_ended);
+            let due = self.shard.next_deadline().map(|at| at.0);
             let event = self.shard.driver().next_event_at();
             let next = due.into_iter().chain(event).min().unwrap_or(u64::MAX);
-            if next > end {
+            // A shard that has ended takes no event, however long it is due.
+            if next > end || self.has_ended {
                 break;
             }
             self.net.borrow_mut().advance_to(next.max(now + 1));

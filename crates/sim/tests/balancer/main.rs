@@ -27,19 +27,23 @@ fn upgrade() -> Vec<u8> {
     .into_bytes()
 }
 
+/// The answer to a handshake.
+fn accepted() -> String {
+    let accept = accept_key(KEY);
+    let accept = std::str::from_utf8(&accept).expect("base64");
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    )
+}
+
 /// Opens a tunnel: its client and its backend's side.
 fn open(script: &mut Script) -> (PeerId, PeerId) {
     let client = script.connect();
     script.send(client, &upgrade());
     let server = script.accept(0);
     assert!(script.receive_text(server).contains("Upgrade: websocket"));
-    let accept = accept_key(KEY);
-    let accept = std::str::from_utf8(&accept).expect("base64");
-    let answer = format!(
-        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Accept: {accept}\r\n\r\n"
-    );
-    script.send(server, answer.as_bytes());
+    script.send(server, accepted().as_bytes());
     assert!(script.receive_text(client).starts_with("HTTP/1.1 101 "));
     (client, server)
 }

@@ -1,10 +1,12 @@
 //! Timeouts of connections, and the cost of waiting for them.
 
-use throng_balance::{Settings, Timeouts};
+use throng_balance::shard_over_driver::Command;
+use throng_balance::{Failure, Report, Settings, Timeouts};
 use throng_sim::balance::{PeerEnd, Script};
 
 use super::{
-    HOUR, assert_nothing_is_held, close_of_balancer, close_of_client, masked, open, secs, unmasked,
+    HOUR, accepted, assert_nothing_is_held, close_of_balancer, close_of_client, masked, open, secs,
+    unmasked, upgrade,
 };
 
 fn with(timeouts: Timeouts) -> Settings {
@@ -126,4 +128,79 @@ fn a_client_that_is_silent_after_a_refusal_is_closed_soon() {
     script.run(secs(3));
     assert!(script.receive_text(client).starts_with("HTTP/1.1 413 "));
     assert_nothing_is_held(&mut script);
+}
+
+/// A request has the time of a response, a handshake that of an upgrade.
+#[test]
+fn a_backend_that_never_answers_is_504_when_its_time_is_over() {
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
+    for (request, response, upgrade) in [(request, secs(10), HOUR), (upgrade(), HOUR, secs(10))] {
+        let timeouts = Timeouts { response, upgrade, ..Timeouts::default() };
+        let mut script = Script::new(1, Settings { retries: 0, ..with(timeouts) });
+        let client = script.connect();
+        script.send(client, &request);
+        let _server = script.accept(0);
+        script.run(secs(9));
+        assert_eq!(script.receive_text(client), "");
+        script.run(secs(2));
+        let answer = script.receive_text(client);
+        assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+        let reports: Vec<Report> = script.reports.try_iter().collect();
+        assert!(
+            matches!(&reports[..], [Report::Failed { failure: Failure::ResponseTimeout, .. }]),
+            "{reports:?}"
+        );
+        assert_eq!(script.backend(0).requests() + script.backend(0).handshakes(), 0);
+    }
+}
+
+#[test]
+fn a_client_that_does_not_finish_its_head_is_answered_with_408() {
+    let mut script = Script::new(1, with(Timeouts { head: secs(10), ..Timeouts::default() }));
+    let client = script.connect();
+    script.send(client, b"GET /");
+    script.run(secs(9));
+    assert_eq!(script.receive_text(client), "");
+    script.run(secs(2));
+    let answer = script.receive_text(client);
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(script.try_accept(0), None);
+    script.close(client);
+    script.run(secs(10));
+    assert_nothing_is_held(&mut script);
+}
+
+#[test]
+fn a_handshake_that_gets_no_place_in_time_is_503() {
+    let timeouts = Timeouts { queue: secs(10), upgrade: HOUR, ..Timeouts::default() };
+    let mut script = Script::new(1, Settings { max_handshakes: 1, ..with(timeouts) });
+    let (first, second) = (script.connect(), script.connect());
+    script.send(first, &upgrade());
+    let server = script.accept(0);
+    script.send(second, &upgrade());
+    script.run(secs(9));
+    assert_eq!(script.receive_text(second), "");
+    script.run(secs(2));
+    let answer = script.receive_text(second);
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("busy"), "{answer}");
+    script.send(server, accepted().as_bytes());
+    assert!(script.receive_text(first).starts_with("HTTP/1.1 101 "));
+}
+
+#[test]
+fn shutting_down_sends_1001_to_all_and_resets_clients_that_do_not_answer() {
+    let mut script = Script::new(1, with(Timeouts { close: HOUR, ..Timeouts::default() }));
+    let (polite, its_server) = open(&mut script);
+    let (unresponsive, _) = open(&mut script);
+    script.command(Command::ShutDown { window: secs(2), deadline: secs(10) });
+    script.run(secs(3));
+    assert_eq!(script.receive(polite), close_of_balancer(1001));
+    script.send(polite, &close_of_client(1001));
+    assert_eq!(script.receive(its_server), close_of_client(1001));
+    assert_eq!(script.end(polite), Some(PeerEnd::Finished));
+    script.run(secs(6));
+    assert_eq!(script.receive(unresponsive), close_of_balancer(1001));
+    assert_eq!(script.end(unresponsive), None);
+    script.run(secs(2));
+    assert!(script.end(unresponsive).is_some());
 }
