@@ -17,7 +17,7 @@ use throng::prelude::*;
 use throng_config::Sources;
 use throng_load::units::{grouped, show_bytes};
 
-use super::attacks::{ATTACKS, Attack, Scene};
+use super::attacks::{ATTACKS, Attack, NONE, Scene};
 use super::neighbours::{self, Tally};
 use crate::serve::site;
 use crate::serve::{Settings, TABLE};
@@ -178,6 +178,7 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
     let tally = Tally::default();
     let (counts, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let stop_attack = AtomicBool::new(false);
+    let is_none = attack.name == NONE;
     let scene = Scene {
         address: server.address,
         stop: &stop_attack,
@@ -198,7 +199,9 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
         counts.store(true, Relaxed);
         let mut peak = before;
         let begun = Instant::now();
-        while begun.elapsed() < duration || !tally.has_some_of_each() {
+        // On a busy machine an attack may take longer than that to begin.
+        let has_begun = || is_none || scene.connections.load(Relaxed) > 0;
+        while begun.elapsed() < duration || !tally.has_some_of_each() || !has_begun() {
             thread::sleep(SAMPLE);
             peak = peak.max(server.resident());
         }

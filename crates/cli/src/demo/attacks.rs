@@ -18,9 +18,12 @@ pub(super) struct Attack {
     pub(super) run: fn(&Scene<'_>),
 }
 
+/// The name of no attack at all.
+pub(super) const NONE: &str = "none";
+
 /// The attacks, in the order of the table. The first is none, to compare with.
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack { name: "none", run: wait },
+    Attack { name: NONE, run: wait },
     Attack { name: "silent sockets, 2,000/s", run: silent },
     Attack { name: "half a head each, 2,000/s", run: half_heads },
     Attack { name: "reconnects, 2,000/s", run: reconnects },
