@@ -16,6 +16,16 @@ struct Alert {
     summary: &'static str,
 }
 
+/// The certificates of servers, and of balancers where the program has them.
+#[cfg(feature = "tls")]
+const EXPIRY: &str = match cfg!(feature = "balance") {
+    true => {
+        "min by (instance, name) ({__name__=~\"throng_tls_certificate_expiry_seconds|\
+         throng_balance_tls_certificate_expiry_seconds\"}) - time() < 7 * 86400"
+    }
+    false => "min by (instance, name) (throng_tls_certificate_expiry_seconds) - time() < 7 * 86400",
+};
+
 const ALERTS: &[Alert] = &[
     Alert {
         name: "ThrongNearlyFull",
@@ -66,9 +76,10 @@ const ALERTS: &[Alert] = &[
         severity: "critical",
         summary: "more than 90% of the file descriptors are open: raise LimitNOFILE",
     },
+    #[cfg(feature = "tls")]
     Alert {
         name: "ThrongCertificateExpires",
-        expression: "min by (instance, name) ({__name__=~\"throng_tls_certificate_expiry_seconds|throng_balance_tls_certificate_expiry_seconds\"}) - time() < 7 * 86400",
+        expression: EXPIRY,
         lasts: "1h",
         severity: "warning",
         summary: "a certificate expires within a week",
@@ -117,7 +128,7 @@ fn catalogue() -> Vec<(&'static str, Vec<Family>)> {
 }
 
 /// Returns the metrics as a table in Markdown.
-#[cfg(test)]
+#[cfg(all(test, feature = "balance"))]
 pub(crate) fn table() -> String {
     let mut text = String::from("| metric | type | meaning |\n|---|---|---|\n");
     for Family { name, help, kind } in catalogue().iter().flat_map(|(_, families)| families) {

@@ -217,6 +217,7 @@ fn a_script_is_read_from_a_file_and_from_standard_input() {
 }
 
 /// The resumed handshakes that a server has counted.
+#[cfg(feature = "tls")]
 fn resumed(url: &str, chain: &str) -> u64 {
     use rustls::pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
@@ -241,6 +242,7 @@ fn resumed(url: &str, chain: &str) -> u64 {
     after.lines().next().unwrap().parse().unwrap()
 }
 
+#[cfg(feature = "tls")]
 #[test]
 fn servers_with_tls_are_measured_over_tls() {
     let dir = std::env::temp_dir().join(format!("throng-bench-tls-{}", std::process::id()));

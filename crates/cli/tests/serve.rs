@@ -540,6 +540,7 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
 }
 
 /// Writes a new certificate and its key.
+#[cfg(feature = "tls")]
 fn write_certificate(chain: &Path, key: &Path) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(chain, made.cert.pem()).unwrap();
@@ -547,6 +548,7 @@ fn write_certificate(chain: &Path, key: &Path) {
 }
 
 /// The whole answer to a request over TLS, if the server has the certificate of that file.
+#[cfg(feature = "tls")]
 fn get_securely(address: SocketAddr, chain: &Path) -> Result<String, String> {
     use rustls::pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
@@ -567,6 +569,7 @@ fn get_securely(address: SocketAddr, chain: &Path) -> Result<String, String> {
     Ok(answer)
 }
 
+#[cfg(feature = "tls")]
 #[test]
 fn certificates_serve_https_and_are_renewed_without_a_restart() {
     let dir = std::env::temp_dir().join(format!("throng-cli-tls-{}", std::process::id()));
@@ -621,6 +624,7 @@ fn a_demonstration_of_twenty_shows_messages_and_ends_well() {
     shows_messages(&output);
 }
 
+#[cfg(feature = "tls")]
 #[test]
 fn a_demonstration_with_tls_makes_its_own_certificate() {
     let words = ["demo", "--tls", "--for", "2s", "--clients", "20", "--rate", "20"];

@@ -100,6 +100,7 @@ fn no_signal_that_does_not_end_a_server_ends_a_session() {
     assert_eq!(server.logged("drain", 0)["connections"], SESSIONS);
 }
 
+#[cfg(feature = "balance")]
 #[test]
 fn no_signal_that_does_not_end_a_balancer_ends_a_tunnel() {
     let mut server = Started::start("serve", "listen = \"127.0.0.1:0\"\n");

@@ -122,6 +122,7 @@ fn http_requests_come_over_more_connections_than_a_descriptor_table_holds() {
     }
 }
 
+#[cfg(feature = "balance")]
 #[test]
 fn a_balancer_holds_more_tunnels_than_a_descriptor_table() {
     let (_serve, _, backend) = serve(2_000, &["--max-connections", "900"]);

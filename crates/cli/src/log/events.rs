@@ -11,7 +11,7 @@ pub(crate) struct Event {
     /// All fields that it can have, in their order.
     pub(crate) fields: &'static [&'static str],
     /// The meaning, for the document.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for the document"))]
+    #[cfg_attr(not(all(test, feature = "balance")), allow(dead_code, reason = "for the document"))]
     pub(crate) help: &'static str,
     /// Clients cause it, so its rate is limited.
     pub(crate) is_limited: bool,
