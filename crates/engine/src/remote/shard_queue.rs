@@ -12,8 +12,8 @@ use crate::remote::losses::{Losses, Receivers};
 use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
 
 /// Factor by which shards of event loops may fill each other's queues more than other threads may:
-/// their publishers are held back at [`super::MAILBOX_MARK`], and this is capacity for what each of very
-/// many publishers may cause before that.
+/// their publishers are held back at [`super::MAILBOX_MARK`], and this is capacity for what each of
+/// very many publishers may cause before that.
 const RESERVE: usize = 4;
 
 /// Interval at which a publisher that waits for room looks again.
