@@ -13,8 +13,6 @@ use throng_balance::{Failure, Report, Settings, State, Sticky, Timeouts};
 const GET: &[u8] = b"GET /a?b=c HTTP/1.1\r\nHost: example.com\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A time that is waited out. Nothing that is to happen before its end goes with it.
-
 fn one_failure(balancer: &Balancer) -> Failure {
     let Report::Failed { backend, failure, .. } = balancer.reports.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(backend.address(), balancer.backends[0].address());
