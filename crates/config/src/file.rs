@@ -25,7 +25,8 @@ pub fn read_file(path: &Path) -> Result<String, String> {
     file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(cannot)?;
     if text.len() as u64 > MAX_SIZE {
         return Err(format!(
-            "{name} has more than {} MiB: it is not a configuration; check the path of --config, or in THRONG_CONFIG",
+            "{name} has more than {} MiB: it is not a configuration; check the path of --config, \
+             or in THRONG_CONFIG",
             MAX_SIZE >> 20
         ));
     }
