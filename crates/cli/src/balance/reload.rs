@@ -42,6 +42,9 @@ impl Own {
     }
 }
 
+/// Why nothing is read again.
+const NO_FILE: &str = "there is no file to read again; start with --config FILE";
+
 impl Reloader {
     /// For a balancer that runs with `config`, made of `flags`.
     pub(super) fn new(
@@ -62,8 +65,8 @@ impl Reloader {
     /// The mistake and its place. Nothing is changed then.
     pub(super) fn reload(&self) -> Result<Reloaded, String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.flags.file().is_none() && !self.flags.has_tls() {
-            return Err("there is no file to read again; start with --config FILE".to_owned());
+        if !self.has_files() {
+            return Err(NO_FILE.to_owned());
         }
         let (config, values) = self.flags.config_again().map_err(|errors| errors.to_string())?;
         let own = Own::of(&config);
@@ -87,6 +90,9 @@ impl Reloader {
 
     /// Does the same for a signal.
     pub(super) fn reload_and_log(&self) {
+        if !self.has_files() {
+            return self.log.event(&events::RELOADED, NO_FILE, []);
+        }
         match self.reload() {
             Ok(reloaded) => self.log.event(&events::RELOADED, in_words(&reloaded), []),
             Err(reason) => {
@@ -94,6 +100,10 @@ impl Reloader {
                 self.log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
             }
         }
+    }
+
+    fn has_files(&self) -> bool {
+        self.flags.file().is_some() || self.flags.has_tls()
     }
 
     /// How this is to end.

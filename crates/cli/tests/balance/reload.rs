@@ -104,3 +104,12 @@ fn a_reload_does_not_take_the_token_from_an_admin_api_that_others_reach() {
         "{changes}"
     );
 }
+
+/// A session manager that ends sends SIGHUP to all: that is no error.
+#[test]
+fn without_a_file_a_hangup_is_one_line() {
+    let balancer = Balancer::before(&[nowhere()], &[]);
+    balancer.signal("HUP");
+    let message = balancer.message("reloaded");
+    assert!(message.contains("no file to read again"), "{message}");
+}
