@@ -110,18 +110,31 @@ pub struct Settings {
     pub health: Health,
 }
 
-/// Names that some proxy, framework or CDN reads a client's address, or a request's target, from.
-pub const DROPPED_HEADERS: [&str; 14] = [
+/// Names that some proxy, framework or CDN reads a client's address, its user, or a request's target
+/// from.
+pub const DROPPED_HEADERS: [&str; 26] = [
     "True-Client-IP",
     "CF-Connecting-IP",
     "X-Client-IP",
     "Client-IP",
     "Forwarded-For",
+    "X-Cluster-Client-IP",
+    "Fastly-Client-IP",
+    "X-Envoy-External-Address",
+    "X-Azure-ClientIP",
+    "X-Appengine-User-IP",
+    "X-ProxyUser-IP",
     "X-Original-URL",
+    "X-Original-Host",
     "X-Rewrite-URL",
     "X-Host",
+    "Remote-User",
+    "X-Remote-User",
+    "Front-End-Https",
+    "X-ARR-SSL",
     "X-Client-Cert",
     "SSL-Client-Cert",
+    "X-SSL-Cert",
     "X-SSL-Client-Cert",
     "SSL-Client-Verify",
     "X-SSL-Client-Verify",

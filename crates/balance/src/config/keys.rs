@@ -104,9 +104,12 @@ static KEYS: &[Key] = &[
     Key::new("trusted_proxies", NETWORKS, "",
         "networks whose X-Forwarded-*, Forwarded and PROXY headers are trusted"),
     Key::new("drop_headers", Kind::List(&Kind::Text("a header name such as \"X-Client-IP\"")),
-        "True-Client-IP,CF-Connecting-IP,X-Client-IP,Client-IP,Forwarded-For,X-Original-\
-         URL,X-Rewrite-URL,X-Host,X-Client-Cert,SSL-Client-Cert,X-SSL-Client-Cert,SSL-Client-\
-         Verify,X-SSL-Client-Verify,X-ARR-ClientCert",
+        "True-Client-IP,CF-Connecting-IP,X-Client-IP,Client-IP,Forwarded-For,X-Cluster-\
+         Client-IP,Fastly-Client-IP,X-Envoy-External-Address,X-Azure-ClientIP,X-Appengi\
+         ne-User-IP,X-ProxyUser-IP,X-Original-URL,X-Original-Host,X-Rewrite-URL,X-Host,\
+         Remote-User,X-Remote-User,Front-End-Https,X-ARR-SSL,X-Client-Cert,SSL-Client-C\
+         ert,X-SSL-Cert,X-SSL-Client-Cert,SSL-Client-Verify,X-SSL-Client-Verify,X-ARR-C\
+         lientCert",
         "request headers that are dropped unless a trusted proxy sent them"),
     Key::new("accept_proxy", Kind::Switch, "false",
         "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect"),

@@ -188,6 +188,8 @@ fn fields_that_backends_trust_come_from_trusted_proxies_only() {
                  X-Client-IP: 10.0.0.1\r\nClient-IP: 10.0.0.1\r\nForwarded-For: 10.0.0.1\r\n\
                  X-Original-URL: /admin\r\n\
                  X-Rewrite-URL: /admin\r\nX-Host: evil\r\ntrue-client-ip: 10.0.0.1\r\n\
+                 X-Cluster-Client-IP: 10.0.0.1\r\nFastly-Client-IP: 10.0.0.1\r\n\
+                 Remote-User: admin\r\nX-Remote-User: admin\r\nX-Original-Host: evil\r\n\
                  X_Client_IP: 10.0.0.1\r\n";
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}X-Client: stays\r\n\r\n");
     let untrusted = Hop { dropped: &dropped, ..hop("192.0.2.1", false) };
