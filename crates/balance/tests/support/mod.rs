@@ -16,6 +16,15 @@ use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
 use throng_testkit::{eventually, poll};
 
+/// Most tests run twice: with one descriptor table, and in `own_tables.rs` with one for each event
+/// loop.
+fn tables() -> DescriptorTables {
+    match module_path!().starts_with("own_tables") {
+        true => DescriptorTables::PerShard,
+        false => DescriptorTables::Shared,
+    }
+}
+
 /// Nothing in these tests takes longer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -58,7 +67,7 @@ impl Balancer {
             uses_tls: false,
             access: None,
             shards,
-            descriptors: DescriptorTables::Shared,
+            descriptors: tables(),
             configuration: Arc::new(configuration.clone()),
             reports: sender,
         })

@@ -1,0 +1,16 @@
+//! The tests of tunnels, requests, health and operations, with a descriptor table for each event
+//! loop.
+#![cfg(target_os = "linux")]
+
+#[path = "connections.rs"]
+mod connections;
+#[path = "early.rs"]
+mod early;
+#[path = "health.rs"]
+mod health;
+#[path = "operations.rs"]
+mod operations;
+#[path = "requests.rs"]
+mod requests;
+#[path = "tunnels.rs"]
+mod tunnels;
