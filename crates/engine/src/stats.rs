@@ -136,7 +136,7 @@ counters! {
     /// Commands to other shards that found their mailbox full.
     commands_dropped Counter,
     /// Times that a connection was not read because the queue of another shard, to which it
-    /// publishes, was nearly full.
+    /// publishes, was nearly full, or that of messages for the cluster.
     publishers_held Counter,
     /// Bytes received.
     bytes_in Counter,

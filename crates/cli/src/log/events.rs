@@ -22,7 +22,7 @@ macro_rules! events {
         $(
             #[doc = $help]
             #[cfg_attr(
-                not(all(feature = "balance", feature = "tls")),
+                not(all(feature = "balance", feature = "redis", feature = "tls")),
                 allow(dead_code, reason = "the table does not depend on features")
             )]
             pub(crate) static $name: Event = Event {
@@ -117,6 +117,9 @@ events! {
         "a handler panicked; its connection was closed, or its request answered with 500";
     STALL = "stall", Warn, clients, ["route", "shard", "duration"],
         "a handler held up its event loop";
+    CLUSTER_REFUSED = "cluster.refused", Warn, process, ["messages", "reason"],
+        "so many messages were refused, or have waited for the cluster for too long, since the last \
+         such line: no member gets them";
     REGISTERED = "registered", Info, process, ["balancer", "address", "weight"],
         "this backend is registered at a balancer";
     REGISTER_FAILED = "register.failed", Warn, process, ["balancer", "reason"],

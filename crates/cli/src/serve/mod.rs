@@ -5,6 +5,7 @@ mod certificates;
 mod flags;
 mod keys;
 pub(crate) mod observe;
+mod refusals;
 mod reload;
 mod settings;
 pub mod site;
@@ -18,6 +19,7 @@ use throng_config::LogSettings;
 
 use self::admin::Admin;
 use self::certificates::Certificates;
+use self::refusals::Refusals;
 use self::reload::Reloader;
 use crate::log::{Event, Log, Value, events, log_event};
 use crate::service::Service;
@@ -114,7 +116,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// The time that the server for operators has for its last answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// The interval at which the files of certificates are looked at.
+/// The interval at which the files of certificates are looked at, and what the cluster refuses.
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -223,6 +225,7 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
 fn wait(running: &Running, signals: &Signals, log: &Log, reloader: Option<&Reloader<'_>>) -> bool {
     let mut certificates = Certificates::default();
     certificates.look(running, log);
+    let mut refusals = Refusals::default();
     let mut service = Service::ready();
     let (began, mut looked) = (Instant::now(), Instant::now());
     while !signals.wait(TICK) {
@@ -251,6 +254,7 @@ fn wait(running: &Running, signals: &Signals, log: &Log, reloader: Option<&Reloa
         }
         looked = Instant::now();
         certificates.look(running, log);
+        refusals.look(running, log);
     }
     let plan = reloader.map_or(DrainPlan::DEFAULT, |reloader| reloader.settings().drain);
     service.stopping(plan.length_for(running.stats().connections as usize));

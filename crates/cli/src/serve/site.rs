@@ -1,7 +1,7 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
 use throng::prelude::*;
-use throng::{Bound, EventStream, Position, Presence, Recovery, Status, Topic};
+use throng::{Bound, EventStream, Position, Presence, Receipt, Recovery, Status, Topic};
 #[cfg(feature = "redis")]
 use throng::{Cluster, WhileDown};
 
@@ -136,6 +136,15 @@ pub fn listen(server: Server, settings: &Settings) -> throng::Result<Bound> {
 pub(crate) fn app(settings: &Settings) -> App {
     let wildcards = settings.wildcards;
     let channels = channels(wildcards);
+    let channels = match settings.cluster {
+        // Without a cluster, what becomes of a message is the receivers' affair.
+        None => channels.on_message(|ws, message| drop(publish(ws, message))),
+        Some(_) => channels.on_message(|ws, message| {
+            if publish(ws, message).is_some_and(|receipt| receipt.is_refused()) {
+                ws.close(1013, "the cluster does not take messages now; try again later");
+            }
+        }),
+    };
     let upload =
         WsRoute::new(Ws::on_upgrade(|_| Ok(0u64)).on_chunk(|ws: &mut Socket<'_, u64>, piece| {
             *ws.data_mut() += piece.bytes.len() as u64;
@@ -170,7 +179,7 @@ pub(crate) fn app(settings: &Settings) -> App {
     app.layer(move |request: &mut Request<'_>| hosts.check(request))
 }
 
-/// Sessions of members of channels.
+/// Sessions of members of channels, without what becomes of their messages.
 fn channels(wildcards: bool) -> Ws<Member> {
     Ws::on_upgrade(move |request| {
         let (echo, since) = (request.query("echo") == Some("1"), since(request)?);
@@ -206,15 +215,19 @@ fn channels(wildcards: bool) -> Ws<Member> {
             begin(ws, &recovery);
         }
     })
-    .on_message(|ws, message| {
-        if matches!(ws.data(), Member::ListensOnly) {
-            return ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
-        }
-        let Some(channel) = ws.subscriptions().next().map(str::to_owned) else { return };
-        match ws.data() {
-            Member::Echoes | Member::Continues => ws.publish(&channel, message),
-            _ => ws.publish_to_others(&channel, message),
-        };
+}
+
+/// Publishes what a member has sent, if it is in a channel.
+#[inline]
+fn publish(ws: &mut Socket<'_, Member>, message: Message<'_>) -> Option<Receipt> {
+    if matches!(ws.data(), Member::ListensOnly) {
+        ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
+        return None;
+    }
+    let channel = ws.subscriptions().next().map(str::to_owned)?;
+    Some(match ws.data() {
+        Member::Echoes | Member::Continues => ws.publish(&channel, message),
+        _ => ws.publish_to_others(&channel, message),
     })
 }
 

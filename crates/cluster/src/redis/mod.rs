@@ -13,6 +13,7 @@ mod control;
 mod events;
 mod link;
 mod node;
+mod pool;
 mod presence;
 mod reply;
 mod rights;
@@ -32,14 +33,13 @@ use crate::{Announcement, Control, Place, WhileDown};
 use events::Events;
 use link::Target;
 use node::{Event, Node};
+use pool::Pool;
 
+pub use pool::Room;
 pub use presence::{Listed, RemoteMember};
 pub use reply::{AskError, Reply, block_on};
 pub use status::{Status, StatusSnapshot};
 pub use survey::Counted;
-
-/// Most memory of publications that wait for the broker.
-const MAX_PENDING: usize = 8 * 1024 * 1024;
 
 /// Time for which a node that is stopped goes on publishing what it has accepted.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -124,7 +124,7 @@ pub struct Bus {
     events: Events,
     status: Arc<Status>,
     /// Memory of publications that were accepted and have no outcome yet.
-    pending: Arc<AtomicUsize>,
+    pool: Arc<Pool>,
     /// Questions that wait for an answer.
     asks: Arc<AtomicUsize>,
 }
@@ -174,7 +174,7 @@ impl Bus {
         let (direct, receiver) = mpsc::unbounded_channel();
         let (events, relayed) = Events::new(direct, is_relayed);
         let bus =
-            Self { events, status: Arc::default(), pending: Arc::default(), asks: Arc::default() };
+            Self { events, status: Arc::default(), pool: Arc::default(), asks: Arc::default() };
         Ok((bus.clone(), Starter { target, bus, receiver, relayed }))
     }
 
@@ -205,32 +205,47 @@ impl Bus {
         let _ = self.events.send(Event::Fetch(channel));
     }
 
-    /// Accepts a publication; returns false if it is refused.
+    /// Accepts a publication of a publisher that does not wait; returns false if it is refused.
     #[must_use]
     pub fn publish(&self, outgoing: Outgoing) -> bool {
-        self.admit(&outgoing) && self.events.send(Event::Publish(outgoing))
+        self.publish_within(outgoing, false).is_some()
+    }
+
+    /// Accepts a publication; `None`: it is refused. A publisher that `waits` for
+    /// [room](Self::await_room) when there is little may use what is reserved for such.
+    #[must_use]
+    pub fn publish_within(&self, outgoing: Outgoing, waits: bool) -> Option<Room> {
+        let bytes = node::cost_of(&outgoing);
+        let room = self.admit(&outgoing, waits)?;
+        if self.events.send(Event::Publish(outgoing)) {
+            return Some(room);
+        }
+        self.pool.release(bytes);
+        self.count_refused();
+        None
+    }
+
+    /// Has `wake` called, on any thread, as soon as there is [room](Room::Much) for publications,
+    /// if there is little now; returns false if there is. It replaces what the same `sender` waits
+    /// with already.
+    #[must_use]
+    pub fn await_room(&self, sender: usize, wake: impl FnOnce() + Send + 'static) -> bool {
+        self.pool.await_room(sender, Box::new(wake))
     }
 
     /// Takes memory for a publication that may wait, or need not; otherwise counts it as refused.
-    fn admit(&self, outgoing: &Outgoing) -> bool {
+    fn admit(&self, outgoing: &Outgoing, waits: bool) -> Option<Room> {
         let may_wait = outgoing.while_down != WhileDown::Refuse;
-        let is_admitted =
-            (may_wait || self.status.is_up()) && self.reserve(node::cost_of(outgoing));
-        if !is_admitted {
-            self.status.refused.fetch_add(1, Ordering::Relaxed);
+        let is_taken = may_wait || self.status.is_up();
+        let room = is_taken.then(|| self.pool.reserve(node::cost_of(outgoing), waits)).flatten();
+        if room.is_none() {
+            self.count_refused();
         }
-        is_admitted
+        room
     }
 
-    /// Takes memory for a publication; returns false if there is too little.
-    fn reserve(&self, bytes: usize) -> bool {
-        let with = |pending: usize| Some(pending + bytes).filter(|sum| *sum <= MAX_PENDING);
-        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_ok()
-    }
-
-    /// Frees the memory of publications.
-    fn release(&self, bytes: usize) {
-        self.pending.fetch_sub(bytes, Ordering::Relaxed);
+    fn count_refused(&self) {
+        self.status.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends the node, and waits until what was accepted is published, for two seconds at most.
@@ -243,12 +258,15 @@ impl Bus {
     }
 }
 
-/// The node's thread: however it ends, the node does not claim to deliver any more.
-struct Thread(Arc<Status>);
+/// The node's thread: however it ends, the node does not claim to deliver any more, and publishers
+/// do not wait for it.
+struct Thread(Bus);
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        self.0.set_down("the cluster's thread has ended; start the server again".to_owned());
+        let why = "the cluster's thread has ended; start the server again";
+        self.0.status.set_down(why.to_owned());
+        self.0.pool.close();
     }
 }
 
@@ -267,7 +285,7 @@ impl Starter {
             relayed.start().map_err(cannot)?;
         }
         let run = move || {
-            let _thread = Thread(Arc::clone(&bus.status));
+            let _thread = Thread(bus.clone());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(async {

@@ -318,7 +318,7 @@ impl<M: Members> Node<M> {
             self.outbox.offer(pending, while_down)
         {
             self.members.publish(&outgoing.channel, &outgoing.envelope);
-            self.bus.release(bytes);
+            self.bus.pool.release(bytes);
             return None;
         }
         Some(number)
@@ -348,7 +348,7 @@ impl<M: Members> Node<M> {
             let numbers: Vec<_> = done.iter().map(|one| (one.item.number, false)).collect();
             self.count_receivers(&numbers);
         }
-        self.bus.release(done.iter().map(|pending| pending.bytes).sum());
+        self.bus.pool.release(done.iter().map(|pending| pending.bytes).sum());
     }
 
     /// Notes that the broker has taken what the first `follows` events asked for.
@@ -562,7 +562,7 @@ impl<M: Members> Node<M> {
             };
             counter.fetch_add(1, Ordering::Relaxed);
             if let Some(pending) = self.outbox.acknowledge() {
-                self.bus.release(pending.bytes);
+                self.bus.pool.release(pending.bytes);
                 done.extend(counts.then_some((pending.item.number, is_published)));
             }
         }
@@ -664,7 +664,7 @@ impl<M: Members> Node<M> {
     fn send(&mut self) {
         let status = &self.bus.status;
         status.channels.store(self.interest.len() as u64, Ordering::Relaxed);
-        let pending = self.bus.pending.load(Ordering::Relaxed);
+        let pending = self.bus.pool.bytes();
         status.pending_bytes.store(pending as u64, Ordering::Relaxed);
         status.held_bytes.store(self.room.bytes() as u64, Ordering::Relaxed);
         status.overfull.store(self.room.refused(), Ordering::Relaxed);

@@ -122,7 +122,7 @@ impl Bus {
         let (reply, waiting) = Waiting::begin(&self.asks);
         // One that is not counted is not published, either.
         let Some(waiting) = waiting else { return reply };
-        if self.admit(&outgoing) {
+        if self.admit(&outgoing, false).is_some() {
             let event = Event::Publish(outgoing, limit.min(LIMIT), waiting);
             let _ = self.events.send(node::Event::Survey(event));
         } else {

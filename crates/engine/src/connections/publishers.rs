@@ -7,6 +7,9 @@
 //! worth for each of very many connections; others of the shard go on. The shard that takes its
 //! commands wakes those who wait for it. It never waits itself, so shards that wait for each other
 //! go on: both take their commands in their next turn, whatever they wait for.
+//!
+//! The way to a broker is one more such queue: the relay reports when it is crowded, and wakes the
+//! shards when it has room.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +25,17 @@ use crate::connections::send::Published;
 pub(crate) struct Publishers {
     /// Connections that found crowded queues in this turn; their reading is still to be paused.
     pub(crate) new: Vec<Publisher>,
-    /// Held publishers, indexed by the shard whose queue is crowded. Some that have gone since, or
-    /// need not wait any more, may still be listed.
+    /// Held publishers, indexed by the shard whose queue is crowded, or [`crate::remote::BROKER`].
+    /// Some that have gone since, or need not wait any more, may still be listed.
     pub(crate) held: BTreeMap<usize, Vec<Publisher>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Publisher {
     pub(crate) id: ConnId,
-    /// Other shards whose queues it found crowded. It resumes when each had room once: one shard
-    /// that is stuck would otherwise get another message each time that a quick one has room.
+    /// Other shards whose queues it found crowded, or the broker. It resumes when each had room
+    /// once: one shard that is stuck would otherwise get another message each time that a quick one
+    /// has room.
     pub(crate) others: Vec<usize>,
 }
 

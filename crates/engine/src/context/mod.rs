@@ -45,7 +45,7 @@ pub struct Core {
     pub(crate) samples: Samples,
     /// Shards that a publication goes to; kept for its memory.
     pub(crate) homes: Vec<u16>,
-    /// Shards whose queues the last publication found crowded.
+    /// Shards whose queues the last publication found crowded, or [`crate::remote::BROKER`].
     pub(crate) crowded: Vec<usize>,
     /// Commands taken from this shard's queue that have not been carried out yet.
     pub(crate) commands: VecDeque<Command>,
@@ -420,8 +420,8 @@ impl<'a> Cx<'a> {
     }
 
     /// Sends to every member of a channel, in one order for all members on all shards; see
-    /// [`Core::publish`]. When the queue of a shard with members is nearly full, this connection is
-    /// not read until it has room.
+    /// [`Core::publish`]. When the queue of a shard with members is nearly full, or the way to the
+    /// broker that carries the channel, this connection is not read until it has room.
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Receipt {
         let receipt = self.core.publish(channel, frame, None);
         self.core.hold_publisher(self.id);
@@ -452,7 +452,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Returns whether this connection is held back because its publications found another shard's
-    /// queue crowded. It is read again when there is room, and
+    /// queue crowded, or the way to the broker. It is read again when there is room, and
     /// [`Service::on_drain`](crate::Service::on_drain) follows if [`Core::await_drain`] was called.
     #[must_use]
     pub fn is_held_back(&self) -> bool {

@@ -52,7 +52,8 @@ impl Core {
         except: Option<ConnId>,
         began: Option<Instant>,
     ) -> Receipt {
-        if let Some(receipt) = self.remote.relay(channel, frame, except) {
+        let crowded = Some(&mut self.crowded);
+        if let Some(receipt) = self.remote.relay(channel, frame, except, crowded) {
             return receipt;
         }
         match self.remote.history_rule(channel) {
@@ -150,7 +151,8 @@ impl Core {
             PublishPath::Alone => 0,
             PublishPath::Shards => self.publish_elsewhere(channel, frame, except),
             PublishPath::Histories | PublishPath::Relayed => {
-                if let Some(receipt) = self.remote.relay(channel, frame, except) {
+                let crowded = Some(&mut self.crowded);
+                if let Some(receipt) = self.remote.relay(channel, frame, except, crowded) {
                     return receipt.total().unwrap_or_default();
                 }
                 if let Some(rule) = self.remote.history_rule(channel) {

@@ -113,6 +113,13 @@ impl Receipt {
         (sum.missing == 0).then_some(sum.so_far)
     }
 
+    /// Returns whether the broker that carries the channel did not take the publication: no member
+    /// gets it, in any process.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(&self.counts, Counts::Known(delivery) if delivery.unreached > 0)
+    }
+
     /// Waits for the counts of all shards; `None` if `timeout` passes first. Do not call it in
     /// callbacks: their shard would wait for itself.
     #[must_use]

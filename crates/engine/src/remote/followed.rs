@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use super::{Command, Remote, ShardQueue};
+use super::{BROKER, Command, Remote, ShardQueue};
 use crate::backpressure::history::History;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::history::{Joined, Position, Since, Stripe};
-use crate::pubsub::relay::{Question, Relay};
+use crate::pubsub::relay::{Question, Relay, Room};
 use crate::remote::losses::Receivers;
 
 impl Remote {
@@ -18,15 +18,22 @@ impl Remote {
         self.order.relay.as_ref().filter(|relay| relay.carries(channel))
     }
 
-    /// Gives a publication to the broker that carries its channel; `None`: there is none.
+    /// Gives a publication to the broker that carries its channel; `None`: there is none. With
+    /// `crowded` the publisher is held back, and that gets [`BROKER`] if the broker is why.
     pub(crate) fn relay(
         &self,
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
+        crowded: Option<&mut Vec<usize>>,
     ) -> Option<Receipt> {
-        let is_taken = self.relay_of(channel)?.publish(channel, frame, except);
-        let unreached = u64::from(!is_taken);
+        let room = self.relay_of(channel)?.publish(channel, frame, except, crowded.is_some());
+        if let (Some(Room::Little), Some(crowded)) = (room, crowded)
+            && !crowded.contains(&BROKER)
+        {
+            crowded.push(BROKER);
+        }
+        let unreached = u64::from(room.is_none());
         Some(Receipt::known(Delivery { unreached, ..Delivery::default() }))
     }
 

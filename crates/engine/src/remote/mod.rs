@@ -43,6 +43,9 @@ pub const MAILBOX_CAPACITY: usize = 65_536;
 /// Mark above which a shard's mailbox is crowded: connections that publish to it are held back.
 pub const MAILBOX_MARK: usize = MAILBOX_CAPACITY / 4;
 
+/// Stands for the way to the broker among the numbers of shards whose queues publishers wait for.
+pub(crate) const BROKER: usize = usize::MAX;
+
 /// Outcome of a publication's commands to other shards.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Posting {
@@ -212,7 +215,7 @@ impl Remote {
         deadline: Option<Instant>,
     ) -> Result<Receipt, MailboxFull> {
         let sampled = self.sample();
-        if let Some(receipt) = self.relay(channel, frame, except) {
+        if let Some(receipt) = self.relay(channel, frame, except, None) {
             return Ok(receipt);
         }
         if let Some(rule) = self.history_rule(channel) {
@@ -506,9 +509,13 @@ impl Remote {
         posting
     }
 
-    /// Registers `waker` to be woken when the queue of `shard` has room, if it is crowded now;
-    /// returns false if it is not.
+    /// Registers `waker` to be woken when the queue of `shard`, or [`BROKER`], has room, if it is
+    /// crowded now; returns false if it is not.
     pub(crate) fn await_room(&self, shard: usize, sender: usize, waker: &Waker) -> bool {
+        if shard == BROKER {
+            let relay = self.order.relay.as_ref();
+            return relay.is_some_and(|relay| relay.await_room(sender, waker));
+        }
         let queue = self.shards.get(shard);
         queue.is_some_and(|queue| queue.mailbox.await_room(sender, waker))
     }

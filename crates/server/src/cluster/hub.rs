@@ -164,6 +164,19 @@ impl ClusterHub {
         self.relay.node
     }
 
+    /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers.
+    #[must_use]
+    pub fn down(&self) -> Option<(Duration, String)> {
+        self.relay.bus.status().down()
+    }
+
+    /// Returns the number of publications of this server so far that were refused, or have waited
+    /// for the broker for too long: no member has got them.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.relay.bus.status().snapshot().refused
+    }
+
     /// Asks for up to `most` members of a channel with presence on all servers, of other servers at
     /// most 10,000 and 1 MiB; `None` if the channel has no presence, or is no other server's: then
     /// [`Hub::presence`] has all. Of more members it is any that are listed.

@@ -4,13 +4,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_cluster::redis::{Bus, Keep, Members, Outgoing};
+use throng_cluster::redis::{self, Bus, Keep, Members, Outgoing};
 use throng_cluster::{Announcement, Control, Envelope, Place, Target, WhileDown, decode, encode};
 use throng_engine::{
     CarriedPresence, ChannelPattern, Frame, FrameParts, Position, PresenceChange, Question, Relay,
-    Remote,
+    Remote, Room,
 };
-use throng_io::ConnId;
+use throng_io::{ConnId, Waker};
 
 use super::ChannelRule;
 use crate::Filter;
@@ -87,8 +87,23 @@ impl Relay for ClusterRelay {
         matches!(self.rule(channel), ChannelRule::WhileDown(_))
     }
 
-    fn publish(&self, channel: &str, frame: &Frame, except: Option<ConnId>) -> bool {
-        self.outgoing(channel, frame, except).is_some_and(|outgoing| self.bus.publish(outgoing))
+    fn publish(
+        &self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+        waits: bool,
+    ) -> Option<Room> {
+        let outgoing = self.outgoing(channel, frame, except)?;
+        Some(match self.bus.publish_within(outgoing, waits)? {
+            redis::Room::Much => Room::Much,
+            redis::Room::Little => Room::Little,
+        })
+    }
+
+    fn await_room(&self, sender: usize, waker: &Waker) -> bool {
+        let waker = Arc::clone(waker);
+        self.bus.await_room(sender, move || waker.wake())
     }
 
     fn enter(&self, channel: &Arc<str>) {

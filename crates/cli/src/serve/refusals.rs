@@ -1,0 +1,59 @@
+//! Messages of `throng serve` that its cluster has refused.
+
+use throng::Running;
+
+use crate::log::Log;
+#[cfg(feature = "redis")]
+use {
+    crate::log::events,
+    std::time::{Duration, Instant},
+};
+
+/// The shortest time between two lines.
+#[cfg(feature = "redis")]
+const EACH: Duration = Duration::from_secs(10);
+
+/// Logs that messages were refused, by whomever they were published.
+#[derive(Default)]
+pub(super) struct Refusals {
+    /// How many have been logged.
+    #[cfg(feature = "redis")]
+    logged: u64,
+    #[cfg(feature = "redis")]
+    last: Option<Instant>,
+}
+
+impl Refusals {
+    /// Looks whether there are more. To be called once a second.
+    #[cfg(feature = "redis")]
+    pub(super) fn look(&mut self, running: &Running, log: &Log) {
+        let hub = running.hub();
+        let Some(cluster) = hub.cluster() else { return };
+        let refused = cluster.refused();
+        if refused == self.logged || self.last.is_some_and(|last| last.elapsed() < EACH) {
+            return;
+        }
+        let (reason, remedy) = match cluster.down() {
+            Some((time, why)) => (
+                format!("the cluster has delivered nothing for {} s: {why}", time.as_secs()),
+                "bring its server back; with while_down = \"buffer\" messages wait for it for 5 s",
+            ),
+            None => (
+                "its server did not take them in time, or was away for a moment".to_owned(),
+                "it may be out of memory, or slower than what is published: look at its log and \
+                 at `throng cluster status`",
+            ),
+        };
+        let messages = refused - self.logged;
+        log.event(
+            &events::CLUSTER_REFUSED,
+            remedy,
+            [("messages", messages.into()), ("reason", reason.into())],
+        );
+        (self.logged, self.last) = (refused, Some(Instant::now()));
+    }
+
+    /// Does nothing: a build without the feature has no clusters.
+    #[cfg(not(feature = "redis"))]
+    pub(super) fn look(&mut self, _running: &Running, _log: &Log) {}
+}
