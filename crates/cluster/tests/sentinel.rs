@@ -75,7 +75,7 @@ impl Drop for Node {
 }
 
 fn keep() -> Option<Keep> {
-    Some(Keep { count: 50_000, age: Duration::from_secs(300) })
+    Some(Keep { count: 50_000, bytes: 256 << 20, age: Duration::from_secs(300) })
 }
 
 fn three(url: &str) -> [Node; 3] {

@@ -77,6 +77,21 @@ fn names(hub: &Hub) -> Vec<String> {
 }
 
 #[test]
+fn redis_keeps_no_more_bytes_of_a_channel_than_its_rule_says() {
+    let Some(redis) = Redis::start("library-bytes", &[]) else { return };
+    let (_, running) = start(server(&redis));
+    let hub = running.hub();
+    // Half of `max_backlog` is kept.
+    for (channel, bytes, exists) in [("chat.b", 1000, ":1"), ("chat.c", 600_000, ":0")] {
+        hub.publish(channel, "x".repeat(bytes)).unwrap();
+        let exist = |kind| redis.ask(&format!("EXISTS throng.{kind}.{channel}"));
+        eventually("it is published", || exist("o") == ":1");
+        assert_eq!(exist("s"), exists, "{bytes} bytes");
+    }
+    stop(running);
+}
+
+#[test]
 fn a_member_knows_those_of_all_servers_and_is_informed_who_comes_and_goes() {
     let Some(redis) = Redis::start("library", &[]) else { return };
     let servers: [(SocketAddr, Running); 2] = [start(server(&redis)), start(server(&redis))];

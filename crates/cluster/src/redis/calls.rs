@@ -200,7 +200,8 @@ pub(super) async fn publish(
                 .arg(format!("n{:016x}", target.node))
                 .arg(*number)
                 .arg(u8::from(pending.is_retry))
-                .arg(before);
+                .arg(before)
+                .arg(keep.bytes);
         }
         pipeline
     })
@@ -296,7 +297,7 @@ mod tests {
     }
 
     fn pending(number: u64, is_retry: bool) -> Pending<Tagged> {
-        let keep = Some(Keep { count: 10, age: Duration::from_secs(60) });
+        let keep = Some(Keep { count: 10, bytes: 1 << 20, age: Duration::from_secs(60) });
         let (channel, envelope) = ("a".into(), [1].into());
         let while_down = WhileDown::Refuse;
         let outgoing = Outgoing { channel, envelope, keep, while_down };
@@ -346,7 +347,7 @@ mod tests {
                     // A server that has lost the stream, and goes on.
                     if (node, is_retry) == (950, false) {
                         redis.ask("DEL test.s.a");
-                        redis.ask("XADD test.s.a 1-1 d x");
+                        redis.ask("XADD test.s.a 5000-1 d x");
                     }
                     let (target, batch) = (target(&redis, node), [pending(1, is_retry)]);
                     let done = publish(&mut connection, &scripts, &target, 1, &batch).await;

@@ -72,6 +72,9 @@ impl fmt::Debug for Settings {
 pub struct Keep {
     /// Publications.
     pub count: usize,
+    /// Bytes of publications, with 128 for each besides its own. One that is larger is published,
+    /// and neither it nor what came before it is kept.
+    pub bytes: usize,
     /// Time after the last publication.
     pub age: Duration,
 }

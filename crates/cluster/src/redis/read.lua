@@ -33,18 +33,21 @@ if epoch == ARGV[1] then
     redis.call('HSET', KEYS[1], 'e', epoch)
   end
 end
--- Reads on from a place until there are enough, a few at a time: more would only be dropped here.
+-- Reads on from a place until there are enough: one at a time, or a few while they are small. What
+-- is read and does not fit would only be dropped here, and the server does nothing else meanwhile.
 local function collect(command, from, to)
-  local all, bytes, most = {}, 0, tonumber(ARGV[4])
+  local all, bytes, most, count = {}, 0, tonumber(ARGV[4]), 1
   while #all < most do
-    local some = redis.call(command, KEYS[2], from, to, 'COUNT', math.min(50, most - #all))
+    local before = bytes
+    local some = redis.call(command, KEYS[2], from, to, 'COUNT', math.min(count, most - #all))
     for _, entry in ipairs(some) do
       bytes = bytes + #entry[2][2]
       if #all > 0 and bytes > tonumber(ARGV[7]) then return all end
       all[#all + 1] = entry
     end
-    if #some < 50 then break end
+    if #some < count then break end
     from = '(' .. some[#some][1]
+    count = bytes - before <= 1024 * count and math.min(2 * count, 8) or 1
   end
   return all
 end

@@ -76,7 +76,7 @@ mod tests {
         publish(super::super::node::PANICS, None);
         eventually("its publication is counted", || status().unknown == 1);
         publish("plain", None);
-        publish("kept", Some(Keep { count: 10, age: Duration::from_secs(60) }));
+        publish("kept", Some(Keep { count: 10, bytes: 1 << 20, age: Duration::from_secs(60) }));
         eventually("others are published", || status().published == 2 && status().is_up);
         assert_eq!((status().reconnects, status().pending_bytes), (1, 0));
         bus.stop();

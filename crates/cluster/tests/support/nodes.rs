@@ -19,7 +19,7 @@ pub(crate) struct Node {
 }
 
 pub(crate) fn keep() -> Option<Keep> {
-    Some(Keep { count: 5_000, age: Duration::from_secs(300) })
+    Some(Keep { count: 5_000, bytes: 256 << 20, age: Duration::from_secs(300) })
 }
 
 impl Node {

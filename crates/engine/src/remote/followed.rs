@@ -37,11 +37,12 @@ impl Remote {
         Some(Receipt::known(Delivery { unreached, ..Delivery::default() }))
     }
 
-    /// Returns the history that a channel has by its rule.
+    /// Returns the history that a channel has by its rule, with the bytes that it keeps.
     #[must_use]
     pub fn history_of(&self, channel: &str) -> Option<History> {
         let rule = self.history_rule(channel)?;
-        Some(self.order.histories.rule(rule).history)
+        let rule = self.order.histories.rule(rule);
+        Some(rule.history.max_bytes(rule.max_bytes))
     }
 
     /// Sends a publication that a broker has delivered to the members of a channel without history.

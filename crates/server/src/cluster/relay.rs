@@ -46,7 +46,8 @@ impl ClusterRelay {
 
     fn keep(&self, channel: &str) -> Option<Keep> {
         let history = self.remote.get()?.history_of(channel)?;
-        Some(Keep { count: history.count, age: history.age })
+        let (count, age, bytes) = (history.count, history.age, history.max_bytes?);
+        Some(Keep { count, bytes, age })
     }
 
     /// Encodes a publication; `None`: the cluster does not carry its channel.
