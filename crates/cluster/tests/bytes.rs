@@ -52,8 +52,8 @@ fn memory_of_server(redis: &Redis, name: &str) -> usize {
     number(&redis.ask(&format!("EVAL \"return tonumber({info})\" 0")))
 }
 
-/// Adds publications of so many bytes, with offsets from `first` to `last`, as releases did that had
-/// no limit by bytes.
+/// Adds publications of so many bytes, with offsets from `first` to `last`, as releases did that
+/// had no limit by bytes.
 fn publish_as_before(redis: &Redis, first: usize, last: usize, bytes: usize) {
     let script = format!(
         "local add = function(at, d) redis.call('XADD', KEYS[2], at .. '-1', 'd', d) end \

@@ -412,6 +412,23 @@ fn a_channel_that_is_joined_again_while_it_is_let_go_of_is_followed() {
 }
 
 #[test]
+fn a_history_that_is_read_too_slowly_is_asked_for_again_on_the_same_connections() {
+    let Some(redis) = Redis::start("slow", &[]) else { return };
+    let node = Node::start(&redis, 1, keep());
+    node.got(0).is_live = false;
+    // The next one is sent, and so is too late, three seconds after the question.
+    let before = redis.calls("evalsha");
+    eventually("a sign of life has been taken", || redis.calls("evalsha") > before);
+    redis.signal("-STOP");
+    node.bus.check(name(0));
+    let status = || node.bus.status().snapshot();
+    eventually("the answer is too late", || status().failed_reads == 1);
+    redis.signal("-CONT");
+    eventually("it is asked again", || node.got(0).is_live);
+    assert_eq!(status().reconnects, 0);
+}
+
+#[test]
 fn a_channel_that_the_server_cannot_read_does_not_concern_others() {
     let Some(redis) = Redis::start("unreadable", &[]) else { return };
     redis.ask("SET test.o.c1 text");
@@ -488,6 +505,17 @@ fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
         assert!(!error.contains("wrong@"), "{error}");
     }
     assert_eq!(start(&redis.url(":secret@")), Ok(()));
+}
+
+#[test]
+fn a_server_whose_memory_is_full_is_an_error_at_the_start_that_says_so() {
+    let Some(redis) = Redis::start("full-at-start", &["--maxmemory", "1"]) else { return };
+    let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node: 1 };
+    let (_, starter) = Bus::new(settings).unwrap();
+    let error = starter.start(Recorder(Arc::new([]))).unwrap_err().to_string();
+    let parts = ["cluster.url", "OOM", "memory is full", "maxmemory"];
+    assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    assert!(!error.contains("6.2"), "{error}");
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub(super) struct Question {
     pub(super) after: Option<Place>,
     /// The epoch of a sequence that begins now.
     pub(super) epoch: u64,
+    /// Whether it was asked before, and the answer came too late: it is asked alone.
+    pub(super) was_late: bool,
 }
 
 impl Question {
@@ -86,10 +88,13 @@ fn is_left_out(result: &Result<Value, RedisError>) -> bool {
 /// Returns whether the server may take a command later that it refuses now: a script of someone
 /// else takes long, memory or disk are full, or replicas are missing.
 fn is_for_now(error: &RedisError) -> bool {
-    const CODES: [&str; 5] = ["BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"];
-    let has = |detail: &str| CODES.iter().any(|code| detail.contains(&format!("-{code} ")));
+    ["BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"].iter().any(|code| has_code(error, code))
+}
+
+pub(super) fn has_code(error: &RedisError, code: &str) -> bool {
     // Redis 6 has the answer to a command of a script inside of an error of its own.
-    error.code().is_some_and(|code| CODES.contains(&code)) || error.detail().is_some_and(has)
+    let has = |detail: &str| detail.contains(&format!("-{code} "));
+    error.code() == Some(code) || error.detail().is_some_and(has)
 }
 
 /// Outcome of a publication.

@@ -11,7 +11,7 @@ use redis::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::address::Address;
-use super::calls::{PUBLISH, READ};
+use super::calls::{PUBLISH, READ, has_code};
 use super::node::Event;
 use super::sentinel::Watch;
 use super::{Settings, StartError};
@@ -21,6 +21,9 @@ pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
 const PASSWORD: &str = "give the user and password of the server in cluster.url, as in \
                         redis://user:password@host or redis-sentinel://user:password@host/master";
+
+const FULL: &str = "the server's memory is full: raise its maxmemory, or remove data that is not \
+                    needed; docs/cluster.md says how much the cluster needs";
 
 /// A server, or the sentinels that know it, and the names in use there.
 #[derive(Clone)]
@@ -218,6 +221,7 @@ impl Target {
         let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
         let remedy = match error.kind() {
             _ if is_locked => PASSWORD,
+            _ if has_code(error, "OOM") => FULL,
             ErrorKind::AuthenticationFailed => PASSWORD,
             ErrorKind::RESP3NotSupported => "the cluster needs Redis 6.2 or later, or Valkey",
             ErrorKind::Client => {

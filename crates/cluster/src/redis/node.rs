@@ -489,7 +489,9 @@ impl<M: Members> Node<M> {
             match action {
                 Action::Ask { number, after } => {
                     let (channel, epoch) = (Arc::clone(name), self.draw());
-                    self.questions.push_back(Question { channel, keep, number, after, epoch });
+                    let question =
+                        Question { channel, keep, number, after, epoch, was_late: false };
+                    self.questions.push_back(question);
                 }
                 Action::Begin { place, entries, is_loss } => {
                     if is_loss {
@@ -510,6 +512,7 @@ impl<M: Members> Node<M> {
     fn answered(&mut self, questions: Vec<Question>, answers: Result<Vec<Answered>, RedisError>) {
         let answers = match answers {
             Ok(answers) => answers,
+            Err(error) if error.is_timeout() => return self.answered_too_late(questions),
             Err(error) => return self.broken(&error.to_string()),
         };
         for (question, answer) in questions.into_iter().zip(answers) {
@@ -529,6 +532,19 @@ impl<M: Members> Node<M> {
                     self.unanswered.push_back((self.now() + ASK_AGAIN, question));
                 }
             }
+        }
+    }
+
+    /// Puts questions off whose answers take too long, which may be the fault of one channel. If it
+    /// is that of the connection, a probe does not come back.
+    fn answered_too_late(&mut self, questions: Vec<Question>) {
+        let count = questions.len() as u64;
+        self.bus.status.failed_reads.fetch_add(count, Ordering::Relaxed);
+        let due = self.now() + ASK_AGAIN;
+        let late = questions.into_iter().map(|question| Question { was_late: true, ..question });
+        self.unanswered.extend(late.map(|question| (due, question)));
+        if self.probe.is_none() {
+            self.send_probe();
         }
     }
 
@@ -710,7 +726,7 @@ impl<M: Members> Node<M> {
         self.is_asking = true;
         let mut bytes = 0;
         let fits = |question: &&Question| {
-            bytes += question.most_bytes();
+            bytes += if question.was_late { ANSWER_BYTES } else { question.most_bytes() };
             bytes <= ANSWER_BYTES
         };
         let count = self.questions.iter().take(PIPELINE).take_while(fits).count();
