@@ -1,4 +1,4 @@
-//! What the server keeps of large messages, and what reading it costs.
+//! Tests of the bytes that the server keeps of a channel, and of those that it reads at once.
 //!
 //! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
 #![cfg(feature = "redis")]
@@ -126,7 +126,7 @@ fn only_who_has_got_a_message_that_is_too_large_to_be_kept_can_go_on_behind_it()
 }
 
 #[test]
-fn who_is_behind_what_was_removed_learns_of_it_and_who_is_not_goes_on() {
+fn removed_messages_are_a_loss_only_for_members_that_are_behind_them() {
     // Three such messages are kept.
     for (missed, losses) in [(3, 0), (4, 1)] {
         let Some(redis) = Redis::start("removed", &[]) else { return };
