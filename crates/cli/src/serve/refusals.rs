@@ -36,12 +36,13 @@ impl Refusals {
         let (reason, remedy) = match cluster.down() {
             Some((time, why)) => (
                 format!("the cluster has delivered nothing for {} s: {why}", time.as_secs()),
-                "bring its server back; with while_down = \"buffer\" messages wait for it for 5 s",
+                "bring the cluster's server back; while_down = \"buffer\" has them wait for 5 s",
             ),
             None => (
-                "its server did not take them in time, or was away for a moment".to_owned(),
-                "it may be out of memory, or slower than what is published: look at its log and \
-                 at `throng cluster status`",
+                "the cluster's server did not take them in time, or was away for a moment"
+                    .to_owned(),
+                "the cluster's server may be out of memory, or slower than what is published: \
+                 look at its log and at `throng cluster status`",
             ),
         };
         let messages = refused - self.logged;
