@@ -110,8 +110,8 @@ pub struct Settings {
     pub health: Health,
 }
 
-/// Names that some proxy, framework or CDN reads a client's address, its user, or a request's target
-/// from.
+/// Names that some proxy, framework or CDN reads a client's address, its user or a request's
+/// target from.
 pub const DROPPED_HEADERS: [&str; 26] = [
     "True-Client-IP",
     "CF-Connecting-IP",
