@@ -1,6 +1,10 @@
 //! The tests of tunnels, requests, health and operations, with a descriptor table for each event
 //! loop.
 #![cfg(target_os = "linux")]
+#![expect(
+    clippy::duplicate_mod,
+    reason = "each of these files declares what it shares with others"
+)]
 
 #[path = "connections.rs"]
 mod connections;
