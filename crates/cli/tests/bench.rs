@@ -1,6 +1,6 @@
 //! `throng bench` as people run it: the real binary against `throng serve`, and against nobody.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -219,6 +219,8 @@ fn a_script_is_read_from_a_file_and_from_standard_input() {
 /// The resumed handshakes that a server has counted.
 #[cfg(feature = "tls")]
 fn resumed(url: &str, chain: &str) -> u64 {
+    use std::io::Read;
+
     use rustls::pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(rustls::pki_types::CertificateDer::from_pem_file(chain).unwrap()).unwrap();

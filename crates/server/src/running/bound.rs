@@ -8,7 +8,9 @@ use std::sync::Arc;
 use throng_engine::DrainPlan;
 use throng_io::Listener;
 
-use super::{Drained, Running, Shards};
+#[cfg(feature = "signals")]
+use super::Drained;
+use super::{Running, Shards};
 use crate::affinity::Placement;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
