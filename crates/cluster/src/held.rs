@@ -15,7 +15,7 @@ const OVERHEAD: usize = 64;
 
 /// Memory for the publications that all channels of a node hold.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct Budget {
     used: Arc<Used>,
     max: usize,
 }
@@ -26,7 +26,7 @@ struct Used {
     refused: AtomicU64,
 }
 
-impl Room {
+impl Budget {
     /// Creates memory of so many bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
@@ -60,12 +60,12 @@ impl Room {
 #[derive(Debug)]
 pub(crate) struct Held<T> {
     entries: VecDeque<(Place, usize, T)>,
-    room: Room,
+    budget: Budget,
 }
 
 impl<T> Held<T> {
-    pub(crate) fn new(room: Room) -> Self {
-        Self { entries: VecDeque::new(), room }
+    pub(crate) fn new(budget: Budget) -> Self {
+        Self { entries: VecDeque::new(), budget }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -81,7 +81,7 @@ impl<T> Held<T> {
     #[must_use]
     pub(crate) fn push(&mut self, place: Place, publication: T, bytes: usize) -> bool {
         let cost = bytes.saturating_add(OVERHEAD);
-        let fits = self.entries.len() < MAX_HELD && self.room.take(cost);
+        let fits = self.entries.len() < MAX_HELD && self.budget.take(cost);
         if fits {
             self.entries.push_back((place, cost, publication));
         } else {
@@ -92,7 +92,7 @@ impl<T> Held<T> {
 
     /// Counts a publication that is not held.
     pub(crate) fn count_refused(&self) {
-        self.room.used.refused.fetch_add(1, Ordering::Relaxed);
+        self.budget.used.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the place of the oldest one.
@@ -103,13 +103,13 @@ impl<T> Held<T> {
     /// Takes the oldest one.
     pub(crate) fn pop(&mut self) -> Option<(Place, T)> {
         let (place, cost, publication) = self.entries.pop_front()?;
-        self.room.give_back(cost);
+        self.budget.give_back(cost);
         Some((place, publication))
     }
 
     /// Drops all.
     pub(crate) fn clear(&mut self) {
-        self.room.give_back(self.entries.iter().map(|(_, cost, _)| cost).sum());
+        self.budget.give_back(self.entries.iter().map(|(_, cost, _)| cost).sum());
         self.entries = VecDeque::new();
     }
 }
@@ -127,21 +127,21 @@ mod tests {
 
     #[test]
     fn channels_share_their_memory_and_give_it_back() {
-        let room = Room::new(10_000);
-        let [mut one, mut two] = [(); 2].map(|()| Held::new(room.clone()));
+        let budget = Budget::new(10_000);
+        let [mut one, mut two] = [(); 2].map(|()| Held::new(budget.clone()));
         let place = |offset| Place { epoch: 1, offset, tag: 1 };
         assert!(one.push(place(1), 1, 6_000) && !two.push(place(1), 1, 6_000));
-        assert!(two.push(place(2), 2, 3_000) && room.bytes() > 9_000);
+        assert!(two.push(place(2), 2, 3_000) && budget.bytes() > 9_000);
         assert!(!one.push(place(2), 2, usize::MAX));
-        assert_eq!((one.len(), two.len(), room.refused()), (1, 1, 2));
+        assert_eq!((one.len(), two.len(), budget.refused()), (1, 1, 2));
         assert_eq!(one.pop(), Some((place(1), 1)));
         assert!(two.push(place(3), 3, 6_000));
         drop(two);
-        assert_eq!(room.bytes(), 0);
-        let mut many = Held::new(Room::new(1 << 20));
+        assert_eq!(budget.bytes(), 0);
+        let mut many = Held::new(Budget::new(1 << 20));
         assert!((0..MAX_HELD as u64).all(|at| many.push(place(at), at, 0)));
         assert!(!many.push(place(9), 9, 0));
         many.clear();
-        assert_eq!((many.room.bytes(), many.is_empty()), (0, true));
+        assert_eq!((many.budget.bytes(), many.is_empty()), (0, true));
     }
 }

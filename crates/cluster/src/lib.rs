@@ -27,7 +27,7 @@ mod view;
 pub use announcement::Announcement;
 pub use control::{Control, MAX_REASON, Target};
 pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode};
-pub use held::Room;
+pub use held::Budget;
 pub use interest::{BATCH, Batch, Interest, Verb};
 pub use outbox::{Outbox, Pending, WhileDown};
 pub use roster::{Change, Roster, Update};

@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 
 use crate::envelope::Place;
-use crate::held::{Held, Room};
+use crate::held::{Budget, Held};
 
 /// The broker's answer about a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,16 +105,16 @@ impl<T> Sequencer<T> {
         self.at
     }
 
-    /// Creates one that holds publications in `room`. Its questions have numbers from `first` on:
+    /// Creates one that holds publications within `budget`. Its questions have numbers from `first` on:
     /// answers to those of another one for the same channel do not count.
     #[must_use]
-    pub fn new(first: u64, room: Room) -> Self {
+    pub fn new(first: u64, budget: Budget) -> Self {
         Self {
             state: State::NotSubscribed,
             at: None,
             asked: first,
             before_question: 0,
-            held: Held::new(room),
+            held: Held::new(budget),
             is_overfull: false,
             wants_all: false,
             asked_for_all: false,

@@ -35,7 +35,7 @@ use link::Target;
 use node::{Event, Node};
 use pool::Pool;
 
-pub use pool::Room;
+pub use pool::Fill;
 pub use presence::{Listed, RemoteMember};
 pub use reply::{AskError, Reply, block_on};
 pub use status::{Status, StatusSnapshot};
@@ -215,36 +215,36 @@ impl Bus {
     }
 
     /// Accepts a publication; `None`: it is refused. A publisher that `waits` for
-    /// [room](Self::await_room) when there is little may use what is reserved for such.
+    /// [room](Self::await_room) when the memory is crowded may use what is reserved for such.
     #[must_use]
-    pub fn publish_within(&self, outgoing: Outgoing, waits: bool) -> Option<Room> {
+    pub fn publish_within(&self, outgoing: Outgoing, waits: bool) -> Option<Fill> {
         let bytes = node::cost_of(&outgoing);
-        let room = self.admit(&outgoing, waits)?;
+        let fill = self.admit(&outgoing, waits)?;
         if self.events.send(Event::Publish(outgoing)) {
-            return Some(room);
+            return Some(fill);
         }
         self.pool.release(bytes);
         self.count_refused();
         None
     }
 
-    /// Has `wake` called, on any thread, as soon as there is [room](Room::Much) for publications,
-    /// if there is little now; returns false if there is. It replaces what the same `sender` waits
-    /// with already.
+    /// Has `wake` called, on any thread, as soon as there is [room](Fill::Room) for publications,
+    /// if the memory is crowded now; returns false if it is not. It replaces what the same
+    /// `sender` waits with already.
     #[must_use]
     pub fn await_room(&self, sender: usize, wake: impl FnOnce() + Send + 'static) -> bool {
         self.pool.await_room(sender, Box::new(wake))
     }
 
     /// Takes memory for a publication that may wait, or need not; otherwise counts it as refused.
-    fn admit(&self, outgoing: &Outgoing, waits: bool) -> Option<Room> {
+    fn admit(&self, outgoing: &Outgoing, waits: bool) -> Option<Fill> {
         let may_wait = outgoing.while_down != WhileDown::Refuse;
         let is_taken = may_wait || self.status.is_up();
-        let room = is_taken.then(|| self.pool.reserve(node::cost_of(outgoing), waits)).flatten();
-        if room.is_none() {
+        let fill = is_taken.then(|| self.pool.reserve(node::cost_of(outgoing), waits)).flatten();
+        if fill.is_none() {
             self.count_refused();
         }
-        room
+        fill
     }
 
     fn count_refused(&self) {

@@ -1,5 +1,7 @@
 //! The events of a node, handled one after the other on its thread.
 
+mod send;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +11,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::calls::{self, ANSWER_BYTES, Answered, Outcome, Question, Tagged};
+use super::calls::{self, Answered, Outcome, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
 use super::{
     Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, Status, control, presence, survey, task,
 };
-use crate::{Action, Batch, Interest, Outbox, Pending, Room, Sequencer, Verb, decode};
+use crate::{Action, Budget, Interest, Outbox, Pending, Sequencer, decode};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -27,10 +29,6 @@ const PROBE_AFTER: u64 = 5_000;
 
 /// Time after which the broker is asked whether a silent channel is where the node believes it is.
 const CHECK_AFTER: u64 = 40_000;
-
-/// Most commands in a pipeline, and bytes of publications in one.
-const PIPELINE: usize = 256;
-const PIPELINE_BYTES: usize = 1 << 20;
 
 /// Most events that are handled before what follows from them is sent.
 const EVENTS: usize = 1_024;
@@ -97,7 +95,7 @@ pub(super) struct Node<M> {
     pub(super) channels: HashMap<Arc<str>, Channel>,
     outbox: Outbox<Tagged>,
     /// For what the channels hold.
-    room: Room,
+    budget: Budget,
     questions: VecDeque<Question>,
     /// Those that the broker could not answer, with the time to ask again.
     unanswered: VecDeque<(u64, Question)>,
@@ -147,7 +145,7 @@ impl<M: Members> Node<M> {
             interest: Interest::default(),
             channels: HashMap::new(),
             outbox: Outbox::new(MAX_WAIT),
-            room: Room::new(MAX_HELD_BYTES),
+            budget: Budget::new(MAX_HELD_BYTES),
             questions: VecDeque::new(),
             unanswered: VecDeque::new(),
             generation: 1,
@@ -295,8 +293,8 @@ impl<M: Members> Node<M> {
         if self.channels.contains_key(channel) {
             return;
         }
-        let room = self.room.clone();
-        let sequence = keep.map(|keep| (keep, Sequencer::new(self.follows << 32, room)));
+        let budget = self.budget.clone();
+        let sequence = keep.map(|keep| (keep, Sequencer::new(self.follows << 32, budget)));
         self.channels.insert(Arc::clone(channel), Channel { sequence, heard: self.now() });
         // It was let go of, but the command for that was not sent: there is none to acknowledge.
         if self.interest.is_subscribed(channel) {
@@ -660,109 +658,9 @@ impl<M: Members> Node<M> {
         task::start(self.bus.events.direct(), self.generation, task);
     }
 
-    /// Publishes a probe by the ordinary way: a connection that is open may still deliver nothing.
-    fn send_probe(&mut self) {
-        let Some(link) = &self.link else { return };
-        self.probe = Some(self.now());
-        let (mut commands, generation) = (link.commands.clone(), self.generation);
-        let publish = redis::cmd("PUBLISH").arg(self.target.probe()).arg("").to_owned();
-        self.start(async move {
-            Event::Probed(generation, publish.query_async::<()>(&mut commands).await)
-        });
-    }
-
     fn probe_came(&mut self) {
         self.probe = None;
         self.settle();
-    }
-
-    /// Sends what is waiting, each kind with one command on its way at a time.
-    fn send(&mut self) {
-        let status = &self.bus.status;
-        status.channels.store(self.interest.len() as u64, Ordering::Relaxed);
-        let pending = self.bus.pool.bytes();
-        status.pending_bytes.store(pending as u64, Ordering::Relaxed);
-        status.held_bytes.store(self.room.bytes() as u64, Ordering::Relaxed);
-        status.overfull.store(self.room.refused(), Ordering::Relaxed);
-        let Some(link) = self.link.clone() else { return };
-        if !self.is_subscribing {
-            self.send_subscriptions(&link);
-        }
-        if !self.is_asking && !self.questions.is_empty() {
-            self.send_questions(&link);
-        }
-        self.send_presence(&link);
-        if !self.is_publishing && self.now() >= self.next_publish {
-            self.send_publications(&link);
-        }
-    }
-
-    fn send_subscriptions(&mut self, link: &Link) {
-        let batches = self.interest.commands();
-        self.follows_sent = self.follows;
-        if batches.is_empty() {
-            return self.subscribed(self.follows);
-        }
-        self.is_subscribing = true;
-        let (mut connection, target) = (link.subscriptions.clone(), self.target.clone());
-        let generation = self.generation;
-        self.start(async move {
-            let mut done = Ok(());
-            for Batch { verb, names } in batches {
-                let names: Vec<_> = names.iter().map(|name| target.channel(name)).collect();
-                done = match verb {
-                    Verb::Subscribe => connection.subscribe(&names).await,
-                    Verb::Unsubscribe => connection.unsubscribe(&names).await,
-                };
-                if done.is_err() {
-                    break;
-                }
-            }
-            Event::Subscribed(generation, done)
-        });
-    }
-
-    fn send_questions(&mut self, link: &Link) {
-        self.is_asking = true;
-        let mut bytes = 0;
-        let fits = |question: &&Question| {
-            bytes += if question.was_late { ANSWER_BYTES } else { question.most_bytes() };
-            bytes <= ANSWER_BYTES
-        };
-        let count = self.questions.iter().take(PIPELINE).take_while(fits).count();
-        let questions: Vec<_> = self.questions.drain(..count).collect();
-        let (mut link, target) = (link.clone(), self.target.clone());
-        let generation = self.generation;
-        self.start(async move {
-            let Link { commands, scripts, .. } = &mut link;
-            let answers = calls::read(commands, scripts, &target, &questions).await;
-            Event::Answered(generation, questions, answers)
-        });
-    }
-
-    fn send_publications(&mut self, link: &Link) {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < PIPELINE
-            && bytes < PIPELINE_BYTES
-            && self.outbox.next().is_some_and(|next| next.item.after <= self.follows_taken)
-        {
-            let Some(pending) = self.outbox.send() else { break };
-            bytes += pending.bytes;
-            batch.push(pending);
-        }
-        if batch.is_empty() {
-            return;
-        }
-        self.is_publishing = true;
-        let (mut link, target, epoch) = (link.clone(), self.target.clone(), self.draw());
-        let generation = self.generation;
-        self.start(async move {
-            #[cfg(test)]
-            assert!(batch.iter().all(|one| &*one.item.outgoing.channel != PANICS));
-            let Link { commands, scripts, .. } = &mut link;
-            let done = calls::publish(commands, scripts, &target, epoch, &batch).await;
-            Event::Published(generation, done)
-        });
     }
 }
 

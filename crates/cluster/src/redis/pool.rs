@@ -17,14 +17,14 @@ const MARK: usize = MAX_BYTES / 4;
 /// many may publish before it is held.
 const RESERVE: usize = 4;
 
-/// Room for publications, behind one that was accepted.
+/// Fill of the memory after a publication was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// There is much.
-    Much,
-    /// A publisher that can wait should publish no more until there is: see
+pub enum Fill {
+    /// There is room for many more publications.
+    Room,
+    /// A publisher that can wait should publish no more until there is room: see
     /// [`Bus::await_room`](super::Bus::await_room).
-    Little,
+    Crowded,
 }
 
 /// A publisher that waits: its number, and how it is woken.
@@ -55,11 +55,11 @@ impl Pool {
     }
 
     /// Takes memory for a publication; `None`: there is too little.
-    pub(super) fn reserve(&self, bytes: usize, waits: bool) -> Option<Room> {
+    pub(super) fn reserve(&self, bytes: usize, waits: bool) -> Option<Fill> {
         let most = if waits { MAX_BYTES * RESERVE } else { MAX_BYTES };
         let with = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         let used = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).ok()?;
-        Some(if used + bytes > MARK { Room::Little } else { Room::Much })
+        Some(if used + bytes > MARK { Fill::Crowded } else { Fill::Room })
     }
 
     /// Frees the memory of publications, and wakes publishers when there is much room again.
@@ -120,15 +120,15 @@ mod tests {
             pool.await_room(sender, Box::new(wake))
         };
         let count = || woken.load(Ordering::Relaxed);
-        assert_eq!(pool.reserve(MARK, false), Some(Room::Much));
+        assert_eq!(pool.reserve(MARK, false), Some(Fill::Room));
         assert!(!await_room(0));
-        assert_eq!(pool.reserve(2, false), Some(Room::Little));
+        assert_eq!(pool.reserve(2, false), Some(Fill::Crowded));
         assert!(await_room(0) && await_room(1) && await_room(0), "one waits twice, once listed");
         pool.release(1);
         assert_eq!(count(), 0);
         pool.release(1);
         assert_eq!((count(), await_room(0)), (2, false));
-        assert_eq!(pool.reserve(1, true), Some(Room::Little));
+        assert_eq!(pool.reserve(1, true), Some(Fill::Crowded));
         assert!(await_room(0));
         pool.close();
         assert_eq!((count(), await_room(0)), (3, false), "a node that has ended frees nothing");
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn publishers_that_do_not_wait_leave_room_for_those_that_do() {
         let pool = Pool::default();
-        assert_eq!(pool.reserve(MAX_BYTES, false), Some(Room::Little));
+        assert_eq!(pool.reserve(MAX_BYTES, false), Some(Fill::Crowded));
         assert_eq!(pool.reserve(1, false), None);
-        assert_eq!(pool.reserve(MAX_BYTES, true), Some(Room::Little));
+        assert_eq!(pool.reserve(MAX_BYTES, true), Some(Fill::Crowded));
         assert_eq!(pool.reserve(MAX_BYTES * RESERVE, true), None);
         assert_eq!(pool.reserve(usize::MAX, true), None);
         assert_eq!(pool.bytes(), 2 * MAX_BYTES);

@@ -94,8 +94,8 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
     let kept = if loses { 1 + random.below(12) } else { 1_000 };
     let mut broker = Broker { epoch: random.bits(), log: vec![], kept, published: 0 };
     // At times room for none, for a few or for all.
-    let room = Room::new([0, 700, 1 << 20][random.below(3)]);
-    let mut node = Sequencer { planted: bug, ..Sequencer::new(0, room.clone()) };
+    let budget = Budget::new([0, 700, 1 << 20][random.below(3)]);
+    let mut node = Sequencer { planted: bug, ..Sequencer::new(0, budget.clone()) };
     let (mut pushes, mut questions, mut answers) =
         (VecDeque::new(), VecDeque::new(), VecDeque::new());
     let mut is_subscribed = false;
@@ -306,7 +306,7 @@ fn each_planted_bug_is_found() {
 
 #[test]
 fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
-    let (mut node, mut actions) = (Sequencer::new(0, Room::new(1 << 20)), Vec::new());
+    let (mut node, mut actions) = (Sequencer::new(0, Budget::new(1 << 20)), Vec::new());
     let place = |offset| Place { epoch: 1, offset, tag: offset };
     node.subscribed(&mut actions);
     node.answer(1, Answer { top: place(3), continues: false, entries: vec![] }, &mut actions);
@@ -336,9 +336,9 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
 #[test]
 fn more_publications_than_can_be_held_are_fetched_afterwards() {
     // In number, and in bytes.
-    for (room, bytes, fits) in [(1 << 20, 0, MAX_HELD as u64), (100_000, 9_000, 11)] {
-        let room = Room::new(room);
-        let (mut node, mut actions) = (Sequencer::new(0, room.clone()), Vec::new());
+    for (budget, bytes, fits) in [(1 << 20, 0, MAX_HELD as u64), (100_000, 9_000, 11)] {
+        let budget = Budget::new(budget);
+        let (mut node, mut actions) = (Sequencer::new(0, budget.clone()), Vec::new());
         node.subscribed(&mut actions);
         let place = |offset| Place { epoch: 1, offset, tag: offset };
         let count = fits + 10;
@@ -347,10 +347,10 @@ fn more_publications_than_can_be_held_are_fetched_afterwards() {
         }
         // One that would fit is behind a gap.
         node.publication(place(count + 1), (count + 1, 0), &mut actions);
-        assert_eq!(room.refused(), 11);
+        assert_eq!(budget.refused(), 11);
         actions.clear();
         node.answer(1, Answer { top: place(0), continues: false, entries: vec![] }, &mut actions);
-        assert_eq!((node.at(), room.bytes()), (Some(place(fits)), 0));
+        assert_eq!((node.at(), budget.bytes()), (Some(place(fits)), 0));
         assert_eq!(actions.last(), Some(&Action::Ask { number: 2, after: node.at() }));
         let rest = (fits + 1..=count + 1).map(|offset| (offset, offset, offset)).collect();
         actions.clear();
@@ -363,18 +363,18 @@ fn more_publications_than_can_be_held_are_fetched_afterwards() {
 
 #[test]
 fn held_publications_give_their_memory_back_when_a_connection_or_the_channel_goes() {
-    let room = Room::new(1 << 20);
-    let (mut node, mut actions) = (Sequencer::new(0, room.clone()), Vec::new());
+    let budget = Budget::new(1 << 20);
+    let (mut node, mut actions) = (Sequencer::new(0, budget.clone()), Vec::new());
     let place = Place { epoch: 1, offset: 5, tag: 5 };
     for _ in 0..2 {
         node.subscribed(&mut actions);
         node.publication(place, (5, 1_000), &mut actions);
-        assert!(room.bytes() > 1_000);
+        assert!(budget.bytes() > 1_000);
         node.broken();
-        assert_eq!(room.bytes(), 0);
+        assert_eq!(budget.bytes(), 0);
     }
     node.subscribed(&mut actions);
     node.publication(place, (5, 1_000), &mut actions);
     drop(node);
-    assert_eq!(room.bytes(), 0);
+    assert_eq!(budget.bytes(), 0);
 }

@@ -9,6 +9,7 @@ use throng_io::{ConnId, Waker};
 use crate::outbox::frame::Frame;
 use crate::pubsub::history::Recovery;
 use crate::pubsub::presence::PresenceChange;
+use crate::remote::mailbox::Fill;
 
 /// Carries the publications of channels to all processes of a cluster, this one included: they come
 /// back by [`Remote::publish_followed`](crate::Remote::publish_followed), or, with a history, by
@@ -19,18 +20,18 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// Returns whether it carries the publications of this channel.
     fn carries(&self, channel: &str) -> bool;
 
-    /// Takes a publication; `None`: it cannot. A publisher that `waits` when there is
-    /// [little room](Room::Little) may use what is reserved for such.
+    /// Takes a publication; `None`: it cannot. A publisher that `waits` when the way to the broker
+    /// is [crowded](Fill::Crowded) may use what is reserved for such.
     fn publish(
         &self,
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
         waits: bool,
-    ) -> Option<Room>;
+    ) -> Option<Fill>;
 
-    /// Registers `waker` to be woken when there is much room, if there is little now; returns false
-    /// if there is not. It replaces the one that the same `sender` has given before.
+    /// Registers `waker` to be woken when the way to the broker is not crowded any more; returns
+    /// false if it is not. It replaces the one that the same `sender` has given before.
     fn await_room(&self, sender: usize, waker: &Waker) -> bool;
 
     /// Notes that a channel has its first member in this process.
@@ -47,15 +48,6 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// `announces` it comes back to members of all processes, by
     /// [`Remote::announce_followed`](crate::Remote::announce_followed).
     fn present(&self, presence: CarriedPresence<'_>);
-}
-
-/// Room on the way to the broker, behind a publication that was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// There is room for many more publications.
-    Much,
-    /// A publisher that can wait should send no more until there is: see [`Relay::await_room`].
-    Little,
 }
 
 /// A client that joined or left a channel with presence that a broker carries.

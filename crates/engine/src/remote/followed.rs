@@ -9,8 +9,9 @@ use crate::backpressure::history::History;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::history::{Joined, Position, Since, Stripe};
-use crate::pubsub::relay::{Question, Relay, Room};
+use crate::pubsub::relay::{Question, Relay};
 use crate::remote::losses::Receivers;
+use crate::remote::mailbox::Fill;
 
 impl Remote {
     /// Returns the broker that carries a channel, if one does.
@@ -27,13 +28,13 @@ impl Remote {
         except: Option<ConnId>,
         crowded: Option<&mut Vec<usize>>,
     ) -> Option<Receipt> {
-        let room = self.relay_of(channel)?.publish(channel, frame, except, crowded.is_some());
-        if let (Some(Room::Little), Some(crowded)) = (room, crowded)
+        let fill = self.relay_of(channel)?.publish(channel, frame, except, crowded.is_some());
+        if let (Some(Fill::Crowded), Some(crowded)) = (fill, crowded)
             && !crowded.contains(&BROKER)
         {
             crowded.push(BROKER);
         }
-        let unreached = u64::from(room.is_none());
+        let unreached = u64::from(fill.is_none());
         Some(Receipt::known(Delivery { unreached, ..Delivery::default() }))
     }
 

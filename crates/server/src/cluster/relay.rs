@@ -6,9 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{self, Bus, Keep, Members, Outgoing};
 use throng_cluster::{Announcement, Control, Envelope, Place, Target, WhileDown, decode, encode};
+use throng_engine::mailbox::Fill;
 use throng_engine::{
     CarriedPresence, ChannelPattern, Frame, FrameParts, Position, PresenceChange, Question, Relay,
-    Remote, Room,
+    Remote,
 };
 use throng_io::{ConnId, Waker};
 
@@ -94,11 +95,11 @@ impl Relay for ClusterRelay {
         frame: &Frame,
         except: Option<ConnId>,
         waits: bool,
-    ) -> Option<Room> {
+    ) -> Option<Fill> {
         let outgoing = self.outgoing(channel, frame, except)?;
         Some(match self.bus.publish_within(outgoing, waits)? {
-            redis::Room::Much => Room::Much,
-            redis::Room::Little => Room::Little,
+            redis::Fill::Room => Fill::Room,
+            redis::Fill::Crowded => Fill::Crowded,
         })
     }
 

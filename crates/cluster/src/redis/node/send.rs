@@ -1,0 +1,116 @@
+//! Subscriptions, questions, publications and probes on their way to the broker.
+
+use std::sync::atomic::Ordering;
+
+use super::super::calls::{self, ANSWER_BYTES, Question};
+use super::super::link::Link;
+#[cfg(test)]
+use super::PANICS;
+use super::{Event, Members, Node};
+use crate::{Batch, Verb};
+
+/// Most commands in a pipeline, and bytes of publications in one.
+const PIPELINE: usize = 256;
+const PIPELINE_BYTES: usize = 1 << 20;
+
+impl<M: Members> Node<M> {
+    /// Publishes a probe by the ordinary way: a connection that is open may still deliver nothing.
+    pub(super) fn send_probe(&mut self) {
+        let Some(link) = &self.link else { return };
+        self.probe = Some(self.now());
+        let (mut commands, generation) = (link.commands.clone(), self.generation);
+        let publish = redis::cmd("PUBLISH").arg(self.target.probe()).arg("").to_owned();
+        self.start(async move {
+            Event::Probed(generation, publish.query_async::<()>(&mut commands).await)
+        });
+    }
+
+    /// Sends what is waiting, each kind with one command on its way at a time.
+    pub(super) fn send(&mut self) {
+        let status = &self.bus.status;
+        status.channels.store(self.interest.len() as u64, Ordering::Relaxed);
+        let pending = self.bus.pool.bytes();
+        status.pending_bytes.store(pending as u64, Ordering::Relaxed);
+        status.held_bytes.store(self.budget.bytes() as u64, Ordering::Relaxed);
+        status.overfull.store(self.budget.refused(), Ordering::Relaxed);
+        let Some(link) = self.link.clone() else { return };
+        if !self.is_subscribing {
+            self.send_subscriptions(&link);
+        }
+        if !self.is_asking && !self.questions.is_empty() {
+            self.send_questions(&link);
+        }
+        self.send_presence(&link);
+        if !self.is_publishing && self.now() >= self.next_publish {
+            self.send_publications(&link);
+        }
+    }
+
+    fn send_subscriptions(&mut self, link: &Link) {
+        let batches = self.interest.commands();
+        self.follows_sent = self.follows;
+        if batches.is_empty() {
+            return self.subscribed(self.follows);
+        }
+        self.is_subscribing = true;
+        let (mut connection, target) = (link.subscriptions.clone(), self.target.clone());
+        let generation = self.generation;
+        self.start(async move {
+            let mut done = Ok(());
+            for Batch { verb, names } in batches {
+                let names: Vec<_> = names.iter().map(|name| target.channel(name)).collect();
+                done = match verb {
+                    Verb::Subscribe => connection.subscribe(&names).await,
+                    Verb::Unsubscribe => connection.unsubscribe(&names).await,
+                };
+                if done.is_err() {
+                    break;
+                }
+            }
+            Event::Subscribed(generation, done)
+        });
+    }
+
+    fn send_questions(&mut self, link: &Link) {
+        self.is_asking = true;
+        let mut bytes = 0;
+        let fits = |question: &&Question| {
+            bytes += if question.was_late { ANSWER_BYTES } else { question.most_bytes() };
+            bytes <= ANSWER_BYTES
+        };
+        let count = self.questions.iter().take(PIPELINE).take_while(fits).count();
+        let questions: Vec<_> = self.questions.drain(..count).collect();
+        let (mut link, target) = (link.clone(), self.target.clone());
+        let generation = self.generation;
+        self.start(async move {
+            let Link { commands, scripts, .. } = &mut link;
+            let answers = calls::read(commands, scripts, &target, &questions).await;
+            Event::Answered(generation, questions, answers)
+        });
+    }
+
+    fn send_publications(&mut self, link: &Link) {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < PIPELINE
+            && bytes < PIPELINE_BYTES
+            && self.outbox.next().is_some_and(|next| next.item.after <= self.follows_taken)
+        {
+            let Some(pending) = self.outbox.send() else { break };
+            bytes += pending.bytes;
+            batch.push(pending);
+        }
+        if batch.is_empty() {
+            return;
+        }
+        self.is_publishing = true;
+        let (mut link, target, epoch) = (link.clone(), self.target.clone(), self.draw());
+        let generation = self.generation;
+        self.start(async move {
+            #[cfg(test)]
+            assert!(batch.iter().all(|one| &*one.item.outgoing.channel != PANICS));
+            let Link { commands, scripts, .. } = &mut link;
+            let done = calls::publish(commands, scripts, &target, epoch, &batch).await;
+            Event::Published(generation, done)
+        });
+    }
+}
