@@ -72,7 +72,7 @@ static KEYS: &[Key] = &[
     Key::new("tls.min_version", Kind::Word(&["1.2", "1.3"]), "1.2", "oldest version of TLS"),
     Key::new("tls.prefer", Kind::Word(&["client", "aes128"]), "client",
         "cipher suites: client = in the order of the client, aes128 = AES-128 first, whose \
-         handshakes take three quarters of the time"),
+         handshakes take a fifth less time"),
     Key::new("tls.client_ca", Kind::Path, "",
         "authorities that certify clients, in PEM; if set, clients are asked for a certificate"),
     Key::new("tls.client_crl", Kind::Path, "",

@@ -86,7 +86,7 @@ static KEYS: &[Key] = &[
         "lowest TLS version that is accepted: 1.2 or 1.3").at_start(),
     Key::new("tls.prefer", Kind::Word(&["client", "aes128"]), "client",
         "cipher suites: client = in the order of the client, aes128 = AES-128 first, whose \
-         handshakes take three quarters of the time").at_start(),
+         handshakes take a fifth less time").at_start(),
     Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",
         "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, serve = as without TLS").at_start(),
     Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
