@@ -448,7 +448,7 @@ fn a_full_disk_behind_standard_output_changes_nothing() {
     assert_eq!(wrong.stdout(full()).stderr(full()).status().unwrap().code(), Some(2));
 }
 
-/// What a command is run for must not be lost in silence.
+/// A report that cannot be written must not be lost without an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_report_that_cannot_be_written_is_a_failure() {

@@ -308,7 +308,7 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
     assert_eq!(drained(20, 3, Duration::from_secs(5)), 3);
 }
 
-/// What a load balancer sends before it has noticed is served.
+/// A load balancer sends clients until it has noticed the drain.
 #[test]
 fn newcomers_are_served_during_the_delay_of_a_drain() {
     let drain_after = |delay: Duration| {

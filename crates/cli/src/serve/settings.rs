@@ -58,7 +58,7 @@ pub struct Settings {
     /// Metrics and statistics are at `listen`.
     pub(crate) public_metrics: bool,
     pub(crate) log: LogSettings,
-    /// What is valid and hardly intended.
+    /// Warnings of settings that are valid and hardly intended.
     pub(crate) warnings: Vec<String>,
 }
 

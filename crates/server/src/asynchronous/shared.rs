@@ -186,7 +186,7 @@ pub(super) struct Pushed {
 struct Done {
     congested: bool,
     closed: bool,
-    /// What they counted in the queue.
+    /// Their bytes in the account of the queue.
     bytes: usize,
 }
 

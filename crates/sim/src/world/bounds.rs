@@ -14,7 +14,7 @@ const RESERVE: usize = 32;
 /// More than the plans' peers publish in one turn.
 const ONE_TURN: usize = 64 << 10;
 
-/// What waits leaves in chunks of so many bytes.
+/// Bytes of the chunks in which waiting output leaves.
 const CHUNK: usize = 64 << 10;
 
 impl World {
@@ -146,7 +146,7 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
         return whole;
     }
     // Before its Close frame a session is queued all that waits, in fragments that have a header each (RFC 6455 section
-    // 5.2); every message may have a shorter one at its end. One whose first fragments have left counts for nobody.
+    // 5.2); every message may have a shorter one at its end. One whose first fragments have left is not counted.
     let size = plan.limits.fragment_size;
     let header = if size < 126 { 2 } else { 4 };
     let all = whole + frame;
