@@ -18,6 +18,8 @@ mod held;
 mod interest;
 mod outbox;
 #[cfg(feature = "redis")]
+mod partition;
+#[cfg(feature = "redis")]
 pub mod redis;
 mod roster;
 mod sequencer;

@@ -6,7 +6,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng_cluster::redis::{AskError, Bus, Keep, Members, Outgoing, Settings, block_on};
+use throng_cluster::redis::{
+    AskError, Bus, Keep, Members, Outgoing, Recipients, Settings, block_on,
+};
 use throng_cluster::{Announcement, Control, Place, Target, WhileDown};
 use throng_testkit::{Redis, eventually};
 
@@ -49,16 +51,17 @@ fn a_command_reaches_one_node_or_all_and_malformed_ones_are_counted_and_dropped(
     let [(one, to_one), (two, to_two)] = [1, 2].map(|node| start(&redis, node));
     let client = Control { target: Target::Client(7), code: 4001, reason: "banned" };
     let members = Control { target: Target::Members("user.ann"), code: 1000, reason: "" };
-    let send = |node, control: Control<'_>| block_on(one.control(node, control.encode().unwrap()));
+    let send = |to, control: Control<'_>| block_on(one.control(to, control.encode().unwrap()));
+    let all_nodes = Recipients::Of("user.ann");
     // A prefix of a node's name is another one.
     for way in ["test.c", "test.c.0000000000000002"] {
         for wrong in ["hello", "\"\\x01\\x03\"", "\"\\x01\\x03\\x0f\\xa1\\x07\\x00\\x00\""] {
             redis.ask(&format!("PUBLISH {way} {wrong}"));
         }
     }
-    assert_eq!(send(Some(2), client), Ok(1));
-    assert_eq!(send(None, members), Ok(2));
-    assert_eq!(send(Some(3), client), Ok(0), "there is no such node");
+    assert_eq!(send(Recipients::Node(2), client), Ok(1));
+    assert_eq!(send(all_nodes, members), Ok(2));
+    assert_eq!(send(Recipients::Node(3), client), Ok(0), "there is no such node");
     let all = "Members(\"user.ann\") 1000 ";
     eventually("they come", || *to_two.0.lock().unwrap() == ["Client(7) 4001 banned", all]);
     eventually("one is for all", || *to_one.0.lock().unwrap() == [all]);
@@ -66,9 +69,11 @@ fn a_command_reaches_one_node_or_all_and_malformed_ones_are_counted_and_dropped(
     assert_eq!((malformed(&one), malformed(&two)), (3, 6));
     redis.kill();
     eventually("it is noticed", || !one.status().is_up());
-    assert_eq!(send(None, members), Err(AskError::NoAnswer));
+    assert_eq!(send(all_nodes, members), Err(AskError::NoAnswer));
     redis.run();
-    eventually("commands come again", || send(None, members).is_ok_and(|reached| reached == 2));
+    eventually("commands come again", || {
+        send(all_nodes, members).is_ok_and(|reached| reached == 2)
+    });
     [one, two].iter().for_each(Bus::stop);
 }
 

@@ -22,6 +22,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         "network",
         "lost",
         "sentinel",
+        "servers",
         "cluster",
         "nodes",
         "presence",

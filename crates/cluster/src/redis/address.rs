@@ -20,8 +20,24 @@ pub(super) enum Address {
 }
 
 impl Address {
-    /// Reads a URL; returns also what may be shown of it.
-    pub(super) fn parse(url: &str) -> Result<(Self, String), StartError> {
+    /// Reads a URL, or several with commas between them; returns also what may be shown of each.
+    pub(super) fn parse_all(urls: &str) -> Result<Vec<(Self, String)>, StartError> {
+        let mut all: Vec<(Self, String)> = Vec::new();
+        for url in split(urls) {
+            let (address, shown) = Self::parse(url)?;
+            if all.iter().any(|(_, other)| *other == shown) {
+                return Err(StartError(format!(
+                    "cluster.url names {shown} twice: each server of a list has a part of the \
+                     channels; take one out"
+                )));
+            }
+            all.push((address, shown));
+        }
+        Ok(all)
+    }
+
+    /// Reads the URL of one server.
+    fn parse(url: &str) -> Result<(Self, String), StartError> {
         if let Some(rest) = url.strip_prefix(SENTINELS) {
             let sentinels = sentinels(rest).map_err(|why| {
                 StartError(format!(
@@ -44,9 +60,28 @@ impl Address {
         }
         let info = info(url).map_err(|error| wrong(&error.to_string()))?;
         let shown = info.addr().to_string();
+        if matches!(info.addr(), ConnectionAddr::Tcp(host, _) if host.contains(',')) {
+            return Err(wrong("each server of a list begins with redis://"));
+        }
         let client = Client::open(info).map_err(|error| wrong(&error.to_string()))?;
         Ok((Self::Server(client), shown))
     }
+}
+
+/// Splits a list of URLs: a comma is also between the sentinels of one.
+fn split(urls: &str) -> Vec<&str> {
+    let mut starts = vec![0];
+    for (at, _) in urls.match_indices(',') {
+        let next = urls[at + 1..].split("://").next().unwrap_or_default();
+        // In a password a slash is escaped.
+        let is_scheme = urls[at + 1 + next.len()..].starts_with("://")
+            && next.bytes().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'+' | b'-'));
+        if is_scheme {
+            starts.push(at + 1);
+        }
+    }
+    starts.push(urls.len() + 1);
+    starts.windows(2).map(|two| &urls[two[0]..two[1] - 1]).collect()
 }
 
 /// Reads the URL of one server.
@@ -154,6 +189,33 @@ mod tests {
         let client = client_at(&sentinels.server, ("10.0.0.5".to_owned(), 6379)).unwrap();
         assert_eq!(client.get_connection_info().addr().to_string(), "10.0.0.5:6379");
         assert_eq!(client.get_connection_info().redis_settings().password(), Some("s@cret"));
+    }
+
+    #[test]
+    fn a_list_has_the_addresses_of_independent_servers() {
+        let sentinels = "redis-sentinel://a,b/one,redis-sentinel://a,b/two,redis://c";
+        let (one, two) =
+            ("the master one of a:26379, b:26379", "the master two of a:26379, b:26379");
+        for (urls, expected) in [
+            ("redis://a", &["a:6379"][..]),
+            ("redis://a,redis://:p@b:1/2", &["a:6379", "b:1"]),
+            (sentinels, &[one, two, "c:6379"]),
+        ] {
+            let all = Address::parse_all(urls).unwrap();
+            let shown: Vec<_> = all.iter().map(|(_, shown)| shown.as_str()).collect();
+            assert_eq!(shown, expected, "{urls}");
+        }
+        for (urls, part) in [
+            ("redis://a,redis://:hidden@a:6379/1", "names a:6379 twice"),
+            ("redis://a,", "each server of a list"),
+            ("redis://:hidden@a,b", "each server of a list"),
+            ("redis://a,http://:hidden@b", "does not begin with redis://"),
+        ] {
+            let Err(error) = Address::parse_all(urls) else { panic!("{urls}") };
+            let error = error.to_string();
+            assert!(error.contains(part) && error.contains("cluster.url"), "{urls}: {error}");
+            assert!(!error.contains("hidden"), "{error}");
+        }
     }
 
     #[test]

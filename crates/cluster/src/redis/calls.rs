@@ -298,7 +298,7 @@ mod tests {
 
     fn target(redis: &Redis, node: u64) -> Target {
         let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
-        Target::new(settings).unwrap()
+        Target::all(settings).unwrap().remove(0)
     }
 
     fn pending(number: u64, is_retry: bool) -> Pending<Tagged> {

@@ -18,15 +18,29 @@ pub(crate) enum Event {
     Sent(u64, Waiting<u64>, Result<u64, RedisError>),
 }
 
+/// The nodes that get a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipients<'a> {
+    /// The node of this number.
+    Node(u64),
+    /// All that may have members of this channel.
+    Of(&'a str),
+}
+
 impl Bus {
-    /// Sends an [encoded](Control::encode) command to a node, or to all nodes, this one included.
-    /// The answer is the number of nodes that it has reached: those that are cut off do not get it
-    /// later; one that is suspended with its connection open is reached, and gets it then.
-    pub fn control(&self, node: Option<u64>, command: Vec<u8>) -> Reply<u64> {
+    /// Sends an [encoded](Control::encode) command to a node, or to those that have a channel, this
+    /// one included. The answer is the number of nodes that it has reached: those that are cut off
+    /// do not get it later; one that is suspended with its connection open is reached, and gets it
+    /// then. With one server all nodes are reached; with several all nodes that use the channel's.
+    pub fn control(&self, to: Recipients<'_>, command: Vec<u8>) -> Reply<u64> {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
+            let (part, node) = match to {
+                Recipients::Node(node) => (self.part_of_node(node), Some(node)),
+                Recipients::Of(channel) => (self.part_of(channel), None),
+            };
             let event = Event::Send(node, command, waiting);
-            let _ = self.events.send(node::Event::Control(event));
+            let _ = self.events.send(part, node::Event::Control(event));
         }
         reply
     }
@@ -41,7 +55,7 @@ impl<M: Members> Node<M> {
                     && is_fatal(error)
                     && generation == self.generation
                 {
-                    self.broken(&error.to_string());
+                    self.broken_by(error);
                 }
                 waiting.answer(done.map_err(|error| AskError::Failed(error.to_string())));
             }
@@ -67,10 +81,10 @@ impl<M: Members> Node<M> {
             return;
         }
         match Control::decode(bytes) {
-            Ok(control) => self.members.control(control),
+            Ok(control) => self.members.borrow_mut().control(control),
             Err(_) => match Survey::decode(bytes) {
                 Ok(survey) => self.take_survey(survey),
-                Err(_) => drop(self.bus.status().malformed.fetch_add(1, Ordering::Relaxed)),
+                Err(_) => drop(self.own.counters().malformed.fetch_add(1, Ordering::Relaxed)),
             },
         }
     }

@@ -1,45 +1,46 @@
-//! The way of events from other threads to a node.
+//! The way of events from other threads to the parts of a node.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::node::Event;
 
-/// Sends events to a node from any thread.
+/// Sends events to the parts of a node from any thread.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
-    direct: UnboundedSender<Event>,
+    direct: Arc<[UnboundedSender<Event>]>,
     /// By way of the thread that passes them on.
-    relayed: Option<Sender<Event>>,
+    relayed: Option<Sender<(u16, Event)>>,
 }
 
 /// The events that a thread is to pass on.
 #[derive(Debug)]
 pub(super) struct Relayed {
-    events: Receiver<Event>,
-    direct: UnboundedSender<Event>,
+    events: Receiver<(u16, Event)>,
+    direct: Arc<[UnboundedSender<Event>]>,
 }
 
 impl Events {
-    pub(super) fn new(direct: UnboundedSender<Event>, is_relayed: bool) -> (Self, Option<Relayed>) {
+    /// Creates the way to parts that have these.
+    pub(super) fn new(
+        direct: Vec<UnboundedSender<Event>>,
+        is_relayed: bool,
+    ) -> (Self, Option<Relayed>) {
+        let direct: Arc<[_]> = direct.into();
         let (sender, events) = is_relayed.then(channel).unzip();
-        let relayed = events.map(|events| Relayed { events, direct: direct.clone() });
+        let relayed = events.map(|events| Relayed { events, direct: Arc::clone(&direct) });
         (Self { direct, relayed: sender }, relayed)
     }
 
-    /// Sends an event; returns false if the node has ended.
-    pub(super) fn send(&self, event: Event) -> bool {
+    /// Sends an event to a part; returns false if it has ended.
+    pub(super) fn send(&self, part: u16, event: Event) -> bool {
         match &self.relayed {
-            Some(relayed) => relayed.send(event).is_ok(),
-            None => self.direct.send(event).is_ok(),
+            Some(relayed) => relayed.send((part, event)).is_ok(),
+            None => self.direct[usize::from(part)].send(event).is_ok(),
         }
-    }
-
-    /// Returns the way for the node's own thread.
-    pub(super) fn direct(&self) -> &UnboundedSender<Event> {
-        &self.direct
     }
 }
 
@@ -48,9 +49,10 @@ impl Relayed {
     /// the node's thread, which is that of the process.
     pub(super) fn start(self) -> io::Result<()> {
         let run = move || {
-            // Until the node has ended.
-            while let Ok(event) = self.events.recv()
-                && self.direct.send(event).is_ok()
+            // Until all parts have ended.
+            while let Ok((part, event)) = self.events.recv()
+                && (self.direct[usize::from(part)].send(event).is_ok()
+                    || self.direct.iter().any(|direct| !direct.is_closed()))
             {}
         };
         std::thread::Builder::new().name("cluster-events".to_owned()).spawn(run).map(drop)

@@ -100,10 +100,16 @@ impl Scripts {
 }
 
 impl Target {
-    pub(super) fn new(settings: Settings) -> Result<Self, StartError> {
+    /// Returns the servers of a URL.
+    pub(super) fn all(settings: Settings) -> Result<Vec<Self>, StartError> {
         let Settings { url, prefix, node } = settings;
-        let (address, shown) = Address::parse(&url)?;
-        Ok(Self { address, shown, prefix, node })
+        let of = |(address, shown)| Self { address, shown, prefix: prefix.clone(), node };
+        Ok(Address::parse_all(&url)?.into_iter().map(of).collect())
+    }
+
+    /// Returns the name of the server in errors.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
     }
 
     /// Returns the name under which a channel's publications are delivered.

@@ -1,10 +1,11 @@
 //! A node of a cluster whose broker is Redis or Valkey.
 //!
-//! One thread has a runtime of its own and two connections: one for commands, one for
-//! subscriptions. Everything happens in `node.rs`, one event after the other; tasks (`task.rs`)
-//! wait for the server's answers and put them among the events, as other threads do by way of
-//! `events.rs`. `link.rs` connects, to the server
-//! of which `address.rs` has read, or that which `sentinel.rs` finds; `calls.rs` has the commands,
+//! One thread (`start.rs`) has a runtime of its own and two connections to each server: one for
+//! commands, one for subscriptions. A node has a part for each server, which knows nothing of the
+//! others: what concerns a channel goes to the part that has it. Everything happens in `node.rs`,
+//! one event after the other; tasks (`task.rs`) wait for the server's answers and put them among
+//! the events, as other threads do by way of `events.rs`. `link.rs` connects, to the server of
+//! which `address.rs` has read, or that which `sentinel.rs` finds; `calls.rs` has the commands,
 //! `presence/` what concerns members of channels.
 
 mod address;
@@ -18,6 +19,7 @@ mod presence;
 mod reply;
 mod rights;
 mod sentinel;
+mod start;
 mod status;
 mod survey;
 mod task;
@@ -27,17 +29,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
+use crate::partition::partition_of;
 use crate::{Announcement, Control, Place, WhileDown};
 use events::Events;
-use link::Target;
-use node::{Event, Node};
+use node::Event;
 use pool::Pool;
 
+pub use control::Recipients;
 pub use pool::Fill;
 pub use presence::{Listed, RemoteMember};
 pub use reply::{AskError, Reply, block_on};
+pub use start::Starter;
 pub use status::{Status, StatusSnapshot};
 pub use survey::Counted;
 
@@ -48,7 +50,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Settings {
     /// The server: `redis://[user[:password]@]host[:port][/database]`, or the one that sentinels
-    /// name: `redis-sentinel://[user[:password]@]host[:port][,...]/master[/database]`.
+    /// name: `redis-sentinel://[user[:password]@]host[:port][,...]/master[/database]`; or several
+    /// of these with commas between them, each of which has a part of the channels.
     pub url: String,
     /// The beginning of all names that are used at the server.
     pub prefix: String,
@@ -121,17 +124,6 @@ pub trait Members: Send + 'static {
     fn subscribers(&mut self, channel: &str) -> u64;
 }
 
-/// The way to a node from any thread.
-#[derive(Clone, Debug)]
-pub struct Bus {
-    events: Events,
-    status: Arc<Status>,
-    /// Memory of publications that were accepted and have no outcome yet.
-    pool: Arc<Pool>,
-    /// Questions that wait for an answer.
-    asks: Arc<AtomicUsize>,
-}
-
 /// Error of a node that cannot start.
 #[derive(Clone, Debug)]
 pub struct StartError(pub(crate) String);
@@ -144,13 +136,34 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// A node that does not run yet.
-#[derive(Debug)]
-pub struct Starter {
-    target: Target,
-    bus: Bus,
-    receiver: mpsc::UnboundedReceiver<Event>,
-    relayed: Option<events::Relayed>,
+/// The way to a node from any thread.
+#[derive(Clone, Debug)]
+pub struct Bus {
+    events: Events,
+    parts: Parts,
+    status: Arc<Status>,
+    /// Memory of publications that were accepted and have no outcome yet.
+    pool: Arc<Pool>,
+    /// Questions that wait for an answer.
+    asks: Arc<AtomicUsize>,
+}
+
+/// The parts of a node, each of which is at one server and knows nothing of the others.
+#[derive(Clone, Debug)]
+enum Parts {
+    One,
+    /// One for each server, and which of them each partition is at.
+    Servers(Arc<[u16]>),
+}
+
+impl Parts {
+    /// Returns the part that has a channel.
+    fn of(&self, channel: &str) -> u16 {
+        match self {
+            Self::One => 0,
+            Self::Servers(servers) => servers[usize::from(partition_of(channel))],
+        }
+    }
 }
 
 impl Bus {
@@ -159,7 +172,7 @@ impl Bus {
     /// # Errors
     /// The URL is none of a Redis server.
     pub fn new(settings: Settings) -> Result<(Self, Starter), StartError> {
-        Self::create(settings, false)
+        Starter::create(settings, false)
     }
 
     /// Creates a node for threads with descriptor tables of their own, in which the number of the
@@ -169,16 +182,17 @@ impl Bus {
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn for_own_tables(settings: Settings) -> Result<(Self, Starter), StartError> {
-        Self::create(settings, true)
+        Starter::create(settings, true)
     }
 
-    fn create(settings: Settings, is_relayed: bool) -> Result<(Self, Starter), StartError> {
-        let target = Target::new(settings)?;
-        let (direct, receiver) = mpsc::unbounded_channel();
-        let (events, relayed) = Events::new(direct, is_relayed);
-        let bus =
-            Self { events, status: Arc::default(), pool: Arc::default(), asks: Arc::default() };
-        Ok((bus.clone(), Starter { target, bus, receiver, relayed }))
+    fn part_of(&self, channel: &str) -> u16 {
+        self.parts.of(channel)
+    }
+
+    /// Returns the part by which a command for a node goes.
+    fn part_of_node(&self, _node: u64) -> u16 {
+        // Every node is at all servers.
+        self.status.first_up()
     }
 
     /// Returns the figures of the node.
@@ -189,23 +203,23 @@ impl Bus {
 
     /// Notes that a channel has a member.
     pub fn follow(&self, channel: Arc<str>, keep: Option<Keep>) {
-        let _ = self.events.send(Event::Follow(channel, keep));
+        let _ = self.events.send(self.part_of(&channel), Event::Follow(channel, keep));
     }
 
     /// Notes that a channel has no member any more.
     pub fn unfollow(&self, channel: Arc<str>) {
-        let _ = self.events.send(Event::Unfollow(channel));
+        let _ = self.events.send(self.part_of(&channel), Event::Unfollow(channel));
     }
 
     /// Has the broker asked for the end of a channel's sequence: [`Members::live`] follows.
     pub fn check(&self, channel: Arc<str>) {
-        let _ = self.events.send(Event::Check(channel));
+        let _ = self.events.send(self.part_of(&channel), Event::Check(channel));
     }
 
     /// Has the broker asked for all that it keeps of a channel: [`Members::refill`] follows, or
     /// [`Members::begin`], and then [`Members::live`].
     pub fn fetch(&self, channel: Arc<str>) {
-        let _ = self.events.send(Event::Fetch(channel));
+        let _ = self.events.send(self.part_of(&channel), Event::Fetch(channel));
     }
 
     /// Accepts a publication of a publisher that does not wait; returns false if it is refused.
@@ -220,7 +234,8 @@ impl Bus {
     pub fn publish_within(&self, outgoing: Outgoing, waits: bool) -> Option<Fill> {
         let bytes = node::cost_of(&outgoing);
         let fill = self.admit(&outgoing, waits)?;
-        if self.events.send(Event::Publish(outgoing)) {
+        let part = self.part_of(&outgoing.channel);
+        if self.events.send(part, Event::Publish(outgoing)) {
             return Some(fill);
         }
         self.pool.release(bytes);
@@ -239,7 +254,7 @@ impl Bus {
     /// Takes memory for a publication that may wait, or need not; otherwise counts it as refused.
     fn admit(&self, outgoing: &Outgoing, waits: bool) -> Option<Fill> {
         let may_wait = outgoing.while_down != WhileDown::Refuse;
-        let is_taken = may_wait || self.status.is_up();
+        let is_taken = may_wait || self.status.is_part_up(self.part_of(&outgoing.channel));
         let fill = is_taken.then(|| self.pool.reserve(node::cost_of(outgoing), waits)).flatten();
         if fill.is_none() {
             self.count_refused();
@@ -248,62 +263,17 @@ impl Bus {
     }
 
     fn count_refused(&self) {
-        self.status.refused.fetch_add(1, Ordering::Relaxed);
+        self.status.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends the node, and waits until what was accepted is published, for two seconds at most.
     pub fn stop(&self) {
         let (ended, end) = std::sync::mpsc::channel();
-        if self.events.send(Event::Stop(ended)) {
-            // The node's end closes the channel.
-            let _ = end.recv_timeout(STOP_LIMIT + Duration::from_secs(1));
+        for part in 0..self.status.parts().0 {
+            let _ = self.events.send(part as u16, Event::Stop(ended.clone()));
         }
-    }
-}
-
-/// The node's thread: however it ends, the node does not claim to deliver any more, and publishers
-/// do not wait for it.
-struct Thread(Bus);
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        let why = "the cluster's thread has ended; start the server again";
-        self.0.status.set_down(why.to_owned());
-        self.0.pool.close();
-    }
-}
-
-impl Starter {
-    /// Connects, and starts the node's thread.
-    ///
-    /// # Errors
-    /// The server cannot be reached, does not let the node in, or is not one that it can use.
-    pub fn start(self, members: impl Members) -> Result<(), StartError> {
-        let (started, outcome) = std::sync::mpsc::channel();
-        let Self { target, bus, receiver, relayed } = self;
-        let cannot = |error: std::io::Error| {
-            StartError(format!("cannot start the cluster's thread: {error}"))
-        };
-        if let Some(relayed) = relayed {
-            relayed.start().map_err(cannot)?;
-        }
-        let run = move || {
-            let _thread = Thread(bus.clone());
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            match runtime {
-                Ok(runtime) => runtime.block_on(async {
-                    match Node::connect(target, bus, members).await {
-                        Ok(node) => {
-                            let _ = started.send(Ok(()));
-                            node.run(receiver).await;
-                        }
-                        Err(error) => drop(started.send(Err(error))),
-                    }
-                }),
-                Err(error) => drop(started.send(Err(cannot(error)))),
-            }
-        };
-        std::thread::Builder::new().name("cluster".to_owned()).spawn(run).map_err(cannot)?;
-        outcome.recv().unwrap_or_else(|_| Err(StartError("the cluster's thread ended".to_owned())))
+        drop(ended);
+        // The end of all parts closes the channel.
+        let _ = end.recv_timeout(STOP_LIMIT + Duration::from_secs(1));
     }
 }

@@ -1,21 +1,23 @@
-//! The events of a node, handled one after the other on its thread.
+//! The events of a node's part, handled one after the other on the node's thread.
 
 mod send;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{PushInfo, PushKind, RedisError, Value};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::calls::{self, Answered, Outcome, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
-use super::{
-    Bus, Keep, Members, Outgoing, STOP_LIMIT, StartError, Status, control, presence, survey, task,
-};
+use super::pool::Pool;
+use super::status::{Counters, Status};
+use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task};
 use crate::{Action, Budget, Interest, Outbox, Pending, Sequencer, decode};
 
 /// Time for which publications wait while the broker is away.
@@ -38,9 +40,6 @@ const ASK_AGAIN: u64 = 1_000;
 
 /// Time after which publications are sent again that the broker has refused for now.
 const PUBLISH_AGAIN: u64 = 250;
-
-/// Memory for publications that wait until the broker has answered a question about their channel.
-const MAX_HELD_BYTES: usize = 16 << 20;
 
 /// Memory of a publication besides its name and its bytes.
 const OVERHEAD: usize = 128;
@@ -85,10 +84,27 @@ pub(super) struct Channel {
     heard: u64,
 }
 
+/// The ways of a part to the rest of its node.
+#[derive(Clone)]
+pub(super) struct Own {
+    pub(super) part: u16,
+    pub(super) events: UnboundedSender<Event>,
+    pub(super) status: Arc<Status>,
+    pub(super) pool: Arc<Pool>,
+}
+
+impl Own {
+    pub(super) fn counters(&self) -> &Counters {
+        &self.status.counters
+    }
+}
+
+/// A node's part at one server, or for one partition of a Redis Cluster.
 pub(super) struct Node<M> {
     pub(super) target: Target,
-    pub(super) bus: Bus,
-    pub(super) members: M,
+    pub(super) own: Own,
+    /// Of all parts.
+    pub(super) members: Rc<RefCell<M>>,
     pub(super) presence: presence::State,
     pub(super) survey: survey::State,
     interest: Interest,
@@ -132,20 +148,28 @@ pub(super) struct Node<M> {
 
 impl<M: Members> Node<M> {
     /// Connects for the first time.
-    pub(super) async fn connect(target: Target, bus: Bus, members: M) -> Result<Self, StartError> {
-        let link = target.link(1, None, bus.events.direct().clone()).await?;
-        link.check_rights(&target).await?;
-        presence::begin(&link, &target).await?;
-        let mut node = Self {
+    pub(super) async fn connect(&mut self) -> Result<(), StartError> {
+        let events = self.own.events.clone();
+        let link = self.target.link(self.generation, None, events).await?;
+        link.check_rights(&self.target).await?;
+        presence::begin(&link, &self.target).await?;
+        self.linked(Ok(link));
+        Ok(())
+    }
+
+    /// Creates one without a connection.
+    pub(super) fn new(target: Target, own: Own, members: Rc<RefCell<M>>, budget: Budget) -> Self {
+        own.status.set_up(own.part);
+        Self {
             target,
-            bus,
+            own,
             members,
             presence: presence::State::default(),
             survey: survey::State::default(),
             interest: Interest::default(),
             channels: HashMap::new(),
             outbox: Outbox::new(MAX_WAIT),
-            budget: Budget::new(MAX_HELD_BYTES),
+            budget,
             questions: VecDeque::new(),
             unanswered: VecDeque::new(),
             generation: 1,
@@ -169,10 +193,7 @@ impl<M: Members> Node<M> {
             number: 0,
             actions: Vec::new(),
             stop: None,
-        };
-        node.bus.status.set_up();
-        node.linked(Ok(link));
-        Ok(node)
+        }
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -262,7 +283,7 @@ impl<M: Members> Node<M> {
                 self.is_subscribing = false;
                 match done {
                     Ok(()) => self.subscribed(self.follows_sent),
-                    Err(error) => self.broken(&error.to_string()),
+                    Err(error) => self.broken_by(&error),
                 }
             }
             Event::Published(generation, done) if generation == self.generation => {
@@ -315,8 +336,8 @@ impl<M: Members> Node<M> {
         if let Some(Pending { item: Tagged { outgoing, .. }, .. }) =
             self.outbox.offer(pending, while_down)
         {
-            self.members.publish(&outgoing.channel, &outgoing.envelope);
-            self.bus.pool.release(bytes);
+            self.members.borrow_mut().publish(&outgoing.channel, &outgoing.envelope);
+            self.own.pool.release(bytes);
             return None;
         }
         Some(number)
@@ -334,19 +355,19 @@ impl<M: Members> Node<M> {
 
     fn count_the_rest(mut self) {
         let unknown = self.outbox.broken(self.now());
-        self.count(&unknown, |status| &status.unknown);
+        self.count(&unknown, |counters| &counters.unknown);
         let refused = self.outbox.expire(u64::MAX);
-        self.count(&refused, |status| &status.refused);
+        self.count(&refused, |counters| &counters.refused);
     }
 
     /// Counts publications that have an outcome, and frees their memory.
-    fn count(&mut self, done: &[Pending<Tagged>], outcome: fn(&Status) -> &AtomicU64) {
-        outcome(&self.bus.status).fetch_add(done.len() as u64, Ordering::Relaxed);
+    fn count(&mut self, done: &[Pending<Tagged>], outcome: fn(&Counters) -> &AtomicU64) {
+        outcome(self.own.counters()).fetch_add(done.len() as u64, Ordering::Relaxed);
         if self.awaits_receivers() {
             let numbers: Vec<_> = done.iter().map(|one| (one.item.number, false)).collect();
             self.count_receivers(&numbers);
         }
-        self.bus.pool.release(done.iter().map(|pending| pending.bytes).sum());
+        self.own.pool.release(done.iter().map(|pending| pending.bytes).sum());
     }
 
     /// Notes that the broker has taken what the first `follows` events asked for.
@@ -360,7 +381,7 @@ impl<M: Members> Node<M> {
     fn settle(&mut self) {
         if self.probe.is_none() && self.outbox.is_connected() {
             self.retry.1 = 0;
-            self.bus.status.set_up();
+            self.own.status.set_up(self.own.part);
         }
     }
 
@@ -375,6 +396,11 @@ impl<M: Members> Node<M> {
             }
             Err(error) => self.broken(&error.to_string()),
         }
+    }
+
+    /// Gives up both connections after an error of one.
+    pub(super) fn broken_by(&mut self, error: &RedisError) {
+        self.broken(&error.to_string());
     }
 
     /// Gives up both connections. What members have got so far stays known.
@@ -395,8 +421,8 @@ impl<M: Members> Node<M> {
             }
         }
         let unknown = self.outbox.broken(self.now());
-        self.count(&unknown, |status| &status.unknown);
-        self.bus.status.set_down(why.to_owned());
+        self.count(&unknown, |counters| &counters.unknown);
+        self.own.status.set_down(self.own.part, why);
         let tries = self.retry.1;
         let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(5_000) };
         let wait = if longest == 0 { 0 } else { self.draw() % longest };
@@ -439,8 +465,8 @@ impl<M: Members> Node<M> {
             }
             return;
         };
-        let status = &self.bus.status;
-        status.received.fetch_add(1, Ordering::Relaxed);
+        let counters = self.own.counters();
+        counters.received.fetch_add(1, Ordering::Relaxed);
         let (place, published, start) = match decode(&bytes) {
             Ok((Some(place), envelope)) => {
                 let space = bytes.iter().position(|byte| *byte == b' ').unwrap_or(0);
@@ -449,17 +475,17 @@ impl<M: Members> Node<M> {
             Ok((None, envelope)) => (None, envelope.published, 0),
             Err(_) => {
                 if !self.take_announcement(channel, &bytes) {
-                    self.bus.status.malformed.fetch_add(1, Ordering::Relaxed);
+                    self.own.counters().malformed.fetch_add(1, Ordering::Relaxed);
                 }
                 return;
             }
         };
         let lag = micros().saturating_sub(published);
-        status.lag_micros.store(lag, Ordering::Relaxed);
+        counters.lag_micros.store(lag, Ordering::Relaxed);
         let Some((channel, _)) = self.channels.get_key_value(channel) else { return };
         let channel = Arc::clone(channel);
         match place {
-            None => self.members.publish(&channel, &bytes),
+            None => self.members.borrow_mut().publish(&channel, &bytes),
             Some(place) => {
                 bytes.drain(..start);
                 let length = bytes.len();
@@ -493,15 +519,17 @@ impl<M: Members> Node<M> {
                 }
                 Action::Begin { place, entries, is_loss } => {
                     if is_loss {
-                        self.bus.status.lost.fetch_add(1, Ordering::Relaxed);
+                        self.own.counters().lost.fetch_add(1, Ordering::Relaxed);
                     }
-                    self.members.begin(name, place, entries, is_loss);
+                    self.members.borrow_mut().begin(name, place, entries, is_loss);
                 }
                 Action::Deliver { place, publication } => {
-                    self.members.deliver(name, place, &publication);
+                    self.members.borrow_mut().deliver(name, place, &publication);
                 }
-                Action::Refill { place, entries } => self.members.refill(name, place, entries),
-                Action::Live => self.members.live(name),
+                Action::Refill { place, entries } => {
+                    self.members.borrow_mut().refill(name, place, entries)
+                }
+                Action::Live => self.members.borrow_mut().live(name),
             }
         }
         self.actions = actions;
@@ -511,22 +539,22 @@ impl<M: Members> Node<M> {
         let answers = match answers {
             Ok(answers) => answers,
             Err(error) if error.is_timeout() => return self.answered_too_late(questions),
-            Err(error) => return self.broken(&error.to_string()),
+            Err(error) => return self.broken_by(&error),
         };
         for (question, answer) in questions.into_iter().zip(answers) {
             match answer {
                 Ok(Some(answer)) => {
                     if question.after.is_some() && answer.continues && !answer.entries.is_empty() {
-                        self.bus.status.filled.fetch_add(1, Ordering::Relaxed);
+                        self.own.counters().filled.fetch_add(1, Ordering::Relaxed);
                     }
                     self.with_sequence(&question.channel, |sequence, actions| {
                         sequence.answer(question.number, answer, actions);
                     });
                 }
-                Err(error) if calls::is_fatal(&error) => return self.broken(&error.to_string()),
+                Err(error) if calls::is_fatal(&error) => return self.broken_by(&error),
                 // The channel's own fault, or that of a disk: others go on.
                 Ok(None) | Err(_) => {
-                    self.bus.status.failed_reads.fetch_add(1, Ordering::Relaxed);
+                    self.own.counters().failed_reads.fetch_add(1, Ordering::Relaxed);
                     self.unanswered.push_back((self.now() + ASK_AGAIN, question));
                 }
             }
@@ -537,7 +565,7 @@ impl<M: Members> Node<M> {
     /// is that of the connection, a probe does not come back.
     fn answered_too_late(&mut self, questions: Vec<Question>) {
         let count = questions.len() as u64;
-        self.bus.status.failed_reads.fetch_add(count, Ordering::Relaxed);
+        self.own.counters().failed_reads.fetch_add(count, Ordering::Relaxed);
         let due = self.now() + ASK_AGAIN;
         let late = questions.into_iter().map(|question| Question { was_late: true, ..question });
         self.unanswered.extend(late.map(|question| (due, question)));
@@ -554,16 +582,17 @@ impl<M: Members> Node<M> {
     fn published(&mut self, done: Result<Vec<Outcome>, RedisError>) {
         let outcomes = match done {
             Ok(outcomes) => outcomes,
-            Err(error) => return self.broken(&error.to_string()),
+            Err(error) => return self.broken_by(&error),
         };
-        let status = Arc::clone(&self.bus.status);
+        let status = Arc::clone(&self.own.status);
+        let counters = &status.counters;
         let (mut again, mut refused, mut fatal) = (Vec::new(), 0, None);
         let (counts, mut done) = (self.awaits_receivers(), Vec::new());
         for outcome in outcomes {
             let is_published = outcome == Outcome::Published;
             let counter = match outcome {
-                Outcome::Published => &status.published,
-                Outcome::Refused => &status.refused,
+                Outcome::Published => &counters.published,
+                Outcome::Refused => &counters.refused,
                 Outcome::NotNow | Outcome::LeftOut => {
                     refused += u64::from(outcome == Outcome::NotNow);
                     again.extend(self.outbox.acknowledge());
@@ -576,17 +605,17 @@ impl<M: Members> Node<M> {
             };
             counter.fetch_add(1, Ordering::Relaxed);
             if let Some(pending) = self.outbox.acknowledge() {
-                self.bus.pool.release(pending.bytes);
+                self.own.pool.release(pending.bytes);
                 done.extend(counts.then_some((pending.item.number, is_published)));
             }
         }
         self.count_receivers(&done);
         if let Some(error) = fatal {
-            self.broken(&error.to_string());
+            self.broken_by(&error);
         }
         let now = self.now();
         if refused > 0 {
-            status.postponed.fetch_add(refused, Ordering::Relaxed);
+            counters.postponed.fetch_add(refused, Ordering::Relaxed);
             self.next_publish = now + PUBLISH_AGAIN;
         }
         self.outbox.answered(again, refused > 0, now);
@@ -594,14 +623,14 @@ impl<M: Members> Node<M> {
 
     fn check_call(&mut self, done: Result<(), RedisError>) {
         if let Err(error) = done {
-            self.broken(&error.to_string());
+            self.broken_by(&error);
         }
     }
 
     fn on_time(&mut self) {
         let now = self.now();
         for name in self.interest.expire(now) {
-            if self.members.end(&name) {
+            if self.members.borrow_mut().end(&name) {
                 self.channels.remove(&name);
                 self.presence.unfollowed(&name);
             } else {
@@ -609,7 +638,7 @@ impl<M: Members> Node<M> {
             }
         }
         let expired = self.outbox.expire(now);
-        self.count(&expired, |status| &status.refused);
+        self.count(&expired, |counters| &counters.refused);
         while let Some((due, _)) = self.unanswered.front()
             && *due <= now
         {
@@ -627,7 +656,7 @@ impl<M: Members> Node<M> {
         }
         match self.probe {
             Some(sent) if now > sent + LIMIT.as_millis() as u64 => {
-                self.bus.status.probe_failures.fetch_add(1, Ordering::Relaxed);
+                self.own.counters().probe_failures.fetch_add(1, Ordering::Relaxed);
                 self.broken("publications do not come back from the server");
             }
             None if now > self.heard + PROBE_AFTER => self.send_probe(),
@@ -646,16 +675,16 @@ impl<M: Members> Node<M> {
 
     fn relink(&mut self) {
         self.is_linking = true;
-        self.bus.status.reconnects.fetch_add(1, Ordering::Relaxed);
+        self.own.counters().reconnects.fetch_add(1, Ordering::Relaxed);
         let (target, generation) = (self.target.clone(), self.generation);
-        let (last, events) = (self.last.clone(), self.bus.events.direct().clone());
+        let (last, events) = (self.last.clone(), self.own.events.clone());
         self.start(async move {
             Event::Linked(generation, target.link(generation, last, events).await)
         });
     }
 
     pub(super) fn start(&self, task: impl Future<Output = Event> + Send + 'static) {
-        task::start(self.bus.events.direct(), self.generation, task);
+        task::start(&self.own.events, self.generation, task);
     }
 
     fn probe_came(&mut self) {

@@ -110,8 +110,9 @@ impl Bus {
     pub fn count(&self, channel: Arc<str>, limit: Duration) -> Reply<Counted> {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
+            let part = self.part_of(&channel);
             let event = Event::Ask(channel, limit.min(LIMIT), waiting);
-            let _ = self.events.send(node::Event::Survey(event));
+            let _ = self.events.send(part, node::Event::Survey(event));
         }
         reply
     }
@@ -123,8 +124,9 @@ impl Bus {
         // One that is not counted is not published, either.
         let Some(waiting) = waiting else { return reply };
         if self.admit(&outgoing, false).is_some() {
+            let part = self.part_of(&outgoing.channel);
             let event = Event::Publish(outgoing, limit.min(LIMIT), waiting);
-            let _ = self.events.send(node::Event::Survey(event));
+            let _ = self.events.send(part, node::Event::Survey(event));
         } else {
             waiting.answer(Err(refused()));
         }
@@ -217,7 +219,7 @@ impl<M: Members> Node<M> {
                 }
             }
             Content::Subscribers(channel) => {
-                let content = Content::Count(self.members.subscribers(channel));
+                let content = Content::Count(self.members.borrow_mut().subscribers(channel));
                 let Some(Link { commands, .. }) = self.link.clone() else { return };
                 let answer = Survey { number, node: self.target.node, content };
                 let mut publish = redis::cmd("PUBLISH");

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use throng_cluster::redis::AskError as ClusterError;
-use throng_cluster::redis::{Counted, Reply, block_on};
+use throng_cluster::redis::{Counted, Recipients, Reply, block_on};
 use throng_cluster::{Control, Target};
 use throng_engine::{Frame, Relay};
 
@@ -164,7 +164,9 @@ impl ClusterHub {
         self.relay.node
     }
 
-    /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers.
+    /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers. Of several
+    /// servers it is the one that has been away for the longest, and which ones are: the channels of
+    /// the others are delivered.
     #[must_use]
     pub fn down(&self) -> Option<(Duration, String)> {
         self.relay.bus.status().down()
@@ -247,7 +249,8 @@ impl ClusterHub {
             return ClusterReply(Box::pin(std::future::ready(Ok(is_queued))));
         }
         let target = Target::Client(to.handle.to_bits());
-        let reached = self.control(Some(to.node), Control { target, code: code.get(), reason });
+        let reached =
+            self.control(Recipients::Node(to.node), Control { target, code: code.get(), reason });
         ClusterReply(Box::pin(async move { Ok(reached.await? > 0) }))
     }
 
@@ -274,7 +277,7 @@ impl ClusterHub {
         reason: &str,
     ) -> ClusterReply<usize> {
         let (target, code) = (Target::Members(channel), code.into().get());
-        let reached = self.control(None, Control { target, code, reason });
+        let reached = self.control(Recipients::Of(channel), Control { target, code, reason });
         ClusterReply(Box::pin(async move { Ok(usize::try_from(reached.await?).unwrap_or(0)) }))
     }
 
@@ -327,9 +330,9 @@ impl ClusterHub {
         ClusterReply(Box::pin(count(self.relay.bus.publish_counted(outgoing, limit))))
     }
 
-    fn control(&self, node: Option<u64>, control: Control<'_>) -> Answer<u64> {
+    fn control(&self, to: Recipients<'_>, control: Control<'_>) -> Answer<u64> {
         match control.encode() {
-            Some(command) => Box::pin(self.relay.bus.control(node, command)),
+            Some(command) => Box::pin(self.relay.bus.control(to, command)),
             None => {
                 let why = "a channel's name has 65,535 bytes at most".to_owned();
                 Box::pin(std::future::ready(Err(ClusterError::Failed(why))))

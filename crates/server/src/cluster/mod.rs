@@ -48,7 +48,9 @@ enum ChannelRule {
 impl Cluster {
     /// Creates a cluster of the servers that use the Redis or Valkey server at `url`:
     /// `redis://[user[:password]@]host[:port][/database]`, or at that which its sentinels name:
-    /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]`.
+    /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]`. Several
+    /// of these with commas between them are independent servers, each of which has a part of the
+    /// channels: all servers of the cluster have the same ones.
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
         let (prefix, rules) = ("throng".to_owned(), Vec::new());

@@ -1,7 +1,5 @@
 //! Subscriptions, questions, publications and probes on their way to the broker.
 
-use std::sync::atomic::Ordering;
-
 use super::super::calls::{self, ANSWER_BYTES, Question};
 use super::super::link::Link;
 #[cfg(test)]
@@ -27,12 +25,7 @@ impl<M: Members> Node<M> {
 
     /// Sends what is waiting, each kind with one command on its way at a time.
     pub(super) fn send(&mut self) {
-        let status = &self.bus.status;
-        status.channels.store(self.interest.len() as u64, Ordering::Relaxed);
-        let pending = self.bus.pool.bytes();
-        status.pending_bytes.store(pending as u64, Ordering::Relaxed);
-        status.held_bytes.store(self.budget.bytes() as u64, Ordering::Relaxed);
-        status.overfull.store(self.budget.refused(), Ordering::Relaxed);
+        self.own.status.set_channels(self.own.part, self.interest.len());
         let Some(link) = self.link.clone() else { return };
         if !self.is_subscribing {
             self.send_subscriptions(&link);

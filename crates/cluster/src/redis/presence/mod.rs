@@ -130,18 +130,19 @@ impl Bus {
     /// Notes that a client has joined a channel with presence; `announces`: members get joins and
     /// leaves.
     pub fn enter(&self, channel: Arc<str>, client: u64, info: Arc<str>, announces: bool) {
-        self.send_presence(Event::Join { channel, client, info, announces });
+        let part = self.part_of(&channel);
+        self.send_presence(part, Event::Join { channel, client, info, announces });
     }
 
     /// Notes that a client has left a channel with presence.
     pub fn exit(&self, channel: Arc<str>, client: u64) {
-        self.send_presence(Event::Leave { channel, client });
+        self.send_presence(self.part_of(&channel), Event::Leave { channel, client });
     }
 
     /// Notes that the members of a channel that is followed get joins and leaves: after the
     /// connection was lost, [`Members::presence`] has those that were missed.
     pub fn watch(&self, channel: Arc<str>) {
-        self.send_presence(Event::Watch(channel));
+        self.send_presence(self.part_of(&channel), Event::Watch(channel));
     }
 
     /// Lists up to `most` members of a channel on other nodes, 10,000 and a mebibyte at most.
@@ -151,14 +152,15 @@ impl Bus {
         let most = most.min(MAX_LISTED);
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
+            let part = self.part_of(&channel);
             let question = Question { channel, most, waiting, due: 0, after: 0 };
-            self.send_presence(Event::Ask(question));
+            self.send_presence(part, Event::Ask(question));
         }
         reply
     }
 
-    fn send_presence(&self, event: Event) {
-        let _ = self.events.send(node::Event::Presence(event));
+    fn send_presence(&self, part: u16, event: Event) {
+        let _ = self.events.send(part, node::Event::Presence(event));
     }
 }
 
@@ -214,9 +216,9 @@ impl<M: Members> Node<M> {
         if calls::is_forgotten(error) {
             self.presence.forget_scripts();
         } else if is_fatal(error) {
-            self.broken(&error.to_string());
+            self.broken_by(error);
         } else {
-            self.bus.status().failed_presence.fetch_add(1, Ordering::Relaxed);
+            self.own.counters().failed_presence.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -282,7 +284,7 @@ impl<M: Members> Node<M> {
         self.presence.is_writing = false;
         let results = match done {
             Ok(results) => results,
-            Err(error) => return self.broken(&error.to_string()),
+            Err(error) => return self.broken_by(&error),
         };
         for (update, result) in updates.iter().zip(results) {
             let Err(error) = result else {
@@ -326,7 +328,7 @@ impl<M: Members> Node<M> {
                     question.answer(answer.map_err(|error| AskError::Failed(error.to_string())));
                 }
             }
-            Err(error) => self.broken(&error.to_string()),
+            Err(error) => self.broken_by(&error),
         }
     }
 
@@ -335,7 +337,7 @@ impl<M: Members> Node<M> {
         let Ok(announcement) = Announcement::decode(bytes) else { return false };
         let is_followed = self.channels.contains_key(channel);
         if is_followed && self.presence.view.announce(channel, &announcement) {
-            self.members.presence(channel, announcement);
+            self.members.borrow_mut().presence(channel, announcement);
         }
         true
     }

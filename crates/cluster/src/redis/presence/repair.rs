@@ -56,7 +56,7 @@ impl<M: Members> Node<M> {
         self.presence.is_viewing = false;
         let answers = match done {
             Ok(answers) => answers,
-            Err(error) => return self.broken(&error.to_string()),
+            Err(error) => return self.broken_by(&error),
         };
         let again = self.now() + AGAIN;
         for (channel, answer) in channels.iter().zip(answers) {
@@ -81,7 +81,9 @@ impl<M: Members> Node<M> {
         for missed in self.presence.view.listed(channel, members) {
             let Missed { is_join, node, client, info } = &missed;
             let (is_join, node, client) = (*is_join, *node, *client);
-            self.members.presence(channel, Announcement { is_join, node, client, info });
+            self.members
+                .borrow_mut()
+                .presence(channel, Announcement { is_join, node, client, info });
         }
     }
 }

@@ -1,0 +1,74 @@
+//! The partitions of a cluster's channels over several servers.
+//!
+//! A channel is in one of 128 partitions, by a hash of its name, and a partition is at one server.
+//! All of it is part of what nodes agree on: another hash would be another cluster.
+
+/// Partitions of the channels of a cluster.
+pub(crate) const PARTITIONS: u16 = 128;
+
+/// Returns the partition of a channel.
+pub(crate) fn partition_of(channel: &str) -> u16 {
+    // The low bits of the product depend on all of the name.
+    (mix(hash(channel)) % u64::from(PARTITIONS)) as u16
+}
+
+/// Returns which of several servers each partition is at: that with the highest hash of the two
+/// (rendezvous hashing). A server that is added takes its part from all others, and no partition
+/// changes its server otherwise.
+pub(crate) fn servers_of(names: &[String]) -> Vec<u16> {
+    let hashes: Vec<_> = names.iter().map(|name| hash(name)).collect();
+    let best = |partition: u16| {
+        let score = |server: &usize| mix(hashes[*server] ^ mix(u64::from(partition) + 1));
+        (0..hashes.len()).max_by_key(score).unwrap_or(0) as u16
+    };
+    (0..PARTITIONS).map(best).collect()
+}
+
+/// FNV-1a.
+fn hash(name: &str) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The finalizer of SplitMix64: each bit of the outcome depends on all bits.
+fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_those_of_other_releases() {
+        let partitions = ["", "a", "chat.lobby", "user.ann"].map(partition_of);
+        assert_eq!(partitions, [27, 120, 108, 23]);
+    }
+
+    #[test]
+    fn channels_are_spread_over_all_partitions() {
+        let mut counts = vec![0; usize::from(PARTITIONS)];
+        (0..128_000).for_each(|n| counts[usize::from(partition_of(&format!("chat.{n}")))] += 1);
+        assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_server_that_is_added_takes_partitions_from_all_others_and_moves_no_other() {
+        let names: Vec<_> = (0..6).map(|n| format!("10.0.0.{n}:6379")).collect();
+        for count in 1..names.len() {
+            let (before, after) = (servers_of(&names[..count]), servers_of(&names[..=count]));
+            let moved = before.iter().zip(&after).filter(|(before, after)| before != after);
+            let moved: Vec<_> = moved.map(|(_, after)| usize::from(*after)).collect();
+            assert!(moved.iter().all(|after| *after == count));
+            let fair = 128 / (count + 1);
+            assert!((fair / 2..2 * fair).contains(&moved.len()), "{count}: {}", moved.len());
+        }
+        let reversed: Vec<_> = names.iter().rev().cloned().collect();
+        let other = servers_of(&reversed);
+        for (one, other) in servers_of(&names).iter().zip(&other) {
+            assert_eq!(names[usize::from(*one)], reversed[usize::from(*other)]);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The start of a node, and the thread on which its parts run.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{JoinSet, LocalSet};
+
+use super::events::{Events, Relayed};
+use super::link::Target;
+use super::node::{Event, Node, Own};
+use super::pool::Pool;
+use super::status::Status;
+use super::{Bus, Members, Parts, Settings, StartError};
+use crate::Budget;
+use crate::partition::servers_of;
+
+/// Memory for publications that wait until the broker has answered a question about their channel.
+const MAX_HELD_BYTES: usize = 16 << 20;
+
+/// A part of a node that does not run yet.
+#[derive(Debug)]
+struct Part {
+    target: Target,
+    events: UnboundedSender<Event>,
+    receiver: UnboundedReceiver<Event>,
+}
+
+/// A node that does not run yet.
+#[derive(Debug)]
+pub struct Starter {
+    bus: Bus,
+    parts: Vec<Part>,
+    held: Budget,
+    relayed: Option<Relayed>,
+}
+
+impl Starter {
+    pub(super) fn create(settings: Settings, is_relayed: bool) -> Result<(Bus, Self), StartError> {
+        let targets = Target::all(settings)?;
+        let names: Vec<_> = targets.iter().map(|target| target.shown().to_owned()).collect();
+        let parts = match names.len() {
+            1 => Parts::One,
+            _ => Parts::Servers(servers_of(&names).into()),
+        };
+        let names = match parts {
+            Parts::One => vec![None],
+            Parts::Servers(_) => names.into_iter().map(Some).collect(),
+        };
+        let part = |target| {
+            let (events, receiver) = unbounded_channel();
+            Part { target, events, receiver }
+        };
+        let all: Vec<_> = targets.into_iter().map(part).collect();
+        let direct = all.iter().map(|part| part.events.clone()).collect();
+        let (events, relayed) = Events::new(direct, is_relayed);
+        let (pool, held) = (Arc::<Pool>::default(), Budget::new(MAX_HELD_BYTES));
+        let status = Arc::new(Status::new(names, Arc::clone(&pool), held.clone()));
+        let bus = Bus { events, parts, status, pool, asks: Arc::default() };
+        Ok((bus.clone(), Self { bus, parts: all, held, relayed }))
+    }
+
+    /// Connects, and starts the node's thread.
+    ///
+    /// # Errors
+    /// A server cannot be reached, does not let the node in, or is not one that it can use.
+    pub fn start(mut self, members: impl Members) -> Result<(), StartError> {
+        let (started, outcome) = std::sync::mpsc::channel();
+        let cannot = |error: std::io::Error| {
+            StartError(format!("cannot start the cluster's thread: {error}"))
+        };
+        if let Some(relayed) = self.relayed.take() {
+            relayed.start().map_err(cannot)?;
+        }
+        let run = move || {
+            let _thread = Thread(self.bus.clone());
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => {
+                    LocalSet::new().block_on(&runtime, self.run(members, &started));
+                }
+                Err(error) => drop(started.send(Err(cannot(error)))),
+            }
+        };
+        std::thread::Builder::new().name("cluster".to_owned()).spawn(run).map_err(cannot)?;
+        outcome.recv().unwrap_or_else(|_| Err(StartError("the cluster's thread ended".to_owned())))
+    }
+
+    /// Runs until all parts have ended, or one of them has panicked.
+    async fn run(self, members: impl Members, started: &Sender<Result<(), StartError>>) {
+        let Self { bus, parts, held, .. } = self;
+        let members = Rc::new(RefCell::new(members));
+        let mut all = JoinSet::new();
+        for (number, Part { target, events, receiver }) in parts.into_iter().enumerate() {
+            let (status, pool) = (Arc::clone(&bus.status), Arc::clone(&bus.pool));
+            let own = Own { part: number as u16, events, status, pool };
+            let mut node = Node::new(target, own, Rc::clone(&members), held.clone());
+            if let Err(error) = node.connect().await {
+                return drop(started.send(Err(error)));
+            }
+            all.spawn_local(node.run(receiver));
+        }
+        let _ = started.send(Ok(()));
+        while let Some(Ok(())) = all.join_next().await {}
+    }
+}
+
+/// The node's thread: however it ends, the node does not claim to deliver any more, and publishers
+/// do not wait for it.
+struct Thread(Bus);
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.0.status.set_all_down("the cluster's thread has ended; start the server again");
+        self.0.pool.close();
+    }
+}
