@@ -1,20 +1,17 @@
 //! The tests of tunnels, requests, health and operations, with a descriptor table for each event
 //! loop.
 #![cfg(target_os = "linux")]
-#![expect(
-    clippy::duplicate_mod,
-    reason = "each of these files declares what it shares with others"
-)]
 
-#[path = "connections.rs"]
+#[path = "all/connections.rs"]
 mod connections;
-#[path = "early.rs"]
+#[path = "all/early.rs"]
 mod early;
-#[path = "health.rs"]
+#[path = "all/health.rs"]
 mod health;
-#[path = "operations.rs"]
+#[path = "all/operations.rs"]
 mod operations;
-#[path = "requests.rs"]
+#[path = "all/requests.rs"]
 mod requests;
-#[path = "tunnels.rs"]
+mod support;
+#[path = "all/tunnels.rs"]
 mod tunnels;

@@ -1,8 +1,9 @@
 //! Shards with descriptor tables of their own: the tests of `server.rs`, and what is special.
 #![cfg(target_os = "linux")]
 
-#[path = "server.rs"]
+#[path = "all/server.rs"]
 mod server;
+mod support;
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -10,7 +11,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use server::support::{Client, Got, dial, eventually};
+use support::{Client, Got, dial, eventually};
 use throng::prelude::*;
 use throng::{Bound, Running};
 use throng_io::tables::DescriptorTables;

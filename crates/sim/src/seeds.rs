@@ -57,7 +57,7 @@ impl Seeds {
             Ok(outcome) => outcome.err(),
             // A contract of the driver was broken, or ours: an assertion says which.
             Err(_) => Some(format!(
-                "seed {seed}: panicked, see above\nrepeat: THRONG_SIM_SEED={seed} cargo test -p {} --test {}",
+                "seed {seed}: panicked, see above\nrepeat: THRONG_SIM_SEED={seed} cargo test -p {} --test all {}::",
                 self.package, self.test
             )),
         };

@@ -25,7 +25,7 @@ pub fn run_seed(seed: u64) -> Result<Outcome, String> {
     match outcome.violations.is_empty() {
         true => Ok(outcome),
         false => Err(format!(
-            "seed {seed}:\n  {}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test balance",
+            "seed {seed}:\n  {}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all balance::",
             outcome.violations.join("\n  ")
         )),
     }

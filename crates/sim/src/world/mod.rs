@@ -521,7 +521,7 @@ fn run_plan(plan: Plan, test: &str) -> Result<Outcome, String> {
     }
     let list = outcome.violations.join("\n  ");
     Err(format!(
-        "seed {seed}, after {} ms:\n  {list}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test {test}",
+        "seed {seed}, after {} ms:\n  {list}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all {test}::",
         outcome.elapsed / (SECOND / 1000)
     ))
 }

@@ -1,0 +1,17 @@
+//! The balancer over real sockets, and parts of it that are measured.
+
+mod allocations;
+mod connections;
+mod early;
+mod forward_allocations;
+mod health;
+mod hostile;
+mod operations;
+mod pipelining;
+mod requests;
+#[path = "../support/mod.rs"]
+mod support;
+mod tls;
+mod tunnel_allocations;
+mod tunnels;
+mod waiting;

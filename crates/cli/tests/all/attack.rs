@@ -1,0 +1,26 @@
+//! `throng demo --attack`, short: what holds however slow the machine is.
+
+use serde_json::Value;
+
+/// More than any of the attacks may take of a server with its settings.
+const MOST_MEMORY: u64 = 512 << 20;
+
+#[test]
+fn others_are_served_and_stay_connected_while_a_server_is_attacked() {
+    let words = ["demo", "--attack", "--for", "300ms", "--json"];
+    let output = crate::support::throng().args(words).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert!(rows.len() >= 12, "{rows:?}");
+    for row in rows {
+        let count = |key: &str| row[key].as_u64().unwrap();
+        assert!(count("echoes") > 0, "{row}");
+        assert!(count("served") > 0, "{row}");
+        assert_eq!(count("disconnected"), 0, "{row}");
+        assert!(count("memory_peak") < MOST_MEMORY, "{row}");
+        let attacked = count("attacker_connections") > 0;
+        assert_eq!(attacked, row["attack"] != "none", "{row}");
+    }
+}

@@ -1,0 +1,429 @@
+//! Servers that share channels by way of Redis.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(all(feature = "redis", unix))]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use throng_testkit::{Redis, eventually};
+
+use crate::support::{Client, Got, Served, dial};
+
+const CONFIG: [&str; 6] = [
+    "--channel",
+    "log.>=close,history=1000/5m",
+    "--channel",
+    "here.>=close,scope=local",
+    "--channel",
+    "wait.>=close,history=1000/5m,while_down=buffer",
+];
+
+/// Starts two servers with the rights that the documentation gives them.
+fn servers(redis: &Redis) -> [Served; 2] {
+    redis.ask(&format!("ACL SETUSER {}", documented_user()));
+    // In a database of its own: another command that the user has to have.
+    let url = redis.url("throng:secret@") + "/1";
+    [server(&url), server(&url)]
+}
+
+fn server(url: &str) -> Served {
+    let words = ["--listen", "127.0.0.1:0", "--cluster", url];
+    Served::start(&[&words[..], &CONFIG].concat())
+}
+
+/// The user and rights that docs/cluster.md asks for.
+fn documented_user() -> &'static str {
+    let text = include_str!("../../../../docs/cluster.md");
+    let line = text.lines().find_map(|line| line.strip_prefix("user "));
+    line.expect("docs/cluster.md has a line for Redis' users")
+}
+
+fn join(server: &Served, target: &str) -> Client {
+    Client::connect(server.addresses[0], target)
+}
+
+/// The next text message.
+fn text(client: &mut Client) -> String {
+    match client.next() {
+        Got::Text(text) => text,
+        other => panic!("no text: {other:?}"),
+    }
+}
+
+/// The epoch and offset of the line that a client with `?since=` begins with, and whether it
+/// continues.
+fn position(client: &mut Client) -> (String, u64, bool) {
+    let line: serde_json::Value = serde_json::from_str(&text(client)).unwrap();
+    let epoch = line["epoch"].as_str().unwrap().to_owned();
+    (epoch, line["offset"].as_u64().unwrap(), line["recovered"].as_bool().unwrap())
+}
+
+#[test]
+fn a_message_reaches_the_members_of_all_servers_but_its_sender() {
+    let Some(redis) = Redis::start("reaches", &[]) else { return };
+    let [one, two] = servers(&redis);
+    let (mut sender, mut beside) = (join(&one, "/ws/chat.a"), join(&one, "/ws/chat.a"));
+    let mut elsewhere = join(&two, "/ws/chat.a");
+    // A channel without history has no place from which on a member gets all.
+    send_until_one_comes(&mut sender, &mut elsewhere);
+    sender.send_text("hello");
+    while text(&mut beside) != "hello" {}
+    while text(&mut elsewhere) != "hello" {}
+    elsewhere.send_text("and back");
+    assert_eq!(text(&mut sender), "and back", "a sender does not get its own message");
+    assert_eq!(text(&mut beside), "and back");
+}
+
+/// A number of a descriptor names another file in another table.
+#[test]
+#[cfg(target_os = "linux")]
+fn event_loops_with_descriptor_tables_of_their_own_reach_the_cluster() {
+    let Some(redis) = Redis::start("tables", &[]) else { return };
+    let url = redis.url("");
+    let words = ["--listen", "127.0.0.1:0", "--cluster", &url];
+    let own = ["--set", "descriptors=per-shard"];
+    let [one, two] = [(); 2].map(|()| Served::start(&[&words[..], &CONFIG, &own].concat()));
+    let mut members: Vec<_> =
+        (0..20).map(|at| join([&one, &two][at % 2], "/ws/log.a?since=")).collect();
+    let begins: Vec<_> = members.iter_mut().map(|member| position(member).1).collect();
+    let mut writer = join(&one, "/ws/log.a");
+    for text in ["first", "second"] {
+        writer.send_text(text);
+    }
+    for (member, begin) in members.iter_mut().zip(begins) {
+        assert_eq!(text(member), format!("{} first", begin + 1));
+        assert_eq!(text(member), format!("{} second", begin + 2));
+    }
+    join(&two, "/ws/log.b?since=");
+    for member in &mut members {
+        member.send_text("all");
+    }
+    let more = (0..19).map(|_| text(&mut members[0])).collect::<Vec<_>>();
+    assert!(more.iter().all(|text| text.ends_with(" all")), "{more:?}");
+}
+
+#[test]
+fn a_channel_of_local_scope_ends_at_its_server() {
+    let Some(redis) = Redis::start("local", &[]) else { return };
+    let [one, two] = servers(&redis);
+    let [mut here, mut there] = [&one, &two].map(|server| join(server, "/ws/here.a"));
+    let mut beside = join(&one, "/ws/here.a");
+    beside.send_text("one");
+    assert_eq!(text(&mut here), "one");
+    join(&two, "/ws/here.a").send_text("two");
+    assert_eq!(text(&mut there), "two", "the message of the other server would have come before");
+}
+
+#[test]
+fn a_client_continues_on_another_server_also_after_redis_was_killed() {
+    let keeps = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(mut redis) = Redis::start("continues", &keeps) else { return };
+    // A user would be gone with the server.
+    let [one, two] = [server(&redis.url("")), server(&redis.url(""))];
+    let mut reader = join(&one, "/ws/wait.a?since=");
+    let (epoch, begin, _) = position(&mut reader);
+    let mut writer = join(&two, "/ws/wait.a");
+    for at in 0..100 {
+        writer.send_text(&format!("message {at}"));
+        if at == 50 {
+            redis.kill();
+        }
+        if at == 60 {
+            redis.run();
+        }
+    }
+    for at in 0..100 {
+        assert_eq!(text(&mut reader), format!("{} message {at}", begin + 1 + at));
+    }
+    // The other server has not seen this client, and a third has not seen the channel.
+    let three = server(&redis.url(""));
+    for server in [&two, &three] {
+        let mut back = join(server, &format!("/ws/wait.a?since={epoch}:{}", begin + 97));
+        assert_eq!(position(&mut back), (epoch.clone(), begin + 100, true));
+        for at in [97, 98, 99] {
+            assert_eq!(text(&mut back), format!("{} message {at}", begin + 1 + at));
+        }
+    }
+}
+
+/// `bench/cluster/run --only comeback` has the same with 100,000 clients.
+#[test]
+fn a_server_asks_once_for_a_channel_however_many_clients_come_back_to_it() {
+    const CHANNELS: usize = 20;
+    let Some(redis) = Redis::start("comeback", &[]) else { return };
+    let [lived, fresh] = servers(&redis);
+    let mut stay = Vec::new();
+    let mut begins = Vec::new();
+    for channel in 0..CHANNELS {
+        let target = format!("/ws/log.c{channel}");
+        let mut member = join(&lived, &format!("{target}?since="));
+        begins.push(position(&mut member));
+        join(&lived, &target).send_text("missed");
+        text(&mut member);
+        stay.push(member);
+    }
+    // Each read of a history is one call of this, and each publication.
+    let reads = || redis.calls("hmget");
+    for (server, most) in [(&lived, 0), (&fresh, CHANNELS as u64)] {
+        let before = reads();
+        let mut back = Vec::new();
+        for _ in 0..25 {
+            for (channel, (epoch, offset, _)) in begins.iter().enumerate() {
+                let since = format!("/ws/log.c{channel}?since={epoch}:{offset}");
+                back.push((join(server, &since), (epoch.clone(), offset + 1, true)));
+            }
+        }
+        for (client, expected) in &mut back {
+            assert_eq!(position(client), *expected);
+            assert!(text(client).ends_with(" missed"));
+        }
+        let reads = reads() - before;
+        assert!(reads <= most, "{reads} reads for {CHANNELS} channels");
+    }
+}
+
+#[test]
+fn a_client_gets_from_redis_what_its_server_has_no_memory_for() {
+    let Some(redis) = Redis::start("memory", &[]) else { return };
+    let url = redis.url("");
+    let words = ["--listen", "127.0.0.1:0", "--cluster", &url];
+    let little = ["--set", "max_history_memory=20KiB"];
+    let server = Served::start(&[&words[..], &CONFIG, &little].concat());
+    let mut reader = join(&server, "/ws/log.a?since=");
+    let (epoch, begin, _) = position(&mut reader);
+    let mut writer = join(&server, "/ws/log.b");
+    for at in 0..20 {
+        join(&server, "/ws/log.a").send_text(&format!("message {at}"));
+        assert_eq!(text(&mut reader), format!("{} message {at}", begin + 1 + at));
+    }
+    let mut other = join(&server, "/ws/log.b?since=");
+    position(&mut other);
+    let large = "x".repeat(1_000);
+    for _ in 0..40 {
+        writer.send_text(&large);
+        assert!(text(&mut other).ends_with(&large));
+    }
+    let mut back = join(&server, &format!("/ws/log.a?since={epoch}:{begin}"));
+    assert_eq!(position(&mut back), (epoch, begin + 20, true));
+    for at in 0..20 {
+        assert_eq!(text(&mut back), format!("{} message {at}", begin + 1 + at));
+    }
+    join(&server, "/ws/log.a").send_text("live");
+    assert_eq!(text(&mut back), format!("{} live", begin + 21));
+}
+
+#[test]
+fn a_client_that_redis_does_not_answer_is_told_to_come_back_later() {
+    let Some(redis) = Redis::start("silent", &[]) else { return };
+    let server = server(&redis.url(""));
+    let mut member = join(&server, "/ws/log.a?since=");
+    let (_, begin, _) = position(&mut member);
+    redis.signal("-STOP");
+    // Of a channel that the server does not follow.
+    let mut waiting = join(&server, "/ws/log.b?since=");
+    let mut events = stream(&server, "/sse/log.c", "");
+    let Got::Close(code, reason) = waiting.next() else { panic!("not closed") };
+    assert_eq!((code, &*reason), (1013, "the cluster does not answer; try again later"));
+    std::io::copy(&mut events, &mut std::io::sink()).unwrap();
+    redis.signal("-CONT");
+    // Members have stayed, and clients that come back get in.
+    eventually("its connections are made again", || {
+        let mut writer = join(&server, "/ws/log.a");
+        writer.send_text("back");
+        member.stream.set_nonblocking(true).unwrap();
+        let has_come = member.stream.peek(&mut [0]).is_ok();
+        member.stream.set_nonblocking(false).unwrap();
+        has_come
+    });
+    assert_eq!(text(&mut member), format!("{} back", begin + 1));
+    position(&mut join(&server, "/ws/log.b?since="));
+}
+
+#[test]
+fn a_server_is_not_ready_when_nothing_is_delivered_for_as_long_as_is_set() {
+    let Some(mut redis) = Redis::start("ready", &[]) else { return };
+    let url = redis.url("");
+    let start = |time: &str| {
+        let set = format!("cluster.unready_after={time}");
+        Served::start(&["--listen", "127.0.0.1:0", "--cluster", &url, "--set", &set])
+    };
+    let [soon, never] = ["100ms", "0s"].map(start);
+    let ready = |server: &Served| {
+        let mut stream = dial(server.addresses[0]);
+        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ready(&soon).starts_with("HTTP/1.1 200 "));
+    redis.kill();
+    eventually("it is not ready, and says why", || {
+        let answer = ready(&soon);
+        // Any client may ask: where Redis is does not concern it.
+        assert!(!answer.contains(&redis.port().to_string()), "{answer}");
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("the cluster has delivered nothing")
+    });
+    assert!(ready(&never).starts_with("HTTP/1.1 200 "));
+    redis.run();
+    eventually("it is ready again", || ready(&soon).starts_with("HTTP/1.1 200 "));
+}
+
+/// The exit code of `throng cluster status`, and its JSON.
+fn status(words: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let output =
+        crate::support::throng().args(["cluster", "status", "--json"]).args(words).output();
+    let output = output.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), serde_json::from_str(&text).unwrap())
+}
+
+#[test]
+fn the_status_has_the_figures_of_each_node_and_why_one_is_not_up() {
+    let Some(mut redis) = Redis::start("status", &[]) else { return };
+    let [one, two] = servers(&redis);
+    let (mut sender, mut member) = (join(&one, "/ws/log.a"), join(&two, "/ws/log.a?since="));
+    position(&mut member);
+    sender.send_text("hello");
+    text(&mut member);
+    let nodes = [&one, &two].map(|server| server.addresses[0].to_string());
+    let nodes = [&*nodes[0], &*nodes[1]];
+    eventually("the publication is acknowledged", || status(&nodes).1[0]["published"] == 1);
+    let (code, value) = status(&nodes);
+    assert_eq!(code, Some(0), "{value}");
+    assert_eq!(value[0]["node"], format!("http://{}", nodes[0]));
+    for node in value.as_array().unwrap() {
+        assert_eq!((&node["up"], &node["why"]), (&true.into(), &serde_json::Value::Null), "{node}");
+        assert_eq!(node["pending_bytes"], 0, "{node}");
+        assert_eq!([&node["refused"], &node["unknown"], &node["lost"]], [0, 0, 0], "{node}");
+    }
+    assert_eq!(value[1]["channels"], 1, "{value}");
+    assert!(value[1]["lag_microseconds"].as_u64().unwrap() > 0, "{value}");
+    let table = crate::support::throng().args(["cluster", "status"]).args(nodes).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][..2], ["node", "channels"], "{table}");
+    assert_eq!((rows.len(), rows[2][1], *rows[2].last().unwrap()), (3, "1", "up"), "{table}");
+    redis.kill();
+    eventually("both are down, and say why", || {
+        let (code, value) = status(&nodes);
+        let is_down = |node: &serde_json::Value| node["up"] == false && node["why"].is_string();
+        code == Some(1) && value.as_array().unwrap().iter().all(is_down)
+    });
+    // The figures of a node that is down are there.
+    assert_eq!(status(&nodes).1[1]["channels"], 1);
+}
+
+#[test]
+fn the_status_of_a_node_needs_the_token_of_its_admin_server() {
+    let Some(redis) = Redis::start("token", &[]) else { return };
+    let file = std::env::temp_dir().join(format!("throng-status-{}", std::process::id()));
+    std::fs::write(&file, "a-token-of-16-bytes-or-more").unwrap();
+    let url = redis.url("");
+    let set = format!("admin.token_file={}", file.display());
+    // A port that is free now: the server prints that of clients first.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let admin = free.to_string();
+    let words = ["--listen", "127.0.0.1:0", "--cluster", &url, "--admin", &admin];
+    let _server = Served::start(&[&words[..], &["--set", &set]].concat());
+    eventually("the admin server listens", || TcpStream::connect(free).is_ok());
+    let (code, value) = status(&[&admin]);
+    let why = value[0]["why"].as_str().unwrap();
+    assert!(code == Some(1) && why.contains("--token-file"), "{value}");
+    let (code, value) = status(&["--token-file", file.to_str().unwrap(), &admin]);
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(code, Some(0), "{value}");
+}
+
+#[test]
+fn many_clients_that_wait_for_redis_all_get_in() {
+    let Some(redis) = Redis::start("crowd", &[]) else { return };
+    let server = server(&redis.url(""));
+    redis.signal("-STOP");
+    let mut waiting: Vec<_> = (0..100).map(|_| join(&server, "/ws/log.a?since=")).collect();
+    // One that leaves while it waits is forgotten.
+    drop(waiting.pop());
+    redis.signal("-CONT");
+    let begins: Vec<_> = waiting.iter_mut().map(position).collect();
+    let mut writer = join(&server, "/ws/log.a");
+    send_until_one_comes(&mut writer, &mut waiting[0]);
+    for (client, (epoch, offset, _)) in waiting.iter_mut().zip(&begins) {
+        assert_eq!(*epoch, begins[0].0);
+        assert!(text(client).starts_with(&format!("{} try ", offset + 1)));
+    }
+}
+
+#[test]
+fn a_member_that_did_not_ask_for_positions_gets_none() {
+    let Some(redis) = Redis::start("plain", &[]) else { return };
+    let [one, two] = servers(&redis);
+    // The first member of its server, which has to ask Redis where the channel is.
+    let mut plain = join(&one, "/ws/log.b");
+    let mut writer = join(&two, "/ws/log.b");
+    send_until_one_comes(&mut writer, &mut plain);
+    let first = text(&mut plain);
+    assert!(first.starts_with("try "), "{first}");
+}
+
+/// Sends messages until another client has got one, which stays unread.
+fn send_until_one_comes(sender: &mut Client, receiver: &mut Client) {
+    let mut tries = 0;
+    eventually("a message comes", || {
+        tries += 1;
+        sender.send_text(&format!("try {tries}"));
+        receiver.stream.set_nonblocking(true).unwrap();
+        let has_come = receiver.stream.peek(&mut [0]).is_ok();
+        receiver.stream.set_nonblocking(false).unwrap();
+        has_come
+    });
+}
+
+#[test]
+fn an_event_stream_continues_on_another_server() {
+    let Some(redis) = Redis::start("events", &[]) else { return };
+    let [one, two] = servers(&redis);
+    let mut first = stream(&one, "/sse/log.a", "");
+    let position = line(&mut first, "id: ");
+    let mut writer = join(&two, "/ws/log.a");
+    for at in 0..3 {
+        writer.send_text(&format!("event {at}"));
+    }
+    let mut second = stream(&two, "/sse/log.a", &format!("Last-Event-ID: {position}\r\n"));
+    for at in 0..3 {
+        assert_eq!(line(&mut first, "data: "), format!("event {at}"));
+        assert_eq!(line(&mut second, "data: "), format!("event {at}"));
+    }
+    let mut third = stream(&one, "/sse/log.a", "Last-Event-ID: 1:7\r\n");
+    assert_eq!(line(&mut third, "event: "), "lost");
+}
+
+#[test]
+fn a_server_without_its_redis_does_not_start_and_says_why() {
+    let url = "redis://:hidden@127.0.0.1:1";
+    let words = ["serve", "--listen", "127.0.0.1:0", "--cluster", url];
+    let output = crate::support::throng().args(words).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("cluster.url") && errors.contains("127.0.0.1:1"), "{errors}");
+    assert!(!errors.contains("hidden"), "{errors}");
+}
+
+/// Opens a stream of events.
+fn stream(server: &Served, target: &str, header: &str) -> BufReader<TcpStream> {
+    let mut stream = dial(server.addresses[0]);
+    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    BufReader::new(stream)
+}
+
+/// The rest of the next line that begins so.
+fn line(stream: &mut BufReader<TcpStream>, field: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended before {field}");
+        if let Some(value) = line.trim_end().strip_prefix(field) {
+            return value.to_owned();
+        }
+    }
+}

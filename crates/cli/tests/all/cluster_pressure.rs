@@ -1,0 +1,116 @@
+//! A server whose clients publish more than Redis takes, or while Redis is away.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(all(feature = "redis", unix))]
+
+use std::io::{ErrorKind, Write};
+
+use serde_json::Value;
+
+use throng_testkit::{Redis, eventually, poll};
+
+use crate::support::{Answer, Client, Got, Served, exchange};
+
+const CHANNELS: [&str; 2] = ["--channel", "log.>=close,history=1000/5m,while_down=buffer"];
+
+fn start(redis: &Redis, more: &[&str]) -> Served {
+    let words = ["--listen", "127.0.0.1:0", "--cluster", &redis.url("")];
+    Served::start(&[&words[..], &CHANNELS, &["--set", "public_metrics=true"], more].concat())
+}
+
+fn figures(server: &Served) -> Value {
+    let request = "GET /stats.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let Answer { body, .. } = exchange(&mut server.dial(), request);
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// One that publishes as fast as it can, into a channel without members, until it is held back or
+/// its messages are refused.
+fn flood(server: &Served) -> Client {
+    let mut flooder = Client::connect(server.addresses[0], "/ws/nobody");
+    // A masked frame of one byte, with a key of zeros.
+    let frames = [0x82, 0x81, 0, 0, 0, 0, b'x'].repeat(10_000);
+    flooder.stream.set_nonblocking(true).unwrap();
+    let mut rest = &frames[..];
+    eventually("the flooder has met a limit", || {
+        for _ in 0..10 {
+            match flooder.stream.write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            if rest.is_empty() {
+                rest = &frames;
+            }
+        }
+        let figures = figures(server);
+        let is_any = |figure: &Value| figure.as_u64().unwrap() > 0;
+        is_any(&figures["cluster"]["refused"]) || is_any(&figures["publishers_held"])
+    });
+    flooder
+}
+
+fn no_message_is_lost_beside_a_flood(io: &str) {
+    let Some(redis) = Redis::start("flood", &[]) else { return };
+    let server = start(&redis, &["--set", io]);
+    let mut reader = Client::connect(server.addresses[0], "/ws/log.a?since=");
+    assert!(matches!(reader.next(), Got::Text(line) if line.contains("epoch")));
+    let mut writer = Client::connect(server.addresses[0], "/ws/log.a");
+    // So that it is behind, however fast it is.
+    redis.signal("-STOP");
+    let _flooder = flood(&server);
+    for at in 0..500 {
+        writer.send_text(&format!("message {at}"));
+    }
+    redis.signal("-CONT");
+    for at in 0..500 {
+        match reader.next() {
+            Got::Text(text) => {
+                assert!(text.ends_with(&format!(" message {at}")), "{text}, not {at}")
+            }
+            other => panic!("{other:?}, not message {at}; {}", figures(&server)["cluster"]),
+        }
+    }
+    let figures = figures(&server);
+    assert_eq!(figures["cluster"]["refused"], 0, "{figures}");
+}
+
+#[test]
+fn no_message_is_lost_beside_a_client_that_publishes_more_than_redis_takes() {
+    no_message_is_lost_beside_a_flood("io=auto");
+}
+
+#[test]
+fn nor_where_each_connection_has_a_thread() {
+    no_message_is_lost_beside_a_flood("io=threads");
+}
+
+#[test]
+fn a_publisher_whose_message_is_refused_is_closed_and_the_log_says_why() {
+    let Some(mut redis) = Redis::start("refused", &[]) else { return };
+    let log = std::env::temp_dir().join(format!("throng-refused-{}.log", std::process::id()));
+    let server = start(&redis, &["--log-file", log.to_str().unwrap()]);
+    let mut reader = Client::connect(server.addresses[0], "/ws/chat.a");
+    let mut writer = Client::connect(server.addresses[0], "/ws/chat.a");
+    redis.kill();
+    eventually("the server knows", || figures(&server)["cluster"]["up"] == false);
+    writer.send_text("lost");
+    let Got::Close(code, reason) = writer.next() else { panic!("not closed") };
+    let expected = "the cluster does not take messages now; try again later";
+    assert_eq!((code, &*reason), (1013, expected));
+    assert_eq!(figures(&server)["cluster"]["refused"], 1);
+    let line = poll("a line of the log", || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines().find(|line| line.contains("cluster.refused")).map(str::to_owned)
+    });
+    std::fs::remove_file(log).unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["level"], &line["messages"]), (&"warn".into(), &1.into()), "{line}");
+    let reason = line["reason"].as_str().unwrap();
+    assert!(reason.starts_with("the cluster has delivered nothing for "), "{line}");
+    assert!(line["message"].as_str().unwrap().contains("while_down"), "{line}");
+    // Members stay.
+    redis.run();
+    eventually("the cluster is up", || figures(&server)["cluster"]["up"] == true);
+    Client::connect(server.addresses[0], "/ws/chat.a").send_text("later");
+    assert!(matches!(reader.next(), Got::Text(text) if text == "later"));
+}

@@ -1,0 +1,29 @@
+//! The binary as users run it. `balance_scale` beside this folder has a `main` of its own.
+
+mod attack;
+#[cfg(feature = "balance")]
+mod balance;
+mod balance_sockets;
+mod bench;
+mod bench_http;
+mod cluster;
+mod cluster_pressure;
+mod cluster_status;
+mod fanout;
+mod files;
+mod memory;
+mod metrics;
+mod nodes;
+mod presence;
+#[cfg(feature = "balance")]
+mod proxied;
+mod register;
+mod reload;
+mod serve;
+mod service;
+mod signals;
+#[path = "../started/mod.rs"]
+mod started;
+#[path = "../support/mod.rs"]
+mod support;
+mod tables;

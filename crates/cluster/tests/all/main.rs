@@ -1,0 +1,14 @@
+//! Nodes on a Redis server. Skipped where there is none; with `TEST_PEERS=1` that is an error.
+
+mod bytes;
+mod control;
+mod kept;
+mod lost;
+mod network;
+mod nodes;
+mod presence;
+mod redis;
+mod relay;
+mod sentinel;
+mod servers;
+mod support;

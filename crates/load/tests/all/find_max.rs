@@ -1,0 +1,85 @@
+//! The search for the highest rate, before servers that fail from a certain number of messages on. Their limits are
+//! counts, not times.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use throng_load::find_max::{Event, Load, Options, Report, find_max};
+use throng_load::report::Render as _;
+use throng_load::{Error, Mode, Pace, Plan, Slo, Target, http};
+
+const PATIENT: Duration = Duration::from_secs(60);
+
+fn echo(manners: crate::server::Manners, slo: &str, duration: Duration) -> Plan {
+    let target = Target::parse(&format!("ws://{}/any", crate::server::start(manners))).unwrap();
+    let mode = Mode::Echo { pace: Pace::Closed { pipeline: 1 }, duration, warmup: Duration::ZERO };
+    let slos = vec![Slo::parse(slo).unwrap()];
+    Plan { connections: 8, text: true, slos, setup_timeout: PATIENT, ..Plan::new(target, mode) }
+}
+
+fn search(load: Load, start_per_s: f64) -> Result<Report, Error> {
+    let options = Options { start_per_s, precision: 0.5 };
+    find_max(&load, options, &AtomicBool::new(false), &mut |_| {})
+}
+
+#[test]
+fn the_rate_from_which_a_server_fails_is_found() {
+    // The seventh message of a connection is answered wrongly: with eight of them and a second, from 49 a second on.
+    let plan = echo(crate::server::Manners::Forge, "max<600s", Duration::from_secs(1));
+    let report = search(Load::Echo(Box::new(plan)), 20.0).unwrap();
+    let (max, missed) = (report.max_rate_per_s.unwrap(), report.missed_rate_per_s.unwrap());
+    assert!(max < 57.0 && missed / max <= 1.5, "{report}");
+    for step in report.steps.iter().filter(|step| step.rate_per_s > 57.0) {
+        let reason = step.reason.as_deref().unwrap_or_default();
+        assert!(!step.kept && reason.contains("has other content"), "{report}");
+    }
+    assert_eq!((report.exit_code(), report.complete), (0, true));
+    assert!(report.to_text().contains("a longer --duration"), "some 40 answers: {report}");
+    let (text, json) = (report.to_text(), report.to_json());
+    assert!(text.contains("a second keep max<600s; "), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["steps"].as_array().unwrap().len(), report.to_csv().lines().count() - 1);
+    assert!(report.to_html().contains("Latency by rate"));
+}
+
+#[test]
+fn a_server_that_keeps_no_rate_is_no_success() {
+    let server = crate::http_server::start(crate::http_server::Manners::Right);
+    let url = format!("http://127.0.0.1:{}/x?y=1", server.port);
+    let plan = http::Plan {
+        connections: 4,
+        expect: http::Expect::parse("404").unwrap(),
+        duration: Duration::from_millis(50),
+        warmup: Duration::ZERO,
+        setup_timeout: PATIENT,
+        slos: vec![Slo::parse("errors<5%").unwrap()],
+        ..http::Plan::new(Target::parse_http(&url).unwrap())
+    };
+    let report = search(Load::Http(Box::new(plan)), 1000.0).unwrap();
+    assert_eq!((report.max_rate_per_s, report.exit_code()), (None, 99), "{report}");
+    let reason = report.steps[0].reason.as_deref().unwrap();
+    assert!(reason.contains("errors<5% NOT KEPT"), "{reason}");
+    assert!(report.to_text().contains("no rate keeps errors<5%"), "{report}");
+}
+
+#[test]
+fn a_search_needs_a_threshold_and_ends_when_it_is_stopped() {
+    let short = Duration::from_millis(50);
+    let plan = echo(crate::server::Manners::Echo, "max<600s", short);
+    let without = Plan { slos: Vec::new(), ..plan.clone() };
+    let error = search(Load::Echo(Box::new(without)), 10.0).unwrap_err();
+    assert!(error.exit_code() == 2 && error.to_string().contains("write --slo"), "{error}");
+    let error = search(Load::Echo(Box::new(plan.clone())), 0.0).unwrap_err();
+    assert!(error.to_string().contains("--rate"), "{error}");
+    let (stop, mut seen) = (AtomicBool::new(false), 0);
+    let options = Options { start_per_s: 200.0, precision: 0.5 };
+    let load = Load::Echo(Box::new(plan));
+    let report = find_max(&load, options, &stop, &mut |event| match event {
+        Event::Ended(_) => seen += 1,
+        Event::Begins { step: 2, .. } => stop.store(true, Ordering::Relaxed),
+        _ => {}
+    });
+    let report = report.unwrap();
+    assert_eq!((seen, report.steps.len(), report.complete), (1, 1, false));
+    assert!(report.to_text().contains("stopped before the end"), "{report}");
+}

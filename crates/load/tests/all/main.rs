@@ -1,0 +1,10 @@
+//! The load generator over real sockets.
+
+mod find_max;
+mod http;
+mod http_server;
+mod identity;
+mod payload;
+mod runs;
+mod script;
+mod server;

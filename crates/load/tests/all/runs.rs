@@ -1,0 +1,378 @@
+//! Whole runs over real sockets, against a server that is not built on our engine. No figure is asserted that time
+//! decides; only what was counted, verified and said.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use throng_load::demo::{CrowdPlan, spawn_clients};
+use throng_load::report::Measured;
+use throng_load::report::Render as _;
+use throng_load::{Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, Slo, Stage, Target};
+
+use crate::server::{Manners, start};
+
+const SHORT: Duration = Duration::from_millis(100);
+/// Nobody listens there: the port is not given to who asks for any.
+const NOBODY: &str = "ws://127.0.0.1:1";
+
+fn echo(pipeline: usize) -> Mode {
+    Mode::Echo { pace: Pace::Closed { pipeline }, duration: SHORT, warmup: SHORT / 5 }
+}
+
+fn plan(manners: Manners, mode: Mode) -> Plan {
+    let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
+    Plan { connections: 8, setup_timeout: Duration::from_secs(60), ..Plan::new(target, mode) }
+}
+
+fn run(plan: &Plan) -> Result<Report, Error> {
+    throng_load::run(plan, &AtomicBool::new(false), &mut |_| {})
+}
+
+fn fine(plan: &Plan) -> Report {
+    let report = run(plan).unwrap();
+    assert_eq!(report.errors.total(), 0, "{report}");
+    assert_eq!(report.exit_code(), 0);
+    report
+}
+
+#[test]
+fn a_server_that_declines_compression_is_named_in_one_line() {
+    let deflate = Deflate::default().enabled(true);
+    let content = Content::Json { seed: 1 };
+    let plan = Plan { deflate, content, size: 300, ..plan(Manners::Echo, echo(4)) };
+    let report = fine(&plan);
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    let compressed = echo.deflate.unwrap();
+    assert_eq!((compressed.connections_agreed, compressed.ratio_received), (0, Some(1.0)));
+    let lines = report.to_string().lines().filter(|line| line.contains("declined")).count();
+    assert_eq!(lines, 1, "{report}");
+    assert!(report.to_string().contains("300 B JSON, deflate no-context"), "{report}");
+    assert_eq!(report.to_csv().lines().count(), 2);
+    assert!(report.to_html().contains("connections compressed"));
+}
+
+#[test]
+fn a_closed_loop_counts_what_comes_back() {
+    for (pipeline, size, text, threads) in [
+        (1, 100, false, 1),
+        (16, 100, true, 1),
+        (2, 0, false, 1),
+        (1, 70_000, true, 2),
+        (3, 5, false, 3),
+    ] {
+        let plan = Plan { size, text, threads, ..plan(Manners::Echo, echo(pipeline)) };
+        let report = fine(&plan);
+        let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+        assert!(echo.messages > 0 && echo.latency.unwrap().count == echo.messages);
+        assert_eq!(report.setup.connections, 8);
+        assert_eq!(report.setup.upgrade.unwrap().count, 8);
+        // The server is a thread of ours, so nothing is known of it; only of us, from 92 % of a core on.
+        assert!(report.server.as_ref().unwrap().same_process);
+        let is_busy = report.generator.cpu.busiest_thread_cores >= 0.92;
+        let limit = if is_busy { Limit::Generator } else { Limit::Unknown };
+        assert_eq!(report.verdict.limit, limit, "{report}");
+    }
+}
+
+#[test]
+fn an_open_loop_sends_exactly_what_was_planned() {
+    let pace = Pace::Open { rate_per_s: 100.0 };
+    let mode = Mode::Echo { pace, duration: Duration::from_millis(300), warmup: SHORT };
+    let report = fine(&Plan { threads: 2, ..plan(Manners::Echo, mode) });
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    let open = echo.open_loop.unwrap();
+    // 8 connections x 100 a second x 0.3 s; where phases meet the edges one more or less on each connection.
+    assert!((232..=248).contains(&open.planned), "{open:?}");
+    assert_eq!(open.unanswered, 0);
+    assert!(echo.messages > 0, "answers within the measured time");
+    assert_eq!(echo.latency.unwrap().count, open.planned);
+}
+
+#[test]
+fn a_rate_that_rises_is_not_measured_before_it_has_risen() {
+    let pace = Pace::Open { rate_per_s: 100.0 };
+    let mode = Mode::Echo { pace, duration: 3 * SHORT, warmup: SHORT };
+    let report = fine(&Plan { rate_ramp: 4 * SHORT, threads: 2, ..plan(Manners::Echo, mode) });
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    let open = echo.open_loop.unwrap();
+    // As many as without a ramp, see above.
+    assert!((232..=248).contains(&open.planned) && open.unanswered == 0, "{open:?}");
+    assert!(report.to_string().contains("rising over 400ms"), "{report}");
+}
+
+#[test]
+fn messages_without_an_answer_count_with_their_age() {
+    let pace = Pace::Open { rate_per_s: 50.0 };
+    let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
+    let report = run(&Plan { connections: 2, ..plan(Manners::Mute, mode) }).unwrap();
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    let open = echo.open_loop.unwrap();
+    assert!(open.planned > 0 && open.unanswered == open.planned, "{report}");
+    assert_eq!(echo.latency.unwrap().count, open.unanswered, "none is left out");
+    assert_eq!((report.verdict.limit, report.exit_code()), (Limit::Invalid, 1));
+}
+
+#[test]
+fn a_number_of_messages_ends_the_run() {
+    let long = Duration::from_secs(600);
+    let pace = |pipeline| Pace::Closed { pipeline };
+    for (number, pipeline, threads) in [(1, 1, 1), (5, 3, 2), (1000, 1, 1), (1001, 16, 3)] {
+        let mode = Mode::Echo { pace: pace(pipeline), duration: long, warmup: Duration::ZERO };
+        let report = fine(&Plan { number: Some(number), threads, ..plan(Manners::Echo, mode) });
+        let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+        assert_eq!((echo.messages, echo.latency.unwrap().count), (number, number));
+        assert!(echo.measured_s < 600.0 && report.plan.duration_s.is_none());
+    }
+    // Eight connections, each cut off at its seventh message: the rest is missing, and nothing hangs.
+    let mode = Mode::Echo { pace: pace(1), duration: long, warmup: Duration::ZERO };
+    let report = run(&Plan { number: Some(100), ..plan(Manners::Cut, mode) }).unwrap();
+    assert_eq!(
+        (report.errors.connections_lost, report.errors.missing_answers),
+        (8, 52),
+        "{report}"
+    );
+    assert_eq!(report.exit_code(), 1);
+}
+
+#[test]
+fn thresholds_decide_over_the_exit_code() {
+    let slos = |texts: &[&str]| texts.iter().map(|text| Slo::parse(text).unwrap()).collect();
+    let long = Duration::from_secs(600);
+    let mode =
+        Mode::Echo { pace: Pace::Closed { pipeline: 1 }, duration: long, warmup: Duration::ZERO };
+    let judged = |manners, texts: &[&str]| {
+        let number = Some(4000);
+        run(&Plan { slos: slos(texts), number, ..plan(manners, mode) }).unwrap()
+    };
+    let report = judged(Manners::Echo, &["p99<1h", "rate>1", "errors<0.1%"]);
+    assert_eq!(report.exit_code(), 0, "{report}");
+    assert!(report.to_string().contains("errors<0.1% kept: 0.000 %"), "{report}");
+    let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(json["histogram"]["of"], "latency");
+    assert_eq!(json["histogram"]["count"], json["result"]["messages"]);
+    assert!(json["histogram"]["buckets_ns"][0][1].as_u64().unwrap() > 0);
+    let report = judged(Manners::Echo, &["p50<1us"]);
+    assert_eq!(report.exit_code(), 99, "{report}");
+    assert!(report.to_string().contains("p50<1us NOT KEPT"), "{report}");
+    // Every connection gets one wrong answer: allowed, too many, and without a threshold for it not valid.
+    let report = judged(Manners::Forge, &["errors<100%"]);
+    assert_eq!((report.errors.wrong_answers, report.exit_code()), (8, 0), "{report}");
+    assert!(report.verdict.line.contains("8 failures"), "{report}");
+    let slos_of = slos(&["errors<10%"]);
+    let confused = Plan { text: true, slos: slos_of, ..plan(Manners::Confuse, echo(1)) };
+    assert_eq!(run(&confused).unwrap().exit_code(), 99);
+    assert_eq!(judged(Manners::Forge, &["p99<1h"]).exit_code(), 1);
+    // What has no answer in an open loop has failed.
+    let pace = Pace::Open { rate_per_s: 50.0 };
+    let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
+    let mute = Plan { connections: 2, slos: slos(&["errors<50%"]), ..plan(Manners::Mute, mode) };
+    let report = run(&mute).unwrap();
+    assert_eq!((report.slo[0].measured, report.exit_code()), (Some(1.0), 99), "{report}");
+}
+
+#[test]
+fn idle_reports_the_servers_memory() {
+    let mode = Mode::Idle { hold: SHORT };
+    let report = fine(&Plan { connections: 20, ..plan(Manners::Echo, mode) });
+    let Measured::Idle(idle) = &report.result else { panic!("{report}") };
+    assert_eq!(idle.connections, 20);
+    assert!(idle.rss_bytes_per_connection.is_some() && idle.server_cores_while_idle.is_some());
+}
+
+#[test]
+fn connect_times_each_step() {
+    let mode = Mode::Connect { duration: SHORT, warmup: SHORT / 5 };
+    let report = fine(&Plan { connections: 4, sources: Some(3), ..plan(Manners::Echo, mode) });
+    let Measured::Connect(connect) = &report.result else { panic!("{report}") };
+    assert!(connect.connections > 0);
+    for step in [connect.tcp, connect.upgrade, connect.echo, connect.total] {
+        assert_eq!(step.unwrap().count, connect.connections);
+    }
+    assert_eq!(report.plan.source_addresses, 3);
+}
+
+#[test]
+fn broadcast_waits_for_the_last() {
+    for threads in [1, 3] {
+        let mode = Mode::Broadcast { publishes: 5, timeout: Duration::from_secs(10) };
+        let plan = Plan { connections: 30, threads, text: true, ..plan(Manners::Channel, mode) };
+        let report = fine(&plan);
+        let Measured::Broadcast(broadcast) = &report.result else { panic!("{report}") };
+        assert_eq!((broadcast.publishes, broadcast.subscribers), (5, 30));
+        assert_eq!(broadcast.delivery.unwrap().count, 150);
+        assert!(broadcast.last.unwrap().max_us >= broadcast.first.unwrap().min_us);
+    }
+}
+
+fn fanout(manners: Manners, subscribers: usize) -> Plan {
+    let duration = Duration::from_millis(300);
+    let mode = Mode::Fanout {
+        channels: 1,
+        subscribers,
+        rate_per_s: 100.0,
+        duration,
+        warmup: Duration::ZERO,
+    };
+    Plan { connections: subscribers + 1, ..plan(manners, mode) }
+}
+
+#[test]
+fn fanout_delivers_all_of_it_once_and_in_order() {
+    let report = fine(&Plan { threads: 2, text: true, ..fanout(Manners::Channel, 4) });
+    let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
+    assert_eq!(
+        (fanout.published, fanout.expected, fanout.received, fanout.lost),
+        (30, 120, 120, 0)
+    );
+    assert_eq!(fanout.latency.unwrap().count, 120);
+    let slices: u64 = fanout.slices.iter().filter_map(|slice| Some(slice.latency?.count)).sum();
+    assert!(slices > 0 && slices <= 120, "what came after the last slice is in none");
+}
+
+#[test]
+fn fanout_counts_every_loss() {
+    let report = fine(&fanout(Manners::Lossy, 3));
+    let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
+    // Of 30 messages every fifth, the last among them.
+    assert_eq!((fanout.lost, fanout.received, fanout.expected), (18, 72, 90));
+    assert_eq!((fanout.subscribers_with_loss, fanout.most_lost_by_one_subscriber), (3, 6));
+    assert!(
+        report.verdict.line.ends_with("18 of 90 deliveries never came"),
+        "{}",
+        report.verdict.line
+    );
+    let text = report.to_string();
+    let line = text.lines().find(|line| line.contains("never came") && !line.contains("verdict"));
+    assert!(line.is_some_and(|line| line.ends_with(" 18")), "{text}");
+}
+
+#[test]
+fn fanout_counts_every_repetition_and_calls_it_a_fault() {
+    let report = run(&fanout(Manners::Repeat, 3)).unwrap();
+    let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
+    assert_eq!((fanout.duplicates, fanout.received, fanout.lost), (18, 90, 0));
+    assert_eq!((report.errors.wrong_answers, report.exit_code()), (18, 1));
+    assert!(report.errors.first.as_ref().unwrap().contains("came twice"), "{report}");
+}
+
+#[test]
+fn a_publish_that_reaches_nobody_is_explained() {
+    let mode = Mode::Broadcast { publishes: 1, timeout: Duration::from_millis(50) };
+    let stop = AtomicBool::new(false);
+    let plan = plan(Manners::Echo, mode);
+    // An echo server sends it back to the publisher alone. The patience of the warm-up is seconds; do not wait.
+    let outcome = throng_load::run(&plan, &stop, &mut |progress| {
+        if matches!(progress.stage, Stage::Publishing { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+}
+
+#[test]
+fn wrong_answers_make_the_run_invalid() {
+    for (manners, text, hint) in
+        [(Manners::Forge, false, "other content"), (Manners::Confuse, true, "binary message")]
+    {
+        let report = run(&Plan { text, ..plan(manners, echo(1)) }).unwrap();
+        assert!(report.errors.wrong_answers > 0, "{report}");
+        assert!(report.errors.first.as_ref().unwrap().contains(hint), "{report}");
+        assert_eq!((report.verdict.limit, report.exit_code()), (Limit::Invalid, 1));
+    }
+}
+
+#[test]
+fn lost_connections_make_the_run_invalid() {
+    let report = run(&plan(Manners::Cut, echo(1))).unwrap();
+    assert_eq!(report.errors.connections_lost, 8, "{report}");
+    assert_eq!(report.exit_code(), 1);
+    let mode = Mode::Connect { duration: SHORT, warmup: Duration::ZERO };
+    fine(&plan(Manners::Cut, mode));
+}
+
+#[test]
+fn a_server_that_does_not_upgrade_is_named() {
+    for mode in [echo(1), Mode::Connect { duration: SHORT, warmup: SHORT }] {
+        for (manners, hint) in [
+            (Manners::NotFound, "404"),
+            (Manners::WrongKey, "Sec-WebSocket-Accept"),
+            (Manners::HangUp, "instead of answering the upgrade"),
+        ] {
+            let error = run(&plan(manners, mode)).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(hint) && text.contains("\"/any\""), "{manners:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_waited_for() {
+    let mut plan = plan(Manners::Silent, echo(1));
+    plan.setup_timeout = Duration::from_secs(1);
+    let text = run(&plan).unwrap_err().to_string();
+    assert!(text.contains("upgrade request") || text.contains("only 0 of 8"), "{text}");
+}
+
+#[test]
+fn nobody_there_is_said_with_the_remedy() {
+    for mode in [echo(1), Mode::Connect { duration: SHORT, warmup: SHORT }] {
+        let plan = Plan::new(Target::parse(NOBODY).unwrap(), mode);
+        let error = run(&plan).unwrap_err();
+        assert!(error.to_string().contains("Is the server running"), "{error}");
+        assert_eq!(error.exit_code(), 1);
+    }
+}
+
+#[test]
+fn stopping_early_reports_what_was_measured() {
+    let mode = Mode::Echo {
+        pace: Pace::Closed { pipeline: 1 },
+        duration: Duration::from_secs(3600),
+        warmup: Duration::ZERO,
+    };
+    let stop = AtomicBool::new(false);
+    let report = throng_load::run(&plan(Manners::Echo, mode), &stop, &mut |progress| {
+        if matches!(progress.stage, Stage::Measuring { .. }) && progress.done > 0 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })
+    .unwrap();
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    assert!(echo.messages > 0 && echo.measured_s < 3600.0);
+}
+
+#[test]
+fn a_server_process_that_is_not_there_is_a_mistake() {
+    let plan = Plan { server_pids: vec![u32::MAX], ..plan(Manners::Echo, echo(1)) };
+    let error = run(&plan).unwrap_err();
+    assert!(error.to_string().contains("--server-pid") && error.exit_code() == 2);
+}
+
+#[test]
+fn a_crowd_talks_and_leaves() {
+    let target = Target::parse(&format!("ws://{}", start(Manners::Channel))).unwrap();
+    let mut crowd = CrowdPlan::new(target);
+    (crowd.clients, crowd.rate_per_s) = (12, 20.0);
+    crowd.channels.truncate(1);
+    let handle = spawn_clients(crowd).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let (mut timed, mut last) = (0, handle.snapshot());
+    while timed < 50 || last.connections < 12 {
+        assert!(Instant::now() < deadline, "{last:?}");
+        std::thread::yield_now();
+        last = handle.snapshot();
+        timed += last.latency.map_or(0, |latency| latency.count);
+    }
+    let stats = handle.stop();
+    assert_eq!((stats.connections, stats.failures, stats.first_error), (0, 0, None));
+    assert!(stats.messages_in > stats.messages_out && stats.messages_out > 0);
+}
+
+#[test]
+fn a_crowd_without_a_server_says_so() {
+    let target = Target::parse(NOBODY).unwrap();
+    let crowd = CrowdPlan { clients: 3, ..CrowdPlan::new(target) };
+    let handle = spawn_clients(crowd).unwrap();
+    throng_testkit::eventually("all fail", || handle.snapshot().failures >= 3);
+    assert!(handle.stop().first_error.unwrap().contains("Is the server running"));
+}

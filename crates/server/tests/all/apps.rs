@@ -1,0 +1,373 @@
+//! Apps: routes as data, in any order, merged, nested, and behind middleware.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg(feature = "metrics")]
+use throng::openmetrics::Type;
+use throng::prelude::*;
+use throng::{Bound, IntoResponse, RequestId, RequestIds, Running};
+
+use crate::support::served::{self, start, stop};
+use crate::support::{Client, Got, exchange};
+
+fn serve(app: App) -> (SocketAddr, Running) {
+    start(Server::new(app).shards(1))
+}
+
+fn echo() -> Ws {
+    Ws::new().on_message(|ws, message| ws.send(message))
+}
+
+/// The response to a request with these header lines and body.
+fn ask(address: SocketAddr, method: &str, path: &str, lines: &str, body: &str) -> String {
+    let length = match body {
+        "" => String::new(),
+        body => format!("Content-Length: {}\r\n", body.len()),
+    };
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}{length}\r\n{body}"
+    );
+    exchange(address, request.as_bytes())
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    ask(address, "GET", path, "", "")
+}
+
+fn body(response: &str) -> &str {
+    response.split_once("\r\n\r\n").expect("a whole head").1
+}
+
+fn mistake(app: App) -> String {
+    let bound: throng::Result<Bound> = Server::new(app).bind("127.0.0.1:0");
+    bound.expect_err("a mistake").to_string()
+}
+
+#[test]
+fn routes_come_from_loops_conditions_and_other_apps() {
+    fn users() -> App {
+        App::new()
+            .get("/", |_| "all users")
+            .get("/{id}", |request| format!("user {}", request.param("id").unwrap_or_default()))
+    }
+    let mut app = App::new();
+    for name in ["a", "b"] {
+        app = app.get(&format!("/loop/{name}"), move |_| format!("loop {name}"));
+    }
+    for (present, path) in [(true, "/present"), (false, "/absent")] {
+        if present {
+            app = app.get(path, |_| "here");
+        }
+    }
+    let app = app
+        .merge(App::new().get("/merged", |_| "merged"))
+        .nest("/users", users())
+        .nest("/{tenant}/v2/", users())
+        .nest("", App::new().get("/plain", |_| "plain"));
+    let (address, running) = serve(app);
+    for (path, expected) in [
+        ("/loop/a", "loop a"),
+        ("/loop/b", "loop b"),
+        ("/present", "here"),
+        ("/merged", "merged"),
+        ("/users", "all users"),
+        ("/users/7", "user 7"),
+        ("/acme/v2", "all users"),
+        ("/acme/v2/8", "user 8"),
+        ("/plain", "plain"),
+    ] {
+        assert_eq!(body(&get(address, path)), expected, "{path}");
+    }
+    assert!(get(address, "/absent").starts_with("HTTP/1.1 404 "));
+    stop(running);
+}
+
+/// 300 WebSocket routes, each of a closure of its own type with captured data.
+#[test]
+fn many_routes_are_one_type() {
+    let mut app = served::app();
+    for number in 0..300 {
+        let route = Ws::new().on_message(move |ws, _| ws.send(format!("route {number}")));
+        app = app.ws(&format!("/{number}"), route);
+    }
+    let (address, running) = serve(app);
+    for number in [0, 1, 128, 299] {
+        let mut client = Client::connect(address, &format!("/{number}"));
+        client.send_text("which?");
+        assert_eq!(client.next(), Got::Text(format!("route {number}")));
+    }
+    stop(running);
+}
+
+#[test]
+fn a_path_has_a_websocket_and_pages_in_either_order() {
+    let websocket_first = App::new().ws("/", echo()).get("/", |_| "page");
+    let page_first = App::new().get("/", |_| "page").ws("/", echo());
+    for app in [websocket_first, page_first] {
+        let (address, running) = serve(app);
+        assert_eq!(body(&get(address, "/")), "page");
+        let mut client = Client::connect(address, "/");
+        client.send_text("hello");
+        assert_eq!(client.next(), Got::Text("hello".into()));
+        stop(running);
+    }
+}
+
+#[test]
+fn an_upgrade_prefers_a_websocket_route_and_other_requests_a_page() {
+    let pages = || App::new().get("/rooms/lobby", |_| "the lobby's page");
+    let rooms = || App::new().ws("/rooms/{room}", echo());
+    for app in [pages().merge(rooms()), rooms().merge(pages())] {
+        let (address, running) = serve(app);
+        assert_eq!(body(&get(address, "/rooms/lobby")), "the lobby's page");
+        let mut client = Client::connect(address, "/rooms/lobby");
+        client.send_text("hello");
+        assert_eq!(client.next(), Got::Text("hello".into()));
+        let other = get(address, "/rooms/other");
+        assert!(other.starts_with("HTTP/1.1 426 "), "{other}");
+        stop(running);
+    }
+}
+
+#[test]
+fn a_handler_may_be_a_type_of_the_users() {
+    struct Counter;
+
+    impl Handler for Counter {
+        type Data = u32;
+
+        fn on_upgrade(&self, request: &Request<'_>) -> Result<u32, Reject> {
+            let from = request.query("from").ok_or(Reject::bad_request("give ?from="))?;
+            from.parse().map_err(|_| Reject::bad_request("from is a number"))
+        }
+
+        fn on_open(&self, ws: &mut Socket<'_, u32>) {
+            let _ = ws.send("ready");
+        }
+
+        fn on_message(&self, ws: &mut Socket<'_, u32>, _: Message<'_>) {
+            *ws.data_mut() += 1;
+            let _ = ws.send(ws.data().to_string());
+        }
+    }
+
+    let route = WsRoute::new(Counter).subprotocols(["count.v1"]).max_message_size(4);
+    let (address, running) = serve(App::new().ws("/count", route));
+    let mut client = Client::connect(address, "/count?from=41");
+    assert_eq!(client.next(), Got::Text("ready".into()));
+    client.send_text("more");
+    assert_eq!(client.next(), Got::Text("42".into()));
+    client.send_text("too much");
+    assert!(matches!(client.next(), Got::Close(1009, _)));
+    stop(running);
+}
+
+/// Stored by name, where a program needs that.
+struct Site {
+    chat: Ws<String>,
+    routes: Vec<(&'static str, WsRoute)>,
+}
+
+#[test]
+fn handlers_and_routes_can_be_stored_in_structs() {
+    let site = Site {
+        chat: Ws::on_upgrade(|_| Ok("guest".to_owned())).on_message(|ws, _| {
+            let (name, mut session) = ws.split();
+            session.send(&*name)
+        }),
+        routes: vec![("/a", WsRoute::new(echo())), ("/b", WsRoute::new(echo()))],
+    };
+    let app = App::new().ws("/chat", site.chat);
+    let app = site.routes.into_iter().fold(app, |app, (path, route)| app.ws(path, route));
+    let (address, running) = serve(app);
+    for (path, expected) in [("/chat", "guest"), ("/a", "hello"), ("/b", "hello")] {
+        let mut client = Client::connect(address, path);
+        client.send_text("hello");
+        assert_eq!(client.next(), Got::Text(expected.into()), "{path}");
+    }
+    stop(running);
+}
+
+#[test]
+fn mistakes_name_the_route() {
+    let twice = App::new().get("/x", |_| "a").merge(App::new().get("/x", |_| "b"));
+    assert_eq!(mistake(twice), "route \"/x\" is registered twice for the same method");
+    let nested = App::new().nest("api", App::new().get("/x", |_| "a"));
+    assert_eq!(mistake(nested), "prefix \"api\" does not start with a slash");
+    let twice = App::new().ws("/ws", echo()).ws("/ws", echo());
+    assert!(mistake(twice).contains("\"/ws\""));
+    let token = App::new().ws("/", WsRoute::new(echo()).subprotocols(["not a token"]));
+    assert!(mistake(token).contains("\"not a token\""));
+}
+
+struct User(String);
+
+/// Lets requests with a token in, and attaches its user.
+fn authenticate(request: &mut Request<'_>) -> Next {
+    match request.bearer() {
+        Some(token) => {
+            let user = User(format!("user of {token}"));
+            request.insert_extension(user);
+            Next::Continue
+        }
+        None => Next::respond(Reject::unauthorized()),
+    }
+}
+
+/// Adds a header line to the response.
+fn mark(value: &'static str) -> impl Fn(&mut Request<'_>) -> Next {
+    move |_| Next::then(move |response| response.header("X-Layer", value).into_response())
+}
+
+fn user(request: &Request<'_>) -> String {
+    request.extension::<User>().map_or_else(|| "no one".to_owned(), |user| user.0.clone())
+}
+
+#[test]
+fn middleware_runs_before_handlers_of_every_kind() {
+    let app = App::new()
+        .get("/http", user)
+        .post("/body", |request| format!("{}: {}", user(request), request.body().len()))
+        .blocking(Method::Post, "/blocking", |request| {
+            format!("{}: {}", user(request), request.body().len())
+        })
+        .deferred(Method::Get, "/deferred", |request, responder| responder.send(user(request)))
+        .streaming(Method::Post, "/streaming", 100, |request, _, responder| {
+            responder.send(user(request));
+        })
+        .sse("/sse", |request| Ok(user(request)))
+        .ws(
+            "/ws",
+            Ws::on_upgrade(|request| Ok(user(request))).on_message(|ws, _| {
+                let (user, mut session) = ws.split();
+                session.send(&*user)
+            }),
+        )
+        .layer(authenticate)
+        .layer(mark("outer"));
+    let (address, running) = serve(app.get("/open", user));
+    for (method, path, sent, expected) in [
+        ("GET", "/http", "", "user of secret"),
+        ("POST", "/body", "12345", "user of secret: 5"),
+        ("POST", "/blocking", "123", "user of secret: 3"),
+        ("GET", "/deferred", "", "user of secret"),
+        ("POST", "/streaming", "12345", "user of secret"),
+        ("GET", "/open", "", "no one"),
+    ] {
+        let response = ask(address, method, path, "Authorization: Bearer secret\r\n", sent);
+        assert_eq!(body(&response), expected, "{path}");
+        let marked = response.contains("X-Layer: outer\r\n");
+        assert_eq!(marked, path != "/open", "{path}: {response}");
+        let refused = ask(address, method, path, "", sent);
+        assert_eq!(refused.starts_with("HTTP/1.1 401 "), path != "/open", "{path}: {refused}");
+    }
+    for path in ["/sse", "/ws"] {
+        let refused = get(address, path);
+        assert!(refused.starts_with("HTTP/1.1 401 "), "{path}: {refused}");
+        assert!(refused.contains("X-Layer: outer\r\n"), "{path}: {refused}");
+    }
+    let secret = [("Authorization", "Bearer secret")];
+    let mut client = Client::request(address, "/ws", &secret).expect("accepted");
+    client.send_text("who?");
+    assert_eq!(client.next(), Got::Text("user of secret".into()));
+    stop(running);
+}
+
+#[test]
+fn layers_wrap_what_was_added_before_and_the_innermost_changes_a_response_first() {
+    let inner = App::new().get("/inner", |_| "inner").layer(mark("1"));
+    let app = App::new().get("/before", |_| "before").merge(inner).layer(mark("2"));
+    let (address, running) = serve(app.get("/after", |_| "after"));
+    let layers = |path| {
+        let response = get(address, path);
+        let values = response.lines().filter_map(|line| line.strip_prefix("X-Layer: "));
+        values.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(layers("/inner"), ["1", "2"]);
+    assert_eq!(layers("/before"), ["2"]);
+    assert!(layers("/after").is_empty());
+    assert_eq!(layers("/nowhere"), ["2"], "that of the whole app sees what no route answers");
+    stop(running);
+}
+
+/// Middleware decides by the head alone: a body that it refuses is not waited for, and one that it
+/// admits is read once.
+#[test]
+fn middleware_runs_once_for_a_request_with_a_body() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let app = App::new().post("/", |request| request.body().len().to_string()).layer(
+        move |_: &mut Request<'_>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Next::Continue
+        },
+    );
+    let (address, running) = serve(app);
+    assert_eq!(body(&ask(address, "POST", "/", "", "123456")), "6");
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    stop(running);
+}
+
+#[test]
+fn routes_have_limits_for_bodies_of_their_own() {
+    let small = App::new().post("/small", |request| request.body().len().to_string()).max_body(4);
+    let large = App::new().post("/large", |request| request.body().len().to_string());
+    let (address, running) = serve(small.merge(large).max_body(10));
+    for (path, sent, status) in [
+        ("/small", "1234", 200),
+        ("/small", "12345", 413),
+        ("/large", "1234567890", 200),
+        ("/large", "12345678901", 413),
+    ] {
+        let response = ask(address, "POST", path, "", sent);
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {response}");
+    }
+    stop(running);
+}
+
+#[test]
+fn requests_have_an_id_and_a_safe_one_of_a_proxy_is_kept() {
+    let app = App::new()
+        .get("/", |request| request.extension::<RequestId>().map(ToString::to_string))
+        .post("/", |_| Err::<&str, _>(Reject::forbidden()))
+        .layer(RequestIds::new());
+    let (address, running) = start(Server::new(app));
+    let ask = |line: &str, field: &str| {
+        let request = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{field}\r\n");
+        let answer = exchange(address, request.as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let id = head.lines().find_map(|line| line.strip_prefix("X-Request-ID: "));
+        (id.unwrap_or_else(|| panic!("{head}")).to_owned(), body.to_owned())
+    };
+    let (id, seen) = ask("GET /", "X-Request-ID: ab-12\r\n");
+    assert_eq!((id.as_str(), seen.as_str()), ("ab-12", "ab-12"));
+    let (mine, seen) = ask("GET /", "");
+    assert_eq!(mine, seen);
+    let is_ours = |id: &str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let long = "x".repeat(129);
+    let others =
+        [("GET /", ""), ("POST /", ""), ("GET /none", "")].map(|(line, _)| ask(line, "").0);
+    let replaced =
+        ["a b", "\"", &long].map(|id| ask("GET /", &format!("X-Request-ID: {id}\r\n")).0);
+    for id in others.iter().chain(&replaced) {
+        assert!(is_ours(id) && *id != mine, "{id}");
+    }
+    stop(running);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn the_metrics_of_the_program_follow_those_of_the_server() {
+    let app = App::new().metrics_with("/metrics", |own| {
+        own.set_prefix("shop");
+        own.metric("orders", "Orders taken", Type::Counter).sample(&[("country", "NL")], 7);
+    });
+    let (address, running) = start(Server::new(app));
+    let answer =
+        exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let own = "\nshop_orders_total{country=\"NL\"} 7\n";
+    assert!(answer.ends_with(own) && answer.contains("\nthrong_sessions"), "{answer}");
+    stop(running);
+}

@@ -1,0 +1,117 @@
+//! Clients of a server with TLS: whose certificate they accept, and their own certificate.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use throng::client::{Builder, Client, Error, Step};
+use throng::prelude::*;
+use throng::{Blame, Running, Tls};
+use throng_testkit::hold_up;
+
+use crate::support::served::{start, stop};
+
+/// The files of a server's certificate, removed at the end.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let dir = format!("throng-client-tls-{}-{name}", std::process::id());
+        let dir = std::env::temp_dir().join(dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(dir.join("it.pem"), made.cert.pem()).unwrap();
+        std::fs::write(dir.join("it.key"), made.signing_key.serialize_pem()).unwrap();
+        Self(dir)
+    }
+
+    fn chain(&self) -> PathBuf {
+        self.0.join("it.pem")
+    }
+
+    fn serve(&self) -> (SocketAddr, Running) {
+        let echo = Ws::new().on_message(|ws, message| ws.send(message));
+        let tls = Tls::from_files(self.chain(), self.0.join("it.key"));
+        start(Server::new(App::new().ws("/", echo)).tls(tls))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn to(address: SocketAddr) -> Builder {
+    Client::builder(&format!("wss://{address}/"))
+}
+
+#[test]
+fn a_trusted_server_gets_messages() {
+    let files = Files::new("trusted");
+    let (address, running) = files.serve();
+    for builder in
+        [to(address).trust_file(files.chain()).server_name("localhost"), to(address).trust_anyone()]
+    {
+        let mut client = builder.connect().unwrap();
+        let sent = throng_testkit::noise(100_000, 1);
+        client.send(&sent).unwrap();
+        assert_eq!(client.recv().unwrap(), Some(Message::Binary(&sent)));
+        assert_eq!(client.close(1000, "").unwrap().code, 1000);
+    }
+    stop(running);
+}
+
+#[test]
+fn the_time_limit_holds_for_a_handshake_that_comes_byte_by_byte() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        // A record of 256 bytes, each of which comes in time.
+        let record = [&[22, 3, 3, 1, 0][..], &[0; 256]].concat();
+        for byte in record {
+            if stream.write_all(&[byte]).is_err() {
+                return;
+            }
+            hold_up(Duration::from_millis(5));
+        }
+    });
+    let limit = Duration::from_millis(200);
+    let error = to(address).trust_anyone().connect_timeout(limit).connect().unwrap_err();
+    assert!(matches!(error, Error::Timeout { during: Step::Connecting, .. }), "{error}");
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_that_is_not_trusted_or_has_another_name_gets_nothing() {
+    let files = Files::new("untrusted");
+    let (address, running) = files.serve();
+    let trusting = to(address).trust_file(files.chain());
+    for builder in [trusting.clone(), trusting.server_name("elsewhere")] {
+        let error = builder.connect().unwrap_err();
+        assert!(matches!(error, Error::Tls(_)), "{error}");
+        assert_eq!((error.blame(), error.is_temporary()), (Blame::Peer, false), "{error}");
+    }
+    let missing = to(address).trust_file(files.0.join("nothing.pem")).connect().unwrap_err();
+    assert_eq!(missing.blame(), Blame::Configuration, "{missing}");
+    assert!(missing.to_string().contains("nothing.pem"), "{missing}");
+    stop(running);
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn the_asynchronous_client_has_tls_too() {
+    let files = Files::new("asynchronous");
+    let (address, running) = files.serve();
+    let trusting = to(address).trust_file(files.chain());
+    let mut client = trusting.clone().server_name("localhost").connect_async().await.unwrap();
+    let sent = throng_testkit::noise(100_000, 1);
+    client.send(&sent).await.unwrap();
+    assert_eq!(client.recv().await.unwrap(), Some(Message::Binary(&sent)));
+    assert_eq!(client.close(1000, "").await.unwrap().code, 1000);
+    assert!(matches!(trusting.connect_async().await, Err(Error::Tls(_))));
+    stop(running);
+}

@@ -1,0 +1,226 @@
+//! Two servers of the library that share channels: who is there, and who is to go.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(feature = "redis")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use throng::prelude::*;
+use throng::{
+    Cluster, ClusterError, ClusterHandle, EventStream, History, Hub, Presence, PresenceEvent,
+    Running,
+};
+use throng_testkit::Redis;
+
+use crate::support::events::Events;
+use crate::support::served::{start, stop};
+use crate::support::{Client, Got, dial, eventually};
+
+/// `/ws?name=` joins `chat.a`, and gets the number of all who are there.
+fn server(redis: &Redis) -> Server {
+    server_as(redis, "")
+}
+
+/// One with a user of its own at Redis.
+fn server_as(redis: &Redis, user: &str) -> Server {
+    let chat = Ws::on_upgrade(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
+        .on_open(|ws| {
+            let asked = {
+                let (name, mut session) = ws.split();
+                let own = format!("user.{name}");
+                assert!(session.subscribe_as("chat.a", name, None).joined);
+                session.subscribe(&own);
+                session.hub().cluster().unwrap().presence("chat.a", 100).unwrap()
+            };
+            let _ = ws.offload(
+                move || asked.wait(),
+                |ws, here| {
+                    let _ = ws.send(format!("{} here", here.unwrap().total));
+                },
+            );
+        });
+    let stream = |request: &Request<'_>| {
+        Ok(EventStream::new("chat.a").info(request.query("name").unwrap_or_default()))
+    };
+    let announce = |event: &PresenceEvent<'_>| match event.info {
+        "silent" => None,
+        "panic" => panic!("as it was asked to"),
+        name => Some(Frame::text(format!("{name} {:?} {}", event.change, event.channel))),
+    };
+    Server::new(App::new().ws("/ws", chat).sse("/sse", stream))
+        .shards(2)
+        .cluster(Cluster::redis(redis.url(user)).local("here.*"))
+        .channel_history("chat.*", History::new(100, Duration::from_secs(60)))
+        .channel_presence("chat.*", Presence::new().join_leave_with(announce))
+        .channel_presence("here.*", Presence::new())
+}
+
+fn open(address: SocketAddr, name: &str) -> Client {
+    Client::upgrade(dial(address), &format!("/ws?name={name}"), &[], &[]).unwrap()
+}
+
+fn text(client: &mut Client) -> String {
+    match client.next() {
+        Got::Text(text) => text,
+        other => panic!("not a text: {other:?}"),
+    }
+}
+
+fn names(hub: &Hub) -> Vec<String> {
+    let all = hub.cluster().unwrap().presence("chat.a", 100).unwrap().wait().unwrap();
+    assert_eq!(all.total, all.clients.len());
+    let mut names: Vec<_> = all.clients.into_iter().map(|one| one.info.to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn redis_keeps_no_more_bytes_of_a_channel_than_its_rule_says() {
+    let Some(redis) = Redis::start("library-bytes", &[]) else { return };
+    let (_, running) = start(server(&redis));
+    let hub = running.hub();
+    // Half of `max_backlog` is kept.
+    for (channel, bytes, exists) in [("chat.b", 1000, ":1"), ("chat.c", 600_000, ":0")] {
+        hub.publish(channel, "x".repeat(bytes)).unwrap();
+        let exist = |kind| redis.ask(&format!("EXISTS throng.{kind}.{channel}"));
+        eventually("it is published", || exist("o") == ":1");
+        assert_eq!(exist("s"), exists, "{bytes} bytes");
+    }
+    stop(running);
+}
+
+#[test]
+fn a_member_knows_those_of_all_servers_and_is_informed_who_comes_and_goes() {
+    let Some(redis) = Redis::start("library", &[]) else { return };
+    let servers: [(SocketAddr, Running); 2] = [start(server(&redis)), start(server(&redis))];
+    let [(one, _), (two, _)] = &servers;
+    let hubs = [0, 1].map(|at: usize| servers[at].1.hub());
+    let mut ann = open(*one, "ann");
+    assert_eq!(text(&mut ann), "1 here");
+    eventually("the other server lists her", || names(&hubs[1]) == ["ann"]);
+    let mut bob = open(*two, "bob");
+    assert_eq!(text(&mut ann), "bob Join chat.a");
+    assert_eq!(text(&mut bob), "2 here", "a client does not get its own join");
+    let silent = [open(*two, "silent"), open(*two, "panic")];
+    let stream = Events::open(*two, "/sse?name=stream");
+    for client in [&mut ann, &mut bob] {
+        assert_eq!(text(client), "stream Join chat.a");
+    }
+    for hub in &hubs {
+        eventually("all are listed", || names(hub) == ["ann", "bob", "panic", "silent", "stream"]);
+    }
+    // Those of one server, as without a cluster, and identifiers that fit.
+    let own = hubs[0].presence("chat.a", 9).unwrap();
+    let all = hubs[1].cluster().unwrap().presence("chat.a", 9).unwrap().wait().unwrap();
+    let number = hubs[0].cluster().unwrap().node();
+    let of_one: Vec<_> = all.clients.iter().filter(|one| one.handle.node() == number).collect();
+    assert_eq!((of_one.len(), of_one[0].handle.handle()), (1, own[0].handle));
+    assert_eq!((own.len(), &*own[0].info), (1, "ann"));
+    let some = hubs[0].cluster().unwrap().presence("chat.a", 2).unwrap().wait().unwrap();
+    assert_eq!((some.clients.len(), some.total), (2, 5));
+    drop((stream, silent));
+    for client in [&mut ann, &mut bob] {
+        assert_eq!(text(client), "stream Leave chat.a");
+    }
+    // Joins and leaves are no part of the history.
+    hubs[0].publish("chat.a", "last").unwrap();
+    for client in [&mut ann, &mut bob] {
+        assert_eq!(text(client), "last");
+    }
+    assert_eq!(hubs[1].history("chat.a", 100).unwrap().1.len(), 1);
+    let cluster = hubs[0].cluster().unwrap();
+    assert!(cluster.presence("other", 9).is_none() && cluster.presence("here.a", 9).is_none());
+    let [(_, one), (_, two)] = servers;
+    stop(two);
+    assert_eq!(text(&mut ann), "bob Leave chat.a");
+    assert_eq!(names(&hubs[0]), ["ann"]);
+    stop(one);
+}
+
+#[test]
+fn a_member_gets_the_joins_and_leaves_that_its_server_has_missed() {
+    let Some(redis) = Redis::start("repaired", &[]) else { return };
+    redis.ask("ACL SETUSER two on >secret ~* &* +@all");
+    let servers: [(SocketAddr, Running); 2] =
+        [start(server(&redis)), start(server_as(&redis, "two:secret@"))];
+    let [(one, _), (two, _)] = &servers;
+    let hub = servers[0].1.hub();
+    let mut ann = open(*two, "ann");
+    assert_eq!(text(&mut ann), "1 here");
+    let bob = open(*one, "bob");
+    assert_eq!(text(&mut ann), "bob Join chat.a");
+    redis.ask("ACL SETUSER two off");
+    redis.ask("CLIENT KILL USER two");
+    drop(bob);
+    eventually("he has left", || !names(&hub).contains(&"bob".to_owned()));
+    let cid = open(*one, "cid");
+    eventually("he has joined", || names(&hub).contains(&"cid".to_owned()));
+    redis.ask("ACL SETUSER two on");
+    assert_eq!(text(&mut ann), "bob Leave chat.a");
+    assert_eq!(text(&mut ann), "cid Join chat.a");
+    drop(cid);
+    assert_eq!(text(&mut ann), "cid Leave chat.a");
+    let [(_, one), (_, two)] = servers;
+    stop(two);
+    stop(one);
+}
+
+fn closed(client: &mut Client) -> (u16, String) {
+    loop {
+        match client.next() {
+            Got::Close(code, reason) => return (code, reason),
+            Got::Text(_) => {}
+            other => panic!("not closed: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_client_or_a_user_is_disconnected_on_any_server() {
+    let Some(redis) = Redis::start("disconnect", &[]) else { return };
+    let servers: [(SocketAddr, Running); 2] = [start(server(&redis)), start(server(&redis))];
+    let [(one, _), (two, _)] = &servers;
+    let hubs = [0, 1].map(|at: usize| servers[at].1.hub());
+    let mut anns = [open(*one, "ann"), open(*two, "ann")];
+    let mut bobs = [open(*one, "bob"), open(*two, "bob")];
+    let cluster = hubs[0].cluster().unwrap();
+    let list = || cluster.presence("chat.a", 100).unwrap().wait().unwrap().clients;
+    eventually("all are listed", || list().len() == 4);
+    let count = |channel| cluster.subscribers(channel, Duration::from_secs(5)).wait().unwrap();
+    for (channel, expected) in [("chat.a", 4), ("user.ann", 2), ("none", 0)] {
+        let counted = count(channel);
+        assert_eq!((counted.total, counted.missing), (expected, vec![]), "{channel}");
+    }
+    let publish = |channel| cluster.publish_counted(channel, "all", Duration::from_secs(5)).wait();
+    for (channel, expected) in [("chat.a", 4), ("user.ann", 2), ("none", 0), ("here.none", 0)] {
+        let counted = publish(channel).unwrap();
+        assert_eq!((counted.total, counted.missing), (expected, vec![]), "{channel}");
+    }
+    for client in anns.iter_mut().chain(&mut bobs) {
+        while text(client) != "all" {}
+    }
+    assert_eq!(cluster.close_members("user.ann", 4001, "signed out").wait(), Ok(2));
+    for ann in &mut anns {
+        assert_eq!(closed(ann), (4001, "signed out".to_owned()));
+    }
+    drop(anns);
+    eventually("the others stay", || list().len() == 2);
+    let listed = list();
+    // One is of the server that is asked.
+    for bob in &listed {
+        assert_eq!(cluster.close(bob.handle, 4002, "bye").wait(), Ok(true));
+    }
+    for bob in &mut bobs {
+        assert_eq!(closed(bob), (4002, "bye".to_owned()));
+    }
+    drop(bobs);
+    eventually("no member is counted any more", || count("chat.a").total == 0);
+    let unknown = ClusterHandle::new(cluster.node() ^ 1, listed[0].handle.handle());
+    assert_eq!(cluster.close(unknown, 1000, "").wait(), Ok(false), "there is no such server");
+    let long = "x".repeat(1 << 16);
+    assert!(matches!(cluster.close_members(&long, 1000, "").wait(), Err(ClusterError::Failed(_))));
+    for (_, running) in servers {
+        stop(running);
+    }
+}

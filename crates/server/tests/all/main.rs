@@ -1,0 +1,60 @@
+//! Tests over real sockets. Those that need a process of their own are files beside this folder:
+//! they measure it, or send it signals.
+
+mod across_shards;
+mod adopted;
+mod apps;
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod bodies;
+mod channels;
+#[cfg(all(feature = "client", feature = "deflate"))]
+mod client;
+#[cfg(all(feature = "client", feature = "deflate", feature = "tokio"))]
+mod client_async;
+#[cfg(all(feature = "client", feature = "tls"))]
+mod client_tls;
+mod cluster_hub;
+#[cfg(feature = "test")]
+mod compared;
+mod compression;
+mod compression_fairness;
+mod cors;
+#[cfg(feature = "test")]
+#[path = "../../examples/dashboard.rs"]
+mod dashboard;
+mod early_hub;
+mod events;
+mod files;
+mod fragments;
+#[cfg(feature = "test")]
+#[path = "../../examples/game.rs"]
+mod game;
+#[cfg(all(feature = "gzip", feature = "files"))]
+mod gzip;
+#[cfg(feature = "client")]
+mod history;
+mod http_streams;
+mod life;
+mod mistakes;
+mod presence;
+mod pressure;
+#[cfg(all(feature = "signals", feature = "test", feature = "tokio"))]
+mod programs;
+mod proxies;
+mod reported;
+mod server;
+mod shutdown;
+mod slow_receivers;
+mod stalls;
+#[path = "../support/mod.rs"]
+mod support;
+#[cfg(feature = "test")]
+mod test_kit;
+mod threads;
+mod timers;
+#[cfg(feature = "tls")]
+mod tls;
+mod unix_sockets;
+mod upgrades;
+mod workers;

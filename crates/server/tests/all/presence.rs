@@ -1,0 +1,196 @@
+//! Presence over real sockets: members are listed, and each join has its leave once, however
+//! the connection ends.
+
+#[path = "../../examples/presence.rs"]
+mod example;
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use throng::prelude::*;
+use throng::{EventStream, Hub, IoBackend, Presence, PresenceEvent};
+
+use crate::support::events::Events;
+use crate::support::served::{self, start, stop, total};
+use crate::support::{Client, Got, dial, eventually};
+
+/// `/ws?name=` joins `chat.a`; a message may panic, be published, or leave.
+fn app() -> App {
+    let chat = Ws::on_upgrade(|request| Ok(request.query("name").unwrap_or_default().to_owned()))
+        .on_open(|ws| {
+            let (name, mut session) = ws.split();
+            let joined = session.subscribe_as("chat.a", name, None).joined;
+            assert!(joined && !session.subscribe_as("chat.a", "another", None).joined);
+            session.subscribe("other");
+        })
+        .on_message(|ws, message| match message {
+            Message::Text("panic") => panic!("as it was asked to"),
+            Message::Text("leave") => assert!(ws.unsubscribe("chat.a")),
+            message => drop(ws.publish("chat.a", message)),
+        });
+    let stream = |request: &Request<'_>| {
+        Ok(EventStream::new("chat.a").info(request.query("name").unwrap_or_default()))
+    };
+    served::app().ws("/ws", chat).sse("/sse", stream)
+}
+
+fn server(presence: Presence) -> Server {
+    let limits = Limits::default().close_timeout(Duration::from_millis(500));
+    Server::new(app()).limits(limits).channel_presence("chat.*", presence)
+}
+
+fn names(hub: &Hub) -> Vec<String> {
+    let present = hub.presence("chat.a", 100).unwrap();
+    let mut names: Vec<_> = present.into_iter().map(|one| one.info.to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn text(client: &mut Client) -> String {
+    match client.next() {
+        Got::Text(text) => text,
+        other => panic!("not a text: {other:?}"),
+    }
+}
+
+/// A join or leave without the handle.
+fn event(client: &mut Client) -> (String, String) {
+    let text = text(client);
+    let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let change = if event["join"].is_string() { "join" } else { "leave" };
+    assert_eq!(event[change].as_str().map(str::len), Some(16), "{text}");
+    (change.to_owned(), event["info"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn each_join_has_its_leave_once_however_the_connection_ends_on_every_backend() {
+    for io in [IoBackend::Auto, IoBackend::Threads] {
+        let (address, running) = start(server(Presence::new().join_leave(true)).io(io).shards(2));
+        let hub = running.hub();
+        let open = |name: &str| {
+            Client::upgrade(dial(address), &format!("/ws?name={name}"), &[], &[]).unwrap()
+        };
+        let mut watcher = open("watcher");
+        eventually("the watcher has joined", || names(&hub) == ["watcher"]);
+        let mut expect = |change: &str, name: &str| {
+            assert_eq!(event(&mut watcher), (change.to_owned(), name.to_owned()));
+        };
+        for end in ["close", "leave", "panic", "fault", "end"] {
+            let mut client = open(end);
+            expect("join", end);
+            assert_eq!(names(&hub).len(), 2, "{end}");
+            match end {
+                "close" => client.stream.write_all(b"\x88\x82\0\0\0\0\x03\xe8").unwrap(),
+                "leave" | "panic" => client.send_text(end),
+                "fault" => client.stream.write_all(&[0xff; 8]).unwrap(),
+                _ => client.stream.shutdown(Shutdown::Both).unwrap(),
+            }
+            expect("leave", end);
+            drop(client);
+            assert_eq!(names(&hub), ["watcher"], "{end}");
+        }
+        let stream = Events::open(address, "/sse?name=stream");
+        expect("join", "stream");
+        drop(stream);
+        expect("leave", "stream");
+        // Nothing came twice.
+        total(&hub.publish("chat.a", "last").unwrap());
+        assert_eq!(text(&mut watcher), "last");
+        assert!(hub.presence("other", 100).is_none());
+        stop(running);
+        assert_eq!(names(&hub), [""; 0], "a shutdown is an end like any other");
+    }
+}
+
+#[test]
+fn a_stream_of_events_gets_joins_and_leaves_as_events_of_these_names() {
+    let (address, running) = start(server(Presence::new().join_leave(true)).shards(2));
+    let hub = running.hub();
+    let mut stream = Events::open(address, "/sse?name=stream");
+    eventually("the stream has joined", || names(&hub).len() == 1);
+    let client = Client::upgrade(dial(address), "/ws?name=%22b%22", &[], &[]).unwrap();
+    let join = stream.next_event().unwrap();
+    let handle = hub.presence("chat.a", 100).unwrap();
+    let handle = handle.iter().find(|present| &*present.info == "\"b\"").unwrap().handle;
+    assert_eq!(
+        join,
+        format!("event: join\ndata: {{\"join\":\"{handle}\",\"info\":\"\\\"b\\\"\"}}")
+    );
+    drop(client);
+    assert!(stream.next_event().unwrap().starts_with("event: leave\n"));
+    stop(running);
+}
+
+#[test]
+fn the_program_may_choose_what_members_get_and_its_panics_end_nothing() {
+    let make = |event: &PresenceEvent<'_>| match event.info {
+        "silent" => None,
+        "panic" => panic!("as it was asked to"),
+        name => Some(Frame::text(format!("{name} {:?} {}", event.change, event.channel))),
+    };
+    let (address, running) = start(server(Presence::new().join_leave_with(make)).shards(1));
+    let hub = running.hub();
+    let open = |name: &str| {
+        let client = Client::upgrade(dial(address), &format!("/ws?name={name}"), &[], &[]).unwrap();
+        eventually("the client has joined", || names(&hub).contains(&name.to_owned()));
+        client
+    };
+    let mut watcher = open("watcher");
+    let _others = (open("silent"), open("panic"));
+    drop(open("ann"));
+    assert_eq!(text(&mut watcher), "ann Join chat.a");
+    assert_eq!(text(&mut watcher), "ann Leave chat.a");
+    stop(running);
+}
+
+#[test]
+fn presence_is_in_the_metrics_and_bounded_and_who_is_not_listed_is_a_member() {
+    let limits = Limits::default().max_presence_memory(700);
+    let server = server(Presence::new().join_leave(true)).limits(limits);
+    let (address, running) = start(server.shards(1));
+    let hub = running.hub();
+    let open = |_| Client::upgrade(dial(address), "/ws?name=x", &[], &[]).unwrap();
+    let mut clients: Vec<_> = (0..5).map(open).collect();
+    eventually("all have joined", || hub.subscribers("chat.a") == 5);
+    let metrics = served::get(address, "/metrics");
+    for line in [
+        "throng_presence_channels 1",
+        "throng_presence_clients 3",
+        "throng_presence_max_bytes 700",
+        "throng_presence_joins_total 3",
+        "throng_presence_unlisted_total 2",
+    ] {
+        assert!(metrics.lines().any(|other| other == line), "no {line} in {metrics}");
+    }
+    assert_eq!(total(&hub.publish("chat.a", "to all").unwrap()).receivers(), 5);
+    let last = &mut clients[4];
+    assert_eq!(text(last), "to all");
+    drop(clients);
+    eventually("all have left", || hub.subscribers("chat.a") == 0 && names(&hub).is_empty());
+    let metrics = served::get(address, "/metrics");
+    assert!(metrics.lines().any(|line| line == "throng_presence_bytes 0"), "{metrics}");
+    stop(running);
+}
+
+#[test]
+fn the_members_of_the_example_see_each_other() {
+    let (address, running) = start(example::server().shards(2));
+    let open = |name: &str| {
+        let path = format!("/chat?name={name}");
+        let mut client = Client::upgrade(dial(address), &path, &[], &[]).unwrap();
+        let list = text(&mut client);
+        (client, list)
+    };
+    let (mut ann, list) = open("ann");
+    assert_eq!(list, "* here: ann");
+    let (mut bob, mut list) = open("bob");
+    list.retain(|c| c.is_alphabetic());
+    assert!(["hereannbob", "herebobann"].contains(&&*list), "{list}");
+    assert_eq!(text(&mut ann), "* bob joined");
+    bob.send_text("hello");
+    assert_eq!(text(&mut ann), "bob: hello");
+    drop(bob);
+    assert_eq!(text(&mut ann), "* bob left");
+    stop(running);
+}

@@ -1,0 +1,113 @@
+//! Events that the server reports: each refusal and fault, with its cause.
+
+use std::io::{Read, Write};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use throng::prelude::*;
+use throng::{Event, Running};
+
+use crate::support::served::{self, dial_narrow, start, stop};
+use crate::support::{Client, Got, TIMEOUT, exchange};
+
+/// A server whose events arrive as their kind, route and text.
+fn reporting(app: App) -> (Server, Receiver<(&'static str, String, String)>) {
+    let (sender, reported) = mpsc::channel();
+    let server = Server::new(app).shards(1).on_event(move |event| {
+        let (kind, route) = match event {
+            Event::Refused { route, .. } => ("refused", route.unwrap_or("")),
+            Event::ProtocolError { route, .. } => ("protocol", *route),
+            Event::SlowConsumer { route, .. } => ("slow", *route),
+            Event::Panicked { route, .. } => ("panic", route.unwrap_or("")),
+            _ => return,
+        };
+        let _ = sender.send((kind, route.to_owned(), event.to_string()));
+    });
+    (server, reported)
+}
+
+fn next(reported: &Receiver<(&'static str, String, String)>) -> (&'static str, String, String) {
+    reported.recv_timeout(TIMEOUT).unwrap()
+}
+
+#[test]
+fn a_foreign_origin_is_reported_and_the_answer_names_the_setting() {
+    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let (server, reported) = reporting(App::new().ws("/echo", echo));
+    let (address, running) = start(server);
+    let request = "GET /echo HTTP/1.1\r\nHost: api.example\r\nUpgrade: websocket\r\n\
+                   Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                   Origin: http://localhost:5173\r\n\r\n";
+    let mut stream = crate::support::dial(address);
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let (kind, route, text) = next(&reported);
+    assert_eq!((kind, route.as_str()), ("refused", "/echo"));
+    for told in [answer, text] {
+        for part in ["http://localhost:5173", "Server::origins", "allowed_origins"] {
+            assert!(told.contains(part), "no {part} in {told}");
+        }
+    }
+    drain(running);
+}
+
+#[test]
+fn faults_of_clients_and_panics_are_reported_with_their_route() {
+    let handler = Ws::new().on_message(|ws, message| {
+        assert!(message.as_bytes().is_empty(), "as the test wants it");
+        ws.send(message)
+    });
+    let app = App::new().ws("/panics", handler).get("/boom", |_| -> &str { panic!("too") });
+    let (server, reported) = reporting(app);
+    let (address, running) = start(server);
+    let mut client = Client::connect(address, "/panics");
+    client.send_text("go");
+    let (kind, route, text) = next(&reported);
+    assert_eq!((kind, route.as_str()), ("panic", "/panics"), "{text}");
+    assert!(matches!(client.next(), Got::Close(1011, _)));
+    exchange(address, b"GET /boom HTTP/1.1\r\nHost: x\r\n\r\n");
+    let panicked = next(&reported);
+    assert_eq!((panicked.0, panicked.1.as_str()), ("panic", "/boom"));
+    // The answer of 500 is reported, too.
+    assert_eq!(next(&reported).0, "refused");
+    let mut client = Client::connect(address, "/panics");
+    client.stream.write_all(&[0x81, 0x01, b'a']).unwrap();
+    let (kind, route, text) = next(&reported);
+    assert_eq!((kind, route.as_str()), ("protocol", "/panics"));
+    assert!(text.contains("1002 (protocol error)") && text.contains("mask"), "{text}");
+    let mut garbage = crate::support::dial(address);
+    garbage.write_all(b"hello\r\n\r\n").unwrap();
+    let (kind, _, text) = next(&reported);
+    assert!(kind == "refused" && text.contains("127.0.0.1") && text.contains("400"), "{text}");
+    drain(running);
+}
+
+#[test]
+fn slow_consumers_are_reported_with_the_remedy() {
+    let feed = Ws::new().on_open(|ws| {
+        ws.subscribe("feed");
+    });
+    let (server, reported) = reporting(served::app().ws("/feed", feed));
+    let (address, running) = start(server.limits(Limits::default().max_backlog(64 << 10)));
+    let client = Client::upgrade(dial_narrow(address), "/feed", &[], &[]).unwrap();
+    let hub = running.hub();
+    crate::support::eventually("it listens", || hub.subscribers("feed") == 1);
+    let message = Frame::binary(vec![0; 32 << 10]);
+    crate::support::eventually("it is closed", || {
+        let _ = hub.publish("feed", &message);
+        running.stats().slow_consumers > 0
+    });
+    drop(client);
+    let (kind, route, text) = next(&reported);
+    assert_eq!((kind, route.as_str()), ("slow", "/feed"));
+    assert!(text.contains("max_backlog"), "{text}");
+    stop(running);
+}
+
+fn drain(running: Running) {
+    running.drain(DrainPlan::default().window(Duration::ZERO).grace(Duration::ZERO)).unwrap();
+}

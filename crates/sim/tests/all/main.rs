@@ -1,0 +1,24 @@
+//! Simulated worlds: thousands of schedules of peers, networks and faults.
+
+mod accidents;
+mod backpressure;
+mod balance;
+mod balancer;
+mod chain;
+mod channels;
+mod compression;
+mod contract;
+mod corked;
+mod drain;
+mod fragments;
+mod heartbeat;
+mod history;
+mod http;
+mod memory;
+mod order;
+mod pair;
+mod presence;
+mod publishers;
+mod seeds;
+mod support;
+mod turns;

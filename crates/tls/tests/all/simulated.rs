@@ -1,0 +1,481 @@
+//! Secured connections on the simulated network: rustls is the client, and the faults of the seed
+//! cut, delay and refuse what passes between it and the driver.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use rustls::ClientConnection;
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Segment, SendOutcome};
+use throng_sim::driver::SimDriver;
+use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
+use throng_sim::{Faults, Net, Rng, Seeds, SharedNet, Waiting};
+use throng_tls::{Tls, TlsServer};
+
+use crate::support::{client, client_config, raw_server_config, said};
+
+static SERVER: LazyLock<Arc<TlsServer>> = LazyLock::new(|| TlsServer::new(raw_server_config(None)));
+
+const SEEDS: Seeds = Seeds { package: "throng-tls", test: "simulated", run };
+
+#[test]
+fn a_thousand_seeds_lose_no_byte() {
+    SEEDS.check_many();
+}
+
+/// How a client ends its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    CloseNotify,
+    Fin,
+    Reset,
+    /// A bit of a record is flipped.
+    Corrupt,
+}
+
+struct Client {
+    link: LinkId,
+    /// Whether all that is sent fits into the link.
+    has_room: bool,
+    tls: ClientConnection,
+    /// Ciphertext that has not left yet.
+    out: Vec<u8>,
+    to_write: usize,
+    written: Vec<u8>,
+    read: Vec<u8>,
+    ending: Ending,
+    ended: bool,
+    /// An alert, or the end of the stream.
+    over: Option<String>,
+    has_finished: bool,
+}
+
+/// A connection at the driver's side, which echoes.
+#[derive(Default)]
+struct Conn {
+    received: Vec<u8>,
+    waiting: Vec<u8>,
+    in_flight: bool,
+    paused: bool,
+    secured: bool,
+    finished: Option<bool>,
+    fin_sent: bool,
+    closed: bool,
+}
+
+fn run(seed: u64) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    let faults = Faults {
+        receive_buffer: rng.pick(&[1, 7, 100, 4096, 64 * 1024]),
+        cut_receives: rng.pick(&[0, 0, 1, 30, 20_000]),
+        partial_sends: rng.pick(&[0, 2, 5]),
+        delayed_sends: rng.pick(&[0, 2, 5]),
+        starved_receives: rng.pick(&[0, 5]),
+        slow_closes: rng.pick(&[0, 2]),
+        events_per_turn: rng.pick(&[1, 3, 1024]),
+        shuffled: rng.one_in(2),
+        ..Faults::default()
+    };
+    // An alert or close_notify that does not leave at once is lost with a close.
+    let leaves_at_once = faults.partial_sends == 0 && faults.delayed_sends == 0;
+    let small = faults.receive_buffer < 100 || faults.cut_receives == 1;
+    let net = Net::shared();
+    let inner = SimDriver::new(&net, 5, faults, rng.fork(), Waiting::Jump);
+    let mut driver = Tls::new(inner);
+    let address = SocketAddr::from(([127, 0, 0, 1], 1000));
+    let listener = net.borrow_mut().listen(address);
+    let listening = driver.inner().add_listener(listener);
+    driver.secure(listening, Arc::clone(&SERVER));
+    let mut clients: Vec<Client> = (0..1 + rng.below(3))
+        .map(|at| dial(&net, &mut rng, listener, at, if small { 3_000 } else { 120_000 }))
+        .collect();
+    let mut conns: HashMap<ConnId, Conn> = HashMap::new();
+    // By the port, which is the order of the clients.
+    let mut ids: HashMap<u16, ConnId> = HashMap::new();
+    let mut calm = 0;
+    for turn in 0.. {
+        if turn == 200_000 {
+            return Err(format!("seed {seed}: it does not end"));
+        }
+        let mut moved = false;
+        for client in &mut clients {
+            moved |= client.act(&net, &mut rng)?;
+        }
+        driver.inner().progress();
+        let until = driver.now().after(Duration::from_micros(rng.between(1, 5_000)));
+        driver.wait(Some(until)).map_err(|error| error.to_string())?;
+        moved |= serve(&mut driver, &mut conns, &mut ids, &mut rng)?;
+        for (id, conn) in &mut conns {
+            moved |= conn.act(&mut driver, *id, &mut rng);
+        }
+        calm = if moved { 0 } else { calm + 1 };
+        let is_over = clients.iter().all(|it| it.ended && it.over.is_some());
+        if is_over && conns.values().all(|conn| conn.closed) {
+            break;
+        }
+        if calm > 20_000 {
+            let state: Vec<_> = clients
+                .iter()
+                .map(|it| (it.ending, it.ended, &it.over, it.written.len(), it.read.len()))
+                .collect();
+            return Err(format!("seed {seed}: nothing happens any more: {state:?}"));
+        }
+    }
+    if driver.secured() > 0 {
+        return Err(format!("seed {seed}: {} connections are left behind", driver.secured()));
+    }
+    for (at, client) in clients.iter().enumerate() {
+        let Some(conn) = ids.get(&(2000 + at as u16)).and_then(|id| conns.get(id)) else {
+            return Err(format!("seed {seed}: client {at} was not accepted"));
+        };
+        check(client, conn, leaves_at_once && client.has_room)
+            .map_err(|error| format!("seed {seed}, client {at}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn dial(net: &SharedNet, rng: &mut Rng, listener: usize, at: usize, most: usize) -> Client {
+    let from = SocketAddr::from(([127, 0, 0, 1], 2000 + at as u16));
+    let capacity = rng.pick(&[1_000, 20_000, 200_000]);
+    let options = LinkOptions { latency: rng.between(1, 50_000), capacity, cut_after: None };
+    let link = net.borrow_mut().dial(listener, from, options).expect("it listens");
+    let endings = [Ending::CloseNotify, Ending::Fin, Ending::Reset, Ending::Corrupt];
+    Client {
+        link,
+        has_room: capacity == 200_000,
+        tls: client(client_config()),
+        out: Vec::new(),
+        to_write: rng.below(most),
+        written: Vec::new(),
+        read: Vec::new(),
+        ending: rng.pick(&endings),
+        ended: false,
+        over: None,
+        has_finished: false,
+    }
+}
+
+impl Client {
+    /// Writes, updates its keys, ends, and reads what there is.
+    fn act(&mut self, net: &SharedNet, rng: &mut Rng) -> Result<bool, String> {
+        let mut net = net.borrow_mut();
+        let mut moved = false;
+        let is_ready = !self.tls.is_handshaking() && self.out.is_empty();
+        if is_ready && !self.ended && self.over.is_none() {
+            let left = self.to_write - self.written.len();
+            if left > 0 {
+                let bytes = {
+                    let len = 1 + rng.below(left.min(30_000));
+                    rng.bytes(len)
+                };
+                let n = self.tls.writer().write(&bytes).map_err(|error| error.to_string())?;
+                self.written.extend_from_slice(&bytes[..n]);
+                if rng.one_in(4) {
+                    self.tls.refresh_traffic_keys().map_err(|error| error.to_string())?;
+                }
+                moved = true;
+            } else if self.read.len() == self.written.len() || rng.one_in(20) {
+                self.end(&mut net);
+                moved = true;
+            }
+        }
+        if self.ended && self.ending == Ending::Reset {
+            return Ok(moved);
+        }
+        self.out.extend(said(&mut self.tls));
+        let n = self.out.len().min(net.room(self.link, Side::Dialer));
+        if n > 0 && !self.has_finished && !net.knows_reset(self.link, Side::Dialer) {
+            net.write(self.link, Side::Dialer, &self.out[..n]);
+            self.out.drain(..n);
+            moved = true;
+        }
+        if self.ended && self.out.is_empty() && !self.has_finished {
+            self.has_finished = true;
+            net.finish(self.link, Side::Dialer);
+        }
+        if self.over.is_none() && !rng.one_in(3) {
+            moved |= self.receive(&mut net);
+        }
+        Ok(moved)
+    }
+
+    fn end(&mut self, net: &mut Net) {
+        self.ended = true;
+        match self.ending {
+            Ending::CloseNotify => self.tls.send_close_notify(),
+            Ending::Fin => {}
+            Ending::Corrupt => {
+                let _ = self.tls.writer().write(b"not as it was sealed");
+                self.out.extend(said(&mut self.tls));
+                *self.out.last_mut().expect("a record") ^= 1;
+            }
+            Ending::Reset => {
+                net.reset(self.link, Side::Dialer);
+                self.over = Some("reset".to_owned());
+            }
+        }
+    }
+
+    fn receive(&mut self, net: &mut Net) -> bool {
+        match net.readable(self.link, Side::Dialer) {
+            Readable::Bytes(_) => {
+                let mut bytes = Vec::new();
+                net.read(self.link, Side::Dialer, 64 * 1024, &mut bytes);
+                let mut bytes = bytes.as_slice();
+                while !bytes.is_empty() && self.over.is_none() {
+                    self.tls.read_tls(&mut bytes).expect("memory");
+                    match self.tls.process_new_packets() {
+                        Ok(state) if state.peer_has_closed() => {
+                            self.over = Some("close_notify".to_owned());
+                        }
+                        Ok(_) => {}
+                        Err(error) => self.over = Some(error.to_string()),
+                    }
+                    let _ = self.tls.reader().read_to_end(&mut self.read);
+                }
+            }
+            Readable::Nothing => return false,
+            Readable::Finished => self.over = Some("end".to_owned()),
+            Readable::Reset => self.over = Some("reset".to_owned()),
+        }
+        true
+    }
+}
+
+/// Handles the events of a turn.
+fn serve(
+    driver: &mut Tls<SimDriver>,
+    conns: &mut HashMap<ConnId, Conn>,
+    ids: &mut HashMap<u16, ConnId>,
+    rng: &mut Rng,
+) -> Result<bool, String> {
+    let mut moved = false;
+    loop {
+        let echo = match driver.next_event() {
+            None => return Ok(moved),
+            Some(Event::Incoming(socket, peer, _)) => {
+                let id = driver.adopt(socket).map_err(|error| error.to_string())?;
+                ids.insert(peer.unwrap().port(), id);
+                conns.insert(id, Conn::default());
+                None
+            }
+            Some(Event::Secured(id, info)) => {
+                let conn = conns.get_mut(&id).ok_or("secured without a connection")?;
+                if std::mem::replace(&mut conn.secured, true) || info.version != 0x304 {
+                    return Err(format!("secured twice, or not as expected: {info:?}"));
+                }
+                None
+            }
+            Some(Event::Received(id, bytes)) => {
+                let conn = conns.get_mut(&id).ok_or("received without a connection")?;
+                if conn.paused || !conn.secured || conn.finished.is_some() || conn.closed {
+                    return Err("received at the wrong time".to_owned());
+                }
+                conn.received.extend_from_slice(bytes);
+                if conn.in_flight || !conn.waiting.is_empty() {
+                    conn.waiting.extend_from_slice(bytes);
+                    None
+                } else {
+                    Some((id, bytes.len()))
+                }
+            }
+            Some(Event::Finished(id)) => {
+                let truncated = driver.was_truncated(id);
+                let conn = conns.get_mut(&id).ok_or("finished without a connection")?;
+                if conn.paused || conn.finished.replace(truncated).is_some() {
+                    return Err("finished twice, or while paused".to_owned());
+                }
+                None
+            }
+            Some(Event::Sent(id, batch)) => {
+                let conn = conns.get_mut(&id).ok_or("sent without a connection")?;
+                if !std::mem::take(&mut conn.in_flight) {
+                    return Err("sent without a send".to_owned());
+                }
+                drop(batch);
+                None
+            }
+            Some(Event::Closed(id, why)) => {
+                let conn = conns.get_mut(&id).ok_or("closed without a connection")?;
+                if conn.in_flight || std::mem::replace(&mut conn.closed, true) {
+                    return Err("closed twice, or with a batch in flight".to_owned());
+                }
+                if why == Closed::Refused {
+                    return Err("refused".to_owned());
+                }
+                None
+            }
+            Some(other) => return Err(format!("unexpected: {other:?}")),
+        };
+        moved = true;
+        let Some((id, len)) = echo else { continue };
+        let Some(conn) = conns.get_mut(&id) else { continue };
+        let mut batch = Box::<Batch>::default();
+        let cut = rng.below(len + 1);
+        batch.push(Segment::Lent(0..cut));
+        if rng.one_in(3) {
+            batch.push(Segment::Own(driver.lent()[cut..].to_vec()));
+        } else {
+            batch.push(Segment::Lent(cut..len));
+        }
+        conn.in_flight = matches!(driver.send(id, batch), SendOutcome::Pending);
+        if rng.one_in(5) {
+            conn.paused = true;
+            driver.pause(id);
+        }
+    }
+}
+
+impl Conn {
+    /// Sends what waits, resumes, and ends its side when the client has.
+    fn act(&mut self, driver: &mut Tls<SimDriver>, id: ConnId, rng: &mut Rng) -> bool {
+        if self.closed {
+            return false;
+        }
+        if self.paused && rng.one_in(3) {
+            self.paused = false;
+            driver.resume(id);
+            return true;
+        }
+        if self.in_flight {
+            return false;
+        }
+        if !self.waiting.is_empty() {
+            let mut batch = Box::<Batch>::default();
+            batch.push(Segment::Own(std::mem::take(&mut self.waiting)));
+            self.in_flight = matches!(driver.send(id, batch), SendOutcome::Pending);
+            return true;
+        }
+        if self.finished.is_some() {
+            match self.fin_sent {
+                false if rng.one_in(2) => driver.finish(id),
+                _ => driver.close(id),
+            }
+            return !std::mem::replace(&mut self.fin_sent, true);
+        }
+        false
+    }
+}
+
+fn check(client: &Client, conn: &Conn, is_heard: bool) -> Result<(), String> {
+    if !client.written.starts_with(&conn.received) {
+        return Err("bytes were received that were not sent".to_owned());
+    }
+    if !conn.received.starts_with(&client.read) {
+        return Err("bytes came back that were not received".to_owned());
+    }
+    let is_whole = conn.received.len() == client.written.len();
+    let over = client.over.as_deref().unwrap_or_default();
+    let saw = |what: &str| over.contains(what) || !is_heard && over == "end";
+    let expected = match client.ending {
+        Ending::CloseNotify => is_whole && conn.finished == Some(false) && saw("close_notify"),
+        Ending::Fin => is_whole && conn.finished == Some(true) && saw("close_notify"),
+        Ending::Corrupt => is_whole && conn.finished == Some(true) && saw("BadRecordMac"),
+        Ending::Reset => true,
+    };
+    let is_echoed = match client.ending {
+        Ending::CloseNotify | Ending::Fin => client.read == client.written,
+        Ending::Corrupt | Ending::Reset => true,
+    };
+    if expected && is_echoed {
+        return Ok(());
+    }
+    Err(format!(
+        "{:?}: {} written, {} received, {} came back, finished {:?}, the client saw {over}",
+        client.ending,
+        client.written.len(),
+        conn.received.len(),
+        client.read.len(),
+        conn.finished,
+    ))
+}
+
+/// A client on the simulated network whose input reaches the driver at once, however long it is.
+struct Direct {
+    net: SharedNet,
+    driver: Tls<SimDriver>,
+    listener: usize,
+}
+
+impl Direct {
+    fn new() -> Self {
+        let faults = Faults { receive_buffer: 512 * 1024, ..Faults::default() };
+        let net = Net::shared();
+        let inner = SimDriver::new(&net, 5, faults, Rng::new(1), Waiting::Jump);
+        let mut driver = Tls::new(inner);
+        let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1000)));
+        let listening = driver.inner().add_listener(listener);
+        driver.secure(listening, Arc::clone(&SERVER));
+        Self { net, driver, listener }
+    }
+
+    fn dial(&mut self, port: u16) -> LinkId {
+        let from = SocketAddr::from(([127, 0, 0, 1], port));
+        let options = LinkOptions { latency: 1, capacity: 1 << 20, cut_after: None };
+        self.net.borrow_mut().dial(self.listener, from, options).expect("it listens")
+    }
+
+    fn write(&mut self, link: LinkId, bytes: &[u8]) {
+        self.net.borrow_mut().write(link, Side::Dialer, bytes);
+    }
+
+    fn read(&mut self, link: LinkId) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut net = self.net.borrow_mut();
+        if matches!(net.readable(link, Side::Dialer), Readable::Bytes(_)) {
+            net.read(link, Side::Dialer, 1 << 20, &mut bytes);
+        }
+        bytes
+    }
+
+    /// Runs turns until nothing more comes; returns the names of its events and the data.
+    fn run(&mut self) -> (Vec<String>, Vec<u8>) {
+        let (mut names, mut data) = (Vec::new(), Vec::new());
+        for _ in 0..50 {
+            self.driver.inner().progress();
+            let until = self.driver.now().after(Duration::from_millis(1));
+            self.driver.wait(Some(until)).unwrap();
+            loop {
+                match self.driver.next_event() {
+                    None => break,
+                    Some(Event::Incoming(socket, ..)) => drop(self.driver.adopt(socket).unwrap()),
+                    Some(Event::Received(_, bytes)) => data.extend_from_slice(bytes),
+                    Some(Event::Secured(id, _)) => names.push(format!("secured {}", id.slot())),
+                    Some(Event::Finished(id)) => names.push(format!("finished {}", id.slot())),
+                    Some(other) => panic!("unexpected: {other:?}"),
+                }
+            }
+        }
+        (names, data)
+    }
+
+    /// Begins a handshake; returns the client when it has the server's first flight.
+    fn hello(&mut self, link: LinkId) -> ClientConnection {
+        let mut tls = client(client_config());
+        let hello = said(&mut tls);
+        self.write(link, &hello);
+        self.run();
+        let flight = self.read(link);
+        crate::support::hear(&mut tls, &flight).unwrap();
+        tls
+    }
+}
+
+#[test]
+fn much_data_right_behind_the_last_message_of_the_handshake_is_received() {
+    for len in [60_000, 100_000, 400_000] {
+        let mut direct = Direct::new();
+        let link = direct.dial(2000);
+        let mut tls = direct.hello(link);
+        let data: Vec<u8> = (0..len).map(|at| (at ^ at >> 8) as u8).collect();
+        tls.set_buffer_limit(None);
+        tls.writer().write_all(&data).unwrap();
+        let wire = said(&mut tls);
+        direct.write(link, &wire);
+        let (names, received) = direct.run();
+        assert_eq!(names, ["secured 0"], "{len}");
+        assert!(received == data, "{} of {len}", received.len());
+    }
+}

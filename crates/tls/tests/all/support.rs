@@ -1,0 +1,330 @@
+//! A rustls client in memory, as the far end of the sessions under test.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite};
+use throng_io::TlsInfo;
+use throng_tls::handshake::{Handshake, Progress, prepare};
+use throng_tls::{Messages, Session, WarmKeys};
+
+/// A certificate authority and a server's certificate for `localhost` and `127.0.0.1`.
+struct Identity {
+    roots: RootCertStore,
+    chain: Vec<rustls::pki_types::CertificateDer<'static>>,
+    pem: String,
+    key: Vec<u8>,
+}
+
+static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let chain = vec![made.cert.der().clone()];
+    let pem = made.cert.pem();
+    Identity { roots, chain, pem, key: made.signing_key.serialize_der() }
+});
+
+/// A file with the certificate of the servers.
+pub(crate) fn certificate_file() -> PathBuf {
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| file("own", &IDENTITY.pem));
+    FILE.clone()
+}
+
+/// A file with a certificate of the same names that no server has.
+pub(crate) fn other_certificate_file() -> PathBuf {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    file("other", &made.cert.pem())
+}
+
+fn file(name: &str, pem: &str) -> PathBuf {
+    let file = temporary(name).join("certificate.pem");
+    std::fs::write(&file, pem).unwrap();
+    file
+}
+
+/// Every suite for the server's certificate, which has an EC key.
+pub(crate) fn suites() -> Vec<SupportedCipherSuite> {
+    let is_usable = |suite: &SupportedCipherSuite| match suite {
+        SupportedCipherSuite::Tls12(suite) => format!("{suite:?}").contains("ECDSA"),
+        SupportedCipherSuite::Tls13(_) => true,
+    };
+    let suites: Vec<_> = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().filter(is_usable).collect();
+    assert_eq!(suites.len(), 6, "{suites:?}");
+    suites
+}
+
+fn provider(suite: Option<SupportedCipherSuite>) -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    if let Some(suite) = suite {
+        provider.cipher_suites = vec![suite];
+    }
+    Arc::new(provider)
+}
+
+/// A configuration that is prepared for handshakes of ours.
+pub(crate) fn server_config(suite: Option<SupportedCipherSuite>) -> ServerConfig {
+    let mut config = raw_server_config(suite);
+    prepare(&mut config);
+    config
+}
+
+/// A configuration as a user makes it: with one suite, or with all.
+pub(crate) fn raw_server_config(suite: Option<SupportedCipherSuite>) -> ServerConfig {
+    let key = PrivateKeyDer::try_from(IDENTITY.key.clone()).unwrap();
+    // A version without a suite would be agreed on all the same.
+    let versions = match suite {
+        None => rustls::ALL_VERSIONS,
+        Some(SupportedCipherSuite::Tls12(_)) => &[&rustls::version::TLS12],
+        Some(SupportedCipherSuite::Tls13(_)) => &[&rustls::version::TLS13],
+    };
+    let mut config = ServerConfig::builder_with_provider(provider(suite))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(IDENTITY.chain.clone(), key)
+        .unwrap();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ticketer = aws_lc_rs::Ticketer::new().unwrap();
+    config
+}
+
+/// A client's configuration that trusts the server's certificate.
+pub(crate) fn client_config() -> ClientConfig {
+    ClientConfig::builder_with_provider(provider(None))
+        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .unwrap()
+        .with_root_certificates(IDENTITY.roots.clone())
+        .with_no_client_auth()
+}
+
+pub(crate) fn client(config: ClientConfig) -> ClientConnection {
+    let name = ServerName::try_from("localhost").unwrap();
+    ClientConnection::new(Arc::new(config), name).unwrap()
+}
+
+/// Returns what the client has to send.
+pub(crate) fn said(client: &mut ClientConnection) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut bytes).unwrap();
+    }
+    bytes
+}
+
+/// Gives bytes to the client; returns the data in them, or the error that ends the session.
+pub(crate) fn hear(
+    client: &mut ClientConnection,
+    mut bytes: &[u8],
+) -> Result<Vec<u8>, rustls::Error> {
+    let mut data = Vec::new();
+    while !bytes.is_empty() {
+        client.read_tls(&mut bytes).unwrap();
+        client.process_new_packets()?;
+        // The end of the stream is not an error here.
+        let _ = client.reader().read_to_end(&mut data);
+    }
+    Ok(data)
+}
+
+/// A session of ours, and the rustls client at its other end.
+pub(crate) struct Pair {
+    pub(crate) client: ClientConnection,
+    pub(crate) session: Session,
+    pub(crate) info: TlsInfo,
+    /// Input that came with the end of the handshake.
+    pub(crate) early: Vec<u8>,
+}
+
+impl Pair {
+    pub(crate) fn of(suite: SupportedCipherSuite) -> Self {
+        Self::new(client(client_config()), &Arc::new(server_config(Some(suite))), b"")
+    }
+
+    /// Does the handshake; the client sends `first` right behind it.
+    pub(crate) fn new(
+        mut client: ClientConnection,
+        config: &Arc<ServerConfig>,
+        first: &[u8],
+    ) -> Self {
+        let mut handshake = Handshake::new(Arc::clone(config)).unwrap();
+        client.writer().write_all(first).unwrap();
+        let mut out = Vec::new();
+        let mut progress = Progress::NeedsInput;
+        while progress == Progress::NeedsInput {
+            handshake.receive(&said(&mut client)).unwrap();
+            progress = handshake.advance(&mut out).unwrap();
+            hear(&mut client, &std::mem::take(&mut out)).unwrap();
+        }
+        let (session, info, early) = handshake.take_session().unwrap();
+        Self { client, session, info, early }
+    }
+
+    /// Sends data from the client; returns what our side makes of it.
+    pub(crate) fn client_sends(&mut self, data: &[u8]) -> Vec<u8> {
+        self.client.writer().write_all(data).unwrap();
+        self.deliver()
+    }
+
+    /// Delivers all that the client has to say, and our replies; returns the data.
+    pub(crate) fn deliver(&mut self) -> Vec<u8> {
+        let mut input = std::mem::take(&mut self.early);
+        input.extend(said(&mut self.client));
+        let opened =
+            self.session.open(&mut input, &mut WarmKeys::default(), &mut Messages::default());
+        assert_eq!((opened.end, opened.consumed), (None, input.len()));
+        let mut out = Vec::new();
+        self.session.seal_reply(&mut out).unwrap();
+        assert_eq!(opened.has_reply, !out.is_empty());
+        hear(&mut self.client, &out).unwrap();
+        input[opened.data].to_vec()
+    }
+
+    /// Sends pieces of data from our side; returns what the client makes of them.
+    pub(crate) fn server_sends(&mut self, pieces: &[&[u8]]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.session.seal(pieces.iter().copied(), &mut WarmKeys::default(), &mut out).unwrap();
+        hear(&mut self.client, &out).unwrap()
+    }
+}
+
+/// Returns an empty directory of this process.
+pub(crate) fn temporary(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("throng-tls-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Returns the first certificate of a PEM file.
+pub(crate) fn first_der(pem: &[u8]) -> Vec<u8> {
+    use rustls::pki_types::pem::PemObject;
+    rustls::pki_types::CertificateDer::from_pem_slice(pem).unwrap().to_vec()
+}
+
+/// Accepts whatever certificate is presented.
+#[derive(Debug)]
+struct AcceptAll;
+
+impl rustls::client::danger::ServerCertVerifier for AcceptAll {
+    fn verify_server_cert(
+        &self,
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &[rustls::pki_types::CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        provider(None).signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Does a handshake with a server's configuration; the client accepts any certificate.
+fn handshake(
+    server: &throng_tls::TlsServer,
+    name: Option<&str>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Result<ClientConnection, String> {
+    let mut config = ClientConfig::builder_with_provider(provider(None))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAll))
+        .with_no_client_auth();
+    config.enable_sni = name.is_some();
+    let name = ServerName::try_from(name.unwrap_or("localhost").to_owned()).unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut handshake = server.handshake().unwrap();
+    let mut out = Vec::new();
+    while client.is_handshaking() {
+        handshake.receive(&said(&mut client)).unwrap();
+        let outcome = handshake.advance(&mut out);
+        hear(&mut client, &std::mem::take(&mut out)).map_err(|error| error.to_string())?;
+        outcome.map_err(|error| error.to_string())?;
+    }
+    Ok(client)
+}
+
+/// Returns the certificate that a client which asks for `name` is presented.
+pub(crate) fn presented(server: &throng_tls::TlsServer, name: Option<&str>) -> Vec<u8> {
+    let client = handshake(server, name, rustls::ALL_VERSIONS).unwrap();
+    client.peer_certificates().unwrap()[0].to_vec()
+}
+
+/// Returns whether a client gets in that has no later version than TLS 1.2.
+pub(crate) fn accepts_tls12(server: &throng_tls::TlsServer) -> bool {
+    handshake(server, None, &[&rustls::version::TLS12]).is_ok()
+}
+
+/// Returns the suite that the server agrees to with a client that prefers AES-256.
+pub(crate) fn agreed_suite(
+    server: &throng_tls::TlsServer,
+    version: &'static rustls::SupportedProtocolVersion,
+) -> rustls::CipherSuite {
+    let client = handshake(server, None, &[version]).unwrap();
+    client.negotiated_cipher_suite().unwrap().suite()
+}
+
+/// A client's configuration that shows a certificate, and accepts any of a server.
+pub(crate) fn with_certificate(identity: &rcgen::CertifiedKey<rcgen::KeyPair>) -> ClientConfig {
+    with_chain(identity, &[])
+}
+
+/// A client that shows a certificate and sends others with it.
+pub(crate) fn with_chain(
+    identity: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    others: &[rustls::pki_types::CertificateDer<'static>],
+) -> ClientConfig {
+    let chain = [&[identity.cert.der().clone()], others].concat();
+    let key = PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
+    ClientConfig::builder_with_provider(provider(None))
+        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAll))
+        .with_client_auth_cert(chain, key)
+        .unwrap()
+}
+
+/// Connects a client; returns whether it has resumed a session, if it gets in.
+pub(crate) fn resumes(
+    server: &throng_tls::TlsServer,
+    config: &ClientConfig,
+) -> Result<bool, String> {
+    let mut client = client(config.clone());
+    let mut handshake = server.handshake().unwrap();
+    let (mut out, mut progress) = (Vec::new(), Progress::NeedsInput);
+    while progress == Progress::NeedsInput {
+        handshake.receive(&said(&mut client)).unwrap();
+        progress = handshake.advance(&mut out).map_err(|error| error.to_string())?;
+        // With the last of it come the tickets.
+        hear(&mut client, &std::mem::take(&mut out)).map_err(|error| error.to_string())?;
+    }
+    let (_, info, _) = handshake.take_session().unwrap();
+    Ok(info.is_resumed)
+}
