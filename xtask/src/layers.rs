@@ -8,9 +8,7 @@ mod examples;
 mod fuzz;
 mod loom;
 mod metrics;
-mod proxies;
 mod publish;
-mod redis;
 mod sslyze;
 
 use crate::outcome::{Stop, Tally};
@@ -133,18 +131,6 @@ pub(crate) const LAYERS: &[Layer] = &[
         name: "sslyze",
         about: "sslyze against our server: Mozilla's intermediate configuration of TLS",
         run: sslyze::run,
-        prepare: None,
-    },
-    Layer {
-        name: "proxies",
-        about: "nginx and HAProxy under our bench",
-        run: proxies::run,
-        prepare: None,
-    },
-    Layer {
-        name: "redis",
-        about: "a cluster on redis-server: kills, hangs, cuts and lost data under traffic",
-        run: redis::run,
         prepare: None,
     },
     Layer {

@@ -4,16 +4,36 @@ use std::time::Duration;
 
 use crate::command::{EVERYTHING, Finished, cargo, run_shown};
 use crate::outcome::{Stop, Tally};
+use crate::provision;
 use crate::site::Site;
 
 /// Time limit from a clean checkout on two slow cores, including compilation.
 const LIMIT: Duration = Duration::from_secs(2400);
+
+/// Servers of others that some tests start. Without them those tests are skipped, but not on CI.
+const PEERS: [&str; 3] = ["redis-server", "nginx", "haproxy"];
+
+/// Tests that run at once.
+const THREADS: &str = "4";
 
 /// Runs the unit, integration and doc tests of every crate.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let mut test = cargo(site);
     // One failing crate does not hide the results of the others.
     test.arg("test").args(EVERYTHING).arg("--no-fail-fast");
+    let mut has_peers = true;
+    for peer in PEERS {
+        if let Err(Stop::Failed(why) | Stop::Missing(why)) = provision::program(&[peer], &[peer]) {
+            println!("{why}");
+            has_peers = false;
+        }
+    }
+    // Most tests wait rather than compute.
+    test.env("RUST_TEST_THREADS", THREADS);
+    // Not THRONG_*: those are settings of the binary, which the tests start.
+    if has_peers || site.ci {
+        test.env("TEST_PEERS", "1");
+    }
     tally(run_shown(&mut test, LIMIT)?)
 }
 
