@@ -7,6 +7,7 @@ mod balance_sockets;
 mod bench;
 mod bench_http;
 mod cluster;
+mod cluster_failures;
 mod cluster_pressure;
 mod cluster_status;
 mod fanout;

@@ -59,7 +59,7 @@ impl Served {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let addresses = line.split(' ').filter_map(|word| word.strip_prefix("http://"));
+        let addresses = line.trim_end().split(' ').filter_map(|word| word.strip_prefix("http://"));
         let addresses: Vec<SocketAddr> =
             addresses.map(|address| address.parse().unwrap()).collect();
         assert!(!addresses.is_empty(), "no address in {line:?}");
@@ -72,7 +72,12 @@ impl Served {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
-        let kill = format!("kill -TERM {}", self.process.id());
+        self.signal("-TERM");
+    }
+
+    /// Sends a signal, such as `-STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill {name} {}", self.process.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
