@@ -338,6 +338,35 @@ fn a_silent_channel_whose_history_has_expired_is_continued() {
     });
 }
 
+/// `bench/cluster/run --only resubscribe` has the same with 100,000 channels.
+#[test]
+fn channels_are_subscribed_again_with_512_in_a_command() {
+    const MANY: u64 = 20_000;
+    let Some(redis) = Redis::start("commands", &[]) else { return };
+    let node = Node::start(&redis, 1, None);
+    let channels = || redis.ask("EVAL \"return #redis.call('PUBSUB','CHANNELS','test.m.*')\" 0");
+    let expected = format!(":{}", MANY + CHANNELS as u64);
+    let before = redis.calls("subscribe");
+    (0..MANY).for_each(|at| node.bus.follow(format!("many{at}").into(), None));
+    eventually("they are subscribed", || channels() == expected);
+    // Those that come one by one are collected while a command is on its way.
+    let commands = redis.calls("subscribe") - before;
+    assert!(commands <= MANY / 128, "{commands} commands at first");
+    for _ in 0..3 {
+        let before = redis.calls("subscribe");
+        let reconnects = node.bus.status().snapshot().reconnects;
+        redis.ask("CLIENT KILL TYPE pubsub");
+        eventually("they are subscribed again", || {
+            let status = node.bus.status().snapshot();
+            status.reconnects > reconnects && status.is_up && channels() == expected
+        });
+        // One more for the node's own names.
+        let commands = redis.calls("subscribe") - before;
+        let most = (MANY + CHANNELS as u64).div_ceil(512) + 1;
+        assert!(commands <= most, "{commands} commands, of {most}");
+    }
+}
+
 /// Members that come back at the moment when their channel is let go of.
 struct ComesBack(Bus, Recorder);
 
