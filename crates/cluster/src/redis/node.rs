@@ -26,8 +26,10 @@ const MAX_WAIT: u64 = 5_000;
 /// Time for which a channel without members is followed further.
 const LINGER: u64 = 5_000;
 
-/// Time without a publication after which delivery is probed.
+/// Time without a publication after which delivery is probed, and time after which it is in any
+/// case: what is delivered may come from another server than the one that is published to.
 const PROBE_AFTER: u64 = 5_000;
+const PROBE_EVERY: u64 = 8_000;
 
 /// Time after which the broker is asked whether a silent channel is where the node believes it is.
 const CHECK_AFTER: u64 = 40_000;
@@ -135,6 +137,8 @@ pub(super) struct Node<M> {
     heard: u64,
     /// When the last probe was sent that has not come back.
     probe: Option<u64>,
+    /// When the last one was sent.
+    probed: u64,
     checked: u64,
     began: Instant,
     random: RandomState,
@@ -186,6 +190,7 @@ impl<M: Members> Node<M> {
             follows_taken: 0,
             heard: 0,
             probe: None,
+            probed: 0,
             checked: 0,
             began: Instant::now(),
             random: RandomState::new(),
@@ -659,7 +664,9 @@ impl<M: Members> Node<M> {
                 self.own.counters().probe_failures.fetch_add(1, Ordering::Relaxed);
                 self.broken("publications do not come back from the server");
             }
-            None if now > self.heard + PROBE_AFTER => self.send_probe(),
+            None if now > (self.heard + PROBE_AFTER).min(self.probed + PROBE_EVERY) => {
+                self.send_probe();
+            }
             _ => {}
         }
         if now > self.checked + CHECK_AFTER / 8 {

@@ -4,6 +4,7 @@ mod bytes;
 mod control;
 mod kept;
 mod lost;
+mod mover;
 mod network;
 mod nodes;
 mod presence;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_testkit::{Redis, eventually};
 
-use crate::nodes::{Node, check_all, three, traffic};
+use crate::mover::Mover;
+use crate::nodes::{Node, check_all, keep, three, traffic};
 use crate::relay::Relay;
 
 fn reconnects(nodes: &[Node]) -> Vec<u64> {
@@ -104,4 +105,36 @@ fn an_end_that_is_noticed_late_loses_no_message() {
         cuts < 4 || rounds < 100
     });
     check_all(&nodes, rounds);
+}
+
+/// As after a failover that leaves a proxy, or an address, with the master of before.
+#[test]
+fn subscriptions_that_were_moved_to_another_server_are_found_and_nothing_is_lost() {
+    let Some(redis) = Redis::start("moved", &[]) else { return };
+    let Some(other) = Redis::start("moved-to", &[]) else { return };
+    for is_busy in [false, true] {
+        let mover = Mover::start(&redis);
+        let moved = Node::start_at(mover.url(), 1, keep());
+        let stays = Node::start(&redis, 2, keep());
+        eventually("it has had its first probe", || moved.bus.status().is_up());
+        let beats = redis.calls("smembers");
+        mover.move_subscriptions(&other);
+        assert!(stays.publish(0, b"hello", keep()));
+        eventually("the message comes", || {
+            // The other server's traffic is no sign that the right one delivers.
+            if is_busy {
+                other.ask("PUBLISH test.c.0000000000000001 hello");
+            }
+            moved.got(0).payloads == [b"hello"]
+        });
+        // Signs of life of both nodes, one each in three seconds: it is found in fifteen.
+        let beats = redis.calls("smembers") - beats;
+        assert!(beats <= 2 * 6, "{beats} signs of life");
+        let status = moved.bus.status().snapshot();
+        assert_eq!((status.probe_failures, moved.got(0).losses), (1, 0));
+        assert!(stays.publish(0, b"live", keep()));
+        eventually("it is live", || moved.got(0).payloads.len() == 2);
+        // The next round begins with channels without a record.
+        redis.ask("FLUSHALL");
+    }
 }

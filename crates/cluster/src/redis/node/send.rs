@@ -15,7 +15,8 @@ impl<M: Members> Node<M> {
     /// Publishes a probe by the ordinary way: a connection that is open may still deliver nothing.
     pub(super) fn send_probe(&mut self) {
         let Some(link) = &self.link else { return };
-        self.probe = Some(self.now());
+        self.probed = self.now();
+        self.probe = Some(self.probed);
         let (mut commands, generation) = (link.commands.clone(), self.generation);
         let publish = redis::cmd("PUBLISH").arg(self.target.probe()).arg("").to_owned();
         self.start(async move {
