@@ -91,6 +91,18 @@ mod tests {
 
     use super::*;
 
+    /// Written by 0.1.0: later releases read it, too.
+    #[test]
+    fn commands_of_the_first_version_are_read() {
+        let client = Target::Client(0x40_0002);
+        let control = Control { target: client, code: 4001, reason: "banned" };
+        let bytes = b"\x01\x03\x0f\xa1\0\0\x08\0\0\0\0\0\x40\0\x02banned";
+        assert_eq!(Control::decode(bytes), Ok(control));
+        let members = Target::Members("user.ann");
+        let control = Control { target: members, code: 1000, reason: "" };
+        assert_eq!(Control::decode(b"\x01\x03\x03\xe8\x01\0\x08user.ann"), Ok(control));
+    }
+
     #[test]
     fn a_command_is_read_as_it_is_written_and_anything_else_is_an_error() {
         let reason = "x".repeat(MAX_REASON);

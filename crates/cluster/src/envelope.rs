@@ -8,6 +8,11 @@
 //! puts the place in front of a publication of a channel with history, as text: epoch, offset and
 //! tag with colons in between, and a space. An epoch begins with a hexadecimal digit, a version is
 //! less than that, so the first byte distinguishes the two forms.
+//!
+//! Servers are upgraded one after the other, so a release reads the forms of the one before it, and
+//! writes none that that one cannot read: what is new is read by one release, and written by the
+//! next. A version that is unknown all the same is counted as malformed. Its place is read, so that
+//! members of a channel with history learn what they miss.
 
 use std::fmt;
 use std::str::FromStr;
@@ -126,20 +131,26 @@ pub fn encode(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     out.extend(envelope.payload);
 }
 
+/// Reads the place in front of a publication, if it has one, and returns the rest, of whatever
+/// version it is.
+///
+/// # Errors
+/// What is in front is no place.
+pub fn split_place(bytes: &[u8]) -> Result<(Option<Place>, &[u8]), Malformed> {
+    if !matches!(bytes.first(), Some(b'0'..=b'9' | b'a'..=b'f')) {
+        return Ok((None, bytes));
+    }
+    let end = bytes.iter().take(64).position(|byte| *byte == b' ').ok_or(Malformed)?;
+    let text = str::from_utf8(&bytes[..end]).map_err(|_| Malformed)?;
+    Ok((Some(text.parse()?), &bytes[end + 1..]))
+}
+
 /// Reads a publication, and its place if it has one.
 ///
 /// # Errors
 /// The bytes are anything else, or of a version that this release does not know.
 pub fn decode(bytes: &[u8]) -> Result<(Option<Place>, Envelope<'_>), Malformed> {
-    let (place, bytes) = match bytes.first() {
-        Some(b'0'..=b'9' | b'a'..=b'f') => {
-            let end = bytes.iter().take(64).position(|byte| *byte == b' ').ok_or(Malformed)?;
-            let text = str::from_utf8(&bytes[..end]).map_err(|_| Malformed)?;
-            (Some(text.parse()?), &bytes[end + 1..])
-        }
-        _ => (None, bytes),
-    };
-    let mut rest = bytes;
+    let (place, mut rest) = split_place(bytes)?;
     let [version, kind, flags] = take(&mut rest)?;
     if version != VERSION || kind != PUBLICATION || flags & !KNOWN != 0 {
         return Err(Malformed);
@@ -216,6 +227,30 @@ mod tests {
             let placed = [format!("{place} ").as_bytes(), &bytes].concat();
             assert_eq!(decode(&placed), Ok((Some(place), envelope)));
         }
+    }
+
+    /// Written by 0.1.0: later releases read it, too.
+    #[test]
+    fn publications_of_the_first_version_are_read() {
+        let bytes = b"00000000000000ab:12:18446744073709551615 \
+            \x01\x01\x3f\0\0\0\0\0\0\0\x07\0\x06\x0a\x24\x18\x1e\x40\0\
+            \xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\x09\
+            \0\x05price\0\0gr\xc3\xbcn";
+        let place = Place { epoch: 0xab, offset: 12, tag: u64::MAX };
+        assert_eq!(decode(bytes), Ok((Some(place), full())));
+        let plain = b"\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\0";
+        let envelope = Envelope { payload: &[0xff, 0], ..Envelope::default() };
+        assert_eq!(decode(plain), Ok((None, envelope)));
+    }
+
+    #[test]
+    fn the_place_of_a_later_version_is_read() {
+        let bytes = b"00000000000000ab:12:3 \x02\xff";
+        let place = Place { epoch: 0xab, offset: 12, tag: 3 };
+        assert_eq!(split_place(bytes), Ok((Some(place), &b"\x02\xff"[..])));
+        assert_eq!(decode(bytes), Err(Malformed));
+        assert_eq!(split_place(b"\x02\xff"), Ok((None, &b"\x02\xff"[..])));
+        assert_eq!(split_place(b"00000000000000ab:12 \x02"), Err(Malformed));
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod view;
 
 pub use announcement::Announcement;
 pub use control::{Control, MAX_REASON, Target};
-pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode};
+pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode, split_place};
 pub use held::Budget;
 pub use interest::{BATCH, Batch, Interest, Verb};
 pub use outbox::{Outbox, Pending, WhileDown};

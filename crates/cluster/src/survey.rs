@@ -77,6 +77,18 @@ impl<'a> Survey<'a> {
 mod tests {
     use super::*;
 
+    /// Written by 0.1.0: later releases read it, too.
+    #[test]
+    fn surveys_of_the_first_version_are_read() {
+        let (number, node) = (3, 9);
+        let survey = Survey { number, node, content: Content::Subscribers("a") };
+        let bytes = b"\x01\x04\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x09a";
+        assert_eq!(Survey::decode(bytes), Ok(survey));
+        let survey = Survey { number, node, content: Content::Count(7) };
+        let bytes = b"\x01\x05\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x07";
+        assert_eq!(Survey::decode(bytes), Ok(survey));
+    }
+
     #[test]
     fn a_survey_is_read_as_it_is_written_and_anything_else_is_an_error() {
         for content in [Content::Subscribers("a"), Content::Subscribers(""), Content::Count(7)] {

@@ -379,6 +379,43 @@ fn send_until_one_comes(sender: &mut Client, receiver: &mut Client) {
     });
 }
 
+/// As while servers are upgraded one after the other.
+#[test]
+fn members_learn_that_they_miss_a_message_of_a_form_that_only_later_releases_read() {
+    let Some(redis) = Redis::start("upgraded", &[]) else { return };
+    let [one, two] = [server(&redis.url("")), server(&redis.url(""))];
+    let mut members = [&one, &two].map(|server| join(server, "/ws/log.a?since="));
+    let [(epoch, begin, _), _] = members.each_mut().map(position);
+    let mut writer = join(&two, "/ws/log.a");
+    writer.send_text("first");
+    for member in &mut members {
+        assert_eq!(text(member), format!("{} first", begin + 1));
+    }
+    let reads = redis.calls("hmget");
+    // What `publish.lua` does with it.
+    let (later, place) = ("\\x02\\x01\\x00\\x00", begin + 2);
+    redis.ask(&format!("HSET throng.o.log.a s {place} t 7"));
+    redis.ask(&format!("XADD throng.s.log.a {place}-7 d \"{later}\""));
+    redis.ask(&format!("PUBLISH throng.m.log.a \"{epoch}:{place}:7 {later}\""));
+    for member in &mut members {
+        assert_eq!(member.next().close_code(), Some(1008));
+    }
+    assert_eq!(redis.calls("hmget"), reads, "at once, not when the history is read");
+    let mut back = join(&one, &format!("/ws/log.a?since={epoch}:{}", begin + 1));
+    assert_eq!(position(&mut back), (epoch, place, false));
+    join(&two, "/ws/log.a").send_text("later");
+    assert_eq!(text(&mut back), format!("{} later", place + 1));
+    // A channel without history has no place to miss: it is counted.
+    let mut plain = join(&one, "/ws/plain");
+    let mut sender = join(&two, "/ws/plain");
+    send_until_one_comes(&mut sender, &mut plain);
+    redis.ask(&format!("PUBLISH throng.m.plain \"{later}\""));
+    sender.send_text("known");
+    while text(&mut plain) != "known" {}
+    let figures = status(&[&one.addresses[0].to_string()]).1;
+    assert_eq!(figures[0]["malformed"], 2, "{figures}");
+}
+
 #[test]
 fn an_event_stream_continues_on_another_server() {
     let Some(redis) = Redis::start("events", &[]) else { return };

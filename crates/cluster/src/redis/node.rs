@@ -18,7 +18,7 @@ use super::link::{Connection, LIMIT, Link, Target};
 use super::pool::Pool;
 use super::status::{Counters, Status};
 use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task};
-use crate::{Action, Budget, Interest, Outbox, Pending, Sequencer, decode};
+use crate::{Action, Budget, Interest, Outbox, Pending, Sequencer, decode, split_place};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -472,21 +472,24 @@ impl<M: Members> Node<M> {
         };
         let counters = self.own.counters();
         counters.received.fetch_add(1, Ordering::Relaxed);
-        let (place, published, start) = match decode(&bytes) {
-            Ok((Some(place), envelope)) => {
-                let space = bytes.iter().position(|byte| *byte == b' ').unwrap_or(0);
-                (Some(place), envelope.published, space + 1)
-            }
-            Ok((None, envelope)) => (None, envelope.published, 0),
-            Err(_) => {
-                if !self.take_announcement(channel, &bytes) {
-                    self.own.counters().malformed.fetch_add(1, Ordering::Relaxed);
-                }
-                return;
-            }
+        let (place, start) = match split_place(&bytes) {
+            Ok((place, rest)) => (place, bytes.len() - rest.len()),
+            Err(_) => (None, 0),
         };
-        let lag = micros().saturating_sub(published);
-        counters.lag_micros.store(lag, Ordering::Relaxed);
+        match decode(&bytes) {
+            Ok((_, envelope)) => {
+                let lag = micros().saturating_sub(envelope.published);
+                counters.lag_micros.store(lag, Ordering::Relaxed);
+            }
+            Err(_) if self.take_announcement(channel, &bytes) => return,
+            Err(_) => {
+                self.own.counters().malformed.fetch_add(1, Ordering::Relaxed);
+                // One of a later release has its place: its members learn that they miss it.
+                if place.is_none() {
+                    return;
+                }
+            }
+        }
         let Some((channel, _)) = self.channels.get_key_value(channel) else { return };
         let channel = Arc::clone(channel);
         match place {
