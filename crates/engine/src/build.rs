@@ -182,6 +182,7 @@ pub fn build<D: Driver, S: Service>(
                     watch: Watch::new(shard, options.watching.clone(), progress, load),
                     samples: Samples::new(Arc::clone(&snapshot.measured)),
                     homes: Vec::new(),
+                    publisher: None,
                     crowded: Vec::new(),
                     commands: VecDeque::new(),
                     queue: queues[shard].clone(),

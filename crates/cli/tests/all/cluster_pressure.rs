@@ -6,7 +6,7 @@
 use std::io::{ErrorKind, Write};
 
 use serde_json::Value;
-
+use throng_proto::ws::Opcode;
 use throng_testkit::{Redis, eventually, poll};
 
 use crate::support::{Answer, Client, Got, Served, exchange};
@@ -82,6 +82,22 @@ fn no_message_is_lost_beside_a_client_that_publishes_more_than_redis_takes() {
 #[test]
 fn nor_where_each_connection_has_a_thread() {
     no_message_is_lost_beside_a_flood("io=threads");
+}
+
+#[test]
+fn a_client_that_publishes_little_is_read_beside_one_that_publishes_more_than_redis_takes() {
+    let Some(redis) = Redis::start("share", &[]) else { return };
+    let server = start(&redis, &[]);
+    let mut honest = Client::connect(server.addresses[0], "/ws/log.a");
+    redis.signal("-STOP");
+    let _flooder = flood(&server);
+    for at in 0..50 {
+        honest.send_text("little");
+        // One that is held is not read.
+        honest.send(Opcode::Ping, &[at]);
+        assert_eq!(honest.next_of_any_kind(), Got::Pong(vec![at]));
+    }
+    redis.signal("-CONT");
 }
 
 #[test]

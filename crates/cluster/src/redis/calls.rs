@@ -7,6 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
 use super::link::{Scripts, Target};
+use super::pool::Reserved;
 use super::{Keep, Outgoing};
 use crate::{Answer, Pending, Place};
 
@@ -35,6 +36,8 @@ const LEFT_OUT: i64 = -1;
 #[derive(Clone, Debug)]
 pub(super) struct Tagged {
     pub(super) outgoing: Outgoing,
+    /// Its memory.
+    pub(super) reserved: Reserved,
     /// At random, for the place that it gets.
     pub(super) tag: u64,
     /// One more than that of the one before.
@@ -306,7 +309,8 @@ mod tests {
         let (channel, envelope) = ("a".into(), [1].into());
         let while_down = WhileDown::Refuse;
         let outgoing = Outgoing { channel, envelope, keep, while_down };
-        let item = Tagged { outgoing, tag: number, number, after: 0 };
+        let item =
+            Tagged { outgoing, reserved: Reserved::default(), tag: number, number, after: 0 };
         Pending { item, bytes: 1, since: 0, is_repeatable: true, is_retry }
     }
 

@@ -33,7 +33,7 @@ use crate::partition::partition_of;
 use crate::{Announcement, Control, Place, WhileDown};
 use events::Events;
 use node::Event;
-use pool::Pool;
+use pool::{Pool, Reserved};
 
 pub use control::Recipients;
 pub use pool::Fill;
@@ -225,20 +225,20 @@ impl Bus {
     /// Accepts a publication of a publisher that does not wait; returns false if it is refused.
     #[must_use]
     pub fn publish(&self, outgoing: Outgoing) -> bool {
-        self.publish_within(outgoing, false).is_some()
+        self.publish_by(outgoing, None).is_some()
     }
 
-    /// Accepts a publication; `None`: it is refused. A publisher that `waits` for
-    /// [room](Self::await_room) when the memory is crowded may use what is reserved for such.
+    /// Accepts a publication; `None`: it is refused. A `publisher`, of any number, waits for
+    /// [room](Self::await_room) when it has used its share of the memory, and may use what is
+    /// reserved for such.
     #[must_use]
-    pub fn publish_within(&self, outgoing: Outgoing, waits: bool) -> Option<Fill> {
-        let bytes = node::cost_of(&outgoing);
-        let fill = self.admit(&outgoing, waits)?;
+    pub fn publish_by(&self, outgoing: Outgoing, publisher: Option<u64>) -> Option<Fill> {
+        let (fill, reserved) = self.admit(&outgoing, publisher)?;
         let part = self.part_of(&outgoing.channel);
-        if self.events.send(part, Event::Publish(outgoing)) {
+        if self.events.send(part, Event::Publish(outgoing, reserved)) {
             return Some(fill);
         }
-        self.pool.release(bytes);
+        self.pool.release(reserved);
         self.count_refused();
         None
     }
@@ -252,14 +252,15 @@ impl Bus {
     }
 
     /// Takes memory for a publication that may wait, or need not; otherwise counts it as refused.
-    fn admit(&self, outgoing: &Outgoing, waits: bool) -> Option<Fill> {
+    fn admit(&self, outgoing: &Outgoing, publisher: Option<u64>) -> Option<(Fill, Reserved)> {
         let may_wait = outgoing.while_down != WhileDown::Refuse;
         let is_taken = may_wait || self.status.is_part_up(self.part_of(&outgoing.channel));
-        let fill = is_taken.then(|| self.pool.reserve(node::cost_of(outgoing), waits)).flatten();
-        if fill.is_none() {
+        let cost = node::cost_of(outgoing);
+        let reserved = is_taken.then(|| self.pool.reserve(cost, publisher)).flatten();
+        if reserved.is_none() {
             self.count_refused();
         }
-        fill
+        reserved
     }
 
     fn count_refused(&self) {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::calls::{self, Answered, Outcome, Question, Tagged};
 use super::link::{Connection, LIMIT, Link, Target};
-use super::pool::Pool;
+use super::pool::{Pool, Reserved};
 use super::status::{Counters, Status};
 use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task};
 use crate::{Action, Budget, Interest, Outbox, Pending, Sequencer, decode, split_place};
@@ -62,7 +62,7 @@ pub(super) enum Event {
     Unfollow(Arc<str>),
     Check(Arc<str>),
     Fetch(Arc<str>),
-    Publish(Outgoing),
+    Publish(Outgoing, Reserved),
     /// The channel is closed when the node has ended.
     Stop(mpsc::Sender<()>),
     Linked(u64, Result<Link, StartError>),
@@ -271,7 +271,7 @@ impl<M: Members> Node<M> {
             Event::Fetch(channel) => {
                 self.with_sequence(&channel, |sequence, actions| sequence.fetch(actions));
             }
-            Event::Publish(outgoing) => drop(self.publish(outgoing)),
+            Event::Publish(outgoing, reserved) => drop(self.publish(outgoing, reserved)),
             Event::Stop(ended) => {
                 let latest = self.now() + STOP_LIMIT.as_millis() as u64;
                 self.stop.get_or_insert((latest, Vec::new())).1.push(ended);
@@ -329,20 +329,20 @@ impl<M: Members> Node<M> {
     }
 
     /// Returns the number of the publication; `None`: only members of this node get it.
-    pub(super) fn publish(&mut self, outgoing: Outgoing) -> Option<u64> {
-        let bytes = cost_of(&outgoing);
+    pub(super) fn publish(&mut self, outgoing: Outgoing, reserved: Reserved) -> Option<u64> {
+        let bytes = reserved.bytes();
         let while_down = outgoing.while_down;
         let is_repeatable = outgoing.keep.is_some();
         // Members of this node get what is published after they came: their channels come first.
         self.number += 1;
         let (tag, number) = (self.draw(), self.number);
-        let item = Tagged { outgoing, tag, number, after: self.follows };
+        let item = Tagged { outgoing, reserved, tag, number, after: self.follows };
         let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
-        if let Some(Pending { item: Tagged { outgoing, .. }, .. }) =
+        if let Some(Pending { item: Tagged { outgoing, reserved, .. }, .. }) =
             self.outbox.offer(pending, while_down)
         {
             self.members.borrow_mut().publish(&outgoing.channel, &outgoing.envelope);
-            self.own.pool.release(bytes);
+            self.own.pool.release(reserved);
             return None;
         }
         Some(number)
@@ -372,7 +372,7 @@ impl<M: Members> Node<M> {
             let numbers: Vec<_> = done.iter().map(|one| (one.item.number, false)).collect();
             self.count_receivers(&numbers);
         }
-        self.own.pool.release(done.iter().map(|pending| pending.bytes).sum());
+        done.iter().for_each(|pending| self.own.pool.release(pending.item.reserved));
     }
 
     /// Notes that the broker has taken what the first `follows` events asked for.
@@ -613,7 +613,7 @@ impl<M: Members> Node<M> {
             };
             counter.fetch_add(1, Ordering::Relaxed);
             if let Some(pending) = self.outbox.acknowledge() {
-                self.own.pool.release(pending.bytes);
+                self.own.pool.release(pending.item.reserved);
                 done.extend(counts.then_some((pending.item.number, is_published)));
             }
         }

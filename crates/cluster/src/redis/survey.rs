@@ -8,6 +8,7 @@ use redis::RedisError;
 
 use super::link::{LIMIT, Link};
 use super::node::{self, Node};
+use super::pool::Reserved;
 use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Members, Outgoing};
 use crate::announcement::number;
@@ -20,7 +21,7 @@ const MAX_ANSWERS: usize = 4_096;
 #[derive(Debug)]
 pub(crate) enum Event {
     Ask(Arc<str>, Duration, Waiting<Counted>),
-    Publish(Outgoing, Duration, Waiting<Counted>),
+    Publish(Outgoing, Reserved, Duration, Waiting<Counted>),
     Asked(u64, u64, Result<HashSet<u64>, RedisError>),
     Answered(u64, Result<(), RedisError>),
 }
@@ -123,9 +124,9 @@ impl Bus {
         let (reply, waiting) = Waiting::begin(&self.asks);
         // One that is not counted is not published, either.
         let Some(waiting) = waiting else { return reply };
-        if self.admit(&outgoing, false).is_some() {
+        if let Some((_, reserved)) = self.admit(&outgoing, None) {
             let part = self.part_of(&outgoing.channel);
-            let event = Event::Publish(outgoing, limit.min(LIMIT), waiting);
+            let event = Event::Publish(outgoing, reserved, limit.min(LIMIT), waiting);
             let _ = self.events.send(part, node::Event::Survey(event));
         } else {
             waiting.answer(Err(refused()));
@@ -138,9 +139,9 @@ impl<M: Members> Node<M> {
     pub(super) fn on_survey(&mut self, event: Event) {
         match event {
             Event::Ask(channel, limit, waiting) => self.ask_all(&channel, limit, waiting),
-            Event::Publish(outgoing, limit, waiting) => {
+            Event::Publish(outgoing, reserved, limit, waiting) => {
                 let channel = Arc::clone(&outgoing.channel);
-                if let Some(number) = self.publish(outgoing) {
+                if let Some(number) = self.publish(outgoing, reserved) {
                     let unpublished = Unpublished { channel, limit, waiting };
                     self.survey.unpublished.insert(number, unpublished);
                 }

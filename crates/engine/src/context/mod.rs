@@ -45,6 +45,8 @@ pub struct Core {
     pub(crate) samples: Samples,
     /// Shards that a publication goes to; kept for its memory.
     pub(crate) homes: Vec<u16>,
+    /// The connection that publishes now; `None`: the shard itself.
+    pub(crate) publisher: Option<ConnId>,
     /// Shards whose queues the last publication found crowded, or [`crate::remote::BROKER`].
     pub(crate) crowded: Vec<usize>,
     /// Commands taken from this shard's queue that have not been carried out yet.
@@ -423,6 +425,7 @@ impl<'a> Cx<'a> {
     /// [`Core::publish`]. When the queue of a shard with members is nearly full, or the way to the
     /// broker that carries the channel, this connection is not read until it has room.
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Receipt {
+        self.core.publisher = Some(self.id);
         let receipt = self.core.publish(channel, frame, None);
         self.core.hold_publisher(self.id);
         receipt
@@ -430,6 +433,7 @@ impl<'a> Cx<'a> {
 
     /// Sends to every other member of a channel; otherwise like [`Cx::publish`].
     pub fn publish_to_others(&mut self, channel: &str, frame: &Frame) -> Receipt {
+        self.core.publisher = Some(self.id);
         let receipt = self.core.publish(channel, frame, Some(self.id));
         self.core.hold_publisher(self.id);
         receipt
@@ -438,6 +442,7 @@ impl<'a> Cx<'a> {
     /// Sends to every other member of a channel; see [`Core::publish_unordered`]. Holds this
     /// connection back as [`Cx::publish`] does.
     pub fn publish_unordered(&mut self, channel: &str, frame: &Frame) -> Delivery {
+        self.core.publisher = Some(self.id);
         let delivery = self.core.publish_unordered(channel, frame, Some(self.id));
         self.core.hold_publisher(self.id);
         delivery

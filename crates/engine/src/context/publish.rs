@@ -52,8 +52,8 @@ impl Core {
         except: Option<ConnId>,
         began: Option<Instant>,
     ) -> Receipt {
-        let crowded = Some(&mut self.crowded);
-        if let Some(receipt) = self.remote.relay(channel, frame, except, crowded) {
+        let publisher = self.publisher.map(|id| (id, &mut self.crowded));
+        if let Some(receipt) = self.remote.relay(channel, frame, except, publisher) {
             return receipt;
         }
         match self.remote.history_rule(channel) {
@@ -151,8 +151,8 @@ impl Core {
             PublishPath::Alone => 0,
             PublishPath::Shards => self.publish_elsewhere(channel, frame, except),
             PublishPath::Histories | PublishPath::Relayed => {
-                let crowded = Some(&mut self.crowded);
-                if let Some(receipt) = self.remote.relay(channel, frame, except, crowded) {
+                let publisher = self.publisher.map(|id| (id, &mut self.crowded));
+                if let Some(receipt) = self.remote.relay(channel, frame, except, publisher) {
                     return receipt.total().unwrap_or_default();
                 }
                 if let Some(rule) = self.remote.history_rule(channel) {
@@ -353,6 +353,7 @@ impl Core {
     /// Holds the connection `by` if what it published last found a queue crowded.
     #[inline]
     pub(crate) fn hold_publisher(&mut self, by: ConnId) {
+        self.publisher = None;
         if !self.crowded.is_empty() {
             let crowded = std::mem::take(&mut self.crowded);
             self.connections.hold_publisher(by, crowded);

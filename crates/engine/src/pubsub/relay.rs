@@ -20,14 +20,15 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// Returns whether it carries the publications of this channel.
     fn carries(&self, channel: &str) -> bool;
 
-    /// Takes a publication; `None`: it cannot. A publisher that `waits` when the way to the broker
-    /// is [crowded](Fill::Crowded) may use what is reserved for such.
+    /// Takes a publication; `None`: it cannot. A `publisher` is a connection that is not read while
+    /// its part of the way to the broker is [crowded](Fill::Crowded), and may use what is reserved
+    /// for such.
     fn publish(
         &self,
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
-        waits: bool,
+        publisher: Option<ConnId>,
     ) -> Option<Fill>;
 
     /// Registers `waker` to be woken when the way to the broker is not crowded any more; returns

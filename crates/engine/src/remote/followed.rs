@@ -19,17 +19,18 @@ impl Remote {
         self.order.relay.as_ref().filter(|relay| relay.carries(channel))
     }
 
-    /// Gives a publication to the broker that carries its channel; `None`: there is none. With
-    /// `crowded` the publisher is held back, and that gets [`BROKER`] if the broker is why.
+    /// Gives a publication to the broker that carries its channel; `None`: there is none. A
+    /// `publisher` is held back if `crowded` gets [`BROKER`].
     pub(crate) fn relay(
         &self,
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
-        crowded: Option<&mut Vec<usize>>,
+        publisher: Option<(ConnId, &mut Vec<usize>)>,
     ) -> Option<Receipt> {
-        let fill = self.relay_of(channel)?.publish(channel, frame, except, crowded.is_some());
-        if let (Some(Fill::Crowded), Some(crowded)) = (fill, crowded)
+        let by = publisher.as_ref().map(|(id, _)| *id);
+        let fill = self.relay_of(channel)?.publish(channel, frame, except, by);
+        if let (Some(Fill::Crowded), Some((_, crowded))) = (fill, publisher)
             && !crowded.contains(&BROKER)
         {
             crowded.push(BROKER);

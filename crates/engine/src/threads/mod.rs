@@ -201,6 +201,7 @@ where
                 watch: watch.of_one_connection(),
                 samples: Samples::new(Arc::clone(&self.snapshot.measured)),
                 homes: Vec::new(),
+                publisher: None,
                 crowded: Vec::new(),
                 commands: VecDeque::new(),
                 queue,

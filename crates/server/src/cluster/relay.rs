@@ -94,10 +94,10 @@ impl Relay for ClusterRelay {
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
-        waits: bool,
+        publisher: Option<ConnId>,
     ) -> Option<Fill> {
         let outgoing = self.outgoing(channel, frame, except)?;
-        Some(match self.bus.publish_within(outgoing, waits)? {
+        Some(match self.bus.publish_by(outgoing, publisher.map(ConnId::to_bits))? {
             redis::Fill::Room => Fill::Room,
             redis::Fill::Crowded => Fill::Crowded,
         })
