@@ -66,7 +66,7 @@ pub use pubsub::history::{
     HistoryCounts, Position, PositionError, Publication, Recorded, Recovery, Since,
 };
 pub use pubsub::presence::{
-    Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceRules, Present,
+    Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceRules, PresenceSwitch, Present,
 };
 pub use pubsub::relay::{CarriedPresence, Joined, Question, Relay};
 pub use remote::adoption::Adoption;

@@ -265,7 +265,7 @@ pub use server::Server;
 pub use throng_engine::{
     Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, History, HistoryCounts,
     HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position, PositionError,
-    Presence, PresenceChange, PresenceCounts, PresenceEvent, Publication, Receipt, Recovery, Sent,
+    Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch, Publication, Receipt, Recovery, Sent,
     SettingError, Since, SlowPolicy, Stats, UnknownName, is_channel_token,
 };
 #[cfg(feature = "files")]

@@ -23,16 +23,16 @@ impl Remote {
         self.order.presences.as_ref().filter(|presences| presences.rules.of(channel).is_some())
     }
 
-    /// Returns what members get of a join or leave, which the program may make.
+    /// Returns what members get of a join or leave, which the program may make: in a channel of too
+    /// many none, or that they get no more.
     pub(crate) fn presence_frame(
         &self,
         event: &PresenceEvent<'_>,
     ) -> Result<Option<Frame>, Panicked> {
-        let rule = |presences: &Presences| presences.rules.of(event.channel)?.frame(event);
-        let made = catch_unwind(AssertUnwindSafe(|| self.order.presences.as_ref().and_then(rule)));
-        // Joins and leaves of a client are the values of one key.
-        let keyed = |frame: Frame| frame.keyed(("presence", event.node, event.client));
-        made.map(|frame| frame.map(keyed)).map_err(|panic| {
+        let members = self.subscribers(event.channel);
+        let make = |presences: &Presences| presences.frame(event, members);
+        let made = catch_unwind(AssertUnwindSafe(|| self.order.presences.as_ref().and_then(make)));
+        made.map_err(|panic| {
             // The panic hook has reported it. Leak the payload: its `Drop` could panic.
             std::mem::forget(panic);
             Panicked

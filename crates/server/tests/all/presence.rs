@@ -173,6 +173,41 @@ fn presence_is_in_the_metrics_and_bounded_and_who_is_not_listed_is_a_member() {
     stop(running);
 }
 
+/// When `n` leave together each of the others would get `n` messages.
+#[test]
+fn a_channel_of_many_members_is_not_told_of_each_and_learns_when_it_is_again() {
+    let presence = Presence::new().join_leave(true).max_announced(8);
+    let (address, running) = start(server(presence).shards(2));
+    let hub = running.hub();
+    let mut count = 0;
+    let mut open = || {
+        let path = format!("/ws?name=m{count}");
+        let client = Client::upgrade(dial(address), &path, &[], &[]).unwrap();
+        count += 1;
+        eventually("it has joined", || names(&hub).len() == count);
+        client
+    };
+    let mut first = open();
+    let mut others: Vec<_> = (1..8).map(|_| open()).collect();
+    for at in 1..8 {
+        assert_eq!(event(&mut first), ("join".to_owned(), format!("m{at}")));
+    }
+    // The ninth, and those behind it.
+    others.extend((8..20).map(|_| open()));
+    assert_eq!(text(&mut first), "{\"members\":9,\"announced\":false}");
+    for at in (6..20).rev() {
+        drop(others.pop());
+        eventually("it has left", || names(&hub).len() == at);
+    }
+    // Three quarters of eight are left.
+    assert_eq!(text(&mut first), "{\"members\":6,\"announced\":true}");
+    let mut expected: Vec<_> = (0..6).map(|at| format!("m{at}")).collect();
+    assert_eq!(names(&hub), expected, "from here on a list is complete");
+    drop(others.pop());
+    assert_eq!(event(&mut first), ("leave".to_owned(), expected.pop().unwrap()));
+    stop(running);
+}
+
 #[test]
 fn the_members_of_the_example_see_each_other() {
     let (address, running) = start(example::server().shards(2));

@@ -6,14 +6,16 @@
 
 mod rules;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_io::ConnId;
 
-pub use rules::{Presence, PresenceChange, PresenceEvent, PresenceRules};
+pub use rules::{Presence, PresenceChange, PresenceEvent, PresenceRules, PresenceSwitch};
+
+use crate::outbox::frame::Frame;
 
 /// Channels of different stripes are joined at the same time.
 const STRIPES: usize = 64;
@@ -60,6 +62,8 @@ type Stripe = HashMap<Arc<str>, Members>;
 pub(crate) struct Presences {
     pub(crate) rules: PresenceRules,
     stripes: [Mutex<Stripe>; STRIPES],
+    /// Channels with too many members to announce joins and leaves.
+    unannounced: Mutex<HashSet<Box<str>>>,
     hasher: RandomState,
     max_bytes: usize,
     bytes: AtomicUsize,
@@ -75,6 +79,7 @@ impl Presences {
         Self {
             rules,
             stripes: std::array::from_fn(|_| Mutex::default()),
+            unannounced: Mutex::default(),
             hasher: RandomState::new(),
             max_bytes,
             bytes: AtomicUsize::new(0),
@@ -137,6 +142,31 @@ impl Presences {
         self.clients.fetch_sub(1, Ordering::Relaxed);
         self.leaves.fetch_add(1, Ordering::Relaxed);
         Some(info)
+    }
+
+    /// Returns what members of a channel, which are so many, get of a join or leave that is in the
+    /// lists already. Calls functions of the program.
+    pub(crate) fn frame(&self, event: &PresenceEvent<'_>, members: usize) -> Option<Frame> {
+        let rule = self.rules.of(event.channel).filter(|rule| rule.announces())?;
+        let channel = event.channel;
+        let (was_announced, is_announced) = {
+            let all = &self.unannounced;
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let was_announced = !all.contains(channel);
+            let is_announced = rule.is_announced(members, was_announced);
+            match is_announced {
+                true if !was_announced => drop(all.remove(channel)),
+                false if was_announced => drop(all.insert(channel.into())),
+                _ => {}
+            }
+            (was_announced, is_announced)
+        };
+        if was_announced != is_announced {
+            return rule.switch_frame(&PresenceSwitch { channel, members, is_announced });
+        }
+        // Joins and leaves of a client are the values of one key.
+        let keyed = |frame: Frame| frame.keyed(("presence", event.node, event.client));
+        if is_announced { rule.frame(event).map(keyed) } else { None }
     }
 
     /// Returns up to `most` clients of a channel, in the order of their ids.

@@ -60,6 +60,30 @@ impl PresenceEvent<'_> {
     }
 }
 
+/// Joins and leaves of a channel are announced no longer, or again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PresenceSwitch<'a> {
+    /// The channel.
+    pub channel: &'a str,
+    /// Its members on this server.
+    pub members: usize,
+    /// Whether members get joins and leaves from now on.
+    pub is_announced: bool,
+}
+
+impl PresenceSwitch<'_> {
+    /// Returns the switch as JSON: `{"members":1001,"announced":false}`. As a server-sent event its
+    /// name is `members`.
+    #[must_use]
+    pub fn to_frame(&self) -> Frame {
+        let Self { members, is_announced, .. } = self;
+        let frame =
+            Frame::format(format_args!("{{\"members\":{members},\"announced\":{is_announced}}}"));
+        frame.event_name("members")
+    }
+}
+
 /// A text as a string of JSON (RFC 8259 section 7).
 struct Quoted<'a>(&'a str);
 
@@ -80,12 +104,27 @@ impl fmt::Display for Quoted<'_> {
 /// Makes the message that members get of an event, or none.
 type ToFrame = Arc<dyn Fn(&PresenceEvent<'_>) -> Option<Frame> + Send + Sync>;
 
+/// Makes the message that members get of a switch, or none.
+type SwitchToFrame = Arc<dyn Fn(&PresenceSwitch<'_>) -> Option<Frame> + Send + Sync>;
+
+/// Most members on a server that get joins and leaves by default.
+const MAX_ANNOUNCED: usize = 1_000;
+
 /// Presence of each channel that matches a pattern: the clients that are members are known, with
 /// the information that each was given when it joined.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 #[must_use]
 pub struct Presence {
     join_leave: Option<ToFrame>,
+    switch: SwitchToFrame,
+    max_announced: usize,
+}
+
+impl Default for Presence {
+    fn default() -> Self {
+        let switch: SwitchToFrame = Arc::new(|switch| Some(switch.to_frame()));
+        Self { join_leave: None, switch, max_announced: MAX_ANNOUNCED }
+    }
 }
 
 impl Presence {
@@ -94,8 +133,8 @@ impl Presence {
         Self::default()
     }
 
-    /// Sends each join and leave to the other members, as [`PresenceEvent::to_frame`]. In a channel
-    /// of `n` members that come and go together these are about `n²` messages. Default: false.
+    /// Sends each join and leave to the other members, as [`PresenceEvent::to_frame`], in channels
+    /// of up to [`max_announced`](Self::max_announced) members. Default: false.
     pub fn join_leave(mut self, on: bool) -> Self {
         self.join_leave = on.then(|| -> ToFrame { Arc::new(|event| Some(event.to_frame())) });
         self
@@ -111,19 +150,53 @@ impl Presence {
         self
     }
 
+    /// Sets the most members of a channel on this server that get joins and leaves: when `n`
+    /// clients come and go together, each gets `n` messages, which are `n²`. Above it they get
+    /// none, but a [`PresenceSwitch`], and another one when three quarters of it are left: then a
+    /// client that lists the members again, and follows joins and leaves, knows all. Default:
+    /// 1,000.
+    pub fn max_announced(mut self, members: usize) -> Self {
+        self.max_announced = members;
+        self
+    }
+
+    /// Sends the message that `frame` makes of each [`PresenceSwitch`]; `None`: members get none.
+    /// Default: [`PresenceSwitch::to_frame`].
+    pub fn switch_with(
+        mut self,
+        frame: impl Fn(&PresenceSwitch<'_>) -> Option<Frame> + Send + Sync + 'static,
+    ) -> Self {
+        self.switch = Arc::new(frame);
+        self
+    }
+
+    /// Returns whether members get joins and leaves, after a change in a channel that has so many
+    /// of them; `is_announced`: whether they got the one before.
+    pub(super) fn is_announced(&self, members: usize, is_announced: bool) -> bool {
+        let most = if is_announced { self.max_announced } else { self.max_announced / 4 * 3 };
+        members <= most
+    }
+
+    pub(super) fn switch_frame(&self, switch: &PresenceSwitch<'_>) -> Option<Frame> {
+        (self.switch)(switch)
+    }
+
     /// Returns whether members get joins and leaves.
     pub(crate) fn announces(&self) -> bool {
         self.join_leave.is_some()
     }
 
-    pub(crate) fn frame(&self, event: &PresenceEvent<'_>) -> Option<Frame> {
+    pub(super) fn frame(&self, event: &PresenceEvent<'_>) -> Option<Frame> {
         self.join_leave.as_ref()?(event)
     }
 }
 
 impl fmt::Debug for Presence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Presence").field("join_leave", &self.join_leave.is_some()).finish()
+        f.debug_struct("Presence")
+            .field("join_leave", &self.join_leave.is_some())
+            .field("max_announced", &self.max_announced)
+            .finish_non_exhaustive()
     }
 }
 
@@ -177,6 +250,20 @@ mod tests {
         let shared = PresenceEvent { node: Some(0xcd), info: "", ..event }.to_frame();
         let expected = "{\"join\":\"00000000000000cd00000000000000ab\",\"info\":\"\"}";
         assert_eq!(String::from_utf8_lossy(shared.payload()), expected);
+    }
+
+    #[test]
+    fn a_channel_is_announced_again_when_three_quarters_of_its_most_members_are_left() {
+        let rule = Presence::new().max_announced(8);
+        for (members, is_announced, expected) in
+            [(8, true, true), (9, true, false), (7, false, false), (6, false, true)]
+        {
+            assert_eq!(rule.is_announced(members, is_announced), expected, "{members}");
+        }
+        assert!(Presence::new().max_announced(0).is_announced(0, false), "it is forgotten");
+        let switch = PresenceSwitch { channel: "chat", members: 9, is_announced: false };
+        let expected = "{\"members\":9,\"announced\":false}";
+        assert_eq!(String::from_utf8_lossy(switch.to_frame().payload()), expected);
     }
 
     #[test]
