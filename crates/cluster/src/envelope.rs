@@ -43,7 +43,7 @@ pub struct Envelope<'a> {
     pub is_incompressible: bool,
     /// The node that published it.
     pub origin: u64,
-    /// Time of publication, in microseconds since 1970.
+    /// Time of publication by the clock of its node, in microseconds since 1970: for figures alone.
     pub published: u64,
     /// Connection of the origin that does not get it.
     pub except: Option<u64>,

@@ -201,6 +201,10 @@ impl<M: Members> Node<M> {
         }
     }
 
+    /// Returns the time in milliseconds since the node began. All that a node decides by time it
+    /// decides by this clock, which no one sets: the time of day, which machines have different and
+    /// which jumps, is only in a figure ([`micros`]). Signs of life and histories expire by the
+    /// clock of the server alone.
     pub(super) fn now(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
@@ -703,6 +707,7 @@ impl<M: Members> Node<M> {
     }
 }
 
+/// Returns the time of day, for the figure of the lag alone.
 fn micros() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_micros() as u64

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use throng_cluster::redis::{Bus, Members, Outgoing, Settings, block_on};
-use throng_cluster::{Announcement, Control, Place, WhileDown};
+use throng_cluster::{Announcement, Control, Envelope, Place, WhileDown, encode};
 use throng_testkit::{Random, Redis, eventually};
 
 use crate::nodes::{CHANNELS, Node, check_all, keep, three, traffic};
@@ -336,6 +336,29 @@ fn a_silent_channel_whose_history_has_expired_is_continued() {
         assert_eq!(got.losses, 0, "nothing was lost");
         got.payloads == [&b"first"[..], b"second"]
     });
+}
+
+/// Clocks of nodes differ, and jump.
+#[test]
+fn the_time_of_day_of_a_node_decides_nothing() {
+    let Some(redis) = Redis::start("clocks", &[]) else { return };
+    let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
+    let mut payloads = Vec::new();
+    for (at, published) in [u64::MAX, 0, 1, u64::MAX / 2, 0].into_iter().enumerate() {
+        let payload = at.to_string();
+        let envelope = Envelope { published, payload: payload.as_bytes(), ..Envelope::default() };
+        let mut encoded = Vec::new();
+        encode(&envelope, &mut encoded);
+        assert!(nodes[at % 2].publish_envelope(0, encoded, keep(), WhileDown::Buffer));
+        payloads.push(payload.into_bytes());
+        // In this order.
+        eventually("it comes", || nodes.iter().all(|node| node.got(0).payloads == payloads));
+    }
+    // What is read from the history is as what is delivered.
+    redis.ask("CLIENT KILL TYPE pubsub");
+    let third = Node::start(&redis, 3, keep());
+    assert_eq!(third.got(0).sequence, payloads);
+    assert!(nodes.iter().all(|node| node.got(0).losses == 0));
 }
 
 /// `bench/cluster/run --only resubscribe` has the same with 100,000 channels.
