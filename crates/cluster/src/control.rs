@@ -1,17 +1,21 @@
 //! The form in which a command travels between nodes.
 //!
 //! ```text
-//! version kind code:2 which name:2 (client:8 | channel) reason
+//! version kind [code:2] which name:2 (client:8 | channel) rest
 //! ```
 //!
 //! Numbers are big-endian; `which` is 0 for a client, 1 for a channel, and `name` is the number of
-//! bytes of either.
+//! bytes of either. The rest is the reason of a close, which has a code, the channel that is left,
+//! or the data of a refresh.
 
 use crate::Malformed;
 
-/// The form that this release writes, and its kind: beside publications and announcements.
+/// The form that this release writes, and its kinds: beside publications, announcements and
+/// surveys.
 const VERSION: u8 = 1;
 const CLOSE: u8 = 3;
+const UNSUBSCRIBE: u8 = 6;
+const REFRESH: u8 = 7;
 
 const CLIENT: u8 = 0;
 const CHANNEL: u8 = 1;
@@ -19,15 +23,16 @@ const CHANNEL: u8 = 1;
 /// Most bytes of a reason (RFC 6455 section 5.5).
 pub const MAX_REASON: usize = 123;
 
-/// A command to close sessions.
+/// Most bytes of a channel's name, and of the data of a refresh.
+pub const MAX_FIELD: usize = u16::MAX as usize;
+
+/// A command for sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control<'a> {
-    /// Those that are to be closed.
+    /// Those that it is for.
     pub target: Target<'a>,
-    /// The close code.
-    pub code: u16,
-    /// The reason.
-    pub reason: &'a str,
+    /// The step to take with them.
+    pub command: Command<'a>,
 }
 
 /// The sessions that a command is about.
@@ -39,9 +44,31 @@ pub enum Target<'a> {
     Members(&'a str),
 }
 
+/// The content of a [`Control`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Begin the closing handshake.
+    Close {
+        /// The close code.
+        code: u16,
+        /// The reason.
+        reason: &'a str,
+    },
+    /// Leave a channel.
+    Unsubscribe {
+        /// The channel.
+        channel: &'a str,
+    },
+    /// Look up again what the client may do.
+    Refresh {
+        /// For the program.
+        data: &'a [u8],
+    },
+}
+
 impl<'a> Control<'a> {
-    /// Returns the command in its form, its reason cut to [`MAX_REASON`] bytes; `None`: the name of
-    /// the channel is longer than 65,535 bytes.
+    /// Returns the command in its form, its reason cut to [`MAX_REASON`] bytes; `None`: a name or
+    /// the data is longer than [`MAX_FIELD`].
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let bits;
@@ -52,13 +79,21 @@ impl<'a> Control<'a> {
             }
             Target::Members(channel) => (CHANNEL, channel.as_bytes()),
         };
-        let length = u16::try_from(name.len()).ok()?;
-        let mut out = vec![VERSION, CLOSE];
-        out.extend(self.code.to_be_bytes());
+        let (kind, code, rest) = match self.command {
+            Command::Close { code, reason } => {
+                let reason = &reason.as_bytes()[..reason.floor_char_boundary(MAX_REASON)];
+                (CLOSE, Some(code), reason)
+            }
+            Command::Unsubscribe { channel } => (UNSUBSCRIBE, None, channel.as_bytes()),
+            Command::Refresh { data } => (REFRESH, None, data),
+        };
+        let length = u16::try_from(name.len()).ok().filter(|_| rest.len() <= MAX_FIELD)?;
+        let mut out = vec![VERSION, kind];
+        out.extend(code.into_iter().flat_map(u16::to_be_bytes));
         out.push(which);
         out.extend(length.to_be_bytes());
         out.extend(name);
-        out.extend(&self.reason.as_bytes()[..self.reason.floor_char_boundary(MAX_REASON)]);
+        out.extend(rest);
         Some(out)
     }
 
@@ -67,22 +102,36 @@ impl<'a> Control<'a> {
     /// # Errors
     /// The bytes are anything else, or of a version that this release does not know.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (head, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
-        let [VERSION, CLOSE, high, low, which, long, short] = head else { return Err(Malformed) };
-        let length = u16::from_be_bytes([*long, *short]);
-        let (name, reason) = rest.split_at_checked(length.into()).ok_or(Malformed)?;
+        let ([version, kind], bytes) = take(bytes)?;
+        if version != VERSION {
+            return Err(Malformed);
+        }
+        let (code, bytes) = match kind {
+            CLOSE => take(bytes).map(|(code, rest)| (u16::from_be_bytes(code), rest))?,
+            _ => (0, bytes),
+        };
+        let ([which, long, short], bytes) = take(bytes)?;
+        let length = u16::from_be_bytes([long, short]);
+        let (name, rest) = bytes.split_at_checked(length.into()).ok_or(Malformed)?;
         let text = |bytes| str::from_utf8(bytes).map_err(|_| Malformed);
-        let target = match *which {
+        let target = match which {
             CLIENT => Target::Client(u64::from_be_bytes(name.try_into().map_err(|_| Malformed)?)),
             CHANNEL => Target::Members(text(name)?),
             _ => return Err(Malformed),
         };
-        let reason = text(reason)?;
-        if reason.len() > MAX_REASON {
-            return Err(Malformed);
-        }
-        Ok(Self { target, code: u16::from_be_bytes([*high, *low]), reason })
+        let command = match kind {
+            CLOSE if rest.len() <= MAX_REASON => Command::Close { code, reason: text(rest)? },
+            UNSUBSCRIBE if rest.len() <= MAX_FIELD => Command::Unsubscribe { channel: text(rest)? },
+            REFRESH if rest.len() <= MAX_FIELD => Command::Refresh { data: rest },
+            _ => return Err(Malformed),
+        };
+        Ok(Self { target, command })
     }
+}
+
+fn take<const N: usize>(bytes: &[u8]) -> Result<([u8; N], &[u8]), Malformed> {
+    let (taken, rest) = bytes.split_first_chunk().ok_or(Malformed)?;
+    Ok((*taken, rest))
 }
 
 #[cfg(test)]
@@ -95,24 +144,40 @@ mod tests {
     #[test]
     fn commands_of_the_first_version_are_read() {
         let client = Target::Client(0x40_0002);
-        let control = Control { target: client, code: 4001, reason: "banned" };
-        let bytes = b"\x01\x03\x0f\xa1\0\0\x08\0\0\0\0\0\x40\0\x02banned";
-        assert_eq!(Control::decode(bytes), Ok(control));
         let members = Target::Members("user.ann");
-        let control = Control { target: members, code: 1000, reason: "" };
-        assert_eq!(Control::decode(b"\x01\x03\x03\xe8\x01\0\x08user.ann"), Ok(control));
+        let close = |code, reason| Command::Close { code, reason };
+        for (bytes, target, command) in [
+            (
+                &b"\x01\x03\x0f\xa1\0\0\x08\0\0\0\0\0\x40\0\x02banned"[..],
+                client,
+                close(4001, "banned"),
+            ),
+            (b"\x01\x03\x03\xe8\x01\0\x08user.ann", members, close(1000, "")),
+            (
+                b"\x01\x06\x01\0\x08user.annchat.a",
+                members,
+                Command::Unsubscribe { channel: "chat.a" },
+            ),
+            (b"\x01\x07\x01\0\x08user.ann\xff", members, Command::Refresh { data: b"\xff" }),
+        ] {
+            assert_eq!(Control::decode(bytes), Ok(Control { target, command }));
+        }
     }
 
     #[test]
     fn a_command_is_read_as_it_is_written_and_anything_else_is_an_error() {
         let reason = "x".repeat(MAX_REASON);
+        let reasons = ["", "banned", &reason];
+        let closes = reasons.map(|reason| (Command::Close { code: 4001, reason }, reason.len()));
+        let unsubscribe = (Command::Unsubscribe { channel: "chat" }, 4);
+        let refresh = (Command::Refresh { data: &[0xff, 0] }, 2);
         for target in [Target::Client(0x40_0002), Target::Members("user.ann"), Target::Members("")]
         {
-            for reason in ["", "banned", &reason] {
-                let control = Control { target, code: 4001, reason };
+            for (command, rest) in closes.into_iter().chain([unsubscribe, refresh]) {
+                let control = Control { target, command };
                 let bytes = control.encode().unwrap();
                 assert_eq!(Control::decode(&bytes), Ok(control));
-                for end in 0..bytes.len() - reason.len() {
+                for end in 0..bytes.len() - rest {
                     assert!(Control::decode(&bytes[..end]).is_err());
                 }
                 let mut random = Random::new(3);
@@ -124,14 +189,24 @@ mod tests {
                 }
             }
         }
-        let long = "ü".repeat(MAX_REASON);
+    }
+
+    #[test]
+    fn a_reason_that_is_too_long_is_cut_and_a_name_or_data_refused() {
         let target = Target::Client(1);
-        let bytes = Control { target, code: 1000, reason: &long }.encode().unwrap();
-        assert_eq!(Control::decode(&bytes).unwrap().reason, "ü".repeat(MAX_REASON / 2));
-        let name = "x".repeat(1 << 16);
-        let control = Control { target: Target::Members(&name), code: 1000, reason: "" };
-        assert_eq!(control.encode(), None);
-        let bytes = Control { target, code: 1000, reason: "" }.encode().unwrap();
+        let close = |reason| Control { target, command: Command::Close { code: 1000, reason } };
+        let long = "ü".repeat(MAX_REASON);
+        let bytes = close(&long).encode().unwrap();
+        assert_eq!(Control::decode(&bytes), Ok(close(&"ü".repeat(MAX_REASON / 2))));
+        let bytes = close("").encode().unwrap();
         assert!(Control::decode(&[&bytes, long.as_bytes()].concat()).is_err());
+        let name = "x".repeat(MAX_FIELD + 1);
+        for control in [
+            Control { target: Target::Members(&name), ..close("") },
+            Control { target, command: Command::Unsubscribe { channel: &name } },
+            Control { target, command: Command::Refresh { data: name.as_bytes() } },
+        ] {
+            assert_eq!(control.encode(), None);
+        }
     }
 }

@@ -27,7 +27,7 @@ mod survey;
 mod view;
 
 pub use announcement::Announcement;
-pub use control::{Control, MAX_REASON, Target};
+pub use control::{Command, Control, MAX_FIELD, MAX_REASON, Target};
 pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode, split_place};
 pub use held::Budget;
 pub use interest::{BATCH, Batch, Interest, Verb};

@@ -1,7 +1,7 @@
-//! The form in which a question about a channel, and its answers, travel between nodes.
+//! The form in which a question, and its answers, travel between nodes.
 //!
 //! ```text
-//! version kind number:8 node:8 (channel | count:8)
+//! version kind number:8 node:8 (channel | count:8 | question | answer)
 //! ```
 //!
 //! Numbers are big-endian.
@@ -12,6 +12,11 @@ use crate::Malformed;
 const VERSION: u8 = 1;
 const QUESTION: u8 = 4;
 const COUNT: u8 = 5;
+const OWN: u8 = 8;
+const ANSWER: u8 = 9;
+
+/// Most bytes of a program's question, and of an answer to it.
+pub(crate) const MAX_CONTENT: usize = 64 << 10;
 
 /// A question to all nodes, or the answer of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +36,10 @@ pub enum Content<'a> {
     Subscribers(&'a str),
     /// Their number on the node.
     Count(u64),
+    /// A question of the program's own.
+    Own(&'a [u8]),
+    /// The answer to one.
+    Answer(&'a [u8]),
 }
 
 impl<'a> Survey<'a> {
@@ -40,6 +49,8 @@ impl<'a> Survey<'a> {
         let kind = match self.content {
             Content::Subscribers(_) => QUESTION,
             Content::Count(_) => COUNT,
+            Content::Own(_) => OWN,
+            Content::Answer(_) => ANSWER,
         };
         let mut out = vec![VERSION, kind];
         out.extend(self.number.to_be_bytes());
@@ -47,6 +58,7 @@ impl<'a> Survey<'a> {
         match self.content {
             Content::Subscribers(channel) => out.extend(channel.as_bytes()),
             Content::Count(count) => out.extend(count.to_be_bytes()),
+            Content::Own(content) | Content::Answer(content) => out.extend(content),
         }
         out
     }
@@ -66,6 +78,8 @@ impl<'a> Survey<'a> {
             [VERSION, COUNT] => {
                 Content::Count(u64::from_be_bytes(rest.try_into().map_err(|_| Malformed)?))
             }
+            [VERSION, OWN] if rest.len() <= MAX_CONTENT => Content::Own(rest),
+            [VERSION, ANSWER] if rest.len() <= MAX_CONTENT => Content::Answer(rest),
             _ => return Err(Malformed),
         };
         let (number, node) = (u64::from_be_bytes(*number), u64::from_be_bytes(*node));
@@ -91,7 +105,9 @@ mod tests {
 
     #[test]
     fn a_survey_is_read_as_it_is_written_and_anything_else_is_an_error() {
-        for content in [Content::Subscribers("a"), Content::Subscribers(""), Content::Count(7)] {
+        let own = [Content::Own(b"how many?"), Content::Own(b""), Content::Answer(b"\xff")];
+        let of_channels = [Content::Subscribers("a"), Content::Subscribers(""), Content::Count(7)];
+        for content in own.into_iter().chain(of_channels) {
             let survey = Survey { number: 1 << 40, node: 9, content };
             let bytes = survey.encode();
             assert_eq!(Survey::decode(&bytes), Ok(survey));
@@ -101,7 +117,10 @@ mod tests {
         assert!(Survey::decode(&bytes[..25]).is_err());
         bytes.push(0);
         assert!(Survey::decode(&bytes).is_err());
-        bytes[1] = 9;
+        bytes[1] = 10;
+        assert!(Survey::decode(&bytes).is_err());
+        let long = [0; MAX_CONTENT + 1];
+        let bytes = Survey { number: 1, node: 2, content: Content::Own(&long) }.encode();
         assert!(Survey::decode(&bytes).is_err());
     }
 }

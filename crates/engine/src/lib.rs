@@ -53,7 +53,7 @@ pub use context::{Core, Cx};
 pub use drain::DrainPlan;
 pub use histogram::Histogram;
 pub use limits::{Limit, Limits, RouteOptions};
-pub use message::{Close, Message, Refusal, UserEvent};
+pub use message::{Close, Message, Notice, Refusal, UserEvent};
 pub use outbox::frame::{Frame, FrameParts};
 pub use outbox::sent::Sent;
 pub use outbox::spares::Spares;

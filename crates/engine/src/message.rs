@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use throng_proto::ws::CloseCode;
 
@@ -80,6 +81,17 @@ pub struct UserEvent(pub Box<dyn Any + Send>);
 impl fmt::Debug for UserEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UserEvent")
+    }
+}
+
+/// Value that another thread sends to the service of each connection that a filter selects, with
+/// [`Remote::notify_all`](crate::Remote::notify_all).
+#[derive(Clone)]
+pub struct Notice(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notice")
     }
 }
 

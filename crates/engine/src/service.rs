@@ -7,7 +7,7 @@ use throng_proto::http1::{HeaderLines, Request, Response};
 use throng_proto::ws::CloseCode;
 
 use crate::context::{Core, Cx};
-use crate::message::{Close, Message, Refusal, UserEvent};
+use crate::message::{Close, Message, Notice, Refusal, UserEvent};
 use crate::ws::messages::{Messages, Receive};
 
 /// Result of a callback for an HTTP message.
@@ -95,6 +95,12 @@ pub trait Service {
     /// Called with a value that another thread posted to this connection, which is still open.
     fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
         let _ = (cx, event);
+    }
+
+    /// Called with a value that another thread has sent to this session or event stream, which is
+    /// still open, as to others.
+    fn on_notice(&mut self, cx: &mut Cx<'_>, notice: &Notice) {
+        let _ = (cx, notice);
     }
 
     /// Server side: called when a connection ended without becoming a session. The service can drop

@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use throng_engine::{CloseCode, Frame, MailboxFull, Position, Publication, Receipt, Remote};
+use throng_engine::{
+    CloseCode, Frame, MailboxFull, Notice, Position, Publication, Receipt, Remote,
+};
 
 use crate::filter::Filter;
 use crate::handle::Handle;
@@ -34,6 +36,20 @@ struct Later {
     shards: OnceLock<Remote>,
     /// The way to no one, until then.
     none: Remote,
+}
+
+/// A command for sessions that runs on their shards.
+pub(crate) enum SessionNotice {
+    /// Leave a channel.
+    Unsubscribe(Box<str>),
+    /// Look up again what the client may do.
+    Refresh(Box<[u8]>),
+}
+
+impl From<SessionNotice> for Notice {
+    fn from(notice: SessionNotice) -> Self {
+        Self(Arc::new(notice))
+    }
 }
 
 /// A member of a channel with presence.
@@ -214,6 +230,48 @@ impl Hub {
         reason: &str,
     ) -> Result<(), MailboxFull> {
         self.remote().close(to.id(), code.into().get(), reason)
+    }
+
+    /// Removes the sessions that `filter` selects from a channel, as
+    /// [`Socket::unsubscribe`](crate::Socket::unsubscribe), and ends the event streams of that
+    /// channel that it selects. They may subscribe again. The receipt counts all that were selected
+    /// as delivered.
+    ///
+    /// # Errors
+    /// A shard's queue is full. Sessions on the other shards are removed.
+    pub fn unsubscribe(&self, filter: &Filter, channel: &str) -> Result<Receipt, MailboxFull> {
+        self.notify(filter, SessionNotice::Unsubscribe(channel.into()))
+    }
+
+    /// Calls [`Handler::on_refresh`](crate::Handler::on_refresh) of the sessions that `filter`
+    /// selects, which look up again what they may do. The receipt counts all that were selected as
+    /// delivered; event streams ignore it.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn rights_of(user: &str) -> bool { user == "ann" }
+    /// let chat = Ws::on_upgrade(|request| Ok(request.query("user").unwrap_or("").to_owned()))
+    ///     .on_refresh(|ws, _| {
+    ///         if !rights_of(ws.data()) {
+    ///             ws.close(1008, "no longer allowed");
+    ///         }
+    ///     });
+    /// # let _ = App::new().ws("/", chat);
+    /// # fn changed(hub: &Hub) -> Result<(), Box<dyn std::error::Error>> {
+    /// // Each session has subscribed to a channel of its user's own.
+    /// hub.refresh(&Filter::new().channel("user.ann"), "")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A shard's queue is full. Sessions on the other shards are called.
+    pub fn refresh(&self, filter: &Filter, data: impl AsRef<[u8]>) -> Result<Receipt, MailboxFull> {
+        self.notify(filter, SessionNotice::Refresh(data.as_ref().into()))
+    }
+
+    fn notify(&self, filter: &Filter, notice: SessionNotice) -> Result<Receipt, MailboxFull> {
+        self.remote().notify_all(filter.inner(), &notice.into())
     }
 
     /// Begins the closing handshake with every session that `filter` selects, and ends the event

@@ -244,7 +244,7 @@ pub use asynchronous::{
 #[cfg(feature = "redis")]
 pub use cluster::{
     Cluster, ClusterCount, ClusterError, ClusterHandle, ClusterHandleError, ClusterHub,
-    ClusterPresence, ClusterPresent, ClusterReply, WhileDown,
+    ClusterPresence, ClusterPresent, ClusterReply, ClusterSurvey, WhileDown,
 };
 #[cfg(feature = "deflate")]
 pub use compression::Compression;
@@ -265,8 +265,8 @@ pub use server::Server;
 pub use throng_engine::{
     Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, History, HistoryCounts,
     HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position, PositionError,
-    Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch, Publication, Receipt, Recovery, Sent,
-    SettingError, Since, SlowPolicy, Stats, UnknownName, is_channel_token,
+    Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch, Publication, Receipt,
+    Recovery, Sent, SettingError, Since, SlowPolicy, Stats, UnknownName, is_channel_token,
 };
 #[cfg(feature = "files")]
 pub use throng_http::Files;

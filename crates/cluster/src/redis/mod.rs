@@ -41,7 +41,7 @@ pub use presence::{Listed, RemoteMember};
 pub use reply::{AskError, Reply, block_on};
 pub use start::Starter;
 pub use status::{Status, StatusSnapshot};
-pub use survey::Counted;
+pub use survey::{Counted, Surveyed};
 
 /// Time for which a node that is stopped goes on publishing what it has accepted.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -122,6 +122,11 @@ pub trait Members: Send + 'static {
     fn control(&mut self, control: Control<'_>);
     /// Returns the number of subscribers of a channel on this node.
     fn subscribers(&mut self, channel: &str) -> u64;
+    /// Answers a question of the program's own; `None`: it does not.
+    fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {
+        let _ = question;
+        None
+    }
 }
 
 /// Error of a node that cannot start.

@@ -12,15 +12,19 @@ use super::pool::Reserved;
 use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Members, Outgoing};
 use crate::announcement::number;
-use crate::survey::{Content, Survey};
+use crate::survey::{Content, MAX_CONTENT, Survey};
 
 /// Nodes whose answers to one question are counted.
 const MAX_ANSWERS: usize = 4_096;
+
+/// Bytes of the answers to one question of the program's own.
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// Something that concerns questions; with the generation of the connection it came by.
 #[derive(Debug)]
 pub(crate) enum Event {
     Ask(Arc<str>, Duration, Waiting<Counted>),
+    Own(Box<[u8]>, Duration, Waiting<Surveyed>),
     Publish(Outgoing, Reserved, Duration, Waiting<Counted>),
     Asked(u64, u64, Result<HashSet<u64>, RedisError>),
     Answered(u64, Result<(), RedisError>),
@@ -36,28 +40,79 @@ pub struct Counted {
     pub missing: Vec<u64>,
 }
 
+/// The answers of nodes to a question of the program's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Surveyed {
+    /// The nodes that have answered, in order, with their answers.
+    pub answers: Vec<(u64, Vec<u8>)>,
+    /// Nodes that have not answered in time, in order.
+    pub missing: Vec<u64>,
+}
+
+/// The kind of a question with its answers so far, and who waits for them.
+#[derive(Debug)]
+enum Answers {
+    Counts(Waiting<Counted>, HashMap<u64, u64>),
+    Own(Waiting<Surveyed>, HashMap<u64, Vec<u8>>),
+}
+
 #[derive(Debug)]
 struct Question {
-    waiting: Waiting<Counted>,
+    answers: Answers,
     due: u64,
     /// Nodes that are to answer; `None`: they are not known yet.
     nodes: Option<HashSet<u64>>,
-    answers: HashMap<u64, u64>,
 }
 
 impl Question {
     fn missing(&self) -> Option<Vec<u64>> {
-        let nodes = self.nodes.as_ref()?.iter();
-        Some(nodes.filter(|node| !self.answers.contains_key(node)).copied().collect())
+        let has_answered = |node: &u64| match &self.answers {
+            Answers::Counts(_, counts) => counts.contains_key(node),
+            Answers::Own(_, answers) => answers.contains_key(node),
+        };
+        let nodes = self.nodes.as_ref()?.iter().copied();
+        let mut missing: Vec<_> = nodes.filter(|node| !has_answered(node)).collect();
+        missing.sort_unstable();
+        Some(missing)
+    }
+
+    /// Takes an answer, if it is one to such a question and there is room for it.
+    fn take(&mut self, node: u64, content: Content<'_>) {
+        match (&mut self.answers, content) {
+            (Answers::Counts(_, counts), Content::Count(count)) if counts.len() < MAX_ANSWERS => {
+                counts.insert(node, count);
+            }
+            (Answers::Own(_, answers), Content::Answer(answer)) => {
+                let bytes: usize = answers.values().map(Vec::len).sum();
+                if answers.len() < MAX_ANSWERS && bytes + answer.len() <= MAX_ANSWER_BYTES {
+                    answers.insert(node, answer.to_vec());
+                }
+            }
+            _ => {}
+        }
     }
 
     fn end(self) {
-        let total = self.answers.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
-        let counted = self.missing().ok_or(AskError::NoAnswer).map(|mut missing| {
-            missing.sort_unstable();
-            Counted { total, missing }
-        });
-        self.waiting.answer(counted);
+        let missing = self.missing().ok_or(AskError::NoAnswer);
+        match self.answers {
+            Answers::Counts(waiting, counts) => {
+                let total = counts.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+                waiting.answer(missing.map(|missing| Counted { total, missing }));
+            }
+            Answers::Own(waiting, answers) => {
+                let mut answers: Vec<_> = answers.into_iter().collect();
+                answers.sort_unstable();
+                waiting.answer(missing.map(|missing| Surveyed { answers, missing }));
+            }
+        }
+    }
+
+    fn fail(self, error: AskError) {
+        match self.answers {
+            Answers::Counts(waiting, _) => waiting.answer(Err(error)),
+            Answers::Own(waiting, _) => waiting.answer(Err(error)),
+        }
     }
 }
 
@@ -118,6 +173,23 @@ impl Bus {
         reply
     }
 
+    /// Asks all nodes, this one included, a question of the program's own, of at most 64 KiB, which
+    /// [`Members::answer`] answers. Nodes that do not answer within `limit`, at most five seconds,
+    /// are named in the answer, as are those whose answers do not fit in 4 MiB.
+    pub fn survey(&self, question: &[u8], limit: Duration) -> Reply<Surveyed> {
+        let (reply, waiting) = Waiting::begin(&self.asks);
+        let Some(waiting) = waiting else { return reply };
+        if question.len() > MAX_CONTENT {
+            let why = format!("a question has {MAX_CONTENT} bytes at most");
+            waiting.answer(Err(AskError::Failed(why)));
+        } else {
+            // All nodes are known at each server.
+            let event = Event::Own(question.into(), limit.min(LIMIT), waiting);
+            let _ = self.events.send(0, node::Event::Survey(event));
+        }
+        reply
+    }
+
     /// Publishes as [`publish`](Self::publish), and asks all nodes for the subscribers of the
     /// channel behind the publication, as [`count`](Self::count) does.
     pub fn publish_counted(&self, outgoing: Outgoing, limit: Duration) -> Reply<Counted> {
@@ -138,7 +210,11 @@ impl Bus {
 impl<M: Members> Node<M> {
     pub(super) fn on_survey(&mut self, event: Event) {
         match event {
-            Event::Ask(channel, limit, waiting) => self.ask_all(&channel, limit, waiting),
+            Event::Ask(channel, limit, waiting) => self.count_all(&channel, limit, waiting),
+            Event::Own(question, limit, waiting) => {
+                let answers = Answers::Own(waiting, HashMap::new());
+                self.ask_all(Content::Own(&question), limit, answers);
+            }
             Event::Publish(outgoing, reserved, limit, waiting) => {
                 let channel = Arc::clone(&outgoing.channel);
                 if let Some(number) = self.publish(outgoing, reserved) {
@@ -156,7 +232,7 @@ impl<M: Members> Node<M> {
                     }
                     Err(error) => {
                         if let Some(question) = self.survey.questions.remove(&asked) {
-                            question.waiting.answer(Err(AskError::Failed(error.to_string())));
+                            question.fail(AskError::Failed(error.to_string()));
                         }
                         self.failed(&error);
                     }
@@ -176,7 +252,7 @@ impl<M: Members> Node<M> {
         for (number, is_published) in numbers {
             let Some(one) = self.survey.unpublished.remove(number) else { continue };
             match is_published {
-                true => self.ask_all(&one.channel, one.limit, one.waiting),
+                true => self.count_all(&one.channel, one.limit, one.waiting),
                 false => one.waiting.answer(Err(refused())),
             }
         }
@@ -187,13 +263,16 @@ impl<M: Members> Node<M> {
         !self.survey.unpublished.is_empty()
     }
 
-    fn ask_all(&mut self, channel: &str, limit: Duration, waiting: Waiting<Counted>) {
+    fn count_all(&mut self, channel: &str, limit: Duration, waiting: Waiting<Counted>) {
+        let answers = Answers::Counts(waiting, HashMap::new());
+        self.ask_all(Content::Subscribers(channel), limit, answers);
+    }
+
+    fn ask_all(&mut self, content: Content<'_>, limit: Duration, answers: Answers) {
         // Without a connection there is no answer.
         let Some(Link { commands, .. }) = self.link.clone() else { return };
         let (asked, due) = (self.draw(), self.now() + limit.as_millis() as u64);
-        let question = Question { waiting, due, nodes: None, answers: HashMap::new() };
-        self.survey.questions.insert(asked, question);
-        let content = Content::Subscribers(channel);
+        self.survey.questions.insert(asked, Question { answers, due, nodes: None });
         let survey = Survey { number: asked, node: self.target.node, content };
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.cmd("SMEMBERS").arg(format!("{}.nodes", self.target.prefix));
@@ -210,27 +289,34 @@ impl<M: Members> Node<M> {
 
     /// Answers a question of a node, or takes the answer to one.
     pub(super) fn take_survey(&mut self, Survey { number, node, content }: Survey<'_>) {
-        match content {
-            Content::Count(count) => {
-                if let Some(question) = self.survey.questions.get_mut(&number)
-                    && question.answers.len() < MAX_ANSWERS
-                {
-                    question.answers.insert(node, count);
+        let answer = match content {
+            Content::Count(_) | Content::Answer(_) => {
+                if let Some(question) = self.survey.questions.get_mut(&number) {
+                    question.take(node, content);
                     self.survey.end_if_complete(number);
                 }
+                return;
             }
             Content::Subscribers(channel) => {
                 let content = Content::Count(self.members.borrow_mut().subscribers(channel));
-                let Some(Link { commands, .. }) = self.link.clone() else { return };
-                let answer = Survey { number, node: self.target.node, content };
-                let mut publish = redis::cmd("PUBLISH");
-                publish.arg(self.target.control(Some(node))).arg(answer.encode());
-                let (mut connection, generation) = (commands, self.generation);
-                self.start(async move {
-                    let done = publish.query_async::<()>(&mut connection).await;
-                    node::Event::Survey(Event::Answered(generation, done))
-                });
+                Survey { number, node: self.target.node, content }.encode()
             }
-        }
+            Content::Own(question) => {
+                let answer = self.members.borrow_mut().answer(question);
+                let Some(answer) = answer.filter(|answer| answer.len() <= MAX_CONTENT) else {
+                    return;
+                };
+                let content = Content::Answer(&answer);
+                Survey { number, node: self.target.node, content }.encode()
+            }
+        };
+        let Some(Link { commands, .. }) = self.link.clone() else { return };
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(self.target.control(Some(node))).arg(answer);
+        let (mut connection, generation) = (commands, self.generation);
+        self.start(async move {
+            let done = publish.query_async::<()>(&mut connection).await;
+            node::Event::Survey(Event::Answered(generation, done))
+        });
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use throng_cluster::redis::{
     AskError, Bus, Keep, Members, Outgoing, Recipients, Settings, block_on,
 };
-use throng_cluster::{Announcement, Control, Place, Target, WhileDown};
+use throng_cluster::{Announcement, Command, Control, Place, Target, WhileDown};
 use throng_testkit::{Redis, eventually};
 
 #[derive(Clone, Default)]
@@ -32,8 +32,16 @@ impl Members for Recorder {
         channel.len() as u64
     }
 
-    fn control(&mut self, Control { target, code, reason }: Control<'_>) {
-        self.0.lock().unwrap().push(format!("{target:?} {code} {reason}"));
+    fn control(&mut self, Control { target, command }: Control<'_>) {
+        self.0.lock().unwrap().push(format!("{target:?} {command:?}"));
+    }
+
+    fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {
+        match question {
+            b"large" => Some(vec![0; (64 << 10) + 1]),
+            b"" => None,
+            question => Some([question, b"!"].concat()),
+        }
     }
 }
 
@@ -49,8 +57,10 @@ fn start(redis: &Redis, node: u64) -> (Bus, Recorder) {
 fn a_command_reaches_one_node_or_all_and_malformed_ones_are_counted_and_dropped() {
     let Some(mut redis) = Redis::start("control", &[]) else { return };
     let [(one, to_one), (two, to_two)] = [1, 2].map(|node| start(&redis, node));
-    let client = Control { target: Target::Client(7), code: 4001, reason: "banned" };
-    let members = Control { target: Target::Members("user.ann"), code: 1000, reason: "" };
+    let command = Command::Close { code: 4001, reason: "banned" };
+    let client = Control { target: Target::Client(7), command };
+    let command = Command::Unsubscribe { channel: "chat" };
+    let members = Control { target: Target::Members("user.ann"), command };
     let send = |to, control: Control<'_>| block_on(one.control(to, control.encode().unwrap()));
     let all_nodes = Recipients::Of("user.ann");
     // A prefix of a node's name is another one.
@@ -62,8 +72,9 @@ fn a_command_reaches_one_node_or_all_and_malformed_ones_are_counted_and_dropped(
     assert_eq!(send(Recipients::Node(2), client), Ok(1));
     assert_eq!(send(all_nodes, members), Ok(2));
     assert_eq!(send(Recipients::Node(3), client), Ok(0), "there is no such node");
-    let all = "Members(\"user.ann\") 1000 ";
-    eventually("they come", || *to_two.0.lock().unwrap() == ["Client(7) 4001 banned", all]);
+    let one_client = "Client(7) Close { code: 4001, reason: \"banned\" }";
+    let all = "Members(\"user.ann\") Unsubscribe { channel: \"chat\" }";
+    eventually("they come", || *to_two.0.lock().unwrap() == [one_client, all]);
     eventually("one is for all", || *to_one.0.lock().unwrap() == [all]);
     let malformed = |bus: &Bus| bus.status().snapshot().malformed;
     assert_eq!((malformed(&one), malformed(&two)), (3, 6));
@@ -112,5 +123,29 @@ fn all_nodes_count_and_those_that_are_silent_are_named() {
     let refused = AskError::Failed("the message was refused".to_owned());
     assert_eq!(publish(keep, Duration::from_secs(5)), Err(refused));
     assert_eq!(one.status().snapshot().malformed, 0);
+    [one, two].iter().for_each(Bus::stop);
+}
+
+#[test]
+fn all_nodes_answer_questions_of_the_program_and_those_that_do_not_are_named() {
+    let Some(redis) = Redis::start("survey", &[]) else { return };
+    let [(one, _), (two, _)] = [1, 2].map(|node| start(&redis, node));
+    let ask = |question: &[u8], limit| block_on(one.survey(question, limit)).unwrap();
+    let surveyed = ask(b"who", Duration::from_secs(5));
+    let all = [(1, b"who!".to_vec()), (2, b"who!".to_vec())];
+    assert_eq!((&surveyed.answers[..], &surveyed.missing[..]), (&all[..], &[][..]));
+    for none in [&b""[..], b"large"] {
+        let surveyed = ask(none, Duration::from_millis(100));
+        assert_eq!((surveyed.answers, surveyed.missing), (vec![], vec![1, 2]));
+    }
+    // One that lives and does not answer.
+    redis.ask("SET test.n.000000000000000c 1");
+    redis.ask("SADD test.nodes 000000000000000c");
+    let surveyed = ask(b"who", Duration::from_millis(500));
+    assert_eq!((&surveyed.answers[..], surveyed.missing), (&all[..], vec![12]));
+    let long = [0; (64 << 10) + 1];
+    let refused = block_on(one.survey(&long, Duration::from_secs(5)));
+    assert!(matches!(refused, Err(AskError::Failed(_))));
+    assert_eq!((one.status().snapshot().malformed, two.status().snapshot().malformed), (0, 0));
     [one, two].iter().for_each(Bus::stop);
 }

@@ -270,6 +270,17 @@ impl Core {
         delivery
     }
 
+    /// Returns the sessions and event streams of this shard that the filter selects.
+    pub(crate) fn selected(&mut self, filter: &Filter) -> Vec<ConnId> {
+        let mut selected = Vec::new();
+        self.each_receiver(filter, |connections, id, _| {
+            if matches!(connections.table.stage(id), Stage::Open | Stage::Events) {
+                selected.push(id);
+            }
+        });
+        selected
+    }
+
     /// Calls `each` with every connection of this shard that `filter` selects.
     fn each_receiver(
         &mut self,

@@ -6,7 +6,7 @@ use throng_io::ConnId;
 
 use crate::configuration::Configuration;
 use crate::drain::DrainPlan;
-use crate::message::UserEvent;
+use crate::message::{Notice, UserEvent};
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::AckSlot;
 use crate::pubsub::filter::Filter;
@@ -75,6 +75,15 @@ pub enum Command {
         /// Slot for the shard's counts.
         ack: AckSlot,
     },
+    /// Pass a value to the service of every session and event stream that a filter selects.
+    Notify {
+        /// Selects the connections.
+        filter: Arc<Filter>,
+        /// The value.
+        notice: Notice,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
     /// Let members of a channel join that wait for its position.
     Admit {
         /// The channel's name.
@@ -113,7 +122,11 @@ impl Command {
             Self::Close { reason, .. } => reason.len(),
             Self::CloseAll { reason, .. } => reason.len(),
             Self::Adopt(adoption) => adoption.received.len(),
-            Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } | Self::Admit { .. } => 0,
+            Self::Drain(_)
+            | Self::Configure { .. }
+            | Self::Post { .. }
+            | Self::Notify { .. }
+            | Self::Admit { .. } => 0,
         }
     }
 }

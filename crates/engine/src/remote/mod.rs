@@ -20,7 +20,7 @@ use throng_io::{Clock, ConnId, Waker};
 
 use crate::configuration::Configuration;
 use crate::drain::DrainPlan;
-use crate::message::UserEvent;
+use crate::message::{Notice, UserEvent};
 use crate::outbox::frame::Frame;
 use crate::pubsub::channels::{Interest, Totals};
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
@@ -286,6 +286,24 @@ impl Remote {
         self.to_all(homes.as_deref(), (), None, None, |ack| {
             let (filter, reason) = (Arc::clone(filter), Arc::clone(&reason));
             Command::CloseAll { filter, code, reason, ack }
+        })
+    }
+
+    /// Passes a value to the service of every session and event stream that `filter` selects, which
+    /// gets it in [`Service::on_notice`](crate::Service::on_notice). The receipt counts them as
+    /// delivered.
+    ///
+    /// # Errors
+    /// As for [`Remote::publish`].
+    pub fn notify_all(
+        &self,
+        filter: &Arc<Filter>,
+        notice: &Notice,
+    ) -> Result<Receipt, MailboxFull> {
+        let homes = self.homes_of(filter);
+        self.to_all(homes.as_deref(), (), None, None, |ack| {
+            let (filter, notice) = (Arc::clone(filter), notice.clone());
+            Command::Notify { filter, notice, ack }
         })
     }
 

@@ -7,6 +7,7 @@ use throng_io::{ConnId, Driver};
 use super::Shard;
 use crate::context::Cx;
 use crate::drain::DrainPlan;
+use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::Delivery;
 use crate::remote::Command;
 use crate::remote::registry::ThreadRegistry;
@@ -140,6 +141,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
             Command::Close { to, code, reason } => state.core.close(to, code, &reason),
             Command::CloseAll { filter, code, reason, ack } => {
                 ack.count(state.core.close_here(&filter, code, &reason));
+            }
+            Command::Notify { filter, notice, ack } => {
+                let mut delivery = Delivery::default();
+                for id in state.core.selected(&filter) {
+                    work += 1;
+                    delivery.count(Sent::Accepted);
+                    state.guarded(id, |state| {
+                        state.service.on_notice(&mut Cx::new(&mut state.core, id), &notice);
+                    });
+                }
+                ack.count(delivery);
             }
             Command::Configure { configuration, ack } => {
                 state.core.connections.configure(&configuration);

@@ -363,6 +363,10 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         self.0.callbacks.on_recovery(ws, channel, recovery);
     }
 
+    fn on_refresh(&self, ws: &mut Socket<'_, Entry<D>>, data: &[u8]) {
+        self.0.callbacks.on_refresh(&mut ws.with_data(|entry| &mut entry.data), data);
+    }
+
     fn on_drained(&self, ws: &mut Socket<'_, Entry<D>>) {
         self.0.callbacks.on_drained(&mut ws.with_data(|entry| &mut entry.data));
         if let Some(link) = &ws.data().link {

@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use throng_cluster::redis::AskError as ClusterError;
-use throng_cluster::redis::{Counted, Recipients, Reply, block_on};
-use throng_cluster::{Control, Target};
+use throng_cluster::redis::{Counted, Recipients, Reply, Surveyed, block_on};
+use throng_cluster::{Command, Control, Target};
 use throng_engine::{Frame, Relay};
 
 use super::relay::ClusterRelay;
-use crate::{CloseCode, Handle, Hub};
+use crate::{CloseCode, Filter, Handle, Hub};
 
 /// Reaches the servers of a cluster from any thread; [`Hub::cluster`] returns it. Clone it freely.
 #[derive(Clone, Debug)]
@@ -111,6 +111,16 @@ pub struct ClusterPresence {
 pub struct ClusterCount {
     /// Those of all servers that have answered.
     pub total: usize,
+    /// Numbers of the servers that have not answered in time, in order.
+    pub missing: Vec<u64>,
+}
+
+/// The answers of all servers of a cluster to a question of the program's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClusterSurvey {
+    /// The numbers of the servers that have answered, in order, with their answers.
+    pub answers: Vec<(u64, Vec<u8>)>,
     /// Numbers of the servers that have not answered in time, in order.
     pub missing: Vec<u64>,
 }
@@ -244,14 +254,9 @@ impl ClusterHub {
         reason: &str,
     ) -> ClusterReply<bool> {
         let code = code.into();
-        if to.node == self.node() {
-            let is_queued = self.hub.close(to.handle, code, reason).is_ok();
-            return ClusterReply(Box::pin(std::future::ready(Ok(is_queued))));
-        }
-        let target = Target::Client(to.handle.to_bits());
-        let reached =
-            self.control(Recipients::Node(to.node), Control { target, code: code.get(), reason });
-        ClusterReply(Box::pin(async move { Ok(reached.await? > 0) }))
+        self.control_one(to, Command::Close { code: code.get(), reason }, |hub, _| {
+            hub.close(to.handle, code, reason).is_ok()
+        })
     }
 
     /// Begins the closing handshake with every session that a publish to this channel would reach, on
@@ -276,9 +281,99 @@ impl ClusterHub {
         code: impl Into<CloseCode>,
         reason: &str,
     ) -> ClusterReply<usize> {
-        let (target, code) = (Target::Members(channel), code.into().get());
-        let reached = self.control(Recipients::Of(channel), Control { target, code, reason });
-        ClusterReply(Box::pin(async move { Ok(usize::try_from(reached.await?).unwrap_or(0)) }))
+        self.control_members(channel, Command::Close { code: code.into().get(), reason })
+    }
+
+    /// Removes one connection of any server from a channel, as [`Hub::unsubscribe`]. The answer is
+    /// whether its server was reached, and need not be waited for.
+    ///
+    /// # Errors
+    /// (Of the answer.) The cluster is away: the command is lost. Or the name of the channel has more
+    /// than 65,535 bytes.
+    pub fn unsubscribe(&self, from: ClusterHandle, channel: &str) -> ClusterReply<bool> {
+        self.control_one(from, Command::Unsubscribe { channel }, |hub, filter| {
+            hub.unsubscribe(filter, channel).is_ok()
+        })
+    }
+
+    /// Removes all members of one channel, on all servers, from another one, as
+    /// [`Hub::unsubscribe`]: for a user whose connections have a channel of their own. The answer is
+    /// the number of servers that were reached, this one included, and need not be waited for.
+    ///
+    /// # Errors
+    /// (Of the answer.) The cluster is away: the command is lost, on this server, too. Or a name has
+    /// more than 65,535 bytes.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn expel(hub: &Hub) {
+    /// if let Some(cluster) = hub.cluster() {
+    ///     let _ = cluster.unsubscribe_members("user.ann", "chat.lobby");
+    /// }
+    /// # }
+    /// ```
+    pub fn unsubscribe_members(&self, members_of: &str, channel: &str) -> ClusterReply<usize> {
+        self.control_members(members_of, Command::Unsubscribe { channel })
+    }
+
+    /// Calls [`Handler::on_refresh`](crate::Handler::on_refresh) of one session of any server, as
+    /// [`Hub::refresh`], with at most 65,535 bytes of data. The answer is whether its server was
+    /// reached, and need not be waited for.
+    ///
+    /// # Errors
+    /// (Of the answer.) The cluster is away: the command is lost. Or there are more bytes.
+    pub fn refresh(&self, of: ClusterHandle, data: impl AsRef<[u8]>) -> ClusterReply<bool> {
+        let data = data.as_ref();
+        self.control_one(of, Command::Refresh { data }, |hub, filter| {
+            hub.refresh(filter, data).is_ok()
+        })
+    }
+
+    /// Calls [`Handler::on_refresh`](crate::Handler::on_refresh) of all members of a channel on all
+    /// servers, as [`Hub::refresh`], with at most 65,535 bytes of data: for a user whose rights have
+    /// changed, and whose connections have a channel of their own. The answer is the number of
+    /// servers that were reached, this one included, and need not be waited for. A session whose
+    /// server was cut off at that moment does not learn it: look rights up from time to time, too.
+    ///
+    /// # Errors
+    /// (Of the answer.) The cluster is away: the command is lost, on this server, too. Or there are
+    /// more bytes.
+    pub fn refresh_members(&self, members_of: &str, data: impl AsRef<[u8]>) -> ClusterReply<usize> {
+        self.control_members(members_of, Command::Refresh { data: data.as_ref() })
+    }
+
+    /// Asks all servers, this one included, a question of the program's own, of at most 64 KiB, which
+    /// the function of [`Cluster::answer`](crate::Cluster::answer) answers. Servers that do not
+    /// answer within `limit`, at most 5 seconds, are named in [`ClusterSurvey::missing`], and are no
+    /// error; so are those whose answers do not fit in 4 MiB.
+    ///
+    /// # Errors
+    /// (Of the answer.) The cluster is away, so that nothing is known of other servers, or the
+    /// question is longer.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throng::prelude::*;
+    /// # fn ask(hub: &Hub) -> Result<(), throng::ClusterError> {
+    /// if let Some(cluster) = hub.cluster() {
+    ///     let survey = cluster.survey("channels", Duration::from_secs(1)).wait()?;
+    ///     for (server, answer) in survey.answers {
+    ///         println!("{server:016x}: {} channels", String::from_utf8_lossy(&answer));
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn survey(
+        &self,
+        question: impl AsRef<[u8]>,
+        limit: Duration,
+    ) -> ClusterReply<ClusterSurvey> {
+        let reply = self.relay.bus.survey(question.as_ref(), limit);
+        ClusterReply(Box::pin(async move {
+            let Surveyed { answers, missing, .. } = reply.await?;
+            Ok(ClusterSurvey { answers, missing })
+        }))
     }
 
     /// Asks all servers for the number of their subscriptions to exactly this channel, as
@@ -330,11 +425,36 @@ impl ClusterHub {
         ClusterReply(Box::pin(count(self.relay.bus.publish_counted(outgoing, limit))))
     }
 
+    /// Has a connection's server carry out a command, or `here` if it is this one, which it gets
+    /// with a filter that selects the connection.
+    fn control_one(
+        &self,
+        to: ClusterHandle,
+        command: Command<'_>,
+        here: impl FnOnce(&Hub, &Filter) -> bool,
+    ) -> ClusterReply<bool> {
+        if to.node == self.node() {
+            let is_queued = here(&self.hub, &Filter::new().include([to.handle]));
+            return ClusterReply(Box::pin(std::future::ready(Ok(is_queued))));
+        }
+        let target = Target::Client(to.handle.to_bits());
+        let reached = self.control(Recipients::Node(to.node), Control { target, command });
+        ClusterReply(Box::pin(async move { Ok(reached.await? > 0) }))
+    }
+
+    fn control_members(&self, channel: &str, command: Command<'_>) -> ClusterReply<usize> {
+        let reached = self.control(
+            Recipients::Of(channel),
+            Control { target: Target::Members(channel), command },
+        );
+        ClusterReply(Box::pin(async move { Ok(usize::try_from(reached.await?).unwrap_or(0)) }))
+    }
+
     fn control(&self, to: Recipients<'_>, control: Control<'_>) -> Answer<u64> {
         match control.encode() {
             Some(command) => Box::pin(self.relay.bus.control(to, command)),
             None => {
-                let why = "a channel's name has 65,535 bytes at most".to_owned();
+                let why = "a channel's name, and data, have 65,535 bytes at most".to_owned();
                 Box::pin(std::future::ready(Err(ClusterError::Failed(why))))
             }
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use hub::{
     ClusterCount, ClusterError, ClusterHandle, ClusterHandleError, ClusterHub, ClusterPresence,
-    ClusterPresent, ClusterReply,
+    ClusterPresent, ClusterReply, ClusterSurvey,
 };
 pub use throng_cluster::WhileDown;
 use throng_cluster::redis::{Bus, Settings, Starter};
@@ -28,8 +28,12 @@ pub struct Cluster {
     prefix: String,
     unready_after: Duration,
     rules: Vec<(ChannelPattern, ChannelRule)>,
+    answer: Option<Answer>,
     mistake: Option<SettingError>,
 }
+
+/// Answers questions of the program's own.
+type Answer = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
 
 /// Without the URL, which may have a password.
 impl fmt::Debug for Cluster {
@@ -53,8 +57,14 @@ impl Cluster {
     /// channels: all servers of the cluster have the same ones.
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
-        let (prefix, rules) = ("throng".to_owned(), Vec::new());
-        Self { url: url.into(), prefix, unready_after: UNREADY_AFTER, rules, mistake: None }
+        Self {
+            url: url.into(),
+            prefix: "throng".to_owned(),
+            unready_after: UNREADY_AFTER,
+            rules: Vec::new(),
+            answer: None,
+            mistake: None,
+        }
     }
 
     /// Sets the beginning of all names at the broker: applications that share one have different
@@ -89,6 +99,29 @@ impl Cluster {
         self.rule(pattern, ChannelRule::WhileDown(while_down))
     }
 
+    /// Sets the function that answers questions which servers ask all others with
+    /// [`ClusterHub::survey`]. It is called on the thread of the cluster, which delivers nothing
+    /// meanwhile, so it must not wait. An answer of more than 64 KiB is not sent. If it panics there
+    /// is none. Default: no question is answered.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// use throng::{Cluster, Hub};
+    ///
+    /// let hub = Hub::new();
+    /// let of_answers = hub.clone();
+    /// let cluster = Cluster::redis("redis://10.0.0.5").answer(move |question| match question {
+    ///     b"channels" => of_answers.channels().len().to_string().into(),
+    ///     _ => Vec::new(),
+    /// });
+    /// let server = Server::new(App::new()).hub(hub).cluster(cluster);
+    /// ```
+    #[must_use]
+    pub fn answer(mut self, answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        self.answer = Some(Arc::new(answer));
+        self
+    }
+
     fn rule(mut self, pattern: &str, rule: ChannelRule) -> Self {
         match ChannelPattern::new(pattern) {
             Ok(pattern) => self.rules.push((pattern, rule)),
@@ -104,7 +137,7 @@ pub(crate) struct Setting(pub(crate) Option<Cluster>);
 
 /// A node that is not connected yet.
 #[derive(Default)]
-pub(crate) struct Unconnected(Option<(Arc<ClusterRelay>, Starter, Duration)>);
+pub(crate) struct Unconnected(Option<(Arc<ClusterRelay>, Starter, Duration, Option<Answer>)>);
 
 impl Setting {
     pub(crate) fn check(&self) -> Result<()> {
@@ -114,7 +147,7 @@ impl Setting {
 
     /// Creates the node, for shards with descriptor tables of their own if `own_tables`.
     pub(crate) fn prepare(self, own_tables: bool) -> Result<Unconnected> {
-        let Some(Cluster { url, prefix, unready_after, rules, .. }) = self.0 else {
+        let Some(Cluster { url, prefix, unready_after, rules, answer, .. }) = self.0 else {
             return Ok(Unconnected::default());
         };
         let node = relay::random_number();
@@ -122,7 +155,7 @@ impl Setting {
         let create = if own_tables { Bus::for_own_tables } else { Bus::new };
         let (bus, starter) = create(settings).map_err(|error| wrong(&error))?;
         let relay = Arc::new(ClusterRelay::new(bus, node, rules));
-        Ok(Unconnected(Some((relay, starter, unready_after))))
+        Ok(Unconnected(Some((relay, starter, unready_after, answer))))
     }
 }
 
@@ -137,9 +170,11 @@ impl Unconnected {
 
     /// Connects.
     pub(crate) fn start(self, remote: &Remote) -> Result<Node> {
-        let Some((relay, starter, unready_after)) = self.0 else { return Ok(Node::default()) };
+        let Some((relay, starter, unready_after, answer)) = self.0 else {
+            return Ok(Node::default());
+        };
         relay.set_remote(remote);
-        starter.start(ToShards::new(remote, relay.node)).map_err(|error| wrong(&error))?;
+        starter.start(ToShards::new(remote, relay.node, answer)).map_err(|error| wrong(&error))?;
         Ok(Node(Some((relay.bus.clone(), unready_after))))
     }
 }

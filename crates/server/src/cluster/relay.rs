@@ -1,11 +1,14 @@
 //! Between the shards and the node of the cluster.
 
 use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{self, Bus, Keep, Members, Outgoing};
-use throng_cluster::{Announcement, Control, Envelope, Place, Target, WhileDown, decode, encode};
+use throng_cluster::{
+    Announcement, Command, Control, Envelope, Place, Target, WhileDown, decode, encode,
+};
 use throng_engine::mailbox::Fill;
 use throng_engine::{
     CarriedPresence, ChannelPattern, Frame, FrameParts, Position, PresenceChange, Question, Relay,
@@ -13,8 +16,9 @@ use throng_engine::{
 };
 use throng_io::{ConnId, Waker};
 
-use super::ChannelRule;
-use crate::Filter;
+use super::{Answer, ChannelRule};
+use crate::hub::SessionNotice;
+use crate::{Filter, Handle};
 
 /// Returns a number at random.
 pub(super) fn random_number() -> u64 {
@@ -144,11 +148,12 @@ impl Relay for ClusterRelay {
 pub(super) struct ToShards {
     remote: Remote,
     node: u64,
+    answer: Option<Answer>,
 }
 
 impl ToShards {
-    pub(super) fn new(remote: &Remote, node: u64) -> Self {
-        Self { remote: remote.clone(), node }
+    pub(super) fn new(remote: &Remote, node: u64, answer: Option<Answer>) -> Self {
+        Self { remote: remote.clone(), node, answer }
     }
 
     /// Encodes a publication, once for all members; with the member of this process that does not
@@ -232,14 +237,27 @@ impl Members for ToShards {
         self.remote.subscribers(channel) as u64
     }
 
-    fn control(&mut self, Control { target, code, reason }: Control<'_>) {
+    fn control(&mut self, Control { target, command }: Control<'_>) {
+        let filter = match target {
+            Target::Client(client) => Filter::new().include([Handle::from_bits(client)]),
+            Target::Members(channel) => Filter::new().channel(channel),
+        };
+        let filter = filter.inner();
         // A shard whose queue is full does not carry it out: who sent it sees that the client stays.
-        let _ = match target {
-            Target::Client(client) => self.remote.close(ConnId::from_bits(client), code, reason),
-            Target::Members(channel) => {
-                let filter = Filter::new().channel(channel);
-                self.remote.close_all(filter.inner(), code, reason).map(drop)
+        let _ = match command {
+            Command::Close { code, reason } => self.remote.close_all(filter, code, reason),
+            Command::Unsubscribe { channel } => {
+                self.remote.notify_all(filter, &SessionNotice::Unsubscribe(channel.into()).into())
+            }
+            Command::Refresh { data } => {
+                self.remote.notify_all(filter, &SessionNotice::Refresh(data.into()).into())
             }
         };
+    }
+
+    fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {
+        let answer = self.answer.as_ref()?;
+        // The panic hook has reported a panic. Its payload is leaked: its `Drop` could panic.
+        catch_unwind(AssertUnwindSafe(|| answer(question))).map_err(std::mem::forget).ok()
     }
 }

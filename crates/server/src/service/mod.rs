@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{
     Admission, Answer, Chunk, Close, ConnMap, Core, Cx, Fault, Flow, Joined, Message, Messages,
-    Receive, Refusal, Service, UserEvent,
+    Notice, Receive, Refusal, Service, UserEvent,
 };
 use throng_http::{DateCache, Response, Status};
 use throng_io::{ConnId, Instant};
@@ -32,6 +32,7 @@ use crate::events::Event;
 use crate::handle::Handle;
 use crate::http::Delivered;
 use crate::http::exchange::Exchange;
+use crate::hub::SessionNotice;
 use crate::ticks::Ticks;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
@@ -143,7 +144,6 @@ impl ShardService {
         }
     }
 
-    /// Continues a session after offloaded work that counted as `credits`.
     /// Continues a session or stream whose place in a channel was pending.
     fn joined(&mut self, cx: &mut Cx<'_>, joined: Joined) {
         if !cx.is_open() {
@@ -155,6 +155,7 @@ impl ShardService {
         }
     }
 
+    /// Continues a session after offloaded work, or at a timer.
     fn resume_session(&mut self, cx: &mut Cx<'_>, delivered: Delivered) {
         match delivered {
             Delivered::Then(continuation, credits) => {
@@ -265,6 +266,26 @@ impl Service for ShardService {
             // The session may have ended before.
             delivered if cx.is_open() => self.resume_session(cx, delivered),
             _ => {}
+        }
+    }
+
+    fn on_notice(&mut self, cx: &mut Cx<'_>, notice: &Notice) {
+        let Some(notice) = notice.0.downcast_ref::<SessionNotice>() else { return };
+        match notice {
+            SessionNotice::Unsubscribe(channel) if cx.unsubscribe(channel) => {
+                // A stream has nothing else.
+                if !cx.is_open() {
+                    cx.close(1000, "unsubscribed");
+                }
+            }
+            SessionNotice::Unsubscribe(_) => {}
+            SessionNotice::Refresh(data) => {
+                if cx.is_open()
+                    && let Some(sessions) = self.sessions_of(cx)
+                {
+                    sessions.on_refresh(cx.reborrow(), data);
+                }
+            }
         }
     }
 

@@ -61,6 +61,7 @@ pub struct Ws<D = ()> {
 
 type SocketFn<D> = dyn Fn(&mut Socket<'_, D>) + Send + Sync;
 type RecoveryFn<D> = dyn Fn(&mut Socket<'_, D>, &str, Recovery) + Send + Sync;
+type RefreshFn<D> = dyn Fn(&mut Socket<'_, D>, &[u8]) + Send + Sync;
 type CloseFn<D> = dyn Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync;
 
 /// The callbacks of a session but those for messages.
@@ -68,6 +69,7 @@ pub(crate) struct Callbacks<D> {
     on_upgrade: OnUpgrade<D>,
     on_open: Option<Box<SocketFn<D>>>,
     on_recovery: Option<Box<RecoveryFn<D>>>,
+    on_refresh: Option<Box<RefreshFn<D>>>,
     on_drained: Option<Box<SocketFn<D>>>,
     on_shutdown: Option<Box<SocketFn<D>>>,
     on_close: Option<Box<CloseFn<D>>>,
@@ -96,6 +98,12 @@ impl<D: Send + 'static> Callbacks<D> {
     pub(crate) fn on_recovery(&self, ws: &mut Socket<'_, D>, channel: &str, recovery: Recovery) {
         if let Some(on_recovery) = &self.on_recovery {
             on_recovery(ws, channel, recovery);
+        }
+    }
+
+    pub(crate) fn on_refresh(&self, ws: &mut Socket<'_, D>, data: &[u8]) {
+        if let Some(on_refresh) = &self.on_refresh {
+            on_refresh(ws, data);
         }
     }
 
@@ -222,6 +230,7 @@ impl<D: Send + 'static> Ws<D> {
             on_upgrade,
             on_open: None,
             on_recovery: None,
+            on_refresh: None,
             on_drained: None,
             on_shutdown: None,
             on_close: None,
@@ -308,6 +317,17 @@ impl<D: Send + 'static> Ws<D> {
         F: Fn(&mut Socket<'_, D>, &str, Recovery) + Send + Sync + 'static,
     {
         self.callbacks.on_recovery = Some(Box::new(on_recovery));
+        self
+    }
+
+    /// Sets the callback for the data of a [`Hub::refresh`](crate::Hub::refresh). See
+    /// [`Handler::on_refresh`](crate::Handler::on_refresh).
+    #[must_use]
+    pub fn on_refresh<F>(mut self, on_refresh: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>, &[u8]) + Send + Sync + 'static,
+    {
+        self.callbacks.on_refresh = Some(Box::new(on_refresh));
         self
     }
 
@@ -437,6 +457,10 @@ impl<D: Send + 'static, M: OnMessage<D>> Endpoint for Closures<D, M> {
 
     fn on_recovery(&self, ws: &mut Socket<'_, D>, channel: &str, recovery: Recovery) {
         self.callbacks.on_recovery(ws, channel, recovery);
+    }
+
+    fn on_refresh(&self, ws: &mut Socket<'_, D>, data: &[u8]) {
+        self.callbacks.on_refresh(ws, data);
     }
 
     fn on_drained(&self, ws: &mut Socket<'_, D>) {

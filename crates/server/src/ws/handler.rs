@@ -73,6 +73,13 @@ pub trait Handler: Send + Sync + 'static {
         let _ = (ws, channel, recovery);
     }
 
+    /// Called with the data of a [`Hub::refresh`](crate::Hub::refresh), of this server or of another
+    /// one in its [cluster](crate::ClusterHub::refresh): what this session may do has changed, and
+    /// is to be looked up again. What the data are is the program's affair.
+    fn on_refresh(&self, ws: &mut Socket<'_, Self::Data>, data: &[u8]) {
+        let _ = (ws, data);
+    }
+
     /// Called when the backlog has fallen to a quarter of `max_backlog`, after a send returned
     /// [`Sent::Queued`](crate::Sent::Queued) or [`Sent::Dropped`](crate::Sent::Dropped): sending
     /// can continue.

@@ -36,6 +36,8 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
 
     fn on_recovery(&self, ws: &mut Socket<'_, Self::Data>, channel: &str, recovery: Recovery);
 
+    fn on_refresh(&self, ws: &mut Socket<'_, Self::Data>, data: &[u8]);
+
     fn on_drained(&self, ws: &mut Socket<'_, Self::Data>);
 
     fn on_shutdown(&self, ws: &mut Socket<'_, Self::Data>);
@@ -81,6 +83,10 @@ impl<H: Handler> Endpoint for Plain<H> {
 
     fn on_recovery(&self, ws: &mut Socket<'_, H::Data>, channel: &str, recovery: Recovery) {
         self.0.on_recovery(ws, channel, recovery);
+    }
+
+    fn on_refresh(&self, ws: &mut Socket<'_, H::Data>, data: &[u8]) {
+        self.0.on_refresh(ws, data);
     }
 
     fn on_drained(&self, ws: &mut Socket<'_, H::Data>) {
@@ -133,6 +139,8 @@ pub(crate) trait Sessions: Send {
 
     fn on_recovery(&mut self, cx: Cx<'_>, channel: &str, recovery: Recovery);
 
+    fn on_refresh(&mut self, cx: Cx<'_>, data: &[u8]);
+
     fn on_drained(&mut self, cx: Cx<'_>);
 
     fn on_shutdown(&mut self, cx: Cx<'_>);
@@ -173,6 +181,8 @@ impl Sessions for NoSessions {
     }
 
     fn on_recovery(&mut self, _: Cx<'_>, _: &str, _: Recovery) {}
+
+    fn on_refresh(&mut self, _: Cx<'_>, _: &[u8]) {}
 
     fn on_drained(&mut self, _: Cx<'_>) {}
 
@@ -234,6 +244,10 @@ impl<E: Endpoint> Sessions for EndpointSessions<E> {
 
     fn on_recovery(&mut self, cx: Cx<'_>, channel: &str, recovery: Recovery) {
         self.with_socket(cx, |endpoint, ws| endpoint.on_recovery(ws, channel, recovery));
+    }
+
+    fn on_refresh(&mut self, cx: Cx<'_>, data: &[u8]) {
+        self.with_socket(cx, |endpoint, ws| endpoint.on_refresh(ws, data));
     }
 
     fn on_drained(&mut self, cx: Cx<'_>) {

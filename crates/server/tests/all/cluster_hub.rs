@@ -31,6 +31,7 @@ fn server_as(redis: &Redis, user: &str) -> Server {
                 let own = format!("user.{name}");
                 assert!(session.subscribe_as("chat.a", name, None).joined);
                 session.subscribe(&own);
+                session.subscribe("news");
                 session.hub().cluster().unwrap().presence("chat.a", 100).unwrap()
             };
             let _ = ws.offload(
@@ -39,6 +40,9 @@ fn server_as(redis: &Redis, user: &str) -> Server {
                     let _ = ws.send(format!("{} here", here.unwrap().total));
                 },
             );
+        })
+        .on_refresh(|ws, data| {
+            let _ = ws.send(format!("refreshed {}", String::from_utf8_lossy(data)));
         });
     let stream = |request: &Request<'_>| {
         Ok(EventStream::new("chat.a").info(request.query("name").unwrap_or_default()))
@@ -50,7 +54,10 @@ fn server_as(redis: &Redis, user: &str) -> Server {
     };
     Server::new(App::new().ws("/ws", chat).sse("/sse", stream))
         .shards(2)
-        .cluster(Cluster::redis(redis.url(user)).local("here.*"))
+        .cluster(Cluster::redis(redis.url(user)).local("here.*").answer(|question| {
+            assert_ne!(question, b"panic");
+            [question, b"!"].concat()
+        }))
         .channel_history("chat.*", History::new(100, Duration::from_secs(60)))
         .channel_presence("chat.*", Presence::new().join_leave_with(announce))
         .channel_presence("here.*", Presence::new())
@@ -220,6 +227,100 @@ fn a_client_or_a_user_is_disconnected_on_any_server() {
     assert_eq!(cluster.close(unknown, 1000, "").wait(), Ok(false), "there is no such server");
     let long = "x".repeat(1 << 16);
     assert!(matches!(cluster.close_members(&long, 1000, "").wait(), Err(ClusterError::Failed(_))));
+    for (_, running) in servers {
+        stop(running);
+    }
+}
+
+/// The next text that is no join or leave, nor the answer of one that has opened.
+fn sent(client: &mut Client) -> String {
+    loop {
+        let text = text(client);
+        if !text.ends_with(" chat.a") && !text.ends_with(" here") {
+            return text;
+        }
+    }
+}
+
+#[test]
+fn sessions_of_all_servers_are_refreshed_and_removed_from_channels() {
+    let Some(redis) = Redis::start("refreshed", &[]) else { return };
+    let servers: [(SocketAddr, Running); 2] = [start(server(&redis)), start(server(&redis))];
+    let [(one, _), (two, _)] = &servers;
+    let hubs = [0, 1].map(|at: usize| servers[at].1.hub());
+    let mut anns = [open(*one, "ann"), open(*two, "ann")];
+    let mut bobs = [open(*one, "bob"), open(*two, "bob")];
+    let mut stream = Events::open(*two, "/sse?name=ann");
+    let cluster = hubs[0].cluster().unwrap();
+    let list = || cluster.presence("chat.a", 100).unwrap().wait().unwrap().clients;
+    eventually("all are listed", || list().len() == 5);
+    let count =
+        |channel| cluster.subscribers(channel, Duration::from_secs(5)).wait().unwrap().total;
+    eventually("all have subscribed", || count("news") == 4);
+    // A user's sessions, and one session of any server.
+    assert_eq!(cluster.refresh_members("user.ann", "rights").wait(), Ok(2));
+    for ann in &mut anns {
+        assert_eq!(sent(ann), "refreshed rights");
+    }
+    let handles: Vec<_> = list().into_iter().filter(|one| &*one.info == "bob").collect();
+    for bob in &handles {
+        assert_eq!(cluster.refresh(bob.handle, [0x78, 0xff]).wait(), Ok(true));
+    }
+    for bob in &mut bobs {
+        assert_eq!(sent(bob), "refreshed x\u{fffd}");
+    }
+    // They leave one channel, and stay in others.
+    assert_eq!(cluster.unsubscribe_members("user.ann", "news").wait(), Ok(2));
+    eventually("both have left", || count("news") == 2);
+    assert_eq!(cluster.unsubscribe(handles[0].handle, "news").wait(), Ok(true));
+    assert_eq!(cluster.unsubscribe(handles[1].handle, "news").wait(), Ok(true));
+    eventually("all have left", || count("news") == 0);
+    assert_eq!(count("user.bob"), 2);
+    // A stream that has left its channel has nothing to wait for.
+    assert_eq!(cluster.unsubscribe_members("chat.a", "chat.a").wait(), Ok(2));
+    eventually("no one is there", || list().is_empty());
+    while stream.next().is_some() {}
+    let unknown = ClusterHandle::new(cluster.node() ^ 1, handles[0].handle.handle());
+    assert_eq!(cluster.refresh(unknown, "").wait(), Ok(false));
+    assert_eq!(cluster.unsubscribe(unknown, "news").wait(), Ok(false));
+    let long = "x".repeat(1 << 16);
+    for refused in [
+        cluster.refresh_members("user.ann", &long).wait(),
+        cluster.unsubscribe_members(&long, "news").wait(),
+        cluster.unsubscribe_members("user.ann", &long).wait(),
+    ] {
+        assert!(matches!(refused, Err(ClusterError::Failed(_))), "{refused:?}");
+    }
+    for (_, running) in servers {
+        stop(running);
+    }
+}
+
+#[test]
+fn a_question_of_the_program_is_answered_by_all_servers_and_a_dead_one_is_named() {
+    let Some(redis) = Redis::start("asked", &[]) else { return };
+    let servers: [(SocketAddr, Running); 2] = [start(server(&redis)), start(server(&redis))];
+    let hubs = [0, 1].map(|at: usize| servers[at].1.hub());
+    let cluster = hubs[0].cluster().unwrap();
+    let mut numbers = hubs.each_ref().map(|hub| hub.cluster().unwrap().node());
+    numbers.sort_unstable();
+    let survey = cluster.survey("who", Duration::from_secs(5)).wait().unwrap();
+    assert_eq!(survey.answers, numbers.map(|number| (number, b"who!".to_vec())));
+    assert!(survey.missing.is_empty());
+    // As one that was killed is listed for some 10 seconds.
+    redis.ask("SET throng.n.0000000000000007 1");
+    redis.ask("SADD throng.nodes 0000000000000007");
+    let limit = Duration::from_millis(500);
+    let survey = cluster.survey("who", limit).wait().unwrap();
+    assert_eq!((survey.answers.len(), &survey.missing[..]), (2, &[7][..]));
+    let count = cluster.publish_counted("chat.a", "all", limit).wait().unwrap();
+    assert_eq!((count.total, &count.missing[..]), (0, &[7][..]));
+    // A panic of the function ends nothing.
+    let survey = cluster.survey("panic", limit).wait().unwrap();
+    assert_eq!((survey.answers.len(), survey.missing.len()), (0, 3));
+    assert_eq!(cluster.survey("who", limit).wait().unwrap().answers.len(), 2);
+    let long = "x".repeat((64 << 10) + 1);
+    assert!(matches!(cluster.survey(long, limit).wait(), Err(ClusterError::Failed(_))));
     for (_, running) in servers {
         stop(running);
     }
