@@ -105,8 +105,8 @@ impl<T> Sequencer<T> {
         self.at
     }
 
-    /// Creates one that holds publications within `budget`. Its questions have numbers from `first` on:
-    /// answers to those of another one for the same channel do not count.
+    /// Creates one that holds publications within `budget`. Its questions have numbers from `first`
+    /// on: answers to those of another one for the same channel do not count.
     #[must_use]
     pub fn new(first: u64, budget: Budget) -> Self {
         Self {
