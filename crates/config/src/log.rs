@@ -48,12 +48,13 @@ pub const SAMPLE: Key = Key::new(
     "with log.access = all, one of this many that did not fail is logged",
 );
 
-/// The rate of lines that clients can cause.
+/// The rate of lines that clients can cause, by kind of event.
 pub const MAX_RATE: Key = Key::new(
     "log.max_rate",
     Kind::count(0, u32::MAX as u64),
     "1000",
-    "lines per second that clients cause; more are dropped and counted; 0 = no limit",
+    "lines per second of each kind of event that clients cause; more are dropped and counted; 0 = \
+     no limit",
 );
 
 /// The settings of the log.
@@ -69,7 +70,7 @@ pub struct LogSettings {
     pub access: AccessDetail,
     /// Of those that succeeded, one of this many is logged.
     pub sample: u32,
-    /// Lines per second that clients can cause; 0: no limit.
+    /// Lines per second that clients can cause of each kind of event; 0: no limit.
     pub max_rate: u32,
 }
 

@@ -13,8 +13,10 @@ pub(crate) struct Event {
     /// The meaning, for the document.
     #[cfg_attr(not(all(test, feature = "balance")), allow(dead_code, reason = "for the document"))]
     pub(crate) help: &'static str,
-    /// Clients cause it, so its rate is limited.
+    /// Clients cause it, so its rate and its part of the queue are limited.
     pub(crate) is_limited: bool,
+    /// Its place in the table.
+    pub(crate) number: usize,
 }
 
 macro_rules! events {
@@ -31,8 +33,16 @@ macro_rules! events {
                 fields: &[$($field),*],
                 help: $help,
                 is_limited: events!(@ $from),
+                number: Number::$name as usize,
             };
         )+
+
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the events")]
+        #[derive(Clone, Copy)]
+        enum Number { $($name),+ }
+
+        /// Number of kinds of events.
+        pub(super) const KINDS: usize = [$(Number::$name),+].len();
 
         /// All events, in the order of the document.
         #[cfg(test)]

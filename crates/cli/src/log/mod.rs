@@ -2,8 +2,9 @@
 //! own.
 //!
 //! A caller only copies values into a bounded queue. If the reader of the log is slow, or
-//! clients cause more lines than `log.max_rate`, lines are dropped and counted: no event loop waits
-//! for a log.
+//! clients cause more lines of a kind than `log.max_rate`, lines are dropped and counted: no event
+//! loop waits for a log. What clients cause has at most as much of the queue, by kind, as it leaves
+//! free: a flood of one kind of line displaces no other.
 
 mod access;
 pub(crate) mod events;
@@ -13,13 +14,14 @@ mod sink;
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_config::{AccessDetail, LogSettings, Sources};
 
 pub(crate) use self::events::Event;
+use self::events::KINDS;
 use self::render::Record;
 pub(crate) use self::render::Value;
 use self::sink::Sink;
@@ -78,12 +80,23 @@ struct Inner {
     /// Requests and sessions that may be logged by sampling, ever.
     candidates: AtomicU32,
     max_rate: AtomicU32,
-    /// A second since 1970, and the lines that clients caused in it.
-    second: AtomicU64,
-    lines: AtomicU32,
+    /// By the number of the event.
+    kinds: [OfKind; KINDS],
+    /// Lines in the queue that clients caused.
+    waiting: AtomicUsize,
     /// Lines dropped for their rate, and for want of room in the queue, ever.
     over_rate: AtomicU64,
     over_queue: AtomicU64,
+}
+
+/// Lines of a kind that clients cause.
+#[derive(Debug, Default)]
+struct OfKind {
+    /// A second since 1970, and the lines in it.
+    second: AtomicU64,
+    lines: AtomicU32,
+    /// Lines in the queue.
+    waiting: AtomicUsize,
 }
 
 enum Job {
@@ -109,8 +122,8 @@ impl Log {
             sample: AtomicU32::default(),
             candidates: AtomicU32::default(),
             max_rate: AtomicU32::default(),
-            second: AtomicU64::default(),
-            lines: AtomicU32::default(),
+            kinds: std::array::from_fn(|_| OfKind::default()),
+            waiting: AtomicUsize::default(),
             over_rate: AtomicU64::default(),
             over_queue: AtomicU64::default(),
         });
@@ -172,28 +185,29 @@ impl Log {
             event.name
         );
         let at = SystemTime::now();
-        if event.is_limited && !self.admit(at) {
+        if event.is_limited && !self.admit(event, at) {
             self.0.over_rate.fetch_add(1, Relaxed);
             return;
         }
         let record = Box::new(Record { event, at, message, fields });
-        if self.0.queue.try_send(Job::Write(record)).is_err() {
+        if !self.0.enqueue(record) {
             self.0.over_queue.fetch_add(1, Relaxed);
         }
     }
 
-    /// Counts a line that a client caused; returns false if there were enough in this second.
-    fn admit(&self, at: SystemTime) -> bool {
-        let inner = &self.0;
-        let most = inner.max_rate.load(Relaxed);
+    /// Counts a line that a client caused; returns false if there were enough of its kind in this
+    /// second.
+    fn admit(&self, event: &Event, at: SystemTime) -> bool {
+        let most = self.0.max_rate.load(Relaxed);
         if most == 0 {
             return true;
         }
+        let kind = &self.0.kinds[event.number];
         let second = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        if inner.second.swap(second, Relaxed) != second {
-            inner.lines.store(0, Relaxed);
+        if kind.second.swap(second, Relaxed) != second {
+            kind.lines.store(0, Relaxed);
         }
-        inner.lines.fetch_add(1, Relaxed) < most
+        kind.lines.fetch_add(1, Relaxed) < most
     }
 
     /// Returns the lines that were dropped, ever.
@@ -239,6 +253,37 @@ impl Log {
             all if all == AccessDetail::All as u8 => AccessDetail::All,
             errors if errors == AccessDetail::Errors as u8 => AccessDetail::Errors,
             _ => AccessDetail::Off,
+        }
+    }
+}
+
+impl Inner {
+    /// Queues a record. Returns false if there is no room: in the queue, or in the part of its
+    /// kind, which for lines that clients cause is half of what the other kinds leave.
+    fn enqueue(&self, record: Box<Record>) -> bool {
+        let event = record.event;
+        if !event.is_limited {
+            return self.queue.try_send(Job::Write(record)).is_ok();
+        }
+        let (of_kind, all) = (&self.kinds[event.number].waiting, &self.waiting);
+        if of_kind.load(Relaxed) + all.load(Relaxed) >= QUEUE {
+            return false;
+        }
+        // Counted first: the thread may have taken it before this one goes on.
+        of_kind.fetch_add(1, Relaxed);
+        all.fetch_add(1, Relaxed);
+        let is_queued = self.queue.try_send(Job::Write(record)).is_ok();
+        if !is_queued {
+            self.dequeued(event);
+        }
+        is_queued
+    }
+
+    /// Counts a record that has left the queue.
+    fn dequeued(&self, event: &Event) {
+        if event.is_limited {
+            self.kinds[event.number].waiting.fetch_sub(1, Relaxed);
+            self.waiting.fetch_sub(1, Relaxed);
         }
     }
 }

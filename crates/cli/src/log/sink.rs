@@ -62,7 +62,12 @@ impl Sink {
             let mut next = first;
             while let Some(job) = next {
                 match job {
-                    Job::Write(record) => render(&record, self.form, &mut lines),
+                    Job::Write(record) => {
+                        if let Some(inner) = counts.upgrade() {
+                            inner.dequeued(record.event);
+                        }
+                        render(&record, self.form, &mut lines);
+                    }
                     Job::Reopen => {
                         self.write(&mut lines);
                         self.reopen(&mut lines);

@@ -94,10 +94,12 @@ fn clients_cause_no_more_lines_than_the_rate_and_the_rest_is_counted() {
     let settings = LogSettings { max_rate: 10, ..LogSettings::default() };
     let log = InFile::open("rate", settings);
     let at = |second| UNIX_EPOCH + Duration::from_secs(second);
-    let admitted = |second| (0..25).filter(|_| log.log.admit(at(second))).count();
-    assert_eq!((admitted(100), admitted(100), admitted(101)), (10, 0, 10));
+    let admitted = |event, second| (0..25).filter(|_| log.log.admit(event, at(second))).count();
+    let refused = |second| admitted(&events::REFUSED, second);
+    assert_eq!((refused(100), refused(100), refused(101)), (10, 0, 10));
+    assert_eq!(admitted(&events::SESSION_LOST, 101), 10, "another kind has its own");
     log.log.configure(&LogSettings { max_rate: 0, ..LogSettings::default() });
-    assert_eq!(admitted(101), 25);
+    assert_eq!(refused(101), 25);
     // What does not come from clients is always logged.
     log.log.configure(&LogSettings { max_rate: 1, ..LogSettings::default() });
     for _ in 0..1000 {
@@ -111,18 +113,57 @@ fn clients_cause_no_more_lines_than_the_rate_and_the_rest_is_counted() {
     assert_eq!((stalls + lost, log.log.dropped()), (1000, lost));
 }
 
-/// A pipe without a reader at work: a supervisor that hangs.
+/// A log into a pipe without a reader at work, as of a supervisor that hangs: the log, the pipe's
+/// path, and its other end.
+#[cfg(target_os = "linux")]
+fn into_hanging_pipe(name: &str) -> (Log, PathBuf, fs::File) {
+    let path = std::env::temp_dir().join(format!("throng-log-{}-{name}", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    // Open for reading, too, so that opening it does not wait; a fifo holds 64 KiB.
+    let hanging = fs::File::options().read(true).write(true).open(&path).unwrap();
+    let (file, format) = (Some(path.clone()), LogFormat::Json);
+    let settings = LogSettings { max_rate: 0, file, format, ..LogSettings::default() };
+    (Log::open(&settings).unwrap(), path, hanging)
+}
+
+/// What clients cause by the thousand leaves room for all other kinds, and for what the process has
+/// to say.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_flood_of_one_kind_displaces_no_other() {
+    use std::io::{BufRead, BufReader};
+
+    let (log, path, hanging) = into_hanging_pipe("flood");
+    let refused = |log: &Log, event, times| {
+        (0..times).for_each(|_| log.access(event, || vec![("reason", "x".repeat(100).into())]));
+    };
+    refused(&log, &events::TLS_REFUSED, 4 * QUEUE);
+    refused(&log, &events::REFUSED, 4 * QUEUE);
+    assert!(log.dropped() > 2 * QUEUE as u64, "{}", log.dropped());
+    let before = log.dropped();
+    refused(&log, &events::SESSION_LOST, 500);
+    (0..500).for_each(|_| log.event(&events::OPERATOR, "", []));
+    assert_eq!(log.dropped(), before);
+    // All of it is written once somebody reads.
+    let mut seen = [0, 0];
+    for line in BufReader::new(hanging).lines() {
+        let line = line.unwrap();
+        seen[0] += usize::from(line.contains("\"session.lost\""));
+        seen[1] += usize::from(line.contains("\"operator\""));
+        if seen[1] == 500 {
+            break;
+        }
+    }
+    assert_eq!(seen, [500, 500]);
+    fs::remove_file(path).unwrap();
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_reader_that_hangs_holds_nobody_up() {
-    let dir = std::env::temp_dir().join(format!("throng-log-fifo-{}", std::process::id()));
-    let _ = fs::remove_file(&dir);
-    let made = std::process::Command::new("mkfifo").arg(&dir).status().unwrap();
-    assert!(made.success());
-    // Open for reading, too, so that opening it does not wait; a fifo holds 64 KiB.
-    let hanging = fs::File::options().read(true).write(true).open(&dir).unwrap();
-    let settings = LogSettings { max_rate: 0, file: Some(dir.clone()), ..LogSettings::default() };
-    let log = Log::open(&settings).unwrap();
+    let (log, path, hanging) = into_hanging_pipe("hangs");
     let lines = 4 * QUEUE as u64;
     for _ in 0..lines {
         log.event(&events::RELOADED, "x".repeat(100), []);
@@ -131,7 +172,7 @@ fn a_reader_that_hangs_holds_nobody_up() {
     log.flush();
     drop(log);
     drop(hanging);
-    fs::remove_file(dir).unwrap();
+    fs::remove_file(path).unwrap();
 }
 
 #[cfg(feature = "balance")]
