@@ -4,7 +4,7 @@
 use throng_io::ConnId;
 use throng_proto::ws::{self, Opcode};
 
-use crate::backpressure::{ClassIndex, SlowPolicy};
+use crate::backpressure::ClassIndex;
 use crate::conn::stage::{Stage, flag};
 use crate::connections::Connections;
 use crate::outbox::frame::Frame;
@@ -80,7 +80,7 @@ impl Connections {
         let (bytes, form) = match outbox.form(conn, frame, stats) {
             Ok(formed) => formed,
             Err(Formless::Closed) => return Sent::Closed,
-            Err(Formless::TooLarge) => return self.refuse_event(id, of.class),
+            Err(Formless::TooLarge(lost)) => return self.send_lost(id, lost, of),
         };
         if outbox.fan_out(conn, frame, bytes, form) {
             stats.messages_out += 1;
@@ -162,17 +162,16 @@ impl Connections {
         }
     }
 
-    /// Drops a frame that would be much larger as an event, as the policy of the stream decides.
+    /// Sends the event `lost` in place of one that would be much larger than its message, and
+    /// counts that as dropped. No policy closes the stream: one publisher could end those of all
+    /// members, and they would get the message no sooner.
     #[cold]
-    fn refuse_event(&mut self, id: ConnId, class: Option<ClassIndex>) -> Sent {
-        let class = class.unwrap_or_else(|| self.class_of(id));
-        match self.outbox.rules().class(class).policy {
-            SlowPolicy::Close => self.close_slow(id, class),
-            _ => {
-                self.stats.messages_dropped += 1;
-                self.outbox.counters_mut()[usize::from(class)].too_large += 1;
-            }
-        }
+    fn send_lost(&mut self, id: ConnId, lost: &Frame, of: Published<'_>) -> Sent {
+        let class = of.class.unwrap_or_else(|| self.class_of(id));
+        self.stats.messages_dropped += 1;
+        self.outbox.counters_mut()[usize::from(class)].too_large += 1;
+        // What becomes of the message is known; a stream that is too slow for this ends by itself.
+        let _ = self.send_frame(id, lost, of);
         Sent::Dropped
     }
 

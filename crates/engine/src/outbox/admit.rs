@@ -17,11 +17,12 @@ use crate::stats::Stats;
 const IN_CALLBACK: usize = 16;
 
 /// Reason why a frame has no form on a connection.
-pub(crate) enum Formless {
+pub(crate) enum Formless<'f> {
     /// The connection is closed or closing.
     Closed,
-    /// The connection is a stream of events, and the event would be too large.
-    TooLarge,
+    /// The connection is a stream of events, and the event would be too large: the event `lost`
+    /// takes its place.
+    TooLarge(&'f Frame),
 }
 
 /// The receiver is too slow: the rules of this class close it.
@@ -114,7 +115,7 @@ impl Outbox {
         conn: &Conn,
         frame: &'f Frame,
         stats: &mut Stats,
-    ) -> Result<(&'f Arc<[u8]>, Form), Formless> {
+    ) -> Result<(&'f Arc<[u8]>, Form), Formless<'f>> {
         match conn.stage() {
             Stage::Open if conn.has(flag::DEFLATE) => {
                 let deflated = self.compression.frame(conn.id.slot(), frame, stats);
@@ -127,7 +128,7 @@ impl Outbox {
                     compression.record_work(work);
                     *published += work;
                 });
-                event.map(|bytes| (bytes, Form::Event)).ok_or(Formless::TooLarge)
+                event.map(|bytes| (bytes, Form::Event)).map_err(Formless::TooLarge)
             }
             _ => Err(Formless::Closed),
         }

@@ -33,8 +33,8 @@ struct Inner {
     incompressible: bool,
     /// The id and the name of the server-sent event.
     fields: Option<Arc<sse::Fields>>,
-    /// The server-sent event; `None` inside: it would be too large.
-    event: OnceLock<Option<Arc<[u8]>>>,
+    /// The server-sent event, or if it would be too large, the event `lost`.
+    event: OnceLock<Result<Arc<[u8]>, Frame>>,
     /// Compressed forms, one for each size of window.
     deflated: OnceLock<Box<[Variant; WINDOWS]>>,
 }
@@ -147,12 +147,16 @@ impl Frame {
     /// Returns the memory of all forms made so far.
     pub(crate) fn memory(&self) -> usize {
         let Inner { bytes, event, deflated, .. } = &*self.inner;
-        let event = event.get().into_iter().flatten();
+        let event = match event.get() {
+            Some(Ok(event)) => event.len(),
+            Some(Err(lost)) => lost.memory(),
+            None => 0,
+        };
         let deflated = deflated.get().into_iter().flat_map(|forms| forms.iter());
         let deflated = deflated.filter_map(OnceLock::get).flatten();
-        let forms: usize = event.chain(deflated).map(|form| form.len()).sum();
+        let forms: usize = deflated.map(|form| form.len()).sum();
         let fields = self.inner.fields.as_deref().map_or(0, sse::Fields::memory);
-        size_of::<Inner>() + bytes.len() + fields + forms
+        size_of::<Inner>() + bytes.len() + fields + event + forms
     }
 
     /// Returns how many owners share it.
@@ -346,23 +350,39 @@ impl Frame {
         sse::encoded_len(fields, self.inner.text, self.payload())
     }
 
-    /// Returns the message as a server-sent event, or `None` if that is more than a third larger
-    /// than the message, and than `max_message`: as base64 it is a third larger, and a text of many
-    /// empty lines seven times. `made` is called the first time, with the number of bytes
+    /// Returns the message as a server-sent event, or the event `lost` if that is more than a third
+    /// larger than the message, and than `max_message`: as base64 it is a third larger, and a text
+    /// of many empty lines seven times. `made` is called the first time, with the number of bytes
     /// processed.
-    pub(crate) fn event(&self, max_message: usize, made: impl FnOnce(usize)) -> Option<&Arc<[u8]>> {
+    pub(crate) fn event(
+        &self,
+        max_message: usize,
+        made: impl FnOnce(usize),
+    ) -> Result<&Arc<[u8]>, &Self> {
         let event = self.inner.event.get_or_init(|| {
             let (payload, len) = (self.payload(), self.event_len());
             let most = payload.len().max(max_message);
             let is_fair = len <= most.saturating_add(most / 3).saturating_add(64);
             made(payload.len() + if is_fair { len } else { 0 });
-            is_fair.then(|| {
-                let mut out = Vec::new();
-                self.encode_event(&mut out);
-                out.into()
-            })
+            if is_fair { Ok(self.encoded_event()) } else { Err(self.lost()) }
         });
         event.as_ref()
+    }
+
+    fn encoded_event(&self) -> Arc<[u8]> {
+        let mut out = Vec::new();
+        self.encode_event(&mut out);
+        out.into()
+    }
+
+    /// Returns the event `lost`, whose id and data are the id of this message. It has its form as
+    /// an event, however long the id is.
+    fn lost(&self) -> Self {
+        let id = self.inner.fields.as_deref().and_then(sse::Fields::id);
+        let lost = Self::text(id.unwrap_or_default()).event_name("lost");
+        let lost = id.into_iter().fold(lost, |lost, id| lost.event_id(id));
+        let event = OnceLock::from(Ok(lost.encoded_event()));
+        Self::of(Inner { key: self.inner.key, event, ..lost.copy() })
     }
 }
 
