@@ -157,8 +157,14 @@ impl State {
             other == client_id && exchange.is_some_and(|it| it.upstream == Some(id))
         });
         let is_idle = upstream.client.is_none();
+        let is_anothers = upstream
+            .client
+            .zip(upstream.owner)
+            .is_some_and(|(client_id, owner)| client_id != owner.client);
         let broken = if !is_wanted {
             Some("a backend's connection whose client does not know of it")
+        } else if is_anothers {
+            Some("a backend's connection that carried the body of another client")
         } else if is_idle && !self.has_deadline(id) {
             Some("an idle connection that may stay for ever")
         } else if is_idle && upstream.http.finished {

@@ -39,7 +39,7 @@ impl State {
         let is_complete = exchange.is_complete;
         drop(exchange);
         if let Some(upstream_id) = upstream_id {
-            self.release(driver, upstream_id, is_complete);
+            self.release(driver, upstream_id, is_complete, keeps);
         }
         let timeouts = &self.configuration.settings.timeouts;
         if keeps && self.shutdown.is_none() {
@@ -58,8 +58,9 @@ impl State {
         self.flush(driver, client_id);
     }
 
-    /// Keeps a backend's connection for the next request, if it can carry one.
-    fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool) {
+    /// Keeps a backend's connection for the next request, if it can carry one. `keeps`: the client
+    /// may send another.
+    fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool, keeps: bool) {
         let settings = &self.configuration.settings;
         let deadline = self.tick.after(settings.timeouts.keep_alive);
         let Some(upstream) = self.conns.upstream(id) else { return };
@@ -67,7 +68,9 @@ impl State {
             && upstream.decoder.is_between_responses()
             && upstream.http.is_clear()
             && !upstream.http.finished
-            && !upstream.is_last;
+            && !upstream.is_last
+            && (keeps || upstream.owner.is_none());
+        let owner = upstream.owner;
         upstream.client = None;
         if upstream.http.paused {
             upstream.http.paused = false;
@@ -76,12 +79,12 @@ impl State {
         let address = upstream.backend.address();
         let is_up = upstream.backend.state() == crate::State::Up;
         self.conns.set_deadline(id, deadline);
-        if !is_clean
-            || !is_up
-            || self.shutdown.is_some()
-            || !self.pool.put(address, id, settings.keep_alive)
-        {
-            self.close(driver, id);
+        let surplus = match is_clean && is_up && self.shutdown.is_none() {
+            true => self.pool.put(address, id, owner, settings.keep_alive),
+            false => Some(id),
+        };
+        if let Some(surplus) = surplus {
+            self.close(driver, surplus);
         }
     }
 }

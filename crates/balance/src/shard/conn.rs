@@ -10,6 +10,7 @@ use throng_proto::http1;
 use throng_proto::ws::Boundary;
 
 use super::exchange::Exchange;
+use super::pool::Owner;
 use crate::guards::TunnelGuard;
 use crate::{Backend, Timeouts};
 
@@ -155,6 +156,8 @@ pub(super) struct Upstream {
     /// It is not used again: it named its client in a PROXY header, or the end of its request or
     /// answer is not certain.
     pub(super) is_last: bool,
+    /// It carried a body of this client, and serves no other.
+    pub(super) owner: Option<Owner>,
     /// The progress of the answer's body.
     pub(super) progress: Progress,
     /// The frame boundaries, once it has answered 101.

@@ -13,6 +13,7 @@ use super::choice::Choice;
 use super::conn::{Client, Conn, HttpSide, Phase, Tick, Upstream};
 use super::exchange::Exchange;
 use super::output::HIGH_WATER;
+use super::pool::Owner;
 use super::{Action, State};
 use crate::guards::{HandshakePermit, RequestGuard};
 use crate::settings::next_source;
@@ -83,7 +84,8 @@ impl State {
         }
         exchange.count = Some(RequestGuard::begin(backend));
         let may_reuse = exchange.key.is_none() && !target.send_proxy;
-        let pooled = if may_reuse { self.take_idle(backend.address()) } else { None };
+        let owner = exchange.owner(id);
+        let pooled = if may_reuse { self.take_idle(backend.address(), owner) } else { None };
         let is_reused = pooled.is_some();
         let connected = match pooled {
             Some(pooled) => Ok(pooled),
@@ -101,7 +103,9 @@ impl State {
         exchange.upstream = Some(upstream_id);
         let timeouts = &self.configuration.settings.timeouts;
         let timeout = if is_reused { timeouts.response } else { timeouts.connect };
-        let upstream = self.new_upstream((id, client.address), exchange, target, is_reused);
+        let mut upstream = self.new_upstream((id, client.address), exchange, target, is_reused);
+        let carried = self.conns.upstream(upstream_id).and_then(|before| before.owner);
+        upstream.owner = carried.or(exchange.has_body.then_some(owner));
         self.conns.insert(upstream_id, Conn::Upstream(Box::new(upstream)));
         self.conns.set_deadline(upstream_id, self.tick.after(timeout));
         self.actions.push_back(Action::Flush(upstream_id));
@@ -175,6 +179,7 @@ impl State {
             is_handshake: exchange.key.is_some(),
             is_reused,
             is_last: target.send_proxy || exchange.has_odd_body,
+            owner: None,
             progress: Progress::default(),
             boundary: throng_proto::ws::Boundary::new(),
         }
@@ -190,9 +195,9 @@ impl State {
         }
     }
 
-    /// Takes a connection that is still idle.
-    fn take_idle(&mut self, backend: SocketAddr) -> Option<ConnId> {
-        while let Some(id) = self.pool.take(backend) {
+    /// Takes a connection that is still idle, and may serve this client.
+    fn take_idle(&mut self, backend: SocketAddr, client: Owner) -> Option<ConnId> {
+        while let Some(id) = self.pool.take(backend, client) {
             if self.conns.upstream(id).is_some_and(|upstream| upstream.client.is_none()) {
                 return Some(id);
             }

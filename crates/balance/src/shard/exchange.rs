@@ -8,6 +8,7 @@ use throng_proto::http1::{BodyLength, Request};
 use throng_proto::ws::handshake::Key;
 
 use super::access::Entry;
+use super::pool::Owner;
 use crate::Failure;
 use crate::forward::Framing;
 use crate::guards::{HandshakePermit, RequestGuard};
@@ -24,6 +25,8 @@ pub(super) struct Exchange {
     pub(super) is_idempotent: bool,
     pub(super) is_http11: bool,
     pub(super) keep_alive: bool,
+    /// It has a body.
+    pub(super) has_body: bool,
     /// Its body means nothing to its method, so a backend may take it for the next request.
     pub(super) has_odd_body: bool,
     /// Its body is forwarded in chunks.
@@ -60,6 +63,11 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
+    /// Returns who it is of, on the connection `client`.
+    pub(super) fn owner(&self, client: ConnId) -> Owner {
+        Owner { client, address: self.client }
+    }
+
     /// Creates the record of a request that has just come, without its text for the backend.
     pub(super) fn new(request: &Request<'_>, client: IpAddr, now: Instant) -> Self {
         let method = request.method();
@@ -73,6 +81,7 @@ impl Exchange {
             ),
             is_http11: request.is_http11(),
             keep_alive: request.keep_alive(),
+            has_body: request.has_body(),
             // Backends may leave the body of any other method unread, and of one they do not know.
             has_odd_body: request.has_body() && !matches!(method, "POST" | "PUT" | "PATCH"),
             chunked: request.body_length() == BodyLength::Chunked,

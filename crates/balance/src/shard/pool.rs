@@ -1,43 +1,75 @@
 //! Idle connections to backends.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use throng_io::ConnId;
+
+/// A client on a connection: a trusted proxy's carries the requests of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) client: ConnId,
+    /// Its address, past trusted proxies.
+    pub(super) address: IpAddr,
+}
+
+/// An idle connection. One that carried a body serves its client only: servers exist that answer
+/// without having read the body, and take it for the next request. The response to that would reach
+/// another client.
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    id: ConnId,
+    owner: Option<Owner>,
+}
 
 /// Idle connections by backend, the one used last first: it is the least likely to be closed just
 /// now.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    idle: HashMap<SocketAddr, Vec<ConnId>>,
+    idle: HashMap<SocketAddr, Vec<Idle>>,
     /// The number of all, which each turn needs.
     len: usize,
 }
 
 impl Pool {
-    /// Keeps a connection, unless there are `most` already.
-    pub(super) fn put(&mut self, backend: SocketAddr, id: ConnId, most: usize) -> bool {
+    /// Keeps a connection. If there are `most` already, returns one to be closed: the oldest that
+    /// serves one client only, or else this one.
+    pub(super) fn put(
+        &mut self,
+        backend: SocketAddr,
+        id: ConnId,
+        owner: Option<Owner>,
+        most: usize,
+    ) -> Option<ConnId> {
         let idle = self.idle.entry(backend).or_default();
-        let has_room = idle.len() < most;
-        if has_room {
-            idle.push(id);
-            self.len += 1;
+        let mut surplus = None;
+        if idle.len() >= most {
+            let Some(oldest) = idle.iter().position(|idle| idle.owner.is_some()) else {
+                return Some(id);
+            };
+            surplus = Some(idle.remove(oldest).id);
+            self.len -= 1;
         }
-        has_room
+        idle.push(Idle { id, owner });
+        self.len += 1;
+        surplus
     }
 
-    /// Takes a connection to use.
-    pub(super) fn take(&mut self, backend: SocketAddr) -> Option<ConnId> {
-        let taken = self.idle.get_mut(&backend)?.pop();
-        self.len -= usize::from(taken.is_some());
-        taken
+    /// Takes a connection that may serve this client: first one that serves it only.
+    pub(super) fn take(&mut self, backend: SocketAddr, client: Owner) -> Option<ConnId> {
+        let idle = self.idle.get_mut(&backend)?;
+        let last_of = |owner| idle.iter().rposition(|idle| idle.owner == owner);
+        let last = last_of(Some(client)).or_else(|| last_of(None))?;
+        let taken = idle.remove(last);
+        self.len -= 1;
+        Some(taken.id)
     }
 
     /// Removes a connection that has ended.
     pub(super) fn remove(&mut self, backend: SocketAddr, id: ConnId) {
         if let Some(idle) = self.idle.get_mut(&backend) {
             let before = idle.len();
-            idle.retain(|&other| other != id);
+            idle.retain(|other| other.id != id);
             self.len -= before - idle.len();
             if idle.is_empty() {
                 self.idle.remove(&backend);
@@ -64,10 +96,33 @@ mod tests {
         let backend = "127.0.0.1:1".parse().unwrap();
         let id = |slot| ConnId::new(0, slot, 0);
         let mut pool = Pool::default();
-        assert!(pool.put(backend, id(1), 2) && pool.put(backend, id(2), 2));
-        assert!(!pool.put(backend, id(3), 2));
-        assert_eq!((pool.len(), pool.take(backend)), (2, Some(id(2))));
+        let client = owner(9, "192.0.2.1");
+        let mut put = |slot| pool.put(backend, id(slot), None, 2);
+        assert_eq!([put(1), put(2), put(3)], [None, None, Some(id(3))]);
+        assert_eq!((pool.len(), pool.take(backend, client)), (2, Some(id(2))));
         pool.remove(backend, id(1));
-        assert_eq!((pool.len(), pool.take(backend)), (0, None));
+        assert_eq!((pool.len(), pool.take(backend, client)), (0, None));
+        assert_eq!(pool.put(backend, id(1), None, 0), Some(id(1)));
+    }
+
+    fn owner(slot: u32, address: &str) -> Owner {
+        Owner { client: ConnId::new(0, slot, 0), address: address.parse().unwrap() }
+    }
+
+    #[test]
+    fn a_connection_that_carried_a_body_serves_its_client_and_makes_room_for_others() {
+        let backend = "127.0.0.1:1".parse().unwrap();
+        let id = |slot| ConnId::new(0, slot, 0);
+        let (one, other) = (owner(8, "192.0.2.1"), owner(8, "192.0.2.2"));
+        let mut pool = Pool::default();
+        assert_eq!(pool.put(backend, id(1), Some(one), 2), None);
+        assert_eq!(pool.take(backend, other), None, "of another client of the same proxy");
+        assert_eq!(pool.put(backend, id(2), None, 2), None);
+        assert_eq!(pool.put(backend, id(3), Some(other), 2), Some(id(1)));
+        assert_eq!(pool.take(backend, other), Some(id(3)), "its own first");
+        assert_eq!(pool.put(backend, id(3), Some(other), 2), None);
+        assert_eq!(pool.take(backend, one), Some(id(2)));
+        assert_eq!((pool.take(backend, one), pool.take(backend, other)), (None, Some(id(3))));
+        assert!(pool.is_empty());
     }
 }

@@ -318,6 +318,45 @@ fn a_backend_connection_that_carried_the_body_of_a_get_is_not_used_again() {
     }
 }
 
+/// A body that a backend did not read is its next request, and the response to that must not reach
+/// another client, whatever the method. The client's own next request finds the connection again.
+#[test]
+fn a_backend_connection_that_carried_a_body_serves_no_other_client() {
+    for method in ["POST", "PUT", "PATCH"] {
+        let backend = Scripted::bind();
+        let balancer = Balancer::start(&[backend.address], Settings::default());
+        let smuggled = "GET /secret HTTP/1.1\r\nHost: a\r\n\r\n";
+        let length = smuggled.len();
+        let request =
+            format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{smuggled}");
+        let mut attacker = balancer.connect();
+        attacker.send(request.as_bytes());
+        let mut poisoned = backend.accept();
+        poisoned.head();
+        // It answers, and has not read the body.
+        poisoned.send(OK);
+        assert_eq!(attacker.answer().1, "ok");
+        let mut victim = balancer.connect();
+        victim.send(GET);
+        let mut clean = backend.accept();
+        clean.head();
+        poisoned.exactly(length);
+        clean.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine");
+        assert_eq!(victim.answer().1, "mine", "{method}");
+        attacker.send(request.as_bytes());
+        poisoned.head();
+        poisoned.send(OK);
+        assert_eq!(attacker.answer().1, "ok");
+        // Without its client it serves none.
+        attacker.send(b"GET / HTTP/1.0\r\n\r\n");
+        poisoned.exactly(length);
+        poisoned.head();
+        poisoned.send(OK);
+        attacker.rest();
+        assert!(poisoned.is_at_end(), "{method}");
+    }
+}
+
 /// Where the end of an answer is a matter of what the backend takes the request for, the next
 /// client gets another one.
 #[test]
