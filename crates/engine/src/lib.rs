@@ -41,7 +41,7 @@ pub use backpressure::{Backpressure, Classes, SlowPolicy};
 pub use build::{BuildOptions, Built, build};
 pub use configuration::Configuration;
 pub use configurator::Configurator;
-pub use conn::arrivals::Arrivals;
+pub use conn::arrivals::{Arrivals, ArrivalsByAddress};
 pub use conn::by_address::{AddressCounts, AddressKey, KeyBySlot};
 pub use conn::deadlines::{Deadlines, Tick};
 pub use conn::held::HeldInput;

@@ -48,6 +48,7 @@ impl State {
             driver.secure_accepted(id, &tls, Some(address), &[]);
         }
         self.new_clients.push(id);
+        self.new_clients_of_address.push(counted, id);
         self.metrics.accepted += 1;
         self.metrics.connections += 1;
         let client = Client {
@@ -68,8 +69,8 @@ impl State {
         self.conns.set_deadline(id, deadline);
     }
 
-    /// Counts one more client. At the limit, the oldest client that has not sent a whole request is
-    /// closed.
+    /// Counts one more client. At a limit, the oldest client that has not sent a whole request is
+    /// closed: of all, or of its address.
     fn admit<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -86,20 +87,28 @@ impl State {
             None => Some((most / 4).max(1)),
         };
         let admission = Arc::clone(&self.admission);
-        match admission.enter(most, address.ip(), of_address) {
-            Err(Full::All) if self.make_room(driver) => {
-                admission.enter(most, address.ip(), of_address)
-            }
+        let enter = || admission.enter(most, address.ip(), of_address);
+        match enter() {
+            Err(full) if self.make_room(driver, full, admission.key(address.ip())) => enter(),
             outcome => outcome,
         }
     }
 
-    /// Closes the oldest client that has not sent a whole request. Returns false if there is none.
-    fn make_room<D: Driver>(&mut self, driver: &mut D) -> bool {
+    /// Closes the oldest client that has not sent a whole request: of all, or of the address with
+    /// this key. Returns false if there is none.
+    fn make_room<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        full: Full,
+        key: Option<AddressKey>,
+    ) -> bool {
         let conns = &self.conns;
-        let Some(id) = self.new_clients.pop_oldest(|id| conns.is_new_client(id)) else {
-            return false;
+        let is_new = |id| conns.is_new_client(id);
+        let oldest = match full {
+            Full::All => self.new_clients.pop_oldest(is_new),
+            Full::Address => self.new_clients_of_address.pop_oldest(key, is_new),
         };
+        let Some(id) = oldest else { return false };
         self.metrics.refused += 1;
         self.close(driver, id);
         true

@@ -42,6 +42,11 @@ impl Admission {
         Ok(key)
     }
 
+    /// Returns the key under which clients of an address are counted.
+    pub(super) fn key(&self, address: IpAddr) -> Option<AddressKey> {
+        self.by_address.key(address)
+    }
+
     /// Uncounts a client, whose key is the one that [`enter`](Self::enter) returned.
     pub(super) fn leave(&self, key: Option<AddressKey>) {
         self.all.fetch_sub(1, Relaxed);

@@ -43,7 +43,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
-use throng_engine::{Arrivals, BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket};
+use throng_engine::{
+    Arrivals, ArrivalsByAddress, BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket,
+};
 use throng_io::memory::Trim;
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsInfo};
 use throng_proto::http1;
@@ -102,6 +104,8 @@ struct State {
     /// Clients that have not sent a whole request yet, the oldest first; and some that have, or
     /// have closed.
     new_clients: Arrivals,
+    /// Those of them whose address has a cap.
+    new_clients_of_address: ArrivalsByAddress,
     /// The index of the next of `settings.sources`.
     source: usize,
     now: Instant,
@@ -211,6 +215,7 @@ impl<D: Driver> Shard<D> {
             admission,
             counted: KeyBySlot::default(),
             new_clients: Arrivals::default(),
+            new_clients_of_address: ArrivalsByAddress::default(),
             configuration,
             source: 0,
             now,
@@ -401,6 +406,7 @@ impl State {
         });
         self.metrics.queued = self.waiting.len() as u64;
         self.new_clients.retain(|id| conns.is_new_client(id));
+        self.new_clients_of_address.retain(|id| conns.is_new_client(id));
         self.metrics.idle_backends = self.pool.len() as u64;
         self.metrics.sweeps += 1;
         if let Ok(mut published) = self.published.lock() {

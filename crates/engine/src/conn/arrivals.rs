@@ -1,8 +1,10 @@
 //! The order of arrival of connections that may have to make room.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use throng_io::ConnId;
+
+use crate::conn::by_address::AddressKey;
 
 /// Connections in the order in which they came: those that may have to make room, and some that no
 /// longer have to.
@@ -37,9 +39,62 @@ impl Arrivals {
     }
 }
 
+/// [`Arrivals`] of each address that has a cap.
+#[derive(Debug, Default)]
+pub struct ArrivalsByAddress(HashMap<AddressKey, Arrivals>);
+
+impl ArrivalsByAddress {
+    /// Adds a connection that has just come, if its address has a cap.
+    pub fn push(&mut self, key: Option<AddressKey>, id: ConnId) {
+        if let Some(key) = key {
+            self.0.entry(key).or_default().push(id);
+        }
+    }
+
+    /// Removes and returns the oldest of an address that `may_go`.
+    pub fn pop_oldest(
+        &mut self,
+        key: Option<AddressKey>,
+        may_go: impl Fn(ConnId) -> bool,
+    ) -> Option<ConnId> {
+        self.0.get_mut(&key?)?.pop_oldest(may_go)
+    }
+
+    /// Removes those that no longer have to make room. Called once a second.
+    pub fn retain(&mut self, may_go: impl Fn(ConnId) -> bool) {
+        if self.0.is_empty() {
+            return;
+        }
+        self.0.retain(|_, arrivals| {
+            arrivals.retain(&may_go);
+            arrivals.len() > 0
+        });
+        self.0.shrink_to(2 * self.0.len());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_arrival_of_the_same_address_makes_room() {
+        let id = |slot| ConnId::new(0, slot, 0);
+        let (one, other) = (AddressKey::new(1), AddressKey::new(2));
+        let mut arrivals = ArrivalsByAddress::default();
+        for (slot, key) in [(0, other), (1, one), (2, None), (3, one), (4, one)] {
+            arrivals.push(key, id(slot));
+        }
+        let may_go = |id: ConnId| id.slot() != 1;
+        assert_eq!(arrivals.pop_oldest(one, may_go), Some(id(3)));
+        assert_eq!(arrivals.pop_oldest(None, may_go), None);
+        arrivals.retain(|id| id.slot() == 4);
+        assert_eq!(arrivals.0.len(), 1);
+        assert_eq!(
+            [one, one, other].map(|key| arrivals.pop_oldest(key, may_go)),
+            [Some(id(4)), None, None]
+        );
+    }
 
     #[test]
     fn the_oldest_arrival_that_may_go_makes_room() {

@@ -1,7 +1,7 @@
 //! Accepting: the choice of a shard for each accepted socket, and who makes room when all places
 //! are taken.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use throng_io::{ConnId, Driver};
 
@@ -45,7 +45,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let address = peer.map(|peer| peer.ip());
         let mut entered = self.state.admission.enter(address);
         for _ in 0..MAX_EVICTIONS {
-            if entered != Err(Refusal::Full) || !self.make_room() {
+            if !entered.is_err_and(|why| self.make_room(why, address)) {
                 break;
             }
             entered = self.state.admission.enter(address);
@@ -98,6 +98,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.enter(id, Stage::Http, self.state.first_inbound());
         self.state.address_keys.insert(id.slot(), key);
         self.state.pending.push(id);
+        self.state.pending_of_address.push(key, id);
         let connections = &mut self.state.core.connections;
         if peer.is_some()
             && let Some(cold) = connections.table.cold_mut(id)
@@ -115,13 +116,18 @@ impl<D: Driver, S: Service> Shard<D, S> {
         Some(id)
     }
 
-    /// Ends the oldest connection that has not sent a whole request. Returns false if there is
-    /// none.
-    fn make_room(&mut self) -> bool {
-        let connections = &self.state.core.connections;
-        let Some(id) = self.state.pending.pop_oldest(|id| is_pending(connections, id)) else {
-            return false;
+    /// Ends the oldest connection that has not sent a whole request: of all, or where those of an
+    /// address are too many, of that address. Returns false if there is none.
+    fn make_room(&mut self, why: Refusal, address: Option<IpAddr>) -> bool {
+        let oldest = match why {
+            Refusal::Full => {
+                let State { core, pending, .. } = &mut self.state;
+                pending.pop_oldest(|id| is_pending(&core.connections, id))
+            }
+            Refusal::FullForAddress => self.state.pop_oldest_of(address),
+            Refusal::Draining => None,
         };
+        let Some(id) = oldest else { return false };
         let connections = &mut self.state.core.connections;
         connections.stats.refused += 1;
         let unanswered = connections
@@ -253,10 +259,18 @@ impl<S: Service> State<S> {
         }
     }
 
+    /// Returns the oldest connection of an address that has not sent a whole request.
+    pub(super) fn pop_oldest_of(&mut self, address: Option<IpAddr>) -> Option<ConnId> {
+        let key = self.admission.key(address);
+        let connections = &self.core.connections;
+        self.pending_of_address.pop_oldest(key, |id| is_pending(connections, id))
+    }
+
     /// Forgets connections that no longer have to make room.
     pub(crate) fn expire_arrivals(&mut self) {
-        let Self { core, pending, reserve, .. } = self;
+        let Self { core, pending, pending_of_address, reserve, .. } = self;
         pending.retain(|id| is_pending(&core.connections, id));
+        pending_of_address.retain(|id| is_pending(&core.connections, id));
         reserve.retain(|id| is_reserved(&core.connections, id));
     }
 }

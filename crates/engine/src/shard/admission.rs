@@ -137,7 +137,7 @@ impl Admission {
     }
 
     /// Returns the key under which connections of `address` are counted; `None` if it has no cap.
-    fn key(&self, address: Option<IpAddr>) -> Option<AddressKey> {
+    pub(crate) fn key(&self, address: Option<IpAddr>) -> Option<AddressKey> {
         let address = address?;
         if self.max_per_address.load(Ordering::Relaxed) == usize::MAX {
             return None;

@@ -28,7 +28,7 @@ use std::time::Duration;
 use throng_io::memory::Trim;
 use throng_io::{Clock, ConnId, Driver, Instant};
 
-use crate::conn::arrivals::Arrivals;
+use crate::conn::arrivals::{Arrivals, ArrivalsByAddress};
 use crate::conn::by_address::{AddressKey, KeyBySlot};
 use crate::conn::map::ConnMap;
 use crate::conn::record::Conn;
@@ -116,6 +116,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             swept_secs: 0,
             address_keys: KeyBySlot::default(),
             pending: Arrivals::default(),
+            pending_of_address: ArrivalsByAddress::default(),
             reserve: Arrivals::default(),
             reserved: 0,
             seed: parts.seed,

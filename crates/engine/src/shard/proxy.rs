@@ -118,10 +118,21 @@ impl<S: Service> State<S> {
         if admitted != Admitted::Counted {
             return true;
         }
-        if let Ok(key) = self.admission.enter_address(Some(client.ip())) {
+        let address = Some(client.ip());
+        let mut entered = self.admission.enter_address(address);
+        if entered.is_err()
+            && let Some(oldest) = self.pop_oldest_of(address)
+        {
+            self.core.connections.stats.refused += 1;
+            self.uncount(oldest, Admitted::Evicted);
+            self.core.connections.finish(oldest, AfterFlush::Abort);
+            entered = self.admission.enter_address(address);
+        }
+        if let Ok(key) = entered {
             let of_proxy = self.address_keys.take(id.slot());
             self.admission.leave_address(of_proxy);
             self.address_keys.insert(id.slot(), key);
+            self.pending_of_address.push(key, id);
             return true;
         }
         self.core.connections.stats.refused += 1;

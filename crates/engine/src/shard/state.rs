@@ -9,7 +9,7 @@ use std::sync::Arc;
 use throng_io::{Batch, Closed, ConnId, Event, Instant, TlsInfo};
 use throng_proto::ws::CloseCode;
 
-use crate::conn::arrivals::Arrivals;
+use crate::conn::arrivals::{Arrivals, ArrivalsByAddress};
 use crate::conn::by_address::KeyBySlot;
 use crate::conn::held::HeldInput;
 use crate::conn::map::ConnMap;
@@ -49,6 +49,8 @@ pub(crate) struct State<S> {
     pub(crate) address_keys: KeyBySlot,
     /// Connections that have not sent a whole request, the oldest first.
     pub(crate) pending: Arrivals,
+    /// Those of them whose address has a cap.
+    pub(crate) pending_of_address: ArrivalsByAddress,
     /// Connections beyond the caps, the oldest first, and their number.
     pub(crate) reserve: Arrivals,
     pub(crate) reserved: usize,

@@ -175,6 +175,23 @@ fn backends_register_with_the_token_and_go_again() {
     eventually("it is gone", || balancer.backends().is_empty());
 }
 
+/// A connection to the admin API that says nothing makes room for the next: backends would lose their
+/// registrations otherwise, and operators their view.
+#[test]
+fn silent_connections_to_the_admin_api_keep_no_heartbeat_out() {
+    let token = File::new("crowded-token", TOKEN);
+    let balancer = Balancer::start(&["--register-token-file", token.path()]);
+    let _silent: Vec<_> =
+        (0..300).map(|_| std::net::TcpStream::connect(balancer.admin).unwrap()).collect();
+    let authorized = format!("Authorization: Bearer {TOKEN}\r\n");
+    let body = json!({ "address": nowhere() }).to_string();
+    for _ in 0..10 {
+        let answer = balancer.ask_with("POST", "/register", &authorized, &body);
+        assert!(answer.status() < 300, "{}", answer.text());
+        assert_eq!(balancer.backends().len(), 1);
+    }
+}
+
 #[test]
 fn with_an_admin_token_everything_but_the_empty_page_needs_it() {
     let token = File::new("admin-token", TOKEN);
