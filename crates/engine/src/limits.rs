@@ -70,7 +70,7 @@ pub struct Limits {
     /// Bytes of memory that all connections of the process may cause together: output that they do
     /// not take, input that is incomplete or waits, request bodies, compression contexts. Above it
     /// the connections that hold the most are ended, sessions with 1008 and requests with 503 (a
-    /// peer that does not read is reset), and new connections get 503, until seven eighths remain.
+    /// peer that does not read is reset), until seven eighths remain; new connections are served.
     /// Default [`Limit::Auto`]: a quarter of what the machine, the cgroup or the process's own
     /// limits allow. It is a measure, not a reservation: for moments up to an eighth more may be
     /// held, and the allocator's overhead is not counted.

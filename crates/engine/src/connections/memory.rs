@@ -9,8 +9,10 @@
 //!
 //! All shards share one [`MemoryAccount`], which distinguishes connections by how much they hold.
 //! When it is over its limit each shard ends those that hold the most, until seven eighths of the
-//! limit remain, and new connections are refused meanwhile. All TLS handshakes in progress count as
-//! one holder: each of a storm is small, but none of them is worth the session of another client.
+//! limit remain; the first to notice wakes the others. New connections are accepted meanwhile: they
+//! hold nothing yet, and an attacker who fills the memory again and again must not keep others out.
+//! All TLS handshakes in progress count as one holder: each of a storm is small, but none of them
+//! is worth the session of another client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -55,6 +57,8 @@ pub(crate) struct ShardMemory {
     came: usize,
     /// Whether this shard has ended its part since the account went over its limit.
     has_acted: bool,
+    /// Whether other shards have to end their part, and are to be woken for that.
+    must_wake_others: bool,
     random: Random,
     /// Whether this shard has one connection at most: a thread's.
     is_single: bool,
@@ -225,7 +229,8 @@ fn size_class(bytes: usize) -> usize {
 impl ShardMemory {
     pub(crate) fn new(account: Arc<MemoryAccount>, is_single: bool, seed: u64) -> Self {
         let (reported, random) = ([0; CLASSES], Random::new(seed));
-        Self { account, reported, came: 0, has_acted: false, random, is_single }
+        let (has_acted, must_wake_others) = (false, false);
+        Self { account, reported, came: 0, has_acted, must_wake_others, random, is_single }
     }
 
     /// Counts bytes that a connection holds from now on.
@@ -234,8 +239,10 @@ impl ShardMemory {
         self.came = self.came.saturating_add(bytes);
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.account.is_over()
+    /// Returns whether other shards are to be woken, once: a shard that sleeps would otherwise keep
+    /// what its connections hold until its next sweep.
+    pub(crate) fn must_wake_others(&mut self) -> bool {
+        std::mem::take(&mut self.must_wake_others)
     }
 
     /// Returns the memory of this shard's connections, as measured last.
@@ -274,7 +281,7 @@ impl ShardMemory {
             holder.rank = handshakes;
         }
         holders.sort_unstable_by(|a, b| b.cmp(a));
-        self.has_acted = true;
+        let is_first = !std::mem::replace(&mut self.has_acted, true);
         let draw = (self.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
         let worst = self.worst(holders, excess, draw);
         // Their memory is on its way back: it is not to be asked of others as well.
@@ -282,6 +289,7 @@ impl ShardMemory {
             measured[holder.rank.class()] -= holder.bytes;
         }
         self.account.report(&mut self.reported, &measured);
+        self.must_wake_others = is_first && self.account.is_over();
         worst
     }
 
@@ -402,7 +410,23 @@ mod tests {
     }
 
     #[test]
-    fn new_connections_are_accepted_again_at_seven_eighths() {
+    fn the_first_shard_to_notice_wakes_the_others_once() {
+        let account = Arc::new(MemoryAccount::new(Limit::AtMost(800)));
+        let shard = || ShardMemory::new(Arc::clone(&account), false, 1);
+        let (mut one, mut other) = (shard(), shard());
+        let holders = |count: u32| (0..count).map(|at| Holder::new(id(at), 100, false));
+        let mut of_other: Vec<_> = holders(5).collect();
+        assert_eq!((other.measure(&mut of_other), other.must_wake_others()), (0, false));
+        let mut of_one: Vec<_> = holders(5).collect();
+        // 300 are to go, the half of them from here.
+        assert_eq!((one.measure(&mut of_one), one.must_wake_others()), (2, true));
+        assert!(!one.must_wake_others() && !one.is_due() && other.is_due());
+        assert_eq!((other.measure(&mut of_other), other.must_wake_others()), (1, false));
+        assert!(!account.is_over());
+    }
+
+    #[test]
+    fn memory_is_freed_until_seven_eighths_remain() {
         let account = MemoryAccount::new(Limit::AtMost(800));
         let mut reported = [0; CLASSES];
         for (bytes, is_over) in [(800, false), (801, true), (750, true), (700, false), (750, false)]

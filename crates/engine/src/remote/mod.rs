@@ -236,6 +236,11 @@ impl Remote {
         is_sampled(before + 1).then(|| self.clock.read())
     }
 
+    /// Wakes all shards, but no thread of a connection.
+    pub(crate) fn wake_shards(&self) {
+        self.shards.iter().for_each(|queue| queue.mailbox.wake());
+    }
+
     /// Returns the guard under which publications to a channel are put into several queues.
     pub(crate) fn order_of(&self, channel: &str) -> MutexGuard<'_, Stripe> {
         self.order.of(channel)

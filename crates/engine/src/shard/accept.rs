@@ -38,10 +38,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if !self.state.may_connect(peer) {
             return;
         }
-        if self.state.core.connections.memory.is_over() {
-            self.refuse(socket, peer, Refusal::Full);
-            return;
-        }
         let address = peer.map(|peer| peer.ip());
         let mut entered = self.state.admission.enter(address);
         for _ in 0..MAX_EVICTIONS {

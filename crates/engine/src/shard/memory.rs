@@ -35,6 +35,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.state.end_to_free_memory(holder.id(), holder.is_handshaking());
             self.flush(holder.id());
         }
+        if self.state.core.connections.memory.must_wake_others() {
+            self.state.core.remote.wake_shards();
+        }
     }
 
     /// Returns the memory that all connections of this shard cause.

@@ -1,7 +1,9 @@
 //! Nothing is lost under pressure, and sessions over their rate or lifetime are closed.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -205,4 +207,54 @@ fn a_callback_that_sends_without_end_is_stopped() {
     assert!((1 << 20..=2 << 20).contains(&bytes), "{bytes}");
     while matches!(client.next(), Got::Binary(_)) {}
     running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
+}
+
+/// Clients that fill the memory of all connections again and again, on all event loops, lose their
+/// own connections. Those who come and need little are served each time.
+#[test]
+fn newcomers_are_served_while_others_fill_the_memory_again_and_again() {
+    /// Of each of two threads.
+    const ATTACKERS: usize = 12;
+    let limits = Limits::default().max_memory(4 << 20).max_message_size(1 << 20);
+    let echo = Ws::new().on_message(|ws, message| {
+        let _ = ws.send(message);
+    });
+    let app = App::new().ws("/", echo).get("/page", |_| "a page");
+    let (address, running) = start(Server::new(app).limits(limits).shards(2));
+    let mut unfinished = Vec::new();
+    ws::encode_masked(Opcode::Binary, &vec![1; 1 << 20], [0; 4], &mut unfinished);
+    unfinished.truncate(300_000);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut attackers = VecDeque::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    let Ok(mut attacker) = Client::upgrade(dial(address), "/", &[], &[]) else {
+                        continue;
+                    };
+                    let _ = attacker.stream.write_all(&unfinished);
+                    attackers.push_back(attacker);
+                    if attackers.len() > ATTACKERS {
+                        attackers.pop_front();
+                    }
+                }
+            });
+        }
+        eventually("the memory is full", || running.stats().memory_ended > 10);
+        let before = running.stats().memory_ended;
+        for number in 0..200 {
+            let page = crate::support::exchange(
+                address,
+                b"GET /page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            );
+            assert!(page.ends_with("a page"), "{number}: {page}");
+            let mut client = Client::connect(address, "/");
+            client.send_text("hello");
+            assert_eq!(client.next(), Got::Text("hello".into()), "{number}");
+        }
+        eventually("it was filled again", || running.stats().memory_ended > before + 10);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    stop(running);
 }
