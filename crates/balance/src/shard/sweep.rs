@@ -39,7 +39,7 @@ impl State {
 
     /// Returns whether free memory may have to be returned to the system.
     fn awaits_memory(&self) -> bool {
-        self.burst.is_awaited() || self.trim.is_requested()
+        self.burst.is_awaited() || self.peak.is_awaited() || self.trim.is_requested()
     }
 
     /// Handles the deadlines that have come, up to four times a second.
@@ -70,8 +70,8 @@ impl State {
         self.trim.run();
         // Both are asked: each follows what happens.
         let held = driver.input_holders().into_iter().map(|id| driver.output_memory(id)).sum();
-        let is_over = self.peak.is_over(held);
-        if self.burst.is_over(self.metrics.accepted) || is_over {
+        let is_over = self.peak.is_over(held, held);
+        if self.burst.is_over(self.metrics.accepted, self.metrics.connections) || is_over {
             self.trim.request();
         }
         self.publish();

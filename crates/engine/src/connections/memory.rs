@@ -40,8 +40,9 @@ pub(crate) struct MemoryAccount {
     limit: AtomicUsize,
     /// Part of the configured limit that histories and presence have.
     reserved: usize,
-    /// The sum of `of_class`.
+    /// The sum of `of_class`, and the most since it was asked for.
     used: AtomicUsize,
+    most_used: AtomicUsize,
     /// Memory of the connections that use 2^n to 2^(n+1) - 1 bytes each, and of [`HANDSHAKES`].
     of_class: [AtomicUsize; CLASSES],
     is_over: AtomicBool,
@@ -122,6 +123,7 @@ impl MemoryAccount {
             limit: AtomicUsize::default(),
             reserved: 0,
             used: AtomicUsize::new(0),
+            most_used: AtomicUsize::new(0),
             of_class: std::array::from_fn(|_| AtomicUsize::new(0)),
             is_over: AtomicBool::new(false),
         };
@@ -190,6 +192,7 @@ impl MemoryAccount {
             }
         }
         let used = self.used.load(Ordering::Relaxed);
+        self.most_used.fetch_max(used, Ordering::Relaxed);
         let bound = if self.is_over() { self.goal() } else { self.limit() };
         self.is_over.store(used > bound, Ordering::Relaxed);
     }
@@ -250,9 +253,11 @@ impl ShardMemory {
         self.reported.iter().sum()
     }
 
-    /// Returns the memory of the connections of all shards, as measured last.
-    pub(crate) fn of_all_shards(&self) -> usize {
-        self.account.used.load(Ordering::Relaxed)
+    /// Returns the memory of the connections of all shards, as measured last, and the most since
+    /// the last call.
+    pub(crate) fn of_all_shards(&self) -> (usize, usize) {
+        let now = self.account.used.load(Ordering::Relaxed);
+        (now, self.account.most_used.swap(now, Ordering::Relaxed))
     }
 
     /// Returns whether the connections are to be measured: when much came, and once when the

@@ -82,6 +82,14 @@ impl Remote {
         Some(self.presence_of(channel)?.list(channel, most))
     }
 
+    /// Returns the memory of histories and presence in all channels, and with it the most that
+    /// presence has had since the last call.
+    pub(crate) fn kept_memory(&self) -> (usize, usize) {
+        let of_histories = self.order.histories.memory();
+        let (now, most) = self.order.presences.as_ref().map_or((0, 0), Presences::memory);
+        (of_histories + now, of_histories + most)
+    }
+
     /// Returns the figures of presence; `None`: no channel has it.
     #[must_use]
     pub fn presence_counts(&self) -> Option<PresenceCounts> {

@@ -1,10 +1,10 @@
-//! Detection of the end of a burst of new connections: when its memory is worth returning to the
-//! system.
+//! Detection of the end of a burst of connections that come or go: when its memory is worth
+//! returning to the system.
 
 /// Connections of a burst that leave enough free memory to be given back.
 const MANY: u64 = 1000;
 
-/// Connections between two looks that are no burst.
+/// Connections that come or go between two looks and are no burst.
 const FEW: u64 = 64;
 
 /// Looks in a row with few connections until a burst is over: a TLS session that rests gives the
@@ -12,23 +12,27 @@ const FEW: u64 = 64;
 const QUIET_LOOKS: u8 = 2;
 
 /// Detects the end of a burst. The memory that a connection needs until its handshake is complete,
-/// hundreds of bytes and with TLS thousands, is free then; after thousands of connections at one
-/// moment the allocator would keep it, between blocks in use.
+/// hundreds of bytes and with TLS thousands, is free then, and when it ends, that of its channels
+/// and its presence in them; after thousands of connections at one moment the allocator would keep
+/// it, between blocks in use.
 #[derive(Debug, Default)]
 pub struct BurstDetector {
-    /// Connections ever accepted, at the last look.
-    looked: u64,
-    /// Those since the last quiet time.
-    came: u64,
+    /// Connections ever accepted, and those that were open, at the last look.
+    accepted: u64,
+    open: u64,
+    /// Those that came or went since the last quiet time.
+    moved: u64,
     quiet_looks: u8,
 }
 
 impl BurstDetector {
-    /// Called once a sweep. Returns whether a burst is over, once.
-    pub fn is_over(&mut self, accepted: u64) -> bool {
-        let came = accepted - std::mem::replace(&mut self.looked, accepted);
-        if came >= FEW {
-            self.came += came;
+    /// Called once a sweep, with the connections ever accepted and those that are open. Returns
+    /// whether a burst is over, once.
+    pub fn is_over(&mut self, accepted: u64, open: u64) -> bool {
+        let came = accepted - std::mem::replace(&mut self.accepted, accepted);
+        let went = (std::mem::replace(&mut self.open, open) + came).saturating_sub(open);
+        if came + went >= FEW {
+            self.moved += came + went;
             self.quiet_looks = 0;
             return false;
         }
@@ -36,13 +40,13 @@ impl BurstDetector {
         if self.quiet_looks < QUIET_LOOKS {
             return false;
         }
-        std::mem::take(&mut self.came) >= MANY
+        std::mem::take(&mut self.moved) >= MANY
     }
 
     /// Returns whether the end of a burst is still to be reported.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        self.came >= MANY
+        self.moved >= MANY
     }
 }
 
@@ -53,7 +57,7 @@ mod tests {
     #[test]
     fn the_end_of_a_burst_is_reported_once_after_two_quiet_looks() {
         let mut burst = BurstDetector::default();
-        let mut look = |accepted| burst.is_over(accepted);
+        let mut look = |accepted| burst.is_over(accepted, accepted);
         for accepted in [0, 10, 10, 600, 1100, 1110, 1500, 1510] {
             assert!(!look(accepted), "{accepted}");
         }
@@ -61,5 +65,25 @@ mod tests {
         for accepted in [1520, 1520, 2400, 2400, 2400] {
             assert!(!look(accepted), "{accepted}: too few for a burst");
         }
+    }
+
+    #[test]
+    fn connections_that_go_are_a_burst_as_well() {
+        let mut burst = BurstDetector::default();
+        // Slowly come: 50 at each look.
+        let mut accepted = 0;
+        while accepted < 1500 {
+            accepted += 50;
+            assert!(!burst.is_over(accepted, accepted));
+        }
+        for open in [1450, 800, 100] {
+            assert!(!burst.is_over(1500, open), "{open}");
+        }
+        assert!(burst.is_awaited());
+        assert!(!burst.is_over(1500, 90));
+        assert!(burst.is_over(1500, 80));
+        assert!(!burst.is_awaited() && !burst.is_over(1500, 80));
+        // Come and gone between two looks.
+        assert!(!burst.is_over(2100, 80) && burst.is_awaited());
     }
 }

@@ -77,7 +77,7 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) starter: Option<Starter<D::Socket>>,
     /// Slots whose deadline has passed; kept for its memory.
     due: Vec<u32>,
-    output_peak: Peak,
+    peak: Peak,
     burst: BurstDetector,
     trim: Trim,
 }
@@ -131,7 +131,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             accept_rests_until: None,
             starter: None,
             due: Vec::new(),
-            output_peak: Peak::default(),
+            peak: Peak::default(),
             burst: BurstDetector::default(),
             trim: Trim::default(),
         }
@@ -312,9 +312,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         // Of the last sweep: meanwhile another shard may have done it for all.
         self.trim.run();
         // Both are asked: each follows what happens.
-        let is_over = self.output_peak.is_over(self.held_memory());
-        let accepted = self.state.core.connections.stats.accepted;
-        if self.burst.is_over(accepted) || is_over {
+        let (held, most) = self.held_memory();
+        let is_over = self.peak.is_over(held, most);
+        let stats = &self.state.core.connections.stats;
+        if self.burst.is_over(stats.accepted, stats.connections) || is_over {
             self.trim.request();
         }
         self.state.publish_stats();
@@ -327,14 +328,21 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Returns the memory that may be returned to the system when it is free. Where each connection
-    /// has a thread, each holds little, and the shard that accepts looks at all of them.
-    fn held_memory(&self) -> usize {
-        let memory = &self.state.core.connections.memory;
-        match self.threads() {
-            Some(threads) => memory.of_all_shards() + threads * THREAD_MEMORY,
-            None => memory.measured(),
+    /// Returns the memory of all shards that may be returned to the system when it is free, and the
+    /// most that it was since a shard asked. The thread of a connection holds little, and the shard
+    /// that accepts looks at all of them.
+    fn held_memory(&self) -> (usize, usize) {
+        let core = &self.state.core;
+        let memory = &core.connections.memory;
+        if self.state.added.is_some() {
+            return (memory.measured(), 0);
         }
+        let of_threads = self.threads().unwrap_or(0) * THREAD_MEMORY;
+        let of_all = [memory.of_all_shards(), core.remote.kept_memory()];
+        let [held, most] = of_all
+            .into_iter()
+            .fold([of_threads; 2], |sum, (held, most)| [sum[0] + held, sum[1] + most]);
+        (held, most)
     }
 
     /// Returns the number of threads of connections, if this shard starts them.
@@ -502,9 +510,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let awaits_memory = || {
             self.burst.is_awaited()
                 || self.trim.is_requested()
-                || self
-                    .threads()
-                    .is_some_and(|threads| threads > 0 || self.output_peak.is_awaited())
+                || self.peak.is_awaited()
+                || self.threads().is_some_and(|threads| threads > 0)
         };
         let sweeping = core.connections.stats.connections > 0
             || state.has_unpublished_stats()

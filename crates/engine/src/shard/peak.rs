@@ -1,29 +1,42 @@
-//! Detection of the end of a peak of memory: when that is worth returning to the system.
+//! Detection of the end of a peak of memory: when what was freed is worth returning to the system.
 
-/// Bytes below which a peak does not count: walking the heap would cost more than it gains.
-const STORM: usize = 16 << 20;
+/// Bytes whose release does not count: walking the heap would cost more than it gains.
+const LITTLE: usize = 16 << 20;
 
-/// Most bytes that connections have held since memory was last returned, sampled each second.
+/// Samples between two reports, at least: memory that comes and goes all the time is not returned
+/// each time.
+const REST: u8 = 10;
+
+/// Most bytes that were held since memory was last returned, looked at each second.
 #[derive(Debug, Default)]
 pub struct Peak {
     most: usize,
-    /// Whether the last sample was less than a quarter of a large peak.
+    /// Whether the last sample was far below the peak, which is to be reported.
     has_fallen: bool,
+    /// Whether it was so too soon after the last report.
+    is_early: bool,
+    /// Samples until the next report may follow.
+    rest: u8,
 }
 
 impl Peak {
-    /// Returns whether there was a large peak whose end was not reported yet.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.has_fallen || self.most >= STORM
+    /// Returns whether the end of a peak is still to be reported.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.has_fallen || self.is_early
     }
 
-    /// Records the bytes that are held now. Returns true once, after they were less than a quarter
-    /// of a large peak: one sample later, since what has ended may still be freeing its memory.
-    pub fn is_over(&mut self, held: usize) -> bool {
+    /// Records the bytes that are held now, and the most since the last call. Returns true once,
+    /// after they were 16 MiB and a tenth of what is left below the peak: one sample later, since
+    /// what has ended may still be freeing its memory.
+    pub fn is_over(&mut self, held: usize, most: usize) -> bool {
         let is_over = std::mem::take(&mut self.has_fallen);
-        self.most = self.most.max(held);
-        if self.most >= STORM && held < self.most / 4 {
-            self.most = held;
+        self.most = self.most.max(most).max(held);
+        self.rest = self.rest.saturating_sub(1);
+        let is_far_below = self.most - held > LITTLE + held / 10;
+        self.is_early = is_far_below && self.rest > 0;
+        if is_far_below && self.rest == 0 {
+            (self.most, self.rest) = (held, REST);
             self.has_fallen = true;
         }
         is_over
@@ -35,18 +48,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_is_over_once_when_three_quarters_are_gone() {
+    fn the_end_of_a_peak_is_reported_once_a_sample_later_whatever_is_left() {
         let mut peak = Peak::default();
         let mib = |count: usize| count << 20;
-        for (held, over) in
-            [(0, false), (mib(15), false), (0, false), (mib(100), false), (mib(25), false)]
-        {
-            assert_eq!(peak.is_over(held), over, "{held}");
+        for held in [0, 16, 0, 300, 260] {
+            assert!(!peak.is_over(mib(held), 0) && !peak.is_awaited(), "{held}");
         }
-        assert!(!peak.is_over(mib(24)));
-        assert!(peak.is_over(mib(24)), "a sample later");
-        assert!(!peak.is_over(0) && peak.is_awaited());
-        assert!(peak.is_over(0));
-        assert!(!peak.is_over(0) && !peak.is_awaited());
+        assert!(!peak.is_over(mib(250), 0) && peak.is_awaited());
+        assert!(peak.is_over(mib(200), 0), "a sample later");
+        // Too soon for another report.
+        for _ in 2..REST {
+            assert!(!peak.is_over(0, 0) && peak.is_awaited());
+        }
+        assert!(!peak.is_over(0, 0) && peak.is_over(0, 0));
+        assert!(!peak.is_over(0, 0) && !peak.is_awaited());
+    }
+
+    #[test]
+    fn a_peak_between_two_samples_counts() {
+        let mut peak = Peak::default();
+        assert!(!peak.is_over(0, 17 << 20) && peak.is_awaited());
+        assert!(peak.is_over(0, 0));
     }
 }

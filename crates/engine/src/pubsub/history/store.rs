@@ -110,6 +110,10 @@ impl Histories {
         }
     }
 
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Counts a client that came back.
     pub(crate) fn count_return(&self, recovered: bool) {
         let counter = if recovered { &self.recovered } else { &self.unrecovered };

@@ -67,6 +67,8 @@ pub(crate) struct Presences {
     hasher: RandomState,
     max_bytes: usize,
     bytes: AtomicUsize,
+    /// The most since it was asked for.
+    most_bytes: AtomicUsize,
     channels: AtomicUsize,
     clients: AtomicUsize,
     joins: AtomicU64,
@@ -83,6 +85,7 @@ impl Presences {
             hasher: RandomState::new(),
             max_bytes,
             bytes: AtomicUsize::new(0),
+            most_bytes: AtomicUsize::new(0),
             channels: AtomicUsize::new(0),
             clients: AtomicUsize::new(0),
             joins: AtomicU64::new(0),
@@ -118,6 +121,7 @@ impl Presences {
                 stripe.insert(channel.into(), BTreeMap::from([(client, info.into())]));
             }
         }
+        self.most_bytes.fetch_max(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         self.clients.fetch_add(1, Ordering::Relaxed);
         self.joins.fetch_add(1, Ordering::Relaxed);
         true
@@ -179,6 +183,12 @@ impl Presences {
     /// Returns the number of clients of a channel.
     pub(crate) fn count(&self, channel: &str) -> usize {
         self.stripe(channel).get(channel).map_or(0, Members::len)
+    }
+
+    /// Returns the memory now, and the most since the last call.
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        let now = self.bytes.load(Ordering::Relaxed);
+        (now, self.most_bytes.swap(now, Ordering::Relaxed))
     }
 
     pub(crate) fn counts(&self) -> PresenceCounts {
