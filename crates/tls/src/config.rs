@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::aws_lc_rs::digest::{self, Digest, SHA256};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -20,6 +21,9 @@ use rustls::{
 
 use crate::chain::ShortChains;
 use crate::cipher::Version;
+pub use crate::error::ConfigError;
+pub(crate) use crate::error::without_file;
+use crate::tickets::SharedTicketer;
 
 /// The application protocol that servers agree to (ALPN).
 pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
@@ -36,6 +40,10 @@ pub struct TlsConfig {
     pub preference: SuitePreference,
     /// The certificates that clients have to show. Default: none are asked for.
     pub client_auth: Option<ClientAuth>,
+    /// A file of keys for session tickets, 80 bytes each, the newest first. Servers with the same
+    /// file resume each other's sessions. Default: keys of this process, which change every six
+    /// hours.
+    pub ticket_keys: Option<PathBuf>,
 }
 
 /// The order by which a server chooses among the cipher suites that a client offers.
@@ -86,19 +94,7 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// The reason why a configuration cannot be used. Its text names the file and the remedy.
-#[derive(Debug)]
-pub struct ConfigError {
-    /// The file at fault, if one is.
-    pub file: Option<PathBuf>,
-    what: String,
-}
-
 impl ConfigError {
-    pub(crate) fn new(file: &Path, what: impl Into<String>) -> Self {
-        Self { file: Some(file.to_owned()), what: what.into() }
-    }
-
     /// Adds how to make the certificate that is missing.
     fn with_recipe(mut self, CertificateFiles { chain, key }: &CertificateFiles) -> Self {
         let (chain, key) = (chain.display(), key.display());
@@ -110,22 +106,7 @@ impl ConfigError {
         );
         self
     }
-
-    pub(crate) fn without_file(what: impl Into<String>) -> Self {
-        Self { file: None, what: what.into() }
-    }
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.file {
-            Some(file) => write!(f, "{}: {}", file.display(), self.what),
-            None => f.write_str(&self.what),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 impl TlsConfig {
     /// Creates the default settings with these certificates.
@@ -136,11 +117,13 @@ impl TlsConfig {
             min_version: Version::Tls12,
             preference: SuitePreference::default(),
             client_auth: None,
+            ticket_keys: None,
         }
     }
 
     /// Reads the files and checks that they fit together. `earlier` encrypts session tickets if
-    /// sessions from before may be resumed: if it was made for the same authentication of clients.
+    /// there is no file of keys, and sessions from before may be resumed: if it was made for the
+    /// same authentication of clients.
     ///
     /// # Errors
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
@@ -166,11 +149,7 @@ impl TlsConfig {
                 (builder.with_client_cert_verifier(verifier), clients)
             }
         };
-        // A client that resumes a session is not asked for its certificate again.
-        let tickets = match earlier {
-            Some(earlier) if earlier.clients == clients => earlier.clone(),
-            _ => Tickets { ticketer: aws_lc_rs::Ticketer::new().map_err(without_file)?, clients },
-        };
+        let tickets = Tickets::new(self.ticket_keys.as_deref(), clients, earlier)?;
         let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
         config.ignore_client_order = self.preference == SuitePreference::Aes128;
@@ -211,6 +190,37 @@ pub(crate) struct Tickets {
     ticketer: Arc<dyn ProducesTickets>,
     /// If clients are asked for a certificate.
     clients: Option<Clients>,
+    /// Whether the keys come from a file.
+    is_shared: bool,
+}
+
+impl Tickets {
+    /// Returns the tickets of a configuration that was read. Keys of this process alone are those
+    /// of `earlier` while the same certificates are asked for.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no file of keys.
+    fn new(
+        file: Option<&Path>,
+        clients: Option<Clients>,
+        earlier: Option<&Self>,
+    ) -> Result<Self, ConfigError> {
+        if let Some(file) = file {
+            let policy = clients.as_ref().map(Clients::digest);
+            let policy = policy.as_ref().map_or(&[][..], |digest| digest.as_ref());
+            let ticketer = Arc::new(SharedTicketer::load(file, policy)?);
+            return Ok(Self { ticketer, clients, is_shared: true });
+        }
+        match earlier {
+            Some(earlier) if earlier.clients == clients && !earlier.is_shared => {
+                Ok(earlier.clone())
+            }
+            _ => {
+                let ticketer = aws_lc_rs::Ticketer::new().map_err(without_file)?;
+                Ok(Self { ticketer, clients, is_shared: false })
+            }
+        }
+    }
 }
 
 /// The files of [`ClientAuth`], as they were read.
@@ -221,10 +231,6 @@ struct Clients {
     revoked: Vec<CertificateRevocationListDer<'static>>,
 }
 
-pub(crate) fn without_file(error: rustls::Error) -> ConfigError {
-    ConfigError::without_file(error.to_string())
-}
-
 impl Clients {
     fn load(auth: &ClientAuth) -> Result<Self, ConfigError> {
         Ok(Self {
@@ -232,6 +238,20 @@ impl Clients {
             authorities: read_chain(&auth.authorities)?,
             revoked: auth.revoked.as_deref().map_or_else(|| Ok(Vec::new()), read_revoked)?,
         })
+    }
+
+    /// Returns a digest that differs for each policy.
+    fn digest(&self) -> Digest {
+        let mut context = digest::Context::new(&SHA256);
+        context.update(&[u8::from(self.is_required)]);
+        let authorities = self.authorities.iter().map(AsRef::as_ref);
+        let lists = self.revoked.iter().map(AsRef::as_ref);
+        for (kind, bytes) in authorities.map(|it: &[u8]| (1, it)).chain(lists.map(|it| (2, it))) {
+            context.update(&[kind]);
+            context.update(&(bytes.len() as u64).to_be_bytes());
+            context.update(bytes);
+        }
+        context.finish()
     }
 
     /// Returns what verifies the certificates of clients.
@@ -297,7 +317,7 @@ impl Certificates {
         }
         if default.is_empty() {
             let what = "a TLS server needs a certificate and its key".to_owned();
-            return Err(ConfigError { file: None, what });
+            return Err(ConfigError::without_file(what));
         }
         for keys in of_name.values_mut().chain([&mut default]) {
             keys.sort_by_key(|key| key.key.algorithm() == SignatureAlgorithm::RSA);

@@ -15,11 +15,13 @@ pub mod cipher;
 pub mod client;
 pub mod config;
 pub mod driver;
+mod error;
 pub mod handshake;
 pub mod record;
 pub mod server;
 pub mod session;
 mod stats;
+mod tickets;
 mod timed;
 
 pub use alert::Alert;

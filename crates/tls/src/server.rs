@@ -109,8 +109,9 @@ impl TlsServer {
         }))
     }
 
-    /// Reads the files again, for handshakes that begin from now on. Clients can
-    /// still resume their sessions, unless the authorities of client certificates have changed.
+    /// Reads the files again, for handshakes that begin from now on. Clients can still resume their
+    /// sessions, unless the authorities of client certificates have changed, or the keys of their
+    /// tickets were removed.
     ///
     /// # Errors
     /// As for [`TlsServer::load`]; the configuration stays as it is.
@@ -265,7 +266,8 @@ fn stamps(config: &TlsConfig) -> Stamps {
     let files = config.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
     let clients = config.client_auth.iter();
     let files = files
-        .chain(clients.flat_map(|auth| [Some(&auth.authorities), auth.revoked.as_ref()]).flatten());
+        .chain(clients.flat_map(|auth| [Some(&auth.authorities), auth.revoked.as_ref()]).flatten())
+        .chain(&config.ticket_keys);
     // Of the file that a symbolic link leads to.
     let stamp = |file: &PathBuf| std::fs::metadata(file).ok().as_ref().map(Stamp::of);
     files.map(stamp).collect()

@@ -67,7 +67,8 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
         "aes128" => SuitePreference::Aes128,
         _ => SuitePreference::Client,
     };
-    let server = TlsConfig { certificates, min_version, preference, client_auth };
+    let server =
+        TlsConfig { certificates, min_version, preference, client_auth, ticket_keys: None };
     Some(ClientSide {
         listen: draft.get("tls.listen"),
         server,

@@ -8,3 +8,4 @@ mod memory;
 mod oracle;
 mod simulated;
 mod support;
+mod tickets;

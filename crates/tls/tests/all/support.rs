@@ -300,10 +300,26 @@ pub(crate) fn with_chain(
     identity: &rcgen::CertifiedKey<rcgen::KeyPair>,
     others: &[rustls::pki_types::CertificateDer<'static>],
 ) -> ClientConfig {
+    of_versions(identity, others, rustls::ALL_VERSIONS)
+}
+
+/// A client of these versions that shows a certificate.
+pub(crate) fn with_certificate_for(
+    identity: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> ClientConfig {
+    of_versions(identity, &[], versions)
+}
+
+fn of_versions(
+    identity: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    others: &[rustls::pki_types::CertificateDer<'static>],
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> ClientConfig {
     let chain = [&[identity.cert.der().clone()], others].concat();
     let key = PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
     ClientConfig::builder_with_provider(provider(None))
-        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AcceptAll))

@@ -1,0 +1,37 @@
+//! The error of a configuration.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The reason why a configuration cannot be used. Its text names the file and the remedy.
+#[derive(Debug)]
+pub struct ConfigError {
+    /// The file at fault, if one is.
+    pub file: Option<PathBuf>,
+    pub(crate) what: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(file: &Path, what: impl Into<String>) -> Self {
+        Self { file: Some(file.to_owned()), what: what.into() }
+    }
+
+    pub(crate) fn without_file(what: impl Into<String>) -> Self {
+        Self { file: None, what: what.into() }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{}: {}", file.display(), self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+pub(crate) fn without_file(error: rustls::Error) -> ConfigError {
+    ConfigError::without_file(error.to_string())
+}

@@ -1,0 +1,257 @@
+//! Session tickets: keys of this process alone, or of a file that several servers share.
+//!
+//! A client that resumes a session is not asked for its certificate again. So tickets of sessions
+//! under one policy for client certificates must not be accepted under another: keys of this
+//! process are replaced when the policy changes, and keys of a file are derived from the file and
+//! the policy. Sealing is the provider's: AES-256-GCM-SIV (RFC 8452), for which random nonces that
+//! servers draw independently are no danger.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use rustls::server::ProducesTickets;
+use zeroize::Zeroizing;
+
+use crate::error::ConfigError;
+
+/// Bytes of a key in a file, as nginx has them.
+const KEY_LEN: usize = 80;
+/// Maximum keys of a file: each ticket of a stranger is compared with the names of all.
+const MAX_KEYS: usize = 32;
+/// Bytes at the start of a ticket that say which key has sealed it.
+const NAME_LEN: usize = 16;
+/// Bytes of the key that is derived for the AEAD.
+const SEALING_KEY_LEN: usize = 32;
+/// Bytes of the time at which a ticket was sealed, which come before its content.
+const TIME_LEN: usize = 8;
+/// Seconds in which a ticket can be used, as with keys of this process.
+const LIFETIME: u32 = 12 * 60 * 60;
+
+/// Seals tickets with the first key of a file, and opens those of all its keys.
+pub(crate) struct SharedTicketer {
+    keys: Vec<TicketKey>,
+}
+
+/// A key of a file, for one policy.
+struct TicketKey {
+    name: [u8; NAME_LEN],
+    key: RandomizedNonceKey,
+}
+
+impl SharedTicketer {
+    /// Reads the keys of a file, for a policy.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no file of keys.
+    pub(crate) fn load(file: &Path, policy: &[u8]) -> Result<Self, ConfigError> {
+        let keys = read_keys(file)?;
+        let keys: Result<_, _> =
+            keys.chunks(KEY_LEN).map(|key| TicketKey::new(key, policy)).collect();
+        let keys = keys.map_err(|Unspecified| {
+            ConfigError::new(file, "no keys for session tickets can be derived from it")
+        })?;
+        Ok(Self { keys })
+    }
+
+    fn seal(&self, content: &[u8], now: u64) -> Option<Vec<u8>> {
+        let TicketKey { name, key } = self.keys.first()?;
+        let mut sealed = Vec::with_capacity(TIME_LEN + content.len() + 16);
+        sealed.extend_from_slice(&now.to_be_bytes());
+        sealed.extend_from_slice(content);
+        let nonce = key.seal_in_place_append_tag(Aad::from(name), &mut sealed).ok()?;
+        Some([&name[..], nonce.as_ref(), &sealed].concat())
+    }
+
+    fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
+        let (name, rest) = ticket.split_first_chunk::<NAME_LEN>()?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let TicketKey { key, .. } = self.keys.iter().find(|key| key.name == *name)?;
+        let mut sealed = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let content = key.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?;
+        let (time, content) = content.split_first_chunk::<TIME_LEN>()?;
+        // The clock of another server may be ahead.
+        let age = now.saturating_sub(u64::from_be_bytes(*time));
+        (age <= u64::from(LIFETIME)).then(|| content.to_vec())
+    }
+}
+
+impl ProducesTickets for SharedTicketer {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        LIFETIME
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.seal(plain, now()?)
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        self.open(cipher, now()?)
+    }
+}
+
+impl fmt::Debug for SharedTicketer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedTicketer")
+    }
+}
+
+impl TicketKey {
+    /// Derives a key from one of a file and from a policy.
+    fn new(key: &[u8], policy: &[u8]) -> Result<Self, Unspecified> {
+        let parts = [b"throng session tickets".as_slice(), policy];
+        let mut derived = Zeroizing::new([0; NAME_LEN + SEALING_KEY_LEN]);
+        Salt::new(HKDF_SHA256, &[]).extract(key).expand(&parts, Derived)?.fill(&mut *derived)?;
+        let (name, key) = derived.split_first_chunk().ok_or(Unspecified)?;
+        Ok(Self { name: *name, key: RandomizedNonceKey::new(&AES_256_GCM_SIV, key)? })
+    }
+}
+
+/// The length of what is derived.
+struct Derived;
+
+impl KeyType for Derived {
+    fn len(&self) -> usize {
+        NAME_LEN + SEALING_KEY_LEN
+    }
+}
+
+/// Returns the seconds since 1970.
+fn now() -> Option<u64> {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs())
+}
+
+/// Reads the keys of a file, one after the other.
+fn read_keys(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
+    let wrong = |what: String| ConfigError::new(file, what);
+    let recipe = || {
+        let file = file.display();
+        format!(
+            "make a key with `openssl rand -out {file} {KEY_LEN} && chmod 600 {file}`, and copy \
+             the file to the other servers"
+        )
+    };
+    let unreadable = |error: io::Error| {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => format!("; check the path, or {}", recipe()),
+            io::ErrorKind::PermissionDenied => "; let the server's user read it".to_owned(),
+            _ => String::new(),
+        };
+        wrong(format!("cannot be read: {error}{hint}"))
+    };
+    let opened = File::open(file).map_err(unreadable)?;
+    if is_open_to_all(&opened).map_err(unreadable)? {
+        let file = file.display();
+        return Err(wrong(format!(
+            "every user can read or replace these keys, which decrypt sessions: \
+             `chmod 600 {file}`, or 640 with a group of its own"
+        )));
+    }
+    let most = KEY_LEN * MAX_KEYS;
+    let mut keys = Zeroizing::new(Vec::with_capacity(most + 1));
+    opened.take(most as u64 + 1).read_to_end(&mut keys).map_err(unreadable)?;
+    if keys.len() > most {
+        return Err(wrong(format!("has more than {MAX_KEYS} keys of {KEY_LEN} bytes")));
+    }
+    let is_text = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=\r\n".contains(byte);
+    if !keys.is_empty() && keys.iter().all(is_text) {
+        return Err(wrong(format!(
+            "has text, and not keys of {KEY_LEN} bytes: decode a key in base64 with \
+             `openssl base64 -d -A`, or {}",
+            recipe()
+        )));
+    }
+    if keys.is_empty() || keys.len() % KEY_LEN != 0 {
+        let len = keys.len();
+        return Err(wrong(format!(
+            "has {len} bytes, and each key for session tickets has {KEY_LEN}: {}",
+            recipe()
+        )));
+    }
+    let is_blank = |key: &[u8]| key.iter().all(|byte| *byte == key[0]);
+    if let Some(at) = keys.chunks(KEY_LEN).position(is_blank) {
+        let number = at + 1;
+        return Err(wrong(format!("key {number} is one byte repeated: {}", recipe())));
+    }
+    Ok(keys)
+}
+
+/// Returns whether a file can be read or written by others than its owner and group.
+#[cfg(unix)]
+fn is_open_to_all(file: &File) -> io::Result<bool> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(file.metadata()?.permissions().mode() & 0o007 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_open_to_all(_: &File) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticketer(keys: &[u8], policy: &[u8]) -> SharedTicketer {
+        let key = |byte: &u8| TicketKey::new(&[*byte; KEY_LEN], policy).unwrap();
+        SharedTicketer { keys: keys.iter().map(key).collect() }
+    }
+
+    #[test]
+    fn the_first_key_seals_and_all_open() {
+        let (old, both, new) = (ticketer(&[1], b""), ticketer(&[2, 1], b""), ticketer(&[2], b""));
+        let of_old = old.seal(b"a session", 7).unwrap();
+        let of_both = both.seal(b"a session", 7).unwrap();
+        assert_eq!(both.open(&of_old, 7).unwrap(), b"a session");
+        assert_eq!(new.open(&of_both, 7).unwrap(), b"a session");
+        assert_eq!(new.open(&of_old, 7), None);
+        assert_eq!(old.open(&of_both, 7), None);
+        assert_ne!(of_both, both.seal(b"a session", 7).unwrap(), "its nonce is another one");
+    }
+
+    #[test]
+    fn policies_have_keys_and_names_of_their_own() {
+        let (none, required) = (ticketer(&[1], b""), ticketer(&[1], b"required"));
+        assert_ne!(none.keys[0].name, required.keys[0].name);
+        let mut ticket = none.seal(b"a session", 7).unwrap();
+        assert_eq!(required.open(&ticket, 7), None);
+        ticket[..NAME_LEN].copy_from_slice(&required.keys[0].name);
+        assert_eq!(required.open(&ticket, 7), None, "nor with the name of the key");
+    }
+
+    #[test]
+    fn a_ticket_that_was_changed_or_cut_is_not_accepted() {
+        let ticketer = ticketer(&[1], b"");
+        let ticket = ticketer.seal(b"a session", 7).unwrap();
+        for at in 0..ticket.len() {
+            let mut changed = ticket.clone();
+            changed[at] ^= 1;
+            assert_eq!(ticketer.open(&changed, 7), None, "byte {at}");
+            assert_eq!(ticketer.open(&ticket[..at], 7), None, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_ticket_has_an_end() {
+        let (ticketer, day) = (ticketer(&[1], b""), 86_400);
+        let ticket = ticketer.seal(b"a session", day).unwrap();
+        for (now, is_accepted) in [
+            (day - 600, true),
+            (day, true),
+            (day + u64::from(LIFETIME), true),
+            (day + u64::from(LIFETIME) + 1, false),
+        ] {
+            assert_eq!(ticketer.open(&ticket, now).is_some(), is_accepted, "{now}");
+        }
+    }
+}
