@@ -15,6 +15,7 @@ mod date;
 mod extensions;
 #[cfg(feature = "files")]
 mod files;
+mod https;
 #[cfg(feature = "http")]
 mod interop;
 mod into_response;
@@ -40,6 +41,7 @@ pub use date::{DateCache, imf_fixdate};
 pub use extensions::Extensions;
 #[cfg(feature = "files")]
 pub use files::Files;
+pub use https::{HttpsPolicy, MISDIRECTED, strict_transport_security};
 pub use into_response::IntoResponse;
 pub use method::{Allow, Method};
 pub use networks::Network;
@@ -48,7 +50,7 @@ pub use params::{MAX_PARAMS, Params, Ranges};
 pub use plain::PlainHttp;
 pub use reject::Reject;
 pub use request::Request;
-pub use response::{HeaderError, ReplyTo, Response};
+pub use response::{HeaderError, ReplyTo, Response, STRICT_TRANSPORT_SECURITY};
 pub use route::{RouteError, param_names};
 pub use router::{Match, Router};
 pub use status::Status;

@@ -71,11 +71,15 @@ pub(crate) fn check_header(name: &str, value: &str) -> Result<(), HeaderError> {
     Ok(())
 }
 
+/// The name of the header by which browsers use TLS only
+/// ([RFC 6797](https://www.rfc-editor.org/rfc/rfc6797)).
+pub const STRICT_TRANSPORT_SECURITY: &str = "Strict-Transport-Security";
 const CONTENT_TYPE: HeaderName<'static> = HeaderName::literal("Content-Type");
 const CONNECTION: HeaderName<'static> = HeaderName::literal("Connection");
 const CLOSE: HeaderValue<'static> = HeaderValue::literal("close");
 const KEEP_ALIVE: HeaderValue<'static> = HeaderValue::literal("keep-alive");
 const DATE: HeaderName<'static> = HeaderName::literal("Date");
+const HSTS: HeaderName<'static> = HeaderName::literal(STRICT_TRANSPORT_SECURITY);
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The properties of the request and the connection that a response depends on.
@@ -89,6 +93,8 @@ pub struct ReplyTo<'d> {
     pub keep_alive: bool,
     /// The date, from a [`DateCache`](crate::DateCache).
     pub date: &'d str,
+    /// The value of Strict-Transport-Security, unless the response has one of its own.
+    pub hsts: Option<&'d str>,
 }
 
 impl<'d> ReplyTo<'d> {
@@ -101,13 +107,14 @@ impl<'d> ReplyTo<'d> {
             is_http11: request.is_http11(),
             keep_alive: request.keep_alive(),
             date,
+            hsts: None,
         }
     }
 
     /// Creates the properties for an invalid request: the connection is closed after the response.
     #[must_use]
     pub const fn error(date: &'d str) -> Self {
-        Self { is_head: false, is_http11: true, keep_alive: false, date }
+        Self { is_head: false, is_http11: true, keep_alive: false, date, hsts: None }
     }
 }
 
@@ -340,6 +347,10 @@ impl Response {
         content_type.into_iter().chain(self.headers.iter().map(|(name, value)| (&**name, &**value)))
     }
 
+    fn has_header(&self, wanted: &str) -> bool {
+        self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+    }
+
     /// Returns whether the connection stays open after this response.
     #[must_use]
     pub fn keeps_alive(&self, to: &ReplyTo<'_>) -> bool {
@@ -400,6 +411,11 @@ impl Response {
         if let Ok(date) = HeaderValue::new(to.date) {
             head = head.field(DATE, date);
         }
+        if let Some(Ok(value)) = to.hsts.map(HeaderValue::new)
+            && !self.has_header(STRICT_TRANSPORT_SECURITY)
+        {
+            head = head.field(HSTS, value);
+        }
         match (self.keeps_alive(to), to.is_http11) {
             (true, true) => {}
             (true, false) => head = head.field(CONNECTION, KEEP_ALIVE),
@@ -423,7 +439,7 @@ mod tests {
 
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const TO: ReplyTo<'static> =
-        ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: DATE };
+        ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: DATE, hsts: None };
 
     fn text(response: impl IntoResponse, to: &ReplyTo<'_>) -> String {
         let mut out = Vec::new();

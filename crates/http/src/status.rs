@@ -42,6 +42,8 @@ impl Status {
     pub const URI_TOO_LONG: Self = Self(414);
     /// 415 Unsupported Media Type.
     pub const UNSUPPORTED_MEDIA_TYPE: Self = Self(415);
+    /// 421 Misdirected Request.
+    pub const MISDIRECTED_REQUEST: Self = Self(421);
     /// 426 Upgrade Required.
     pub const UPGRADE_REQUIRED: Self = Self(426);
     /// 429 Too Many Requests.

@@ -185,7 +185,7 @@ fn without_descriptors_the_response_is_503_until_some_are_free() {
 #[test]
 fn a_file_that_shrinks_while_sent_fails_and_one_that_grows_is_truncated() {
     let site = Site::new(&[("a.bin", &[1; 200_000])]);
-    let to = ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: "" };
+    let to = ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: "", hsts: None };
     let files = site.files();
     for (size, is_broken) in [(250_000, false), (100_000, true), (0, true)] {
         site.write("a.bin", &[1; 200_000]);
@@ -262,7 +262,7 @@ fn no_more_files_are_open_for_streaming_than_allowed() {
     let next = begin(&files, "GET", "big.txt");
     assert_eq!((status(&next), status(&begin(&files, "GET", "big.txt"))), (200, 503));
     // Sent to its end and not only dropped.
-    let to = ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: "" };
+    let to = ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: "", hsts: None };
     assert_eq!(receive(next, &to).body.len(), 100_000);
     assert_eq!(status(&begin(&files, "GET", "big.txt")), 200);
     // Lowered while files are open: they stay open.

@@ -73,13 +73,14 @@ impl Exchange {
     }
 
     /// Returns how the response must be encoded.
-    pub(crate) fn reply_to<'d>(&self, date: &'d str) -> ReplyTo<'d> {
+    pub(crate) fn reply_to<'d>(&self, date: &'d str, hsts: Option<&'d str>) -> ReplyTo<'d> {
         ReplyTo {
             is_head: self.is_head,
             is_http11: self.is_http11,
             // A handler that answers before the end of the body will not read the rest.
             keep_alive: self.keep_alive && self.body_sender.is_none(),
             date,
+            hsts,
         }
     }
 }

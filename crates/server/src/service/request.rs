@@ -63,9 +63,7 @@ impl ShardService {
     /// the body has come.
     pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
         let shared = Arc::clone(&self.shared);
-        if cx.tls().is_none()
-            && let Some(response) = shared.security.answer_without_tls(head)
-        {
+        if let Some(response) = shared.security.refusal(cx, head, &shared.trusted_proxies) {
             return self.reply(cx, head, false, response);
         }
         let found = shared.find(head);

@@ -85,6 +85,7 @@ impl ShardService {
         }
         self.refresh_date(cx.core_ref().now());
         let mut to = ReplyTo::request(head, self.date.current());
+        to.hsts = self.shared.security.hsts(cx);
         let is_last = !has_come && head.has_body() && is_last(head, cx.core_ref().max_body());
         to.keep_alive &= self.admission.is_ready() && !is_last;
         cx.write(|out| response.encode(&to, out));
@@ -119,7 +120,8 @@ impl ShardService {
             return;
         }
         self.refresh_date(cx.core_ref().now());
-        let to = ReplyTo::error(self.date.current());
+        let hsts = self.shared.security.hsts(cx);
+        let to = ReplyTo { hsts, ..ReplyTo::error(self.date.current()) };
         cx.write(|out| response.encode(&to, out));
     }
 
@@ -143,7 +145,7 @@ impl ShardService {
             self.record(cx, |_| {});
             return cx.core().finish_answer(id, false);
         }
-        let mut to = exchange.reply_to(self.date.current());
+        let mut to = exchange.reply_to(self.date.current(), self.shared.security.hsts(cx));
         to.keep_alive &= self.admission.is_ready();
         cx.write(|out| response.encode(&to, out));
         let keep_alive = response.keeps_alive(&to);

@@ -27,7 +27,8 @@ impl ShardService {
             }
         }
         self.refresh_date(cx.core_ref().now());
-        let to = ReplyTo::request(head, self.date.current());
+        let hsts = self.shared.security.hsts(cx);
+        let to = ReplyTo { hsts, ..ReplyTo::request(head, self.date.current()) };
         let response = events_head(head)
             .map_err(|_| Reject::bad_request("this origin cannot be repeated in an answer"))?;
         if to.is_head {

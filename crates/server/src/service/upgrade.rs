@@ -15,6 +15,7 @@ use super::{RETRY_AFTER, ShardService, Shared};
 use crate::asynchronous::OwnedRequest;
 use crate::http::Responder;
 use crate::http::exchange::{Exchange, PendingUpgrade};
+use crate::tls::Security;
 use crate::workers::BlockingJob;
 use crate::ws::WsRoute;
 use crate::ws::accept::{AnyAccept, ResponseHeaders, UpgradeLater};
@@ -46,7 +47,7 @@ impl ShardService {
             return Ok(Upgraded::Later(Box::new(negotiated), later));
         }
         let (data, headers) = sessions.on_upgrade(request)?;
-        complete(cx, negotiated, data, &headers)?;
+        complete(cx, negotiated, data, &headers, &shared.security)?;
         Ok(Upgraded::Now)
     }
 
@@ -162,7 +163,7 @@ impl ShardService {
         let broken = || Reject::status(Status::INTERNAL_SERVER_ERROR);
         let sessions = self.sessions.get_mut(usize::from(upgrade.route)).ok_or_else(broken)?;
         let (data, headers) = sessions.insert(accept).ok_or_else(broken)?;
-        complete(cx, upgrade, data, &headers)
+        complete(cx, upgrade, data, &headers, &self.shared.security)
     }
 
     /// Refuses connections that would last, while the server drains or from foreign origins.
@@ -205,6 +206,7 @@ fn complete(
     upgrade: PendingUpgrade,
     data: u32,
     headers: &ResponseHeaders,
+    security: &Security,
 ) -> Result<(), Reject> {
     let PendingUpgrade { route, accept, subprotocol, deflate, .. } = upgrade;
     let accepted = deflate
@@ -213,8 +215,9 @@ fn complete(
     let subprotocol = subprotocol.as_deref();
     let mut encoded = Ok(());
     if !cx.is_answered() {
+        let fields = headers.fields(security.hsts(cx));
         cx.write(|out| {
-            encoded = encode_response_fields(&accept, subprotocol, answer, &headers.fields(), out);
+            encoded = encode_response_fields(&accept, subprotocol, answer, &fields, out);
         });
     }
     if encoded.is_err() {

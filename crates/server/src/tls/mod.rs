@@ -4,11 +4,12 @@ mod request;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use throng_engine::ProxyProtocol;
+use throng_engine::{Cx, ProxyProtocol};
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::{Type, Writer};
-use throng_http::{PlainHttp, Response};
+use throng_http::{HttpsPolicy, Network, PlainHttp, Response, strict_transport_security};
 use throng_io::{Driver, ListenerId, ServerTls};
 use throng_proto::http1;
 use throng_tls::{
@@ -45,6 +46,8 @@ pub struct Tls {
     revoked: Option<PathBuf>,
     handshakes_per_second: u32,
     plain: PlainHttp,
+    /// The value of Strict-Transport-Security.
+    hsts: Option<Arc<str>>,
 }
 
 /// A version of TLS; older ones are never accepted.
@@ -62,8 +65,8 @@ impl Tls {
     /// which must not be encrypted.
     pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         let config = TlsConfig::new(Vec::new());
-        let tls =
-            Self { config, revoked: None, handshakes_per_second: 0, plain: PlainHttp::Refuse };
+        let (plain, hsts) = (PlainHttp::Refuse, None);
+        let tls = Self { config, revoked: None, handshakes_per_second: 0, plain, hsts };
         tls.certificate(chain, key)
     }
 
@@ -78,7 +81,10 @@ impl Tls {
     /// Asks clients for a certificate of the authorities in that file (PEM). One that is not
     /// accepted ends the handshake; so does none, if it `is_required`. A client that resumes a
     /// session is not asked again, and the expiry of its certificate is not checked again; after a
-    /// change of the authorities, earlier sessions are not resumed. Default: not asked for.
+    /// change of the authorities, earlier sessions are not resumed. A request for another host than
+    /// the client named in its handshake (SNI) gets 421, unless a trusted proxy sent it
+    /// ([RFC 9110 section 15.5.20](https://www.rfc-editor.org/rfc/rfc9110#section-15.5.20)).
+    /// Default: not asked for.
     pub fn client_auth(mut self, authorities: impl Into<PathBuf>, is_required: bool) -> Self {
         let authorities = authorities.into();
         self.config.client_auth = Some(ClientAuth { authorities, revoked: None, is_required });
@@ -120,6 +126,26 @@ impl Tls {
         self
     }
 
+    /// Encrypts session tickets with the keys in that file, which other servers have as well: then
+    /// clients resume their sessions with any of them. Each key has 80 random bytes (`openssl rand
+    /// 80`), several follow one another. The first encrypts, and all decrypt, so a new key is added
+    /// to all servers as the second and then moved to the front. Only the owner and the group of
+    /// the file may have permissions for it. Servers that ask for other certificates of clients do
+    /// not accept each other's tickets. Default: keys of this process, new ones every six hours.
+    pub fn ticket_keys(mut self, file: impl Into<PathBuf>) -> Self {
+        self.config.ticket_keys = Some(file.into());
+        self
+    }
+
+    /// Makes browsers connect with TLS only, for `max_age` from each response on, and to
+    /// subdomains too if `includes_subdomains`: Strict-Transport-Security in all responses over TLS
+    /// that have none ([RFC 6797](https://www.rfc-editor.org/rfc/rfc6797)). Browsers remember it,
+    /// so begin with a short time; a time of zero makes them forget it. Default: not sent.
+    pub fn hsts(mut self, max_age: Duration, includes_subdomains: bool) -> Self {
+        self.hsts = Some(strict_transport_security(max_age, includes_subdomains));
+        self
+    }
+
     /// Sets the answer to clients that speak HTTP without TLS. Default [`PlainHttp::Refuse`].
     pub fn plain(mut self, plain: PlainHttp) -> Self {
         self.plain = plain;
@@ -134,7 +160,7 @@ pub(crate) struct Setting(pub(crate) Option<Tls>);
 impl Setting {
     /// Reads the files, if there is TLS.
     pub(crate) fn load(&self, shards: usize) -> Result<Security> {
-        let Some(Tls { config, revoked, handshakes_per_second, plain }) = &self.0 else {
+        let Some(Tls { config, revoked, handshakes_per_second, plain, hsts }) = &self.0 else {
             return Ok(Security::default());
         };
         let mut config = config.clone();
@@ -146,11 +172,13 @@ impl Setting {
             }
             (None, None) => {}
         }
+        let is_host_bound = config.client_auth.is_some();
+        let policy = HttpsPolicy { plain: *plain, hsts: hsts.clone(), is_host_bound };
         let server = TlsServer::load(config).map_err(error)?;
         server.accept_plain(*plain != PlainHttp::Refuse);
         let per_second = handshakes_per_second.div_ceil(shards.max(1) as u32);
         let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
-        Ok(Security { server: Some(server), limits, plain: *plain, after_header: false })
+        Ok(Security { server: Some(server), limits, policy, after_header: false })
     }
 }
 
@@ -160,7 +188,7 @@ pub(crate) struct Security {
     server: Option<Arc<TlsServer>>,
     /// Of each event loop.
     limits: HandshakeLimits,
-    plain: PlainHttp,
+    policy: HttpsPolicy,
     /// Whether a PROXY header comes before the handshake.
     after_header: bool,
 }
@@ -190,9 +218,27 @@ impl Security {
         self.server.is_some()
     }
 
-    /// Returns the answer to a request on a connection without TLS, unless it is served.
-    pub(crate) fn answer_without_tls(&self, request: &http1::Request<'_>) -> Option<Response> {
-        self.server.as_ref().and_then(|_| self.plain.response(request))
+    /// Returns the answer to a request that is refused for its connection: that has no TLS, or was
+    /// made to another host. A trusted proxy repeats the host that its client has named.
+    pub(crate) fn refusal(
+        &self,
+        cx: &Cx<'_>,
+        request: &http1::Request<'_>,
+        trusted_proxies: &[Network],
+    ) -> Option<Response> {
+        self.server.as_ref()?;
+        let Some(tls) = cx.tls() else { return self.policy.plain.response(request) };
+        let answer = self.policy.misdirected(tls.server_name.as_deref(), request)?;
+        let peer = cx.peer().map(|peer| peer.ip());
+        let is_trusted =
+            peer.is_some_and(|peer| trusted_proxies.iter().any(|network| network.contains(peer)));
+        (!is_trusted).then_some(answer)
+    }
+
+    /// Returns the value of Strict-Transport-Security for responses on a connection.
+    pub(crate) fn hsts(&self, cx: &Cx<'_>) -> Option<&str> {
+        let value = self.policy.hsts.as_deref()?;
+        cx.tls().map(|_| value)
     }
 
     /// Writes the metrics of handshakes and certificates.

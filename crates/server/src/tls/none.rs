@@ -3,7 +3,7 @@
 use throng_engine::{Cx, ProxyProtocol};
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::Writer;
-use throng_http::{Request, Response};
+use throng_http::{Network, Request, Response};
 use throng_io::ListenerId;
 use throng_proto::http1;
 
@@ -42,7 +42,16 @@ impl Security {
         false
     }
 
-    pub(crate) fn answer_without_tls(&self, _: &http1::Request<'_>) -> Option<Response> {
+    pub(crate) fn refusal(
+        &self,
+        _: &Cx<'_>,
+        _: &http1::Request<'_>,
+        _: &[Network],
+    ) -> Option<Response> {
+        None
+    }
+
+    pub(crate) fn hsts(&self, _: &Cx<'_>) -> Option<&str> {
         None
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use throng_http::{HeaderError, Reject, Request, Response, Status};
+use throng_http::{HeaderError, Reject, Request, Response, STRICT_TRANSPORT_SECURITY, Status};
 use throng_proto::http1::{HeaderName, HeaderValue};
 
 #[cfg(feature = "tokio")]
@@ -79,10 +79,17 @@ impl<D: fmt::Debug> fmt::Debug for Accept<D> {
 pub(crate) struct ResponseHeaders(Response);
 
 impl ResponseHeaders {
-    pub(crate) fn fields(&self) -> Vec<(HeaderName<'_>, HeaderValue<'_>)> {
+    /// Returns them, with that value of Strict-Transport-Security unless there is one.
+    pub(crate) fn fields<'a>(
+        &'a self,
+        hsts: Option<&'a str>,
+    ) -> Vec<(HeaderName<'a>, HeaderValue<'a>)> {
+        let is_hsts = |(name, _): (&str, _)| name.eq_ignore_ascii_case(STRICT_TRANSPORT_SECURITY);
+        let hsts = hsts.filter(|_| !self.0.headers().any(is_hsts));
+        let hsts = hsts.map(|value| (STRICT_TRANSPORT_SECURITY, value));
         let field =
             |(name, value)| Some((HeaderName::new(name).ok()?, HeaderValue::new(value).ok()?));
-        self.0.headers().filter_map(field).collect()
+        self.0.headers().chain(hsts).filter_map(field).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use throng::prelude::*;
-use throng::{DrainPlan, IoBackend, PlainHttp, Running, Tls, TlsVersion};
+use throng::{DrainPlan, IoBackend, PlainHttp, Pull, Running, Tls, TlsVersion};
 use throng_proto::ws::Opcode;
 
 use crate::support::{Client, Got, dial, exchange};
@@ -408,7 +408,8 @@ fn a_request_has_the_tls_of_its_connection() {
     let running = Server::new(app).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
     let ask = |config: &Arc<ClientConfig>| {
         let mut stream = secure(running.local_addr(), config);
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer.rsplit("\r\n").next().unwrap().to_owned()
@@ -440,6 +441,136 @@ fn a_request_has_the_tls_of_its_connection() {
     }
     assert!(plain(running.local_addr(), "Connection: close\r\n").contains("404 "));
     end(running);
+}
+
+/// Returns the answer to one request over TLS, which is the last one of its connection.
+fn ask(mut stream: Stream, host: &str, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connections_host() {
+    let files = Files::new("misdirected");
+    let bound = files.tls().client_auth(&files.chain, false);
+    let start = |tls: &Tls, proxies: &[&str]| {
+        let server = Server::new(app()).tls(tls.clone()).trusted_proxies(proxies);
+        server.bind("127.0.0.1:0").unwrap().spawn().unwrap()
+    };
+    let trust = files.trust();
+    for (tls, proxies, host, status) in [
+        (&bound, &[][..], "localhost", "200"),
+        (&bound, &[], "LOCALHOST:443", "200"),
+        (&bound, &[], "other.example", "421"),
+        // A proxy repeats the host that its client has named.
+        (&bound, &["127.0.0.1"], "other.example", "200"),
+        (&files.tls(), &[], "other.example", "200"),
+    ] {
+        let running = start(tls, proxies);
+        let answer = ask(secure(running.local_addr(), &trust), host, "/hello");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+        end(running);
+    }
+    // A client that asks for no name can say any.
+    let running = start(&bound, &[]);
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let client = ClientConnection::new(Arc::clone(&trust), name).unwrap();
+    let stream = StreamOwned::new(client, dial(running.local_addr()));
+    assert!(ask(stream, "127.0.0.1", "/hello").starts_with("HTTP/1.1 200 "));
+    end(running);
+}
+
+#[test]
+fn rfc6797_7_responses_over_tls_alone_make_browsers_use_tls() {
+    let files = Files::new("hsts");
+    let year = Duration::from_secs(365 * 24 * 3600);
+    let own = "max-age=5";
+    let app = app()
+        .get("/own", move |_| Response::text("").header("strict-transport-security", own).unwrap())
+        .deferred(Method::Get, "/later", |_, responder| responder.send(Response::text("later")))
+        .get("/endless", |_| {
+            Response::new(Status::OK).with_stream(None, |_, _: &mut Vec<u8>| Ok(Pull::End))
+        })
+        .sse("/events", |_| Ok("all".to_owned()));
+    let tls = files.tls().hsts(year, true).plain(PlainHttp::Serve);
+    let running = Server::new(app).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let (address, trust) = (running.local_addr(), files.trust());
+    let line = "\r\nStrict-Transport-Security: max-age=31536000; includeSubDomains\r\n";
+    for path in ["/hello", "/missing", "/later", "/endless"] {
+        let answer = ask(secure(address, &trust), "localhost", path);
+        assert_eq!(answer.matches(line).count(), 1, "{path}: {answer}");
+    }
+    let answer = ask(secure(address, &trust), "localhost", "/own");
+    assert!(answer.contains("\r\nstrict-transport-security: max-age=5\r\n"), "{answer}");
+    assert!(!answer.contains(line), "{answer}");
+    // To a fault, to an upgrade, and at the beginning of a stream.
+    let upgrade = "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+                   Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let events = "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (request, status) in [("no request\r\n\r\n", "400"), (upgrade, "101"), (events, "200")] {
+        let mut stream = secure(address, &trust);
+        stream.write_all(request.as_bytes()).unwrap();
+        let head = crate::support::read_head(&mut stream);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        assert!(head.contains(line), "{request}: {head}");
+    }
+    let answer = plain(address, "Connection: close\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("Transport-Sec"), "{answer}");
+    end(running);
+
+    let running = start(&files, IoBackend::Auto);
+    let answer = ask(secure(running.local_addr(), &trust), "localhost", "/hello");
+    assert!(!answer.contains("Transport-Sec"), "{answer}");
+    end(running);
+}
+
+/// Of several nodes behind a balancer, each resumes the sessions of the others.
+#[test]
+fn openssl_resumes_a_session_at_another_server_with_the_same_keys() {
+    let files = Files::new("tickets");
+    let (keys, session) = (files.dir.join("ticket.keys"), files.dir.join("session.pem"));
+    let key: Vec<u8> = (0..80).collect();
+    std::fs::write(&keys, key).unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let start =
+        |tls: Tls| Server::new(app()).tls(tls).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let shared = || files.tls().ticket_keys(&keys);
+    let nodes = [start(shared()), start(shared()), start(files.tls())];
+    let bound = start(shared().client_auth(&files.chain, false));
+    let connect = |running: &Running, version: &str, session_argument: &str| {
+        let address = running.local_addr().to_string();
+        let arguments = [
+            "s_client",
+            version,
+            "-connect",
+            &address,
+            "-servername",
+            "localhost",
+            "-ign_eof",
+            session_argument,
+            path(&session),
+        ];
+        let request = b"GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let output = run("openssl", &arguments, request)?;
+        assert!(text(&output.stdout).contains("hello over TLS"), "{output:?}");
+        Some(text(&output.stdout).contains("Reused, TLS"))
+    };
+    for version in ["-tls1_2", "-tls1_3"] {
+        for (other, is_resumed) in [(&nodes[1], true), (&nodes[2], false), (&bound, false)] {
+            let Some(reused) = connect(&nodes[0], version, "-sess_out") else { return };
+            assert!(!reused);
+            assert_eq!(connect(other, version, "-sess_in"), Some(is_resumed), "{version}");
+        }
+    }
+    nodes.into_iter().chain([bound]).for_each(end);
 }
 
 #[test]
