@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng_tls::TlsClient;
 
 use crate::{Backend, CookieKey};
-use throng_http::{Network, PlainHttp};
+use throng_http::{HttpsPolicy, Network};
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
 /// with only for as long as a call lasts; tunnels need none.
@@ -18,8 +18,8 @@ pub struct Configuration {
     pub settings: Settings,
     /// The backends, in the order they were configured.
     pub backends: Vec<Target>,
-    /// The answer to HTTP without TLS at addresses that have it.
-    pub plain: PlainHttp,
+    /// The rules of HTTP at addresses with TLS.
+    pub https: HttpsPolicy,
 }
 
 /// A backend in the list that picks choose from.

@@ -43,6 +43,7 @@ pub mod log;
 mod raw;
 mod read;
 mod sources;
+pub mod tls;
 mod token;
 pub mod units;
 mod values;

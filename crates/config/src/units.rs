@@ -9,8 +9,8 @@ pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 /// The largest size and count, 2^53: up to here an `f64` holds every integer.
 pub const LARGEST: u64 = 1 << 53;
 
-/// Parses `5s`, `1.5s`, `250ms`, `50us`, `2m`, `1h`, and `0` for none. A number without a unit is
-/// refused, because some tools mean seconds by it and others milliseconds.
+/// Parses `5s`, `1.5s`, `250ms`, `50us`, `2m`, `1h`, `30d`, `1y`, and `0` for none. A number
+/// without a unit is refused, because some tools mean seconds by it and others milliseconds.
 ///
 /// # Errors
 /// The remedy.
@@ -24,6 +24,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
+        "d" => 24.0 * 3600.0,
+        "y" => 365.0 * 24.0 * 3600.0,
         "" if value == 0.0 => 0.0,
         "" => return Err(format!("it has no unit: write \"{number}s\" or \"{number}ms\"")),
         _ => return Err(remedy()),

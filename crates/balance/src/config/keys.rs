@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_config::{Fields, Key, Kind, Records, Table, log};
+use throng_config::{Fields, Key, Kind, Records, Table, log, tls};
 
 use super::check::MAX_SHARDS;
 use super::sources;
@@ -73,12 +73,12 @@ static KEYS: &[Key] = &[
     Key::new("tls.prefer", Kind::Word(&["client", "aes128"]), "client",
         "cipher suites: client = in the order of the client, aes128 = AES-128 first, whose \
          handshakes take a fifth less time"),
-    Key::new("tls.client_ca", Kind::Path, "",
-        "authorities that certify clients, in PEM; if set, clients are asked for a certificate"),
-    Key::new("tls.client_crl", Kind::Path, "",
-        "lists of revoked certificates of clients (CRLs) of all these authorities, in PEM"),
-    Key::new("tls.client_auth", Kind::Word(&["required", "optional"]), "required",
-        "whether a client without a certificate is refused"),
+    tls::CLIENT_CA,
+    tls::CLIENT_CRL,
+    tls::CLIENT_AUTH,
+    tls::TICKET_KEYS,
+    tls::HSTS,
+    tls::HSTS_SUBDOMAINS,
     Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",
         "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, \
          serve = as without TLS"),

@@ -1,9 +1,10 @@
 //! TLS: the tables `[tls]` and `[backend_tls]`.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use throng_config::Draft;
-use throng_http::PlainHttp;
+use throng_config::{Draft, tls};
+use throng_http::{HttpsPolicy, PlainHttp, strict_transport_security};
 use throng_tls::{
     CertificateFiles, ClientAuth, ClientSettings, SuitePreference, TlsConfig, Trust, Version,
 };
@@ -18,14 +19,29 @@ pub struct ClientSide {
     /// The certificates and versions: `cert` and `key`, each a file or a list of them, and
     /// `min_version`. Certificates of clients: `client_ca`, the authorities,
     /// `client_crl`, the lists of revoked certificates, and `client_auth`, `"required"` (the
-    /// default with `client_ca`) or `"optional"`.
+    /// default with `client_ca`), `"optional"` or `"none"`. Keys of session tickets that several
+    /// balancers share: `ticket_keys`.
     pub server: TlsConfig,
     /// The answer to HTTP without TLS at these addresses: `plain`, `"refuse"` (the default),
     /// `"redirect"` or `"serve"`.
     pub plain: PlainHttp,
+    /// The time for which browsers use TLS only: `hsts`, and whether it is for subdomains, too:
+    /// `hsts_subdomains`. Default: Strict-Transport-Security is not sent.
+    pub hsts: Option<(Duration, bool)>,
     /// Handshakes that may begin in a second, in all shards together; 0, the default: no limit. A
     /// change needs a restart.
     pub handshakes_per_second: u32,
+}
+
+impl ClientSide {
+    /// Returns the rules of HTTP at these addresses.
+    pub(crate) fn policy(&self) -> HttpsPolicy {
+        HttpsPolicy {
+            plain: self.plain,
+            hsts: self.hsts.map(|(age, subdomains)| strict_transport_security(age, subdomains)),
+            is_host_bound: self.server.client_auth.is_some(),
+        }
+    }
 }
 
 /// TLS to backends: `[backend_tls]`. If the table is there, connections to all backends are
@@ -62,32 +78,25 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
     };
     let pairs = chains.into_iter().zip(keys);
     let certificates = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
-    let client_auth = client_auth(draft);
+    let clients = tls::client_certificates(draft);
+    let client_auth = clients.map(|clients| ClientAuth {
+        authorities: clients.authorities,
+        revoked: clients.revoked,
+        is_required: clients.is_required,
+    });
     let preference = match draft.get::<String>("tls.prefer").as_str() {
         "aes128" => SuitePreference::Aes128,
         _ => SuitePreference::Client,
     };
-    let server =
-        TlsConfig { certificates, min_version, preference, client_auth, ticket_keys: None };
+    let ticket_keys = draft.path(tls::TICKET_KEYS.name);
+    let server = TlsConfig { certificates, min_version, preference, client_auth, ticket_keys };
     Some(ClientSide {
         listen: draft.get("tls.listen"),
         server,
         plain: draft.parse("tls.plain").unwrap_or_default(),
+        hsts: tls::hsts(draft),
         handshakes_per_second: draft.get("tls.handshakes_per_second"),
     })
-}
-
-fn client_auth(draft: &Draft) -> Option<ClientAuth> {
-    let authorities = draft.path("tls.client_ca");
-    if authorities.is_none() && draft.values().is_set("tls.client_auth") {
-        draft.wrong("tls.client_auth", "it needs tls.client_ca, a file with the authorities");
-    }
-    let revoked = draft.path("tls.client_crl");
-    if authorities.is_none() && revoked.is_some() {
-        draft.wrong("tls.client_crl", "it needs tls.client_ca, a file with the authorities");
-    }
-    let is_required = draft.get::<String>("tls.client_auth") == "required";
-    authorities.map(|authorities| ClientAuth { authorities, revoked, is_required })
 }
 
 /// Reads `[backend_tls]`; `None` if there is no such table.

@@ -27,7 +27,6 @@ use crate::registry::{DesiredState, Drain, Entry};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Configuration, Settings, Target};
 use crate::status::{DrainProgress, Draining, LastFailure, Row, RowTotals, share_of};
-use throng_http::PlainHttp;
 
 /// The code of Close frames that make clients reconnect to another backend.
 const SERVICE_RESTART: u16 = 1012;
@@ -154,8 +153,8 @@ impl Core {
             return None;
         }
         let backends = self.entries.iter().map(|entry| self.target(entry)).collect();
-        let plain = self.security.0.as_ref().map_or_else(PlainHttp::default, |tls| tls.plain);
-        Some(Arc::new(Configuration { settings: self.settings.clone(), backends, plain }))
+        let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
+        Some(Arc::new(Configuration { settings: self.settings.clone(), backends, https }))
     }
 
     fn target(&self, entry: &Entry) -> Target {

@@ -1,11 +1,12 @@
 //! The balancer's own answers, for requests without a backend's answer.
 
-use throng_http::Status;
+use throng_http::{STRICT_TRANSPORT_SECURITY, Status};
 use throng_proto::http1::{HeaderName, HeaderValue, ResponseHead};
 
 use super::Client;
 
 const CONTENT_TYPE: HeaderName<'_> = HeaderName::literal("Content-Type");
+const HSTS: HeaderName<'_> = HeaderName::literal(STRICT_TRANSPORT_SECURITY);
 const TEXT: HeaderValue<'_> = HeaderValue::literal("text/plain; charset=utf-8");
 const CONNECTION: HeaderName<'_> = HeaderName::literal("Connection");
 const CLOSE: HeaderValue<'_> = HeaderValue::literal("close");
@@ -18,12 +19,15 @@ const SOON: HeaderValue<'_> = HeaderValue::literal("1");
 /// Appends an answer of the balancer: `text` is the reason ("the backend refused the connection"),
 /// as plain text in one line. A 503 has a Retry-After. For HEAD the body is left out, but its
 /// length is given.
-pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client) {
+pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client<'_>) {
     let mut head = ResponseHead::start(out, status, Status::new(status).reason())
         .field(CONTENT_TYPE, TEXT)
         .content_length(text.len() as u64 + 1);
     if status == 503 {
         head = head.field(RETRY_AFTER, SOON);
+    }
+    if let Some(Ok(value)) = to.hsts.map(HeaderValue::new) {
+        head = head.field(HSTS, value);
     }
     if !to.keep_alive {
         head = head.field(CONNECTION, CLOSE);

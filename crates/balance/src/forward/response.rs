@@ -1,5 +1,6 @@
 //! The head of an answer for the client.
 
+use throng_http::STRICT_TRANSPORT_SECURITY as HSTS;
 use throng_proto::http1::{BodyLength, Response, ResponseHead};
 
 use super::names::{self, Kind};
@@ -7,18 +8,20 @@ use super::{CHUNKED, push_length, push_line};
 
 /// The properties of the client that gets an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct Client<'a> {
     /// Whether its request was HTTP/1.1, else HTTP/1.0.
     pub http11: bool,
     /// Whether the connection continues after the answer.
     pub keep_alive: bool,
     /// Whether its request was HEAD: the answer has no body, whatever its header says.
     pub is_head: bool,
+    /// The value of Strict-Transport-Security, unless the answer has one of its own.
+    pub hsts: Option<&'a str>,
 }
 
-impl Client {
+impl Client<'_> {
     /// Returns the properties before a head was understood: the answer is the last one.
-    pub const UNKNOWN: Self = Self { http11: true, keep_alive: false, is_head: false };
+    pub const UNKNOWN: Self = Self { http11: true, keep_alive: false, is_head: false, hsts: None };
 }
 
 /// The framing of the body, after the head was written.
@@ -51,11 +54,11 @@ pub enum Framing {
 ///   keeps its Upgrade (RFC 9110 section 15.5.22).
 ///
 /// `set_cookie` is the value of a Set-Cookie to add, see [`set_cookie`](super::set_cookie). It is
-/// not added to interim answers.
+/// not added to interim answers, and neither is `hsts`.
 pub fn write_response(
     out: &mut Vec<u8>,
     response: &Response<'_>,
-    to: &Client,
+    to: &Client<'_>,
     set_cookie: Option<&str>,
 ) -> Framing {
     let is_interim = response.is_interim();
@@ -95,11 +98,13 @@ pub fn write_response(
     }
     if !is_interim {
         let keep_alive = to.keep_alive && framing != Framing::UntilClose;
-        push_connection(out, response, *to, keep_alive);
+        push_connection(out, response, to, keep_alive);
+        // One field only (RFC 6797 section 7.1).
+        if let Some(value) = to.hsts.filter(|_| response.header(HSTS).is_none()) {
+            push_field(out, HSTS, value);
+        }
         if let Some(cookie) = set_cookie {
-            out.extend_from_slice(b"Set-Cookie: ");
-            out.extend_from_slice(cookie.as_bytes());
-            out.extend_from_slice(b"\r\n");
+            push_field(out, "Set-Cookie", cookie);
         }
     }
     out.extend_from_slice(b"\r\n");
@@ -114,7 +119,13 @@ pub fn names_a_body_that_is_not_due(response: &Response<'_>) -> bool {
     has_none && (names_length || response.header("Transfer-Encoding").is_some())
 }
 
-fn framing(response: &Response<'_>, to: &Client) -> Framing {
+fn push_field(out: &mut Vec<u8>, name: &str, value: &str) {
+    for part in [name, ": ", value, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+fn framing(response: &Response<'_>, to: &Client<'_>) -> Framing {
     let is_bodiless = to.is_head || matches!(response.status(), 100..=199 | 204 | 304);
     match response.body_length() {
         _ if is_bodiless => Framing::Empty,
@@ -129,7 +140,7 @@ const fn has_no_length(status: u16) -> bool {
 }
 
 /// Appends Connection and Upgrade of the client's hop.
-fn push_connection(out: &mut Vec<u8>, response: &Response<'_>, to: Client, keep_alive: bool) {
+fn push_connection(out: &mut Vec<u8>, response: &Response<'_>, to: &Client<'_>, keep_alive: bool) {
     let line: &[u8] = match response.status() {
         101 => b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
         426 if to.http11 && response.lines().lists("Upgrade", "websocket") => {

@@ -61,6 +61,7 @@ impl State {
             is_due_tls,
             tls,
             certificate: None,
+            server_name: None,
             has_asked: false,
             held: HeldInput::default(),
             dropped: None,

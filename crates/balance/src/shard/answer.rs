@@ -85,6 +85,7 @@ impl State {
             is_sent: upstream.http.is_clear(),
             is_last: &mut upstream.is_last,
             progress: &mut upstream.progress,
+            has_tls: client.is_secure,
             to: &mut client.http,
             exchange,
             state: self,
@@ -147,6 +148,8 @@ struct Answer<'a> {
     is_sent: bool,
     is_last: &'a mut bool,
     progress: &'a mut Progress,
+    /// The client's connection has TLS.
+    has_tls: bool,
     /// The client's side.
     to: &'a mut HttpSide,
     exchange: &'a mut Exchange,
@@ -262,7 +265,9 @@ impl Answer<'_> {
         keep_alive: bool,
         cookie: Option<String>,
     ) -> Framing {
-        let to = forward::Client { http11, keep_alive, is_head: self.exchange.is_head };
+        let hsts = self.state.hsts(self.has_tls);
+        let is_head = self.exchange.is_head;
+        let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref() };
         self.state
             .write(self.to, |out| forward::write_response(out, response, &to, cookie.as_deref()))
     }

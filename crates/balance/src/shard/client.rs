@@ -1,5 +1,7 @@
 //! Clients that speak HTTP: what their bytes mean in each phase, refusals, and their end.
 
+use std::sync::Arc;
+
 use throng_engine::{HeldInput, LINGER_SILENCE, Linger};
 use throng_io::{ConnId, Driver};
 use throng_proto::proxy_protocol;
@@ -105,14 +107,20 @@ impl State {
 
     /// Refuses a client whose record was taken out.
     pub(super) fn refuse(&mut self, id: ConnId, client: &mut Client, status: u16, reason: &str) {
+        let hsts = self.hsts(client.is_secure);
         let to = forward::Client {
-            http11: true,
-            keep_alive: false,
             is_head: client.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
+            hsts: hsts.as_deref(),
+            ..forward::Client::UNKNOWN
         };
         self.end_with(id, client, status, reason, |out| {
             forward::write_error(out, status, reason, &to);
         });
+    }
+
+    /// Returns the value of Strict-Transport-Security for a client's answers.
+    pub(super) fn hsts(&self, has_tls: bool) -> Option<Arc<str>> {
+        self.configuration.https.hsts.as_ref().filter(|_| has_tls).cloned()
     }
 
     /// Answers a client instead of its backend, and ends its connection.

@@ -118,6 +118,8 @@ pub(super) struct Client {
     pub(super) tls: Option<ServerTls>,
     /// The certificate that it has shown, in DER.
     pub(super) certificate: Option<Box<[u8]>>,
+    /// The host that it has asked for in its handshake (SNI), if its requests must be for that.
+    pub(super) server_name: Option<Box<str>>,
     /// It has sent the head of a request.
     pub(super) has_asked: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.

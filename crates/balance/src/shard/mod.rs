@@ -339,6 +339,8 @@ impl State {
                 return self.answer_error(id, 431, "the client's certificate is too long");
             }
             client.certificate = certificate;
+            client.server_name =
+                info.server_name.filter(|_| self.configuration.https.is_host_bound);
         }
     }
 

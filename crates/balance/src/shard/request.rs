@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use throng_http::{DateCache, ReplyTo, Response};
+use throng_http::{DateCache, MISDIRECTED, ReplyTo, Response, Status};
 use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::http1::{Event, HeaderLines, Request};
@@ -22,6 +22,8 @@ struct Peer<'a> {
     has_tls: bool,
     /// The certificate that it has shown, in DER.
     certificate: Option<&'a [u8]>,
+    /// The host that its requests must be for.
+    server_name: Option<&'a str>,
 }
 
 /// Returns the bytes of a response of the balancer's own, with the date of now.
@@ -53,13 +55,14 @@ impl State {
                 address: client.address,
                 has_tls: client.is_secure,
                 certificate: client.certificate.as_deref(),
+                server_name: client.server_name.as_deref(),
             };
             match client.decoder.next_event(&mut input, &limits) {
                 Ok(None) => break,
                 Ok(Some(Event::Head(request))) => {
                     if client.is_due_tls
                         && !client.is_secure
-                        && let Some(response) = self.configuration.plain.response(&request)
+                        && let Some(response) = self.configuration.https.plain.response(&request)
                     {
                         let answer = encode_now(&response, &request);
                         let (status, reason) = (response.status().code(), "the client uses no TLS");
@@ -171,6 +174,11 @@ impl State {
             forward::validate(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
         let ip = peer.address.ip();
         let is_trusted = settings.trusted_proxies.iter().any(|network| network.contains(ip));
+        // A trusted proxy repeats the host that its client has named.
+        let https = &self.configuration.https;
+        if !is_trusted && https.misdirected(peer.server_name, request).is_some() {
+            return Err((Status::MISDIRECTED_REQUEST.code(), MISDIRECTED));
+        }
         let client = forward::client_address(request, peer.address, &settings.trusted_proxies);
         let mut exchange = Exchange::new(request, client, self.now);
         let hop = forward::Hop {

@@ -33,7 +33,8 @@ fn a_head_that_is_passed_on_allocates_nothing() {
     let peer: SocketAddr = "10.0.0.1:5".parse().unwrap();
     let sticky = [Sticky::Cookie("route".into()), Sticky::Query("room".into()), Sticky::Ip];
     let dropped = Settings::default().drop_headers;
-    let to = Client { http11: true, keep_alive: true, is_head: false };
+    let to =
+        Client { http11: true, keep_alive: true, is_head: false, hsts: Some("max-age=31536000") };
     let mut out = Vec::with_capacity(4096);
     let mut pass = || {
         for (trusts, ip) in [(true, peer.ip()), (false, "2001:db8::1".parse().unwrap())] {

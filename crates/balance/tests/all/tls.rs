@@ -1,5 +1,7 @@
 //! TLS of clients and to backends: a running balancer between rustls peers.
 
+mod rules;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -94,8 +96,8 @@ fn dial(address: SocketAddr) -> TcpStream {
     socket
 }
 
-/// A client that trusts one certificate.
-fn secured(address: SocketAddr, trusted: &Identity, name: &'static str) -> TlsClient {
+/// The configuration of clients that trust one certificate.
+fn trusting(trusted: &Identity) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.certificate.der().clone()).unwrap();
     let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -104,8 +106,13 @@ fn secured(address: SocketAddr, trusted: &Identity, name: &'static str) -> TlsCl
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.into()
+}
+
+/// A client that trusts one certificate.
+fn secured(address: SocketAddr, trusted: &Identity, name: &'static str) -> TlsClient {
     let name = ServerName::try_from(name).unwrap();
-    StreamOwned::new(ClientConnection::new(config.into(), name).unwrap(), dial(address))
+    StreamOwned::new(ClientConnection::new(trusting(trusted), name).unwrap(), dial(address))
 }
 
 fn head(stream: &mut impl Read) -> String {
@@ -434,6 +441,18 @@ fn mistakes_of_tls_are_reported_before_anything_runs() {
             "[tls]\ncert = \"a\"\nkey = \"b\"\nclient_crl = \"c\"",
             &["client_crl", "it needs tls.client_ca"],
         ),
+        (
+            "[tls]\ncert = \"a\"\nkey = \"b\"\nclient_auth = \"optional\"",
+            &["client_auth", "it needs tls.client_ca"],
+        ),
+        (
+            "[tls]\ncert = \"a\"\nkey = \"b\"\nhsts_subdomains = true",
+            &["hsts_subdomains", "it needs tls.hsts"],
+        ),
+        (
+            "[tls]\ncert = \"a\"\nkey = \"b\"\nhsts = 31536000",
+            &["hsts", "has no unit", "31536000s"],
+        ),
         ("[backend_tls]\nca = \"a\"\nverify = false", &["backend_tls", "drop ca"]),
         ("[backend_tls]\ncert = \"a\"", &["backend_tls", "write cert and key"]),
     ] {
@@ -521,7 +540,7 @@ fn a_certificate_too_long_for_a_header_is_refused() {
         let certificate = Some(client_certificate(&authority, more));
         let mut client = presenting(running.0.addresses()[0], &own, certificate);
         client
-            .write_all(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
+            .write_all(b"GET / HTTP/1.1\r\nHost: balancer.example\r\nConnection: close\r\n\r\n")
             .unwrap();
         let head = head(&mut client);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{more}: {head}");
@@ -573,7 +592,7 @@ fn certificates_of_clients_are_verified_and_named_to_backends() {
     authority.write(&folder.0, "authority");
     let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
     let connect = |address, certificate| presenting(address, &own, certificate);
-    let forged = "GET / HTTP/1.1\r\nHost: example.com\r\nClient-Cert: :Zm9yZ2Vk:\r\n\
+    let forged = "GET / HTTP/1.1\r\nHost: balancer.example\r\nClient-Cert: :Zm9yZ2Vk:\r\n\
                   Connection: close\r\n\r\n";
     for (mode, without_is_served) in [("required", false), ("optional", true)] {
         let running = Running::start(

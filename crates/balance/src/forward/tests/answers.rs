@@ -3,7 +3,7 @@ use throng_proto::ws::handshake::Key;
 use super::*;
 use crate::forward::{BadUpgrade, check_upgrade, write_chunk, write_error, write_last_chunk};
 
-const HTTP10: Client = Client { http11: false, keep_alive: true, is_head: false };
+const HTTP10: Client = Client { http11: false, ..HTTP11 };
 const HEAD: Client = Client { is_head: true, ..HTTP11 };
 const LAST: Client = Client { keep_alive: false, ..HTTP11 };
 

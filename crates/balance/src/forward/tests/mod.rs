@@ -72,7 +72,7 @@ fn forwarded_by(head: &str, hop: &Hop) -> String {
     .unwrap_or_else(|error| panic!("{error}: {head:?}"))
 }
 
-const HTTP11: Client = Client { http11: true, keep_alive: true, is_head: false };
+const HTTP11: Client = Client { http11: true, keep_alive: true, is_head: false, hsts: None };
 
 fn answered(head: &str, to: &Client, cookie: Option<&str>) -> (String, Framing) {
     with_response(head, to.is_head, |response| {
