@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_config::units::LARGEST;
-use throng_config::{Fields, Key, Kind, Records, Table, log};
+use throng_config::{Fields, Key, Kind, Records, Table, log, tls};
 
 /// The table of `throng serve`.
 pub static TABLE: Table = Table { program: "serve", keys: KEYS };
@@ -87,6 +87,12 @@ static KEYS: &[Key] = &[
     Key::new("tls.prefer", Kind::Word(&["client", "aes128"]), "client",
         "cipher suites: client = in the order of the client, aes128 = AES-128 first, whose \
          handshakes take a fifth less time").at_start(),
+    tls::CLIENT_CA.at_start(),
+    tls::CLIENT_CRL.at_start(),
+    tls::CLIENT_AUTH.at_start(),
+    tls::TICKET_KEYS.at_start(),
+    tls::HSTS.at_start(),
+    tls::HSTS_SUBDOMAINS.at_start(),
     Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",
         "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, serve = as without TLS").at_start(),
     Key::new("tls.handshakes_per_second", Kind::COUNT, "0",

@@ -9,6 +9,8 @@ mod refusals;
 mod reload;
 mod settings;
 pub mod site;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use throng::Tls;
 use throng::{
     App, Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, History, HistoryMode,
     IoBackend, Limit, Limits, Origins, Server, SlowPolicy,
 };
-#[cfg(feature = "tls")]
-use throng::{Tls, TlsVersion};
 use throng_config::{
     ConfigError, ConfigErrors, Draft, LogSettings, Record, Token, drain_delay, units,
 };
@@ -187,7 +187,7 @@ impl Settings {
             cluster: cluster(&draft),
             deflate: deflate(&draft),
             #[cfg(feature = "tls")]
-            tls: tls(&draft),
+            tls: super::tls::read(&draft),
             max_upload_size: draft.get("max_upload_size"),
             log: LogSettings::from_draft(&draft),
             warnings: Vec::new(),
@@ -463,32 +463,4 @@ fn deflate(draft: &Draft) -> Deflate {
         draft.wrong(&format!("deflate.{}", error.setting), error.remedy);
     }
     deflate
-}
-
-#[cfg(feature = "tls")]
-/// Reads the settings `tls.*`; `None`: no TLS.
-fn tls(draft: &Draft) -> Option<Tls> {
-    let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));
-    if chains.len() != keys.len() {
-        let key = if chains.len() > keys.len() { "tls.cert" } else { "tls.key" };
-        let remedy = format!(
-            "tls.cert names {} files and tls.key {}: each certificate needs its private key, in \
-             the same order, for example --tls-cert a.pem,b.pem --tls-key a.key,b.key",
-            chains.len(),
-            keys.len()
-        );
-        draft.wrong(key, remedy);
-    }
-    let min_version = match draft.get::<String>("tls.min_version").as_str() {
-        "1.3" => TlsVersion::Tls13,
-        _ => TlsVersion::Tls12,
-    };
-    let mut pairs = chains.into_iter().zip(keys);
-    let (chain, key) = pairs.next()?;
-    let tls = Tls::from_files(chain, key)
-        .min_version(min_version)
-        .prefer_aes128(draft.get::<String>("tls.prefer") == "aes128")
-        .plain(draft.parse("tls.plain").unwrap_or_default())
-        .max_handshakes_per_second(draft.get("tls.handshakes_per_second"));
-    Some(pairs.fold(tls, |tls, (chain, key)| tls.certificate(chain, key)))
 }

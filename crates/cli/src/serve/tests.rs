@@ -427,6 +427,14 @@ fn each_certificate_has_its_key() {
         (&["tls.cert=a.pem,b.pem", "tls.key=a.key"], &["same order"]),
         (&["tls.min_version=1.1"], &["tls.min_version", "1.1", "\"1.2\" or \"1.3\""]),
         (&["tls.prefer=aes"], &["tls.prefer", "\"client\" or \"aes128\""]),
+        (&["tls.client_auth=maybe"], &["tls.client_auth", "\"required\""]),
+        (&["tls.client_auth=optional"], &["tls.client_auth", "it needs tls.client_ca"]),
+        (&["tls.client_crl=a.pem"], &["tls.client_crl", "it needs tls.client_ca"]),
+        (&["tls.client_ca=a.pem"], &["tls.client_ca", "it needs TLS", "tls.cert and tls.key"]),
+        (&["tls.ticket_keys=a"], &["tls.ticket_keys", "it needs TLS"]),
+        (&["tls.hsts=1y"], &["tls.hsts", "it needs TLS"]),
+        (&["tls.hsts=31536000"], &["tls.hsts", "has no unit", "31536000s"]),
+        (&["tls.hsts_subdomains=true"], &["tls.hsts_subdomains", "it needs tls.hsts"]),
     ] {
         let error = tls(pairs).unwrap_err();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");

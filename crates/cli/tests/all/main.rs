@@ -6,6 +6,8 @@ mod balance;
 mod balance_sockets;
 mod bench;
 mod bench_http;
+#[cfg(feature = "tls")]
+mod client_certificates;
 mod cluster;
 mod cluster_failures;
 mod cluster_pressure;

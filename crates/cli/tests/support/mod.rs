@@ -59,9 +59,10 @@ impl Served {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let addresses = line.trim_end().split(' ').filter_map(|word| word.strip_prefix("http://"));
+        let urls = line.trim_end().split(' ').filter_map(|word| word.split_once("://"));
+        let of_http = urls.filter(|(scheme, _)| ["http", "https"].contains(scheme));
         let addresses: Vec<SocketAddr> =
-            addresses.map(|address| address.parse().unwrap()).collect();
+            of_http.map(|(_, address)| address.parse().unwrap()).collect();
         assert!(!addresses.is_empty(), "no address in {line:?}");
         Self { process, addresses }
     }
