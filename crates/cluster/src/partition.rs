@@ -1,10 +1,17 @@
 //! The partitions of a cluster's channels over several servers.
 //!
 //! A channel is in one of 128 partitions, by a hash of its name, and a partition is at one server.
-//! All of it is part of what nodes agree on: another hash would be another cluster.
+//! All of it is part of what nodes agree on: another hash, tag or order would be another cluster.
 
 /// Partitions of the channels of a cluster.
 pub(crate) const PARTITIONS: u16 = 128;
+
+/// Hash slots of a Redis Cluster.
+const SLOTS: u16 = 16_384;
+
+/// Letters of tags, and the most of them in one.
+const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+const MAX_TAG: usize = 3;
 
 /// Returns the partition of a channel.
 pub(crate) fn partition_of(channel: &str) -> u16 {
@@ -22,6 +29,44 @@ pub(crate) fn servers_of(names: &[String]) -> Vec<u16> {
         (0..hashes.len()).max_by_key(score).unwrap_or(0) as u16
     };
     (0..PARTITIONS).map(best).collect()
+}
+
+/// Returns the tag of each partition: names with it are in one slot, and slots of neighbours are
+/// 128 apart, so that each master of a Redis Cluster has as many of them as its slots.
+pub(crate) fn tags() -> Vec<String> {
+    let mut of_slot = vec![None; usize::from(SLOTS)];
+    let mut words = vec![Vec::new()];
+    for _ in 0..MAX_TAG {
+        let longer = |word: &Vec<u8>| {
+            let word = word.clone();
+            LETTERS.iter().map(move |letter| [&word[..], &[*letter]].concat())
+        };
+        words = words.iter().flat_map(longer).collect();
+        for word in &words {
+            of_slot[usize::from(slot(word))].get_or_insert_with(|| word.clone());
+        }
+    }
+    let width = usize::from(SLOTS / PARTITIONS);
+    let tag = |partition: usize| {
+        let slots = &of_slot[partition * width..][..width];
+        let middle = |at: &usize| at.abs_diff(width / 2);
+        let nearest = (0..width).filter(|at| slots[*at].is_some()).min_by_key(middle);
+        nearest.and_then(|at| slots[at].clone()).expect("words of three letters reach each part")
+    };
+    (0..usize::from(PARTITIONS))
+        .map(|partition| String::from_utf8(tag(partition)).expect("it has letters only"))
+        .collect()
+}
+
+/// Returns the slot of a tag: CRC-16 with the polynomial 0x1021, as in the Redis Cluster
+/// specification.
+pub(crate) fn slot(tag: &[u8]) -> u16 {
+    let crc = tag.iter().fold(0u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    crc % SLOTS
 }
 
 /// FNV-1a.
@@ -42,9 +87,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_are_those_of_other_releases() {
+    fn partitions_and_tags_are_those_of_other_releases() {
         let partitions = ["", "a", "chat.lobby", "user.ann"].map(partition_of);
         assert_eq!(partitions, [27, 120, 108, 23]);
+        let tags = tags();
+        assert_eq!([&tags[0], &tags[1], &tags[64], &tags[127]], ["5n3", "d5m", "7lu", "45c"]);
+        // From the specification, and of a key that `CLUSTER KEYSLOT` was asked about.
+        assert_eq!((slot(b"123456789"), slot(b"user1000")), (0x31c3, 3_443));
+    }
+
+    #[test]
+    fn partitions_are_spread_over_any_number_of_masters() {
+        let slots: Vec<_> = tags().iter().map(|tag| slot(tag.as_bytes())).collect();
+        assert!(slots.is_sorted());
+        for masters in 1..=128usize {
+            let mut counts = vec![0; masters];
+            slots.iter().for_each(|slot| counts[usize::from(*slot) * masters / 16_384] += 1);
+            let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            assert!(most - least <= 1, "{masters} masters: {counts:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Parts that the tests of several crates share.
 //!
 //! * Duty: a blocking client on the wire, waiting for conditions, random numbers from a seed, a
-//!   Redis server.
+//!   Redis server or cluster.
 //! * Not its duty: the servers under test; each crate's tests start their own.
 //! * Depends on: `throng-proto`, whose decoders have tests and oracles of their own.
 //! * Start reading at: [`Client`].
@@ -10,11 +10,13 @@
 mod client;
 mod random;
 mod redis;
+mod redis_cluster;
 mod waiting;
 mod wire;
 
 pub use client::{Client, Got};
 pub use random::{Random, noise};
 pub use redis::Redis;
+pub use redis_cluster::RedisCluster;
 pub use waiting::{eventually, hold_up, poll, settled};
 pub use wire::{TIMEOUT, dial, read_head};

@@ -24,9 +24,7 @@ impl Redis {
     /// There is none, and the environment has `TEST_PEERS`.
     #[must_use]
     pub fn start(name: &str, arguments: &[&'static str]) -> Option<Self> {
-        if Command::new("redis-server").arg("--version").output().is_err() {
-            assert!(std::env::var_os("TEST_PEERS").is_none(), "install redis-server");
-            println!("skipped: there is no redis-server");
+        if !Self::can_start() {
             return None;
         }
         let mut redis = Self::new(name);
@@ -35,8 +33,35 @@ impl Redis {
         Some(redis)
     }
 
+    /// Returns whether there is a server to start, and says so if not.
+    pub(crate) fn can_start() -> bool {
+        let can = Command::new("redis-server").arg("--version").output().is_ok();
+        if !can {
+            assert!(std::env::var_os("TEST_PEERS").is_none(), "install redis-server");
+            println!("skipped: there is no redis-server");
+        }
+        can
+    }
+
+    /// Starts a server on a port.
+    pub(crate) fn start_at(name: &str, port: u16, arguments: Vec<&str>) -> Self {
+        let mut redis = Self::with_address(name, ([127, 0, 0, 1], port).into());
+        redis.arguments = arguments.into_iter().map(str::to_owned).collect();
+        redis.run();
+        redis
+    }
+
+    /// Returns whether it was started, and not killed since.
+    pub(crate) fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
     fn new(name: &str) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        Self::with_address(name, address)
+    }
+
+    fn with_address(name: &str, address: SocketAddr) -> Self {
         let directory =
             std::env::temp_dir().join(format!("throng-redis-{name}-{}", address.port()));
         std::fs::create_dir_all(&directory).unwrap();

@@ -38,8 +38,9 @@ pub struct SettingFlags {
     /// matches rules
     #[arg(long, value_name = "PATTERN=POLICY[,KEY=VALUE]")]
     channel: Vec<String>,
-    /// Share channels with the servers that use this Redis or Valkey server, for example
-    /// redis://10.0.0.5:6379 or redis-sentinel://10.0.0.5:26379,10.0.0.6:26379/mymaster
+    /// Share channels with the servers that use this Redis or Valkey, for example
+    /// redis://10.0.0.5:6379, several such with commas between them,
+    /// redis-sentinel://10.0.0.5:26379,10.0.0.6:26379/mymaster or redis-cluster://10.0.0.5:6379
     #[arg(long, value_name = "URL")]
     cluster: Option<String>,
     /// Compress for clients that can (permessage-deflate): each message by itself (shared), with

@@ -201,7 +201,8 @@ static KEYS: &[Key] = &[
         "Redis or Valkey server that carries channels to other servers, as \
          redis://[user[:password]@]host[:port][/database], or that which sentinels name, as \
          redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]; several \
-         of these with commas between them share the channels out; if not set, channels end \
+         of these with commas between them share the channels out; or a Redis Cluster, as \
+         redis-cluster://[user[:password]@]host[:port][,host[:port]...]; if not set, channels end \
          here").at_start(),
     Key::new("cluster.prefix", Kind::Text("a name such as \"throng\""), "throng",
         "beginning of all names there; other applications have others").at_start(),

@@ -1,13 +1,18 @@
-//! The value of `cluster.url`: the address of a server, or those of the sentinels that know it.
+//! The value of `cluster.url`: the address of a server, those of the sentinels that know it, or of
+//! servers of a Redis Cluster.
+
+use std::sync::Arc;
 
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError,
 };
 
 use super::StartError;
+use super::masters::Masters;
 use super::sentinel::{Sentinel, Sentinels};
 
 const SENTINELS: &str = "redis-sentinel://";
+const CLUSTER: &str = "redis-cluster://";
 
 /// The port of a sentinel unless it is given.
 const SENTINEL_PORT: u16 = 26379;
@@ -17,6 +22,7 @@ const SENTINEL_PORT: u16 = 26379;
 pub(super) enum Address {
     Server(Client),
     Sentinels(Sentinels),
+    Cluster(Arc<Masters>),
 }
 
 impl Address {
@@ -32,6 +38,13 @@ impl Address {
                 )));
             }
             all.push((address, shown));
+        }
+        if all.len() > 1 && all.iter().any(|(address, _)| matches!(address, Self::Cluster(_))) {
+            return Err(StartError(
+                "cluster.url has a Redis Cluster among several servers: write its own servers \
+                 behind one redis-cluster://, as in redis-cluster://host:port,host:port"
+                    .to_owned(),
+            ));
         }
         Ok(all)
     }
@@ -49,10 +62,19 @@ impl Address {
             let shown = sentinels.to_string();
             return Ok((Self::Sentinels(sentinels), shown));
         }
+        if let Some(rest) = url.strip_prefix(CLUSTER) {
+            return cluster(rest).map_err(|why| {
+                StartError(format!(
+                    "cluster.url does not name the servers of a Redis Cluster: {why}; write \
+                     redis-cluster://[user[:password]@]host[:port][,host[:port]...]"
+                ))
+            });
+        }
         let wrong = |why: &str| {
             StartError(format!(
                 "cluster.url is not the address of a Redis server: {why}; write \
-                 redis://[user[:password]@]host[:port][/database], or redis-sentinel://..."
+                 redis://[user[:password]@]host[:port][/database], redis-cluster://..., or \
+                 redis-sentinel://..."
             ))
         };
         if !url.starts_with("redis://") && !url.starts_with("redis+unix://") {
@@ -124,6 +146,33 @@ fn sentinels(rest: &str) -> Result<Sentinels, String> {
     Ok(Sentinels { all, master: master.to_owned(), server })
 }
 
+/// Reads what follows `redis-cluster://`.
+fn cluster(rest: &str) -> Result<(Address, String), String> {
+    let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let hosts = hosts.trim_end_matches('/');
+    if [user, hosts].iter().any(|part| part.contains(['/', '?'])) {
+        // It is not shown: after an unescaped slash it would be a part of the password.
+        return Err(
+            "it has no database and no parameters; in a password write / as %2F, ? as %3F \
+                    and @ as %40"
+                .to_owned(),
+        );
+    }
+    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+    let seed = |host: &str| {
+        let wrong = |error: RedisError| format!("{host:?} is not an address: {error}");
+        match info(&format!("redis://{host}")).map_err(wrong)?.addr() {
+            ConnectionAddr::Tcp(host, port) => Ok((host.clone(), *port)),
+            other => Err(format!("{other} is not an address")),
+        }
+    };
+    let seeds = hosts.split(',').map(seed).collect::<Result<Vec<_>, _>>()?;
+    let like = info(&format!("redis://{user}localhost")).map_err(|error| error.to_string())?;
+    let shown: Vec<_> = seeds.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+    let shown = format!("the Redis Cluster of {}", shown.join(", "));
+    Ok((Address::Cluster(Arc::new(Masters::new(seeds, like))), shown))
+}
+
 /// Returns a sentinel's address with its port.
 fn with_port(host: &str) -> String {
     let after = host.rsplit(']').next().unwrap_or_default();
@@ -169,7 +218,7 @@ mod tests {
     fn parsed(url: &str) -> Sentinels {
         match Address::parse(url).unwrap() {
             (Address::Sentinels(sentinels), _) => sentinels,
-            (Address::Server(_), shown) => panic!("{shown} is a server"),
+            (_, shown) => panic!("{shown} has none"),
         }
     }
 
@@ -199,6 +248,7 @@ mod tests {
         for (urls, expected) in [
             ("redis://a", &["a:6379"][..]),
             ("redis://a,redis://:p@b:1/2", &["a:6379", "b:1"]),
+            ("redis-cluster://u:p@a,b:1,[::1]:5", &["the Redis Cluster of a:6379, b:1, ::1:5"]),
             (sentinels, &[one, two, "c:6379"]),
         ] {
             let all = Address::parse_all(urls).unwrap();
@@ -210,6 +260,7 @@ mod tests {
             ("redis://a,", "each server of a list"),
             ("redis://:hidden@a,b", "each server of a list"),
             ("redis://a,http://:hidden@b", "does not begin with redis://"),
+            ("redis://a,redis-cluster://:hidden@b", "behind one redis-cluster://"),
         ] {
             let Err(error) = Address::parse_all(urls) else { panic!("{urls}") };
             let error = error.to_string();
@@ -240,7 +291,11 @@ mod tests {
             ("redis-sentinel://:hidden@a/mymaster/db", "atabase"),
             ("redis-sentinel://:hidden@a/mymaster?password=hidden", "\"password\""),
             ("redis-sentinel://a/mymaster?sentinel_user=x", "sentinel_password"),
-            ("redis-cluster://:hidden@a", "redis-sentinel://"),
+            ("redis-cluster://:hidden@", "\"\""),
+            ("redis-cluster://:hidden@a,b:port", "\"b:port\""),
+            ("redis-cluster://:hidden@a/1", "no database"),
+            ("redis-cluster://:x/hidden@a", "%2F"),
+            ("redis-ring://:hidden@a", "redis-sentinel://"),
         ] {
             let Err(error) = Address::parse(url) else { panic!("{url}") };
             let error = error.to_string();

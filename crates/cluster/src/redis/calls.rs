@@ -71,11 +71,26 @@ impl Question {
 pub(super) fn is_fatal(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, MasterDown, NoScript, ReadOnly};
     match error.kind() {
-        ErrorKind::Server(kind) => matches!(kind, BusyLoading | MasterDown | NoScript | ReadOnly),
+        ErrorKind::Server(kind) => {
+            matches!(kind, BusyLoading | MasterDown | NoScript | ReadOnly) || is_moved(error)
+        }
         // Of the one command: a key of another type (WRONGTYPE), no memory (OOM).
         ErrorKind::Extension => false,
         _ => true,
     }
+}
+
+/// Returns whether the master of a partition has executed nothing, since another one has the
+/// partition now, or none.
+pub(super) fn is_moved(error: &RedisError) -> bool {
+    use ServerErrorKind::{ClusterDown, Moved};
+    matches!(error.kind(), ErrorKind::Server(Moved | ClusterDown))
+}
+
+/// Returns whether a master has executed nothing, since the partition is on its way to another one.
+fn is_on_the_way(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, TryAgain};
+    matches!(error.kind(), ErrorKind::Server(Ask | TryAgain))
 }
 
 fn is_forgotten(result: &Result<Value, RedisError>) -> bool {
@@ -91,7 +106,7 @@ fn is_left_out(result: &Result<Value, RedisError>) -> bool {
 /// Returns whether the server may take a command later that it refuses now: a script of someone
 /// else takes long, memory or disk are full, or replicas are missing.
 fn is_for_now(error: &RedisError) -> bool {
-    ["BUSY", "OOM", "MISCONF", "NOREPLICAS", "TRYAGAIN"].iter().any(|code| has_code(error, code))
+    ["BUSY", "OOM", "MISCONF", "NOREPLICAS"].iter().any(|code| has_code(error, code))
 }
 
 pub(super) fn has_code(error: &RedisError, code: &str) -> bool {
@@ -109,6 +124,10 @@ pub(super) enum Outcome {
     NotNow,
     /// One before it in its channel was refused.
     LeftOut,
+    /// The partition is on its way to another master.
+    OnTheWay,
+    /// The partition has another master.
+    Moved(RedisError),
     /// The connection must not be used any more: it is unknown.
     Fatal(RedisError),
 }
@@ -119,6 +138,8 @@ fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) 
     let of = |result: Result<Value, RedisError>| match result {
         left if is_left_out(&left) => Outcome::LeftOut,
         Ok(_) => Outcome::Published,
+        Err(error) if is_moved(&error) => Outcome::Moved(error),
+        Err(error) if is_on_the_way(&error) => Outcome::OnTheWay,
         Err(error) if is_fatal(&error) => Outcome::Fatal(error),
         Err(error) if is_for_now(&error) => Outcome::NotNow,
         Err(_) => Outcome::Refused,
@@ -129,7 +150,11 @@ fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) 
         let channel = &*pending.item.outgoing.channel;
         match outcome {
             Outcome::Published => drop(overtaken.insert(channel)),
-            Outcome::NotNow if overtaken.contains(channel) => *outcome = Outcome::Refused,
+            Outcome::NotNow | Outcome::OnTheWay | Outcome::Moved(_)
+                if overtaken.contains(channel) =>
+            {
+                *outcome = Outcome::Refused
+            }
             _ => {}
         }
     }
@@ -140,7 +165,7 @@ fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) 
 /// has forgotten. `pipeline` is given the places of these items, in order.
 async fn pipelined(
     connection: &mut MultiplexedConnection,
-    scripts: &Scripts,
+    (scripts, target): (&Scripts, &Target),
     items: usize,
     pipeline: impl Fn(&Scripts, &[usize]) -> Pipeline,
 ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
@@ -160,7 +185,7 @@ async fn pipelined(
         if !missing.iter().any(|at| is_forgotten(&results[*at])) {
             break;
         }
-        scripts = Scripts::load(connection).await?;
+        scripts = Scripts::load(connection, target).await?;
     }
     // The outcome of none may be noted: those behind it in the same channel are to follow it.
     match results.iter().position(is_forgotten) {
@@ -184,14 +209,14 @@ pub(super) async fn publish(
         last.insert(Arc::clone(&outgoing.channel), *number).unwrap_or_default()
     };
     let before: Vec<u64> = batch.iter().map(before).collect();
-    let results = pipelined(connection, scripts, batch.len(), |scripts, items| {
+    let results = pipelined(connection, (scripts, target), batch.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
         for (pending, before) in items.iter().map(|at| (&batch[*at], before[*at])) {
             let Tagged { outgoing, tag, number, .. } = &pending.item;
             let Outgoing { channel, envelope, keep, .. } = outgoing;
             let name = target.channel(channel);
             let Some(keep) = keep else {
-                pipeline.cmd("PUBLISH").arg(name).arg(&envelope[..]);
+                pipeline.cmd(target.publish()).arg(name).arg(&envelope[..]);
                 continue;
             };
             pipeline
@@ -227,7 +252,7 @@ pub(super) async fn read(
     target: &Target,
     questions: &[Question],
 ) -> Result<Vec<Answered>, RedisError> {
-    let answers = pipelined(connection, scripts, questions.len(), |scripts, items| {
+    let answers = pipelined(connection, (scripts, target), questions.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
         for question in items.iter().map(|at| &questions[*at]) {
             let Question { channel, keep, after, epoch, .. } = question;
@@ -295,7 +320,7 @@ mod tests {
     async fn connect(redis: &Redis) -> (MultiplexedConnection, Scripts) {
         let client = redis::Client::open(redis.url("")).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let scripts = Scripts::load(&mut connection).await.unwrap();
+        let scripts = Scripts::load(&mut connection, &target(redis, 1)).await.unwrap();
         (connection, scripts)
     }
 

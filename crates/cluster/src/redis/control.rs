@@ -36,7 +36,7 @@ impl Bus {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
             let (part, node) = match to {
-                Recipients::Node(node) => (self.part_of_node(node), Some(node)),
+                Recipients::Node(node) => (self.part_of_nodes(), Some(node)),
                 Recipients::Of(channel) => (self.part_of(channel), None),
             };
             let event = Event::Send(node, command, waiting);
@@ -67,7 +67,7 @@ impl<M: Members> Node<M> {
         let Some(link) = &self.link else { return };
         let (mut connection, generation) = (link.commands.clone(), self.generation);
         let name = self.target.control(to);
-        let publish = redis::cmd("PUBLISH").arg(name).arg(command).to_owned();
+        let publish = redis::cmd(self.target.publish()).arg(name).arg(command).to_owned();
         self.start(async move {
             let done = publish.query_async(&mut connection).await;
             node::Event::Control(Event::Sent(generation, waiting, done))

@@ -1,10 +1,12 @@
 //! The two connections to the server, and what must hold before they are used.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, PushInfo, RedisError, ServerErrorKind, Value,
 };
@@ -12,9 +14,12 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::address::Address;
 use super::calls::{PUBLISH, READ, has_code};
+use super::masters::Masters;
 use super::node::Event;
 use super::sentinel::Watch;
+use super::shared::Membership;
 use super::{Settings, StartError};
+use crate::Verb;
 
 /// Time limit of each command, and of connecting.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
@@ -25,14 +30,24 @@ const PASSWORD: &str = "give the user and password of the server in cluster.url,
 const FULL: &str = "the server's memory is full: raise its maxmemory, or remove data that is not \
                     needed; docs/cluster.md says how much the cluster needs";
 
-/// A server, or the sentinels that know it, and the names in use there.
+const SHARDED: &str = "a Redis Cluster must have Redis 7.0 or later on all servers, or Valkey: \
+                       earlier \
+                       ones have no sharded pub/sub";
+
+/// A server, the sentinels that know it, or the masters of a partition, and the names in use there.
 #[derive(Clone)]
 pub(super) struct Target {
-    address: Address,
+    place: Place,
     /// Without the password.
     shown: String,
     pub(super) prefix: String,
     pub(super) node: u64,
+}
+
+#[derive(Clone)]
+enum Place {
+    Server(Address),
+    Partition(u16, Arc<Masters>),
 }
 
 /// Without the password.
@@ -52,10 +67,42 @@ pub(super) struct Link {
     /// The name of the server in errors.
     pub(super) shown: String,
     /// That for another master, where there are sentinels.
-    watch: Option<Arc<Watch>>,
+    pub(super) watch: Option<Arc<Watch>>,
+    /// Of a partition.
+    pub(super) membership: Option<Arc<Membership>>,
 }
 
 impl Link {
+    /// Subscribes to messages, or unsubscribes.
+    pub(super) async fn subscribe(
+        &mut self,
+        verb: Verb,
+        names: &[String],
+    ) -> Result<(), RedisError> {
+        match (verb, &self.membership) {
+            (Verb::Subscribe, None) => self.subscriptions.subscribe(names).await,
+            (Verb::Unsubscribe, None) => self.subscriptions.unsubscribe(names).await,
+            (Verb::Subscribe, Some(membership)) => membership.send("SSUBSCRIBE", names).await,
+            (Verb::Unsubscribe, Some(membership)) => membership.send("SUNSUBSCRIBE", names).await,
+        }
+    }
+
+    /// Waits until the server has done so.
+    pub(super) async fn confirmed(&self) -> Result<(), RedisError> {
+        match &self.membership {
+            Some(membership) => membership.confirmed().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Gives up connections of which one is lost, or does not deliver: others that share them
+    /// connect again, too.
+    pub(super) fn close(&self) {
+        if let Some(membership) = &self.membership {
+            membership.close();
+        }
+    }
+
     pub(super) fn watched(mut self, watch: Watch) -> Self {
         self.watch = Some(Arc::new(watch));
         self
@@ -88,10 +135,14 @@ pub(super) struct Scripts {
 }
 
 impl Scripts {
-    pub(super) async fn load(connection: &mut MultiplexedConnection) -> Result<Self, RedisError> {
+    pub(super) async fn load(
+        connection: &mut MultiplexedConnection,
+        target: &Target,
+    ) -> Result<Self, RedisError> {
         let mut sums = Vec::new();
         for script in [PUBLISH, READ] {
-            let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).to_owned();
+            let script = target.script(script);
+            let load = redis::cmd("SCRIPT").arg("LOAD").arg(&*script).to_owned();
             sums.push(load.query_async::<String>(connection).await?);
         }
         let (read, publish) = (sums.pop().unwrap_or_default(), sums.pop().unwrap_or_default());
@@ -100,11 +151,72 @@ impl Scripts {
 }
 
 impl Target {
-    /// Returns the servers of a URL.
+    /// Returns the servers of a URL, or the partitions of a Redis Cluster.
     pub(super) fn all(settings: Settings) -> Result<Vec<Self>, StartError> {
         let Settings { url, prefix, node } = settings;
-        let of = |(address, shown)| Self { address, shown, prefix: prefix.clone(), node };
-        Ok(Address::parse_all(&url)?.into_iter().map(of).collect())
+        let mut addresses = Address::parse_all(&url)?;
+        if let [(Address::Cluster(_), _)] = &addresses[..]
+            && let Some((Address::Cluster(masters), shown)) = addresses.pop()
+        {
+            if prefix.contains('{') {
+                return Err(StartError(
+                    "cluster.prefix must not have a { with a Redis Cluster, which has a tag of \
+                     each \
+                     partition between { and } in its names"
+                        .to_owned(),
+                ));
+            }
+            let of = |(partition, tag): (u16, &String)| Self {
+                place: Place::Partition(partition, Arc::clone(&masters)),
+                shown: shown.clone(),
+                prefix: format!("{prefix}.{{{tag}}}"),
+                node,
+            };
+            return Ok((0..).zip(masters.tags.iter()).map(of).collect());
+        }
+        let of = |(address, shown)| Self {
+            place: Place::Server(address),
+            shown,
+            prefix: prefix.clone(),
+            node,
+        };
+        Ok(addresses.into_iter().map(of).collect())
+    }
+
+    /// Returns the masters, if this is a partition.
+    pub(super) fn masters(&self) -> Option<&Masters> {
+        match &self.place {
+            Place::Partition(_, masters) => Some(masters),
+            Place::Server(_) => None,
+        }
+    }
+
+    /// Returns the beginning of the names of all partitions, before the tag.
+    pub(super) fn prefix_of_tags(&self) -> String {
+        let end = self.prefix.find('{').map_or(self.prefix.len(), |at| at + 1);
+        self.prefix[..end].to_owned()
+    }
+
+    /// Returns the command that publishes: that of a partition stays at its master.
+    pub(super) fn publish(&self) -> &'static str {
+        if self.masters().is_some() { "SPUBLISH" } else { "PUBLISH" }
+    }
+
+    /// Returns a script with that command.
+    pub(super) fn script<'a>(&self, script: &'a str) -> Cow<'a, str> {
+        match self.masters() {
+            Some(_) => script.replace("'PUBLISH'", "'SPUBLISH'").into(),
+            None => script.into(),
+        }
+    }
+
+    /// Notes that another master has this partition, as an error says.
+    pub(super) fn moved(&self, error: &RedisError, link: &Link) {
+        if let (Place::Partition(partition, masters), Some(membership)) =
+            (&self.place, &link.membership)
+        {
+            masters.moved(*partition, error, membership.server());
+        }
     }
 
     /// Returns the name of the server in errors.
@@ -127,9 +239,14 @@ impl Target {
         [format!("{}.o.{channel}", self.prefix), format!("{}.s.{channel}", self.prefix)]
     }
 
-    /// Returns the channel on which this node's probes come back.
-    pub(super) fn probe(&self) -> String {
-        format!("{}.q.{:016x}", self.prefix, self.node)
+    /// Returns the channel on which this node's probes come back. That of a partition is
+    /// another one for each generation: its confirmation comes after all that is meant for earlier
+    /// ones.
+    pub(super) fn probe(&self, generation: u64) -> String {
+        match self.masters() {
+            Some(_) => format!("{}.q.{:016x}.{generation}", self.prefix, self.node),
+            None => format!("{}.q.{:016x}", self.prefix, self.node),
+        }
     }
 
     /// Returns the channel on which a node gets commands; `None`: all nodes.
@@ -149,11 +266,17 @@ impl Target {
         before: Option<Connection>,
         events: UnboundedSender<Event>,
     ) -> Result<Link, StartError> {
-        match &self.address {
-            Address::Server(client) => {
+        match &self.place {
+            Place::Server(Address::Server(client)) => {
                 self.link_to((client, &self.shown), generation, before, events).await
             }
-            Address::Sentinels(sentinels) => sentinels.link(self, generation, before, events).await,
+            Place::Server(Address::Sentinels(sentinels)) => {
+                sentinels.link(self, generation, before, events).await
+            }
+            Place::Partition(partition, masters) => {
+                masters.link(self, *partition, generation, events).await
+            }
+            Place::Server(Address::Cluster(_)) => unreachable!("its partitions are targets"),
         }
     }
 
@@ -165,9 +288,36 @@ impl Target {
         before: Option<Connection>,
         events: UnboundedSender<Event>,
     ) -> Result<Link, StartError> {
-        let link = self.try_link((client, shown), generation, before, events);
-        match tokio::time::timeout(LIMIT, link).await {
-            Ok(link) => link.map_err(|error| StartError(Self::explain(shown, &error))),
+        let lost = events.clone();
+        // That of the commands only says that it is gone.
+        let on_lost = move |_: PushInfo| lost.send(Event::Lost(generation)).map_err(drop);
+        let on_push =
+            move |push: PushInfo| events.send(Event::Push(generation, push)).map_err(drop);
+        let open = self.open((client, shown), before, on_lost, on_push).await?;
+        let Opened { commands, mut subscriptions, scripts, connection } = open;
+        let ways = [self.probe(generation), self.control(None), self.control(Some(self.node))];
+        let subscribed = subscriptions.subscribe(&ways).await;
+        subscribed.map_err(|error| StartError(Self::explain(shown, &error)))?;
+        let shown = shown.to_owned();
+        let (watch, membership) = (None, None);
+        Ok(Link { commands, subscriptions, scripts, connection, shown, watch, membership })
+    }
+
+    /// Opens both connections to a server, which errors call `shown`.
+    pub(super) async fn open(
+        &self,
+        (client, shown): (&Client, &str),
+        before: Option<Connection>,
+        on_lost: impl AsyncPushSender,
+        on_push: impl AsyncPushSender,
+    ) -> Result<Opened, StartError> {
+        let explain = match self.masters() {
+            Some(_) => Self::explain_cluster,
+            None => Self::explain,
+        };
+        let open = self.try_open(client, before, on_lost, on_push);
+        match tokio::time::timeout(LIMIT, open).await {
+            Ok(open) => open.map_err(|error| StartError(explain(shown, &error))),
             Err(_) => Err(StartError(format!(
                 "cluster.url: no answer from {shown} within {LIMIT:?}; is it the address of a \
                  Redis server, and does a firewall let the connection through?"
@@ -175,24 +325,20 @@ impl Target {
         }
     }
 
-    async fn try_link(
+    async fn try_open(
         &self,
-        (client, shown): (&Client, &str),
-        generation: u64,
+        client: &Client,
         before: Option<Connection>,
-        events: UnboundedSender<Event>,
-    ) -> Result<Link, RedisError> {
+        on_lost: impl AsyncPushSender,
+        on_push: impl AsyncPushSender,
+    ) -> Result<Opened, RedisError> {
         let config = || {
             let config = AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT));
             config.set_response_timeout(Some(LIMIT))
         };
-        let lost = events.clone();
-        // That of the commands only says that it is gone.
-        let on_lost = move |_: PushInfo| lost.send(Event::Lost(generation)).map_err(drop);
-        let on_push =
-            move |push: PushInfo| events.send(Event::Push(generation, push)).map_err(drop);
         let commands = config().set_push_sender(on_lost);
         let mut commands = client.get_multiplexed_async_connection_with_config(&commands).await?;
+        check_mode(&mut commands, self.masters().is_some()).await?;
         let role: Value = redis::cmd("ROLE").query_async(&mut commands).await?;
         let is_master = match &role {
             Value::Array(parts) => match parts.first() {
@@ -212,20 +358,24 @@ impl Target {
         }
         let info: String = redis::cmd("CLIENT").arg("INFO").query_async(&mut commands).await?;
         let connection = Connection::read(&info);
-        let scripts = Scripts::load(&mut commands).await?;
+        let scripts = Scripts::load(&mut commands, self).await?;
         let subscriptions = config().set_push_sender(on_push);
-        let mut subscriptions =
+        let subscriptions =
             client.get_multiplexed_async_connection_with_config(&subscriptions).await?;
-        let ways = [self.probe(), self.control(None), self.control(Some(self.node))];
-        subscriptions.subscribe(&ways).await?;
-        let shown = shown.to_owned();
-        Ok(Link { commands, subscriptions, scripts, connection, shown, watch: None })
+        Ok(Opened { commands, subscriptions, scripts, connection })
     }
 
     /// Returns what is wrong and what helps, with the server's own words.
     pub(super) fn explain(shown: &str, error: &RedisError) -> String {
         let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
         let remedy = match error.kind() {
+            ErrorKind::InvalidClientConfig => {
+                return format!(
+                    "cluster.url: {shown} is in cluster mode; write redis-cluster://host:port, \
+                     with \
+                     one or more of the servers of the Redis Cluster"
+                );
+            }
             _ if is_locked => PASSWORD,
             _ if has_code(error, "OOM") => FULL,
             ErrorKind::AuthenticationFailed => PASSWORD,
@@ -242,4 +392,55 @@ impl Target {
         };
         format!("cluster.url: {shown} answers: {error}; {remedy}")
     }
+
+    /// Returns the same for a server of a Redis Cluster.
+    pub(super) fn explain_cluster(shown: &str, error: &RedisError) -> String {
+        match error.kind() {
+            ErrorKind::InvalidClientConfig => format!(
+                "cluster.url: {shown} is not in cluster mode; write redis://{shown} for a single \
+                 server, or a list of such for independent ones"
+            ),
+            ErrorKind::Client if error.to_string().contains(TOO_OLD) => {
+                format!("cluster.url: {shown} answers: {error}; {SHARDED}")
+            }
+            ErrorKind::Server(ServerErrorKind::ClusterDown) => format!(
+                "cluster.url: {shown} answers: {error}; `redis-cli --cluster check {shown}` says \
+                 what is wrong"
+            ),
+            _ => Self::explain(shown, error),
+        }
+    }
+}
+
+/// Connections that nothing is subscribed to by.
+pub(super) struct Opened {
+    pub(super) commands: MultiplexedConnection,
+    pub(super) subscriptions: MultiplexedConnection,
+    pub(super) scripts: Scripts,
+    pub(super) connection: Connection,
+}
+
+/// The beginning of the error for a server without sharded pub/sub.
+const TOO_OLD: &str = "version";
+
+/// Compares the mode of a server with that of its URL.
+pub(super) async fn check_mode(
+    connection: &mut MultiplexedConnection,
+    is_cluster: bool,
+) -> Result<(), RedisError> {
+    let hello: HashMap<String, Value> = redis::cmd("HELLO").query_async(connection).await?;
+    let field = |name| match hello.get(name) {
+        Some(Value::BulkString(text)) => String::from_utf8_lossy(text).into_owned(),
+        Some(Value::SimpleString(text)) => text.clone(),
+        _ => String::new(),
+    };
+    if (field("mode") == "cluster") != is_cluster {
+        return Err((ErrorKind::InvalidClientConfig, "another mode").into());
+    }
+    let version = field("version");
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    if is_cluster && major.is_some_and(|major| major < 7) {
+        return Err((ErrorKind::Client, TOO_OLD, version).into());
+    }
+    Ok(())
 }

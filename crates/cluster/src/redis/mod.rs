@@ -1,8 +1,10 @@
 //! A node of a cluster whose broker is Redis or Valkey.
 //!
 //! One thread (`start.rs`) has a runtime of its own and two connections to each server: one for
-//! commands, one for subscriptions. A node has a part for each server, which knows nothing of the
-//! others: what concerns a channel goes to the part that has it. Everything happens in `node.rs`,
+//! commands, one for subscriptions. A node has a part for each server, or for each partition of a
+//! Redis Cluster, which knows nothing of the others: what concerns a channel goes to the part that
+//! has it. Partitions share the connections to their master (`shared.rs`), which `masters.rs`
+//! finds. Everything happens in `node.rs`,
 //! one event after the other; tasks (`task.rs`) wait for the server's answers and put them among
 //! the events, as other threads do by way of `events.rs`. `link.rs` connects, to the server of
 //! which `address.rs` has read, or that which `sentinel.rs` finds; `calls.rs` has the commands,
@@ -13,12 +15,14 @@ mod calls;
 mod control;
 mod events;
 mod link;
+mod masters;
 mod node;
 mod pool;
 mod presence;
 mod reply;
 mod rights;
 mod sentinel;
+mod shared;
 mod start;
 mod status;
 mod survey;
@@ -51,7 +55,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// The server: `redis://[user[:password]@]host[:port][/database]`, or the one that sentinels
     /// name: `redis-sentinel://[user[:password]@]host[:port][,...]/master[/database]`; or several
-    /// of these with commas between them, each of which has a part of the channels.
+    /// of these with commas between them, each of which has a part of the channels; or a Redis
+    /// Cluster: `redis-cluster://[user[:password]@]host[:port][,...]`.
     pub url: String,
     /// The beginning of all names that are used at the server.
     pub prefix: String,
@@ -159,6 +164,8 @@ enum Parts {
     One,
     /// One for each server, and which of them each partition is at.
     Servers(Arc<[u16]>),
+    /// One for each partition of a Redis Cluster.
+    Partitions,
 }
 
 impl Parts {
@@ -167,6 +174,7 @@ impl Parts {
         match self {
             Self::One => 0,
             Self::Servers(servers) => servers[usize::from(partition_of(channel))],
+            Self::Partitions => partition_of(channel),
         }
     }
 }
@@ -194,10 +202,13 @@ impl Bus {
         self.parts.of(channel)
     }
 
-    /// Returns the part by which a command for a node goes.
-    fn part_of_node(&self, _node: u64) -> u16 {
-        // Every node is at all servers.
-        self.status.first_up()
+    /// Returns the part by which a command for one node goes, or a question to all: one that all
+    /// nodes use from the start.
+    fn part_of_nodes(&self) -> u16 {
+        match self.parts {
+            Parts::One | Parts::Servers(_) => self.status.first_up(),
+            Parts::Partitions => 0,
+        }
     }
 
     /// Returns the figures of the node.

@@ -1,5 +1,6 @@
 //! The events of a node's part, handled one after the other on the node's thread.
 
+mod connect;
 mod send;
 
 use std::cell::RefCell;
@@ -43,6 +44,14 @@ const ASK_AGAIN: u64 = 1_000;
 /// Time after which publications are sent again that the broker has refused for now.
 const PUBLISH_AGAIN: u64 = 250;
 
+/// That time while a slot is on its way to another master, and the time after which publications
+/// wait for it no longer than for a broker that is away.
+const MOVING_AGAIN: u64 = 20;
+const MAX_MOVING: u64 = 30_000;
+
+/// Time after which a partition that is to connect to another master is not up.
+const MAX_UNLINKED: u64 = 1_000;
+
 /// Memory of a publication besides its name and its bytes.
 const OVERHEAD: usize = 128;
 
@@ -74,6 +83,8 @@ pub(super) enum Event {
     Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
     Probed(u64, Result<(), RedisError>),
     Panicked(u64),
+    /// The first one of a partition that is used from the start.
+    Begin,
     Presence(presence::Event),
     Control(control::Event),
     Survey(survey::Event),
@@ -120,6 +131,8 @@ pub(super) struct Node<M> {
     /// Number of the connections in use.
     pub(super) generation: u64,
     pub(super) link: Option<Link>,
+    /// When there was no connection any more.
+    left: u64,
     /// The last connection for commands.
     last: Option<Connection>,
     is_linking: bool,
@@ -129,6 +142,8 @@ pub(super) struct Node<M> {
     is_publishing: bool,
     /// When to publish again what the broker has refused for now.
     next_publish: u64,
+    /// Since when publications find the partition on its way to another master.
+    moving_since: Option<u64>,
     is_asking: bool,
     /// Events that said which channels to follow, and how many of them the broker has taken.
     pub(super) follows: u64,
@@ -178,12 +193,14 @@ impl<M: Members> Node<M> {
             unanswered: VecDeque::new(),
             generation: 1,
             link: None,
+            left: 0,
             last: None,
             is_linking: false,
             retry: (0, 0),
             is_subscribing: false,
             is_publishing: false,
             next_publish: 0,
+            moving_since: None,
             is_asking: false,
             follows: 0,
             follows_sent: 0,
@@ -214,8 +231,18 @@ impl<M: Members> Node<M> {
         self.random.hash_one(self.drawn)
     }
 
-    /// Runs until it is stopped.
+    /// Runs until it is stopped. That of a partition connects at the first event.
     pub(super) async fn run(mut self, mut events: UnboundedReceiver<Event>) {
+        if self.link.is_none() {
+            let Some(first) = events.recv().await else { return };
+            if matches!(first, Event::Stop(_)) {
+                return;
+            }
+            let events = self.own.events.clone();
+            let link = self.target.link(self.generation, None, events).await;
+            self.linked(link);
+            self.handle(first);
+        }
         loop {
             let next = tokio::time::timeout(self.rest(), events.recv()).await;
             let mut event = match next {
@@ -312,6 +339,8 @@ impl<M: Members> Node<M> {
             Event::Presence(event) => self.on_presence(event),
             Event::Control(event) => self.on_control(event),
             Event::Survey(event) => self.on_survey(event),
+            // That it has come is all.
+            Event::Begin => {}
             // Of connections that were replaced.
             _ => {}
         }
@@ -386,58 +415,6 @@ impl<M: Members> Node<M> {
         self.settle();
     }
 
-    /// Notes that the broker delivers, once it does and has all subscriptions.
-    fn settle(&mut self) {
-        if self.probe.is_none() && self.outbox.is_connected() {
-            self.retry.1 = 0;
-            self.own.status.set_up(self.own.part);
-        }
-    }
-
-    fn linked(&mut self, link: Result<Link, StartError>) {
-        self.is_linking = false;
-        match link {
-            Ok(link) => {
-                self.last = Some(link.connection.clone());
-                self.link = Some(link);
-                self.heard = self.now();
-                self.send_probe();
-            }
-            Err(error) => self.broken(&error.to_string()),
-        }
-    }
-
-    /// Gives up both connections after an error of one.
-    pub(super) fn broken_by(&mut self, error: &RedisError) {
-        self.broken(&error.to_string());
-    }
-
-    /// Gives up both connections. What members have got so far stays known.
-    pub(super) fn broken(&mut self, why: &str) {
-        self.generation += 1;
-        self.link = None;
-        (self.is_linking, self.is_subscribing) = (false, false);
-        (self.is_publishing, self.is_asking) = (false, false);
-        self.probe = None;
-        self.questions.clear();
-        self.unanswered.clear();
-        self.interest.broken();
-        self.presence.broken(self.follows);
-        self.follows_taken = 0;
-        for channel in self.channels.values_mut() {
-            if let Some((_, sequence)) = &mut channel.sequence {
-                sequence.broken();
-            }
-        }
-        let unknown = self.outbox.broken(self.now());
-        self.count(&unknown, |counters| &counters.unknown);
-        self.own.status.set_down(self.own.part, why);
-        let tries = self.retry.1;
-        let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(5_000) };
-        let wait = if longest == 0 { 0 } else { self.draw() % longest };
-        self.retry = (self.now() + wait, tries + 1);
-    }
-
     fn push(&mut self, PushInfo { kind, data }: PushInfo) {
         self.heard = self.now();
         let mut data = data.into_iter();
@@ -449,8 +426,14 @@ impl<M: Members> Node<M> {
         };
         let Ok(name) = String::from_utf8(name) else { return };
         match (kind, data.next()) {
-            (PushKind::Subscribe, _) => self.acknowledged(&name),
-            (PushKind::Message, Some(Value::BulkString(bytes))) => self.message(&name, bytes),
+            (PushKind::Subscribe | PushKind::SSubscribe, _) => self.acknowledged(&name),
+            (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(bytes))) => {
+                self.message(&name, bytes);
+            }
+            // No command asks for that.
+            (PushKind::SUnsubscribe, _) if name == self.target.probe(self.generation) => {
+                self.moved("its slot was moved");
+            }
             _ => {}
         }
     }
@@ -467,7 +450,7 @@ impl<M: Members> Node<M> {
 
     fn message(&mut self, name: &str, mut bytes: Vec<u8>) {
         let Some(channel) = self.target.channel_of(name) else {
-            if name == self.target.probe() {
+            if name == self.target.probe(self.generation) {
                 self.probe_came();
             } else {
                 self.take_control(name, &bytes);
@@ -598,15 +581,21 @@ impl<M: Members> Node<M> {
         };
         let status = Arc::clone(&self.own.status);
         let counters = &status.counters;
-        let (mut again, mut refused, mut fatal) = (Vec::new(), 0, None);
+        let (mut again, mut refused, mut moving, mut fatal) = (Vec::new(), 0, 0, None);
         let (counts, mut done) = (self.awaits_receivers(), Vec::new());
         for outcome in outcomes {
             let is_published = outcome == Outcome::Published;
             let counter = match outcome {
                 Outcome::Published => &counters.published,
                 Outcome::Refused => &counters.refused,
-                Outcome::NotNow | Outcome::LeftOut => {
+                Outcome::NotNow | Outcome::LeftOut | Outcome::OnTheWay => {
                     refused += u64::from(outcome == Outcome::NotNow);
+                    moving += u64::from(outcome == Outcome::OnTheWay);
+                    again.extend(self.outbox.acknowledge());
+                    continue;
+                }
+                Outcome::Moved(error) => {
+                    fatal = Some(error);
                     again.extend(self.outbox.acknowledge());
                     continue;
                 }
@@ -626,11 +615,13 @@ impl<M: Members> Node<M> {
             self.broken_by(&error);
         }
         let now = self.now();
-        if refused > 0 {
-            counters.postponed.fetch_add(refused, Ordering::Relaxed);
-            self.next_publish = now + PUBLISH_AGAIN;
+        if refused + moving > 0 {
+            counters.postponed.fetch_add(refused + moving, Ordering::Relaxed);
+            self.next_publish = now + if refused > 0 { PUBLISH_AGAIN } else { MOVING_AGAIN };
         }
-        self.outbox.answered(again, refused > 0, now);
+        self.moving_since = (moving > 0).then(|| self.moving_since.unwrap_or(now));
+        let takes_too_long = self.moving_since.is_some_and(|since| now > since + MAX_MOVING);
+        self.outbox.answered(again, refused > 0 || takes_too_long, now);
     }
 
     fn check_call(&mut self, done: Result<(), RedisError>) {
@@ -661,6 +652,10 @@ impl<M: Members> Node<M> {
         self.on_presence_time(now);
         self.survey.expire(now);
         if self.link.is_none() {
+            let Own { part, status, .. } = &self.own;
+            if status.is_part_up(*part) && now > self.left + MAX_UNLINKED {
+                status.set_down(*part, "the partition is not connected to its master yet");
+            }
             if !self.is_linking && now >= self.retry.0 {
                 self.relink();
             }
@@ -685,16 +680,6 @@ impl<M: Members> Node<M> {
                 self.with_sequence(&name, |sequence, actions| sequence.check(actions));
             }
         }
-    }
-
-    fn relink(&mut self) {
-        self.is_linking = true;
-        self.own.counters().reconnects.fetch_add(1, Ordering::Relaxed);
-        let (target, generation) = (self.target.clone(), self.generation);
-        let (last, events) = (self.last.clone(), self.own.events.clone());
-        self.start(async move {
-            Event::Linked(generation, target.link(generation, last, events).await)
-        });
     }
 
     pub(super) fn start(&self, task: impl Future<Output = Event> + Send + 'static) {

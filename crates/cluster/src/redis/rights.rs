@@ -27,7 +27,8 @@ impl Link {
     /// error for another command.
     async fn refused(&self, target: &Target) -> Result<Vec<(String, String)>, RedisError> {
         let (mut commands, mut subscriptions) = (self.commands.clone(), self.subscriptions.clone());
-        let load = redis::cmd("SCRIPT").arg("LOAD").arg(RIGHTS).to_owned();
+        let rights = target.script(RIGHTS);
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(&*rights).to_owned();
         let script: String = load.query_async(&mut commands).await?;
         let name = |kind: &str| format!("{}.x.{:016x}.{kind}", target.prefix, target.node);
         let refused = redis::cmd("EVALSHA")
@@ -37,7 +38,7 @@ impl Link {
             .arg(name("messages"))
             .query_async(&mut commands)
             .await?;
-        redis::cmd("PUBLISH")
+        redis::cmd(target.publish())
             .arg(name("messages"))
             .arg("")
             .query_async::<()>(&mut commands)
@@ -45,7 +46,15 @@ impl Link {
         // No connection is at that address.
         let kill = redis::cmd("CLIENT").arg(&["KILL", "ID", "1", "ADDR", "0.0.0.0:0"]).to_owned();
         kill.query_async::<()>(&mut commands).await?;
-        subscriptions.unsubscribe(name("messages")).await?;
+        if target.masters().is_none() {
+            subscriptions.unsubscribe(name("messages")).await?;
+            return Ok(refused);
+        }
+        // Nothing else is subscribed to yet, so these are their answers.
+        for verb in ["SSUBSCRIBE", "SUNSUBSCRIBE"] {
+            let command = redis::cmd(verb).arg(name("messages")).to_owned();
+            command.query_async::<()>(&mut subscriptions).await?;
+        }
         Ok(refused)
     }
 }

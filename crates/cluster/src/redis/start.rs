@@ -42,11 +42,12 @@ impl Starter {
         let targets = Target::all(settings)?;
         let names: Vec<_> = targets.iter().map(|target| target.shown().to_owned()).collect();
         let parts = match names.len() {
+            _ if targets.iter().any(|target| target.masters().is_some()) => Parts::Partitions,
             1 => Parts::One,
             _ => Parts::Servers(servers_of(&names).into()),
         };
         let names = match parts {
-            Parts::One => vec![None],
+            Parts::One | Parts::Partitions => vec![None; names.len()],
             Parts::Servers(_) => names.into_iter().map(Some).collect(),
         };
         let part = |target| {
@@ -93,18 +94,39 @@ impl Starter {
         let Self { bus, parts, held, .. } = self;
         let members = Rc::new(RefCell::new(members));
         let mut all = JoinSet::new();
+        if let Parts::Partitions = bus.parts
+            && let Err(error) = try_masters(&parts).await
+        {
+            return drop(started.send(Err(error)));
+        }
         for (number, Part { target, events, receiver }) in parts.into_iter().enumerate() {
             let (status, pool) = (Arc::clone(&bus.status), Arc::clone(&bus.pool));
             let own = Own { part: number as u16, events, status, pool };
             let mut node = Node::new(target, own, Rc::clone(&members), held.clone());
-            if let Err(error) = node.connect().await {
+            if !matches!(bus.parts, Parts::Partitions)
+                && let Err(error) = node.connect().await
+            {
                 return drop(started.send(Err(error)));
             }
             all.spawn_local(node.run(receiver));
         }
+        if let Parts::Partitions = bus.parts {
+            let _ = bus.events.send(bus.part_of_nodes(), Event::Begin);
+        }
         let _ = started.send(Ok(()));
         while let Some(Ok(())) = all.join_next().await {}
     }
+}
+
+/// Connects to each master of a Redis Cluster, and tries what a node needs there.
+async fn try_masters(parts: &[Part]) -> Result<(), StartError> {
+    let Some(masters) = parts.first().and_then(|part| part.target.masters()) else { return Ok(()) };
+    for partition in masters.all().await? {
+        let target = &parts[usize::from(partition)].target;
+        let link = target.link(0, None, unbounded_channel().0).await?;
+        link.check_rights(target).await?;
+    }
+    Ok(())
 }
 
 /// The node's thread: however it ends, the node does not claim to deliver any more, and publishers

@@ -183,9 +183,8 @@ impl Bus {
             let why = format!("a question has {MAX_CONTENT} bytes at most");
             waiting.answer(Err(AskError::Failed(why)));
         } else {
-            // All nodes are known at each server.
             let event = Event::Own(question.into(), limit.min(LIMIT), waiting);
-            let _ = self.events.send(0, node::Event::Survey(event));
+            let _ = self.events.send(self.part_of_nodes(), node::Event::Survey(event));
         }
         reply
     }
@@ -276,7 +275,11 @@ impl<M: Members> Node<M> {
         let survey = Survey { number: asked, node: self.target.node, content };
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.cmd("SMEMBERS").arg(format!("{}.nodes", self.target.prefix));
-        pipeline.cmd("PUBLISH").arg(self.target.control(None)).arg(survey.encode()).ignore();
+        pipeline
+            .cmd(self.target.publish())
+            .arg(self.target.control(None))
+            .arg(survey.encode())
+            .ignore();
         let (mut connection, generation) = (commands, self.generation);
         self.start(async move {
             let nodes: Result<(Vec<Vec<u8>>,), RedisError> =
@@ -311,7 +314,7 @@ impl<M: Members> Node<M> {
             }
         };
         let Some(Link { commands, .. }) = self.link.clone() else { return };
-        let mut publish = redis::cmd("PUBLISH");
+        let mut publish = redis::cmd(self.target.publish());
         publish.arg(self.target.control(Some(node))).arg(answer);
         let (mut connection, generation) = (commands, self.generation);
         self.start(async move {

@@ -9,6 +9,7 @@ mod network;
 mod nodes;
 mod presence;
 mod redis;
+mod redis_cluster;
 mod relay;
 mod sentinel;
 mod servers;

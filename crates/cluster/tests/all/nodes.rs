@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_cluster::redis::{Bus, Keep, Outgoing, Settings};
 use throng_cluster::{Envelope, WhileDown, encode};
-use throng_testkit::{Redis, eventually};
+use throng_testkit::{Redis, eventually, hold_up};
 
 use crate::support::{Got, Recorder, Seen, lock, name};
 
@@ -28,15 +28,20 @@ impl Node {
     }
 
     pub(crate) fn start_at(url: String, node: u64, keep: Option<Keep>) -> Self {
+        Self::start_with(url, node, keep, CHANNELS)
+    }
+
+    /// Starts one with so many channels.
+    pub(crate) fn start_with(url: String, node: u64, keep: Option<Keep>, channels: usize) -> Self {
         let settings = Settings { url, prefix: "test".to_owned(), node };
         let (bus, starter) = Bus::new(settings).unwrap();
-        let seen: Seen = (0..CHANNELS).map(|_| Mutex::default()).collect();
+        let seen: Seen = (0..channels).map(|_| Mutex::default()).collect();
         starter.start(Recorder(Arc::clone(&seen))).unwrap();
-        (0..CHANNELS).for_each(|channel| bus.follow(name(channel), keep));
+        (0..channels).for_each(|channel| bus.follow(name(channel), keep));
         let node = Self { bus, seen };
         if keep.is_some() {
             eventually("all channels are live", || {
-                (0..CHANNELS).all(|channel| node.got(channel).is_live)
+                (0..channels).all(|channel| node.got(channel).is_live)
             });
         }
         node
@@ -80,9 +85,28 @@ pub(crate) fn three(url: &str) -> [Node; 3] {
     [1, 2, 3].map(|node| Node::start_at(url.to_owned(), node, keep()))
 }
 
+/// Ends the traffic, also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Publishes on every node, in turn with `fault`, which is given the number of messages so far and
 /// returns false when it is done. Returns how many each node has published to each channel.
-pub(crate) fn traffic(nodes: &[Node; 3], size: usize, mut fault: impl FnMut(u64) -> bool) -> u64 {
+pub(crate) fn traffic(nodes: &[Node; 3], size: usize, fault: impl FnMut(u64) -> bool) -> u64 {
+    traffic_with(nodes, size, Duration::ZERO, fault)
+}
+
+/// Publishes as `traffic` with so much time between two messages of a node to a channel.
+pub(crate) fn traffic_with(
+    nodes: &[Node; 3],
+    size: usize,
+    pause: Duration,
+    mut fault: impl FnMut(u64) -> bool,
+) -> u64 {
     let (goes_on, rounds) = (AtomicBool::new(true), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -90,7 +114,7 @@ pub(crate) fn traffic(nodes: &[Node; 3], size: usize, mut fault: impl FnMut(u64)
             while goes_on.load(Ordering::Relaxed) {
                 let round = rounds.load(Ordering::Relaxed);
                 for (number, node) in nodes.iter().enumerate() {
-                    for channel in 0..CHANNELS {
+                    for channel in 0..node.seen.len() {
                         let payload = format!("{number} {round} {padding}");
                         eventually("it is accepted", || {
                             node.publish(channel, payload.as_bytes(), keep())
@@ -98,6 +122,7 @@ pub(crate) fn traffic(nodes: &[Node; 3], size: usize, mut fault: impl FnMut(u64)
                     }
                 }
                 rounds.store(round + 1, Ordering::Relaxed);
+                hold_up(pause);
                 // The last may be on its way, so that each fault meets some.
                 eventually("the broker keeps up", || {
                     nodes.iter().all(|node| node.bus.status().snapshot().pending_bytes < 1 << 19)
@@ -105,10 +130,10 @@ pub(crate) fn traffic(nodes: &[Node; 3], size: usize, mut fault: impl FnMut(u64)
                 });
             }
         });
+        let _ends = Ends(&goes_on);
         while fault(rounds.load(Ordering::Relaxed)) {
             std::thread::yield_now();
         }
-        goes_on.store(false, Ordering::Relaxed);
     });
     rounds.load(Ordering::Relaxed)
 }
@@ -116,7 +141,7 @@ pub(crate) fn traffic(nodes: &[Node; 3], size: usize, mut fault: impl FnMut(u64)
 /// Waits until every node has each message once, in one order, without a loss.
 pub(crate) fn check_all(nodes: &[Node; 3], rounds: u64) {
     let all = rounds as usize * 3;
-    for channel in 0..CHANNELS {
+    for channel in 0..nodes[0].seen.len() {
         eventually("every message arrives", || {
             nodes.iter().all(|node| node.got(channel).payloads.len() >= all)
         });

@@ -175,8 +175,8 @@ impl ClusterHub {
     }
 
     /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers. Of several
-    /// servers it is the one that has been away for the longest, and which ones are: the channels of
-    /// the others are delivered.
+    /// servers, or partitions of a Redis Cluster, it is the one that has been away for the longest, and
+    /// which or how many are: the channels of the others are delivered.
     #[must_use]
     pub fn down(&self) -> Option<(Duration, String)> {
         self.relay.bus.status().down()
@@ -262,7 +262,8 @@ impl ClusterHub {
     /// Begins the closing handshake with every session that a publish to this channel would reach, on
     /// all servers, and ends event streams of it, as [`Hub::close_all`]. To disconnect a user, have
     /// each of its connections subscribe to a channel of the user's own. The answer is the number of
-    /// servers that were reached, this one included, and need not be waited for.
+    /// servers that were reached, this one included, and need not be waited for. In a Redis Cluster
+    /// those are reached that use the channel's partition, as all that have members do.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost, on this server, too.

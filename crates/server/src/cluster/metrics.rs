@@ -12,8 +12,10 @@ impl Node {
     pub(crate) fn write(&self, writer: &mut Writer) {
         let Some((bus, _)) = &self.0 else { return };
         let now = bus.status().snapshot();
+        let (_, down) = bus.status().parts();
         for (name, help, kind, value) in [
             ("up", "Whether the broker delivers", Type::Gauge, u64::from(now.is_up)),
+            ("parts_down", "Servers or partitions that deliver nothing", Type::Gauge, down as u64),
             ("reconnects", "Attempts to connect again", Type::Counter, now.reconnects),
             ("probe_failures", "Probes that did not come back", Type::Counter, now.probe_failures),
             ("malformed", "Publications and commands dropped unread", Type::Counter, now.malformed),
@@ -54,11 +56,14 @@ impl Node {
     pub(crate) fn to_json(&self) -> Option<Value> {
         let (bus, _) = self.0.as_ref()?;
         let now = bus.status().snapshot();
+        let (parts, parts_down) = bus.status().parts();
         let (time, why) = bus.status().down().filter(|_| !now.is_up).unzip();
         Some(json!({
             "up": now.is_up,
             "down_seconds": time.map(|time| time.as_secs()),
             "why": why,
+            "parts": parts,
+            "parts_down": parts_down,
             "reconnects": now.reconnects,
             "probe_failures": now.probe_failures,
             "published": now.published,

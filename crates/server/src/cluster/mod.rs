@@ -54,7 +54,8 @@ impl Cluster {
     /// `redis://[user[:password]@]host[:port][/database]`, or at that which its sentinels name:
     /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]`. Several
     /// of these with commas between them are independent servers, each of which has a part of the
-    /// channels: all servers of the cluster have the same ones.
+    /// channels: all servers of the cluster have the same ones. A Redis Cluster of Redis 7.0 or later
+    /// is `redis-cluster://[user[:password]@]host[:port][,host[:port]...]`, with some of its servers.
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
         Self {

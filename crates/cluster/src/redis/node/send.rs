@@ -5,7 +5,7 @@ use super::super::link::Link;
 #[cfg(test)]
 use super::PANICS;
 use super::{Event, Members, Node};
-use crate::{Batch, Verb};
+use crate::Batch;
 
 /// Most commands in a pipeline, and bytes of publications in one.
 const PIPELINE: usize = 256;
@@ -18,7 +18,8 @@ impl<M: Members> Node<M> {
         self.probed = self.now();
         self.probe = Some(self.probed);
         let (mut commands, generation) = (link.commands.clone(), self.generation);
-        let publish = redis::cmd("PUBLISH").arg(self.target.probe()).arg("").to_owned();
+        let publish =
+            redis::cmd(self.target.publish()).arg(self.target.probe(generation)).arg("").to_owned();
         self.start(async move {
             Event::Probed(generation, publish.query_async::<()>(&mut commands).await)
         });
@@ -47,19 +48,19 @@ impl<M: Members> Node<M> {
             return self.subscribed(self.follows);
         }
         self.is_subscribing = true;
-        let (mut connection, target) = (link.subscriptions.clone(), self.target.clone());
+        let (mut link, target) = (link.clone(), self.target.clone());
         let generation = self.generation;
         self.start(async move {
             let mut done = Ok(());
             for Batch { verb, names } in batches {
                 let names: Vec<_> = names.iter().map(|name| target.channel(name)).collect();
-                done = match verb {
-                    Verb::Subscribe => connection.subscribe(&names).await,
-                    Verb::Unsubscribe => connection.unsubscribe(&names).await,
-                };
+                done = link.subscribe(verb, &names).await;
                 if done.is_err() {
                     break;
                 }
+            }
+            if done.is_ok() {
+                done = link.confirmed().await;
             }
             Event::Subscribed(generation, done)
         });

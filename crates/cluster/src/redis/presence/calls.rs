@@ -43,10 +43,14 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(super) async fn load(connection: &mut MultiplexedConnection) -> Result<Self, RedisError> {
+    pub(super) async fn load(
+        connection: &mut MultiplexedConnection,
+        target: &Target,
+    ) -> Result<Self, RedisError> {
         let mut sums = Vec::new();
         for script in SCRIPTS {
-            let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).to_owned();
+            let script = target.script(script);
+            let load = redis::cmd("SCRIPT").arg("LOAD").arg(&*script).to_owned();
             sums.push(load.query_async::<String>(connection).await?);
         }
         let [beat, join, leave, list, bury] = sums.try_into().expect("one for each script");

@@ -168,7 +168,7 @@ impl Bus {
 pub(super) async fn begin(link: &Link, target: &Target) -> Result<(), StartError> {
     let mut commands = link.commands.clone();
     let begun = async {
-        let scripts = Scripts::load(&mut commands).await?;
+        let scripts = Scripts::load(&mut commands, target).await?;
         calls::beat(&mut commands, &scripts, target, target.node).await
     };
     begun.await.map(drop).map_err(|error| StartError(Target::explain(&link.shown, &error)))
@@ -361,7 +361,7 @@ impl<M: Members> Node<M> {
             let done = async {
                 let scripts = match scripts {
                     Some(scripts) => scripts,
-                    None => Scripts::load(&mut connection).await?,
+                    None => Scripts::load(&mut connection, &target).await?,
                 };
                 let beat = calls::beat(&mut connection, &scripts, &target, fresh).await?;
                 Ok((scripts, beat))

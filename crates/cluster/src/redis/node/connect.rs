@@ -1,0 +1,95 @@
+//! Connections that a part of a node gets, loses and replaces.
+
+use std::sync::atomic::Ordering;
+
+use redis::RedisError;
+
+use super::super::calls;
+use super::super::link::Link;
+use super::{Event, Members, Node, StartError};
+
+impl<M: Members> Node<M> {
+    /// Notes that the broker delivers, once it does and has all subscriptions.
+    pub(super) fn settle(&mut self) {
+        if self.probe.is_none() && self.outbox.is_connected() {
+            self.retry.1 = 0;
+            self.own.status.set_up(self.own.part);
+        }
+    }
+
+    pub(super) fn linked(&mut self, link: Result<Link, StartError>) {
+        self.is_linking = false;
+        match link {
+            Ok(link) => {
+                self.last = Some(link.connection.clone());
+                self.link = Some(link);
+                self.heard = self.now();
+                self.send_probe();
+            }
+            Err(error) => self.broken(&error.to_string()),
+        }
+    }
+
+    /// Gives up both connections after an error of one.
+    pub(in crate::redis) fn broken_by(&mut self, error: &RedisError) {
+        if let Some(link) = self.link.clone().filter(|_| calls::is_moved(error)) {
+            self.target.moved(error, &link);
+            return self.moved(&error.to_string());
+        }
+        self.broken(&error.to_string());
+    }
+
+    /// Leaves connections by which others go on, for those to another master.
+    pub(super) fn moved(&mut self, why: &str) {
+        // The first attempt is at once: what is published meanwhile waits for it.
+        if self.retry.1 > 0 {
+            self.own.status.set_down(self.own.part, why);
+        }
+        self.disconnect();
+    }
+
+    /// Gives up both connections.
+    pub(in crate::redis) fn broken(&mut self, why: &str) {
+        if let Some(link) = &self.link {
+            link.close();
+        }
+        self.own.status.set_down(self.own.part, why);
+        self.disconnect();
+    }
+
+    /// Begins again without connections. What members have got so far stays known.
+    fn disconnect(&mut self) {
+        self.left = self.now();
+        self.generation += 1;
+        self.link = None;
+        (self.is_linking, self.is_subscribing) = (false, false);
+        (self.is_publishing, self.is_asking) = (false, false);
+        self.probe = None;
+        self.questions.clear();
+        self.unanswered.clear();
+        self.interest.broken();
+        self.presence.broken(self.follows);
+        self.follows_taken = 0;
+        for channel in self.channels.values_mut() {
+            if let Some((_, sequence)) = &mut channel.sequence {
+                sequence.broken();
+            }
+        }
+        let unknown = self.outbox.broken(self.now());
+        self.count(&unknown, |counters| &counters.unknown);
+        let tries = self.retry.1;
+        let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(5_000) };
+        let wait = if longest == 0 { 0 } else { self.draw() % longest };
+        self.retry = (self.now() + wait, tries + 1);
+    }
+
+    pub(super) fn relink(&mut self) {
+        self.is_linking = true;
+        self.own.counters().reconnects.fetch_add(1, Ordering::Relaxed);
+        let (target, generation) = (self.target.clone(), self.generation);
+        let (last, events) = (self.last.clone(), self.own.events.clone());
+        self.start(async move {
+            Event::Linked(generation, target.link(generation, last, events).await)
+        });
+    }
+}

@@ -1,0 +1,289 @@
+//! The connections to a master of a Redis Cluster, which all of its partitions share.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client, ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+use super::StartError;
+use super::link::{Connection, LIMIT, Link, Opened, Scripts, Target};
+use super::masters::HostPort;
+use super::node::Event;
+
+/// The connections to a master.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) commands: MultiplexedConnection,
+    subscriptions: MultiplexedConnection,
+    scripts: Scripts,
+    connection: Connection,
+    server: HostPort,
+    ways: Arc<Ways>,
+    /// Whether a subscription was answered by anything but an error.
+    is_tried: AtomicBool,
+}
+
+/// Reason for which a partition is not connected.
+pub(super) enum Refusal {
+    /// Another master has it.
+    Moved(RedisError),
+    Failed(StartError),
+}
+
+impl From<(&str, RedisError)> for Refusal {
+    fn from((shown, error): (&str, RedisError)) -> Self {
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(error),
+            _ => Self::Failed(StartError(Target::explain_cluster(shown, &error))),
+        }
+    }
+}
+
+impl Shared {
+    pub(super) async fn connect(
+        client: &Client,
+        server: HostPort,
+        target: &Target,
+        tags: &Arc<[String]>,
+        before: Option<Connection>,
+    ) -> Result<(Self, Connection), StartError> {
+        let ways = Arc::new(Ways::new(target.prefix_of_tags(), tags));
+        let (lost, pushed) = (Arc::clone(&ways), Arc::clone(&ways));
+        let on_lost = move |_: PushInfo| {
+            lost.close();
+            Ok::<_, ()>(())
+        };
+        let on_push = move |push: PushInfo| {
+            pushed.push(push);
+            Ok::<_, ()>(())
+        };
+        let shown = format!("{}:{}", server.0, server.1);
+        let open = target.open((client, &shown), before, on_lost, on_push);
+        let Opened { commands, subscriptions, scripts, connection } = open.await?;
+        let (last, is_tried) = (connection.clone(), AtomicBool::new(false));
+        Ok((Self { commands, subscriptions, scripts, connection, server, ways, is_tried }, last))
+    }
+
+    /// Returns whether the connections can be used.
+    pub(super) fn is_open(&self) -> bool {
+        !self.ways.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Connects a partition, whose pushes come as events of this generation from now on.
+    pub(super) async fn join(
+        self: &Arc<Self>,
+        target: &Target,
+        partition: u16,
+        generation: u64,
+        events: UnboundedSender<Event>,
+    ) -> Result<Link, Refusal> {
+        let shown = format!("{}:{}", self.server.0, self.server.1);
+        let probe = target.probe(generation);
+        // Answers to later subscriptions are not read: the first says whether the node may do so,
+        // and that to a publication whether the partition is here.
+        if !self.is_tried.load(Ordering::Relaxed) {
+            let mut subscriptions = self.subscriptions.clone();
+            let subscribe = redis::cmd("SSUBSCRIBE").arg(&probe).to_owned();
+            subscribe
+                .query_async::<()>(&mut subscriptions)
+                .await
+                .map_err(|error| (&*shown, error))?;
+            self.is_tried.store(true, Ordering::Relaxed);
+        }
+        let mut commands = self.commands.clone();
+        let publish = redis::cmd(target.publish()).arg(&probe).arg("").to_owned();
+        publish.query_async::<()>(&mut commands).await.map_err(|error| (&*shown, error))?;
+        let way = Way {
+            generation,
+            events,
+            probe: probe.clone(),
+            is_open: false,
+            confirmed: VecDeque::new(),
+        };
+        self.ways.lock().insert(partition, way);
+        if !self.is_open() {
+            let closed = RedisError::from((ErrorKind::Io, "the connection was closed"));
+            return Err((&*shown, closed).into());
+        }
+        let membership = Membership { shared: Arc::clone(self), partition, generation, probe };
+        let controls = [target.control(None), target.control(Some(target.node))];
+        membership.send("SSUBSCRIBE", &controls).await.map_err(|error| (&*shown, error))?;
+        membership.confirmed().await.map_err(|error| (&*shown, error))?;
+        Ok(Link {
+            commands: self.commands.clone(),
+            subscriptions: self.subscriptions.clone(),
+            scripts: self.scripts.clone(),
+            connection: self.connection.clone(),
+            shown,
+            watch: None,
+            membership: Some(Arc::new(membership)),
+        })
+    }
+}
+
+/// A partition's use of the connections to its master.
+#[derive(Debug)]
+pub(super) struct Membership {
+    shared: Arc<Shared>,
+    partition: u16,
+    generation: u64,
+    /// Subscribed to only by this generation of the partition.
+    probe: String,
+}
+
+impl Membership {
+    /// Sends a command about subscriptions. The library takes any push about subscriptions for the
+    /// answer to the oldest command, also those that the server sends when a slot is moved: so none
+    /// is waited for.
+    pub(super) async fn send(&self, verb: &str, names: &[String]) -> Result<(), RedisError> {
+        let mut subscriptions = self.shared.subscriptions.clone();
+        let mut command = redis::cmd(verb);
+        command.arg(names).set_no_response(true);
+        command.query_async(&mut subscriptions).await
+    }
+
+    /// Waits until the server has taken all that was sent: it confirms in order, also what it has
+    /// already.
+    pub(super) async fn confirmed(&self) -> Result<(), RedisError> {
+        let (sender, confirmed) = oneshot::channel();
+        match self.shared.ways.lock().get_mut(&self.partition) {
+            Some(way) if way.generation == self.generation => way.confirmed.push_back(sender),
+            _ => return Err((ErrorKind::Io, "the connection was closed").into()),
+        }
+        self.send("SSUBSCRIBE", std::slice::from_ref(&self.probe)).await?;
+        match tokio::time::timeout(LIMIT, confirmed).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err((ErrorKind::Io, "the connection was closed").into()),
+            Err(_) => Err((ErrorKind::Io, "subscriptions are not confirmed").into()),
+        }
+    }
+
+    /// Gives the connections up: all partitions that share them are to connect again.
+    pub(super) fn close(&self) {
+        self.shared.ways.close();
+    }
+
+    /// Returns the server.
+    pub(super) fn server(&self) -> &HostPort {
+        &self.shared.server
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let mut ways = self.shared.ways.lock();
+        if ways.get(&self.partition).is_some_and(|way| way.generation == self.generation) {
+            ways.remove(&self.partition);
+        }
+        drop(ways);
+        // Channels that the server still has are subscribed to again, or were moved with it.
+        if self.shared.is_open() {
+            let mut subscriptions = self.shared.subscriptions.clone();
+            let mut command = redis::cmd("SUNSUBSCRIBE");
+            command.arg(&self.probe).set_no_response(true);
+            tokio::spawn(async move { command.query_async::<()>(&mut subscriptions).await });
+        }
+    }
+}
+
+/// The ways of pushes to partitions.
+#[derive(Debug)]
+struct Ways {
+    /// The beginning of all names, before the tag.
+    prefix: String,
+    partitions: HashMap<String, u16>,
+    all: Mutex<HashMap<u16, Way>>,
+    is_closed: AtomicBool,
+}
+
+/// The way of pushes to a partition.
+#[derive(Debug)]
+struct Way {
+    generation: u64,
+    events: UnboundedSender<Event>,
+    probe: String,
+    /// Whether its probe is subscribed to: what came before is of an earlier generation.
+    is_open: bool,
+    /// Tasks that wait for the next confirmations of its probe.
+    confirmed: VecDeque<oneshot::Sender<()>>,
+}
+
+impl Ways {
+    fn new(prefix: String, tags: &[String]) -> Self {
+        let partitions = tags.iter().cloned().zip(0..).collect();
+        Self { prefix, partitions, all: Mutex::default(), is_closed: AtomicBool::new(false) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u16, Way>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the partition of a name.
+    fn partition_of(&self, name: &[u8]) -> Option<u16> {
+        let rest = name.strip_prefix(self.prefix.as_bytes())?;
+        let end = rest.iter().position(|byte| *byte == b'}')?;
+        self.partitions.get(str::from_utf8(&rest[..end]).ok()?).copied()
+    }
+
+    fn push(&self, push: PushInfo) {
+        if push.kind == PushKind::Disconnection {
+            return self.close();
+        }
+        let Some(Value::BulkString(name)) = push.data.first() else { return };
+        let Some(partition) = self.partition_of(name) else { return };
+        let mut all = self.lock();
+        let Some(way) = all.get_mut(&partition) else { return };
+        if push.kind == PushKind::SSubscribe && *name == way.probe.as_bytes() {
+            way.is_open = true;
+            if let Some(confirmed) = way.confirmed.pop_front() {
+                let _ = confirmed.send(());
+            }
+        } else if way.is_open {
+            let _ = way.events.send(Event::Push(way.generation, push));
+        }
+    }
+
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        for (_, way) in self.lock().drain() {
+            let _ = way.events.send(Event::Lost(way.generation));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    fn push(kind: PushKind, name: &str) -> PushInfo {
+        PushInfo { kind, data: vec![Value::BulkString(name.as_bytes().to_vec())] }
+    }
+
+    #[test]
+    fn pushes_go_to_their_partition_once_its_probe_is_confirmed() {
+        let ways = Ways::new("p.{".to_owned(), &["a".to_owned(), "b".to_owned()]);
+        let (events, mut received) = unbounded_channel();
+        let probe = "p.{b}.q.1".to_owned();
+        let way = Way { generation: 3, events, probe, is_open: false, confirmed: VecDeque::new() };
+        ways.lock().insert(1, way);
+        ways.push(push(PushKind::SMessage, "p.{b}.m.early"));
+        ways.push(push(PushKind::SSubscribe, "p.{b}.q.0"));
+        assert!(received.try_recv().is_err());
+        ways.push(push(PushKind::SSubscribe, "p.{b}.q.1"));
+        for name in ["p.{a}.m.x", "p.{c}.m.x", "q.{b}.m.x", "p.{b", ""] {
+            ways.push(push(PushKind::SMessage, name));
+        }
+        assert!(received.try_recv().is_err());
+        ways.push(push(PushKind::SMessage, "p.{b}.m.x"));
+        assert!(matches!(received.try_recv(), Ok(Event::Push(3, _))));
+        ways.push(push(PushKind::Disconnection, ""));
+        assert!(matches!(received.try_recv(), Ok(Event::Lost(3))));
+        assert!(ways.lock().is_empty() && ways.is_closed.load(Ordering::Relaxed));
+    }
+}

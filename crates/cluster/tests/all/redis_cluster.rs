@@ -1,0 +1,294 @@
+//! Three nodes and a Redis Cluster of three masters with replicas, whose slots move under traffic
+//! whose every message is accounted for.
+//!
+//! Skipped where there is no redis-server; with `TEST_PEERS=1` that is an error.
+#![cfg(feature = "redis")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::nodes::{Node, check_all, keep, traffic_with};
+use crate::support::{Got, Recorder, name};
+use throng_cluster::redis::{Bus, Members, Outgoing, Recipients, Settings, block_on};
+use throng_cluster::{Announcement, Command, Control, Envelope, Place, Target, WhileDown, encode};
+use throng_testkit::{Redis, RedisCluster, eventually};
+
+/// Channels, which are in as many of the 128 partitions: four at the first master, two of them in
+/// its first 1,000 slots and one in its first 300.
+const CHANNELS: usize = 14;
+
+/// Time between two messages of a node to a channel: slots move by many commands of `redis-cli`.
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn three(cluster: &RedisCluster) -> [Node; 3] {
+    [1, 2, 3].map(|node| Node::start_with(cluster.url(""), node, keep(), CHANNELS))
+}
+
+/// Waits until each node has got more of each channel.
+fn await_more(nodes: &[Node; 3]) {
+    let count = |node: &Node, channel| node.got(channel).payloads.len();
+    let before: Vec<_> = (0..CHANNELS).map(|channel| count(&nodes[0], channel)).collect();
+    eventually("messages come", || {
+        nodes.iter().all(|node| (0..CHANNELS).all(|at| count(node, at) > before[at]))
+    });
+}
+
+/// Returns the connections of the nodes to a master: all but the test's own.
+fn connections(cluster: &RedisCluster, master: usize) -> usize {
+    let list = cluster.cli_at(master, &["CLIENT", "LIST", "TYPE", "NORMAL"]);
+    let pubsub = cluster.cli_at(master, &["CLIENT", "LIST", "TYPE", "PUBSUB"]);
+    let own = |line: &&str| !line.contains("cmd=client|list") && !line.trim().is_empty();
+    list.lines().chain(pubsub.lines()).filter(own).count()
+}
+
+#[test]
+fn three_nodes_get_every_message_once_in_one_order_by_two_connections_to_each_master() {
+    let Some(cluster) = RedisCluster::start("order", 3) else { return };
+    let nodes = three(&cluster);
+    let rounds = traffic_with(&nodes, 10, PAUSE, |rounds| rounds < 60);
+    check_all(&nodes, rounds);
+    for master in 0..3 {
+        assert!(cluster.servers[master].calls("spublish") > 0, "each has partitions");
+        eventually("each node has two connections", || connections(&cluster, master) == 6);
+    }
+    for node in &nodes {
+        let status = node.bus.status().snapshot();
+        let counts = (status.published, status.refused, status.unknown, status.reconnects);
+        assert_eq!(counts, (rounds * CHANNELS as u64, 0, 0, 0));
+    }
+}
+
+#[test]
+fn a_replica_that_becomes_the_master_under_traffic_loses_nothing() {
+    let Some(cluster) = RedisCluster::start("failover", 3) else { return };
+    let nodes = three(&cluster);
+    let mut master = 0;
+    let rounds = traffic_with(&nodes, 10, PAUSE, |_| {
+        await_more(&nodes);
+        // There and back again, and another one.
+        master = cluster.fail_over(if master == 0 { 0 } else { master });
+        await_more(&nodes);
+        master != 0
+    });
+    check_all(&nodes, rounds);
+    let status = nodes[0].bus.status().snapshot();
+    assert!(status.reconnects > 0 && status.is_up, "{status:?}");
+}
+
+#[test]
+fn slots_that_are_moved_under_traffic_lose_nothing() {
+    let Some(cluster) = RedisCluster::start("reshard", 3) else { return };
+    let nodes = three(&cluster);
+    let mut is_moved = false;
+    let rounds = traffic_with(&nodes, 10, PAUSE, |_| {
+        await_more(&nodes);
+        if !is_moved {
+            cluster.reshard(0, 1, 1_000);
+        }
+        !std::mem::replace(&mut is_moved, true)
+    });
+    check_all(&nodes, rounds);
+    let status = nodes[0].bus.status().snapshot();
+    assert!(status.reconnects > 0 && status.is_up, "{status:?}");
+}
+
+#[test]
+fn a_master_that_is_added_and_removed_under_traffic_loses_nothing() {
+    let Some(mut cluster) = RedisCluster::start("added", 3) else { return };
+    let nodes = three(&cluster);
+    let mut step = 0;
+    let rounds = traffic_with(&nodes, 10, PAUSE, |_| {
+        await_more(&nodes);
+        match step {
+            0 => assert_eq!(cluster.add("added-new"), 6),
+            1 => cluster.reshard(0, 6, 300),
+            2 => {
+                eventually("each node has two connections", || connections(&cluster, 6) == 6);
+                cluster.reshard(6, 1, 300);
+            }
+            _ => cluster.remove(6),
+        }
+        step += 1;
+        await_more(&nodes);
+        step < 4
+    });
+    check_all(&nodes, rounds);
+}
+
+#[test]
+fn a_master_that_is_killed_concerns_its_partitions_alone_until_its_replica_is_the_master() {
+    let Some(mut cluster) = RedisCluster::start("killed", 3) else { return };
+    let nodes = three(&cluster);
+    let rounds = traffic_with(&nodes, 10, PAUSE, |rounds| rounds < 5);
+    check_all(&nodes, rounds);
+    // Replicas have all that was acknowledged.
+    for master in 0..3 {
+        cluster.servers[master].ask("WAIT 1 5000");
+    }
+    let replica = cluster.replica_of(1);
+    cluster.servers[1].kill();
+    eventually("it is noticed", || nodes.iter().all(|node| !node.bus.status().is_up()));
+    let (_, why) = nodes[0].bus.status().down().unwrap();
+    assert!(why.contains(" of 128 partitions: "), "{why}");
+    let accepted: Vec<_> = (0..CHANNELS)
+        .filter(|channel| nodes[0].publish_or_refuse(*channel, b"0 0 meanwhile"))
+        .collect();
+    assert!(!accepted.is_empty(), "the other masters take messages");
+    eventually("those of other masters come", || {
+        let came = |channel: &usize| nodes[2].got(*channel).payloads.len() as u64 > 3 * rounds;
+        accepted.iter().all(came)
+    });
+    eventually("the replica is the master", || cluster.is_master(replica));
+    eventually("all are back", || nodes.iter().all(|node| node.bus.status().is_up()));
+    for channel in 0..CHANNELS {
+        eventually("it is accepted", || nodes[1].publish(channel, b"1 0 after", keep()));
+    }
+    eventually("the last comes to all", || {
+        nodes.iter().all(|node| {
+            let is_last = |got: &Got| got.payloads.last().is_some_and(|last| last == b"1 0 after");
+            (0..CHANNELS).all(|channel| is_last(&node.got(channel)))
+        })
+    });
+    nodes.iter().for_each(|node| (0..CHANNELS).for_each(|at| assert_eq!(node.got(at).losses, 0)));
+}
+
+/// Members that note commands, joins and leaves.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Members for Notes {
+    fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+    fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
+    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+    fn live(&mut self, _: &Arc<str>) {}
+    fn publish(&mut self, channel: &str, _: &[u8]) {
+        self.0.lock().unwrap().push(format!("message in {channel}"));
+    }
+    fn end(&mut self, _: &Arc<str>) -> bool {
+        true
+    }
+    fn presence(&mut self, channel: &str, Announcement { is_join, node, .. }: Announcement<'_>) {
+        let verb = if is_join { "joins" } else { "leaves" };
+        self.0.lock().unwrap().push(format!("{node} {verb} {channel}"));
+    }
+    fn control(&mut self, Control { target, .. }: Control<'_>) {
+        self.0.lock().unwrap().push(format!("{target:?}"));
+    }
+    fn subscribers(&mut self, _: &str) -> u64 {
+        3
+    }
+    fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {
+        Some(question.to_vec())
+    }
+}
+
+fn start(url: String, node: u64, members: impl Members) -> Result<Bus, String> {
+    let settings = Settings { url, prefix: "throng".to_owned(), node };
+    let (bus, starter) = Bus::new(settings).map_err(|error| error.to_string())?;
+    starter.start(members).map_err(|error| error.to_string())?;
+    Ok(bus)
+}
+
+/// The rights of docs/cluster.md.
+fn rights() -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let line = |start: &str| page.lines().find(|line| line.starts_with(start)).unwrap();
+    let rights = line("user throng ").strip_prefix("user throng ").unwrap();
+    format!("{rights} {}", line("+ssubscribe "))
+}
+
+#[test]
+fn presence_commands_and_counts_reach_other_nodes_with_the_rights_of_the_docs() {
+    let Some(cluster) = RedisCluster::start("notes", 3) else { return };
+    for server in &cluster.servers {
+        server.ask(&format!("ACL SETUSER throng {}", rights()));
+    }
+    let url = || cluster.url("throng:secret@");
+    let notes = [1, 2].map(|_| Notes::default());
+    let buses = [1, 2].map(|node| start(url(), node, notes[node as usize - 1].clone()).unwrap());
+    let noted = |node: usize, text: &str| notes[node].0.lock().unwrap().iter().any(|at| at == text);
+    for channel in (0..8).map(name) {
+        let follow = |bus: &Bus| {
+            bus.follow(Arc::clone(&channel), None);
+            bus.watch(Arc::clone(&channel));
+        };
+        buses.iter().for_each(follow);
+        // The other one may not be subscribed yet.
+        let of = &channel;
+        eventually("a message reaches the other node", || {
+            let mut envelope = Vec::new();
+            encode(&Envelope { payload: b"x", ..Envelope::default() }, &mut envelope);
+            let (channel, envelope) = (Arc::clone(of), envelope.into());
+            let while_down = WhileDown::Buffer;
+            assert!(buses[0].publish(Outgoing { channel, envelope, keep: None, while_down }));
+            noted(1, &format!("message in {of}"))
+        });
+        // A client that joins before the first list of members is taken is in that.
+        let mut clients = 0;
+        eventually("a join comes", || {
+            clients += 1;
+            buses[0].enter(Arc::clone(of), clients, "ann".into(), true);
+            noted(1, &format!("1 joins {of}"))
+        });
+        eventually("all are listed", || {
+            let listed = block_on(buses[1].presence(Arc::clone(of), 10_000)).unwrap();
+            listed.total == clients
+        });
+        let counted = block_on(buses[1].count(Arc::clone(&channel), Duration::from_secs(5)));
+        let counted = counted.unwrap();
+        assert_eq!((counted.total, counted.missing), (6, vec![]));
+        let command = Command::Close { code: 4001, reason: "" };
+        let close = Control { target: Target::Members(&channel), command };
+        let all = Recipients::Of(&channel);
+        assert_eq!(block_on(buses[0].control(all, close.encode().unwrap())), Ok(2));
+        eventually("the command comes", || noted(1, &format!("{:?}", close.target)));
+        (1..=clients).for_each(|client| buses[0].exit(Arc::clone(of), client));
+        eventually("a leave comes", || noted(1, &format!("1 leaves {channel}")));
+    }
+    let command = Command::Close { code: 4001, reason: "" };
+    let close = Control { target: Target::Client(9), command }.encode().unwrap();
+    eventually("a command for one node comes", || {
+        block_on(buses[0].control(Recipients::Node(2), close.clone())) == Ok(1)
+    });
+    eventually("it is there", || noted(1, "Client(9)"));
+    assert_eq!(block_on(buses[0].control(Recipients::Node(3), close)), Ok(0));
+    buses.iter().for_each(Bus::stop);
+}
+
+#[test]
+fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
+    let Some(cluster) = RedisCluster::start("errors", 3) else { return };
+    let Some(single) = Redis::start("single", &[]) else { return };
+    let fails = |url: String, parts: &[&str]| {
+        let error = start(url.clone(), 1, Recorder(Arc::new([]))).map(drop).unwrap_err();
+        assert!(error.contains("cluster.url"), "{url}: {error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{url}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    };
+    let first = cluster.servers[0].url("");
+    fails(first, &["is in cluster mode", "redis-cluster://"]);
+    let single = format!("127.0.0.1:{}", single.port());
+    fails(format!("redis-cluster://{single}"), &["not in cluster mode", "redis://"]);
+    fails("redis-cluster://127.0.0.1:1".to_owned(), &["127.0.0.1:1", "do they run"]);
+    let rights = rights() + " ";
+    for (right, part) in [
+        ("+ssubscribe", "ssubscribe"),
+        ("+spublish", "spublish"),
+        ("+cluster|slots", "cluster|slots"),
+        ("+xadd", "+xadd"),
+        ("+sunsubscribe", "sunsubscribe"),
+        ("&throng.*", "channel"),
+    ] {
+        let without = rights.replace(&format!(" {right} "), " ");
+        assert_ne!(without, rights, "{right} is in the docs");
+        for server in &cluster.servers {
+            server.ask("ACL DELUSER throng");
+            server.ask(&format!("ACL SETUSER throng {without}"));
+        }
+        fails(cluster.url("throng:secret@"), &[part, "docs/cluster.md"]);
+    }
+    fails(cluster.url("throng:wrong@"), &["user and password"]);
+    let braces = Settings { url: cluster.url(""), prefix: "a{b}".to_owned(), node: 1 };
+    assert!(Bus::new(braces).unwrap_err().to_string().contains("cluster.prefix"));
+}
