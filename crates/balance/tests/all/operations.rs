@@ -153,14 +153,11 @@ fn a_drained_backends_clients_are_closed_and_it_goes_when_the_last_has_gone() {
     let balancer = Balancer::start(config(&backends[..1], "")).unwrap();
     let moved: Vec<Peer> = (0..10).map(|_| open(&balancer)).collect();
     balancer.add(backends[1], 1, false).unwrap();
-    let begun = Instant::now();
-    let draining = balancer.drain(backends[0], Some(Duration::from_secs(1))).unwrap();
-    assert_eq!((draining.tunnels, draining.rate, draining.last), (10, 10, false));
+    let draining = balancer.drain(backends[0], Some(Duration::from_millis(100))).unwrap();
+    assert_eq!((draining.tunnels, draining.rate, draining.last), (10, 100, false));
     let mut stayed = open(&balancer);
     moved.into_iter().for_each(expect_restart);
     until(&balancer, "all are gone", |status| row(status, backends[0]).tunnels == 0);
-    // Two shards with at least five in one of them: the fifth goes after four fifths.
-    assert!(begun.elapsed() > Duration::from_millis(750), "spread: {:?}", begun.elapsed());
     let status = balancer.status();
     let drained = row(&status, backends[0]);
     assert_eq!((drained.state, drained.drain.unwrap().closed), ("draining", 10));

@@ -119,6 +119,25 @@ fn a_close_waits_for_the_end_of_a_frame_and_drops_the_next() {
 }
 
 #[test]
+fn an_order_closes_so_many_a_second() {
+    let mut script = Script::new(1, Settings::default());
+    let pairs: Vec<_> = (0..10).map(|_| open(&mut script)).collect();
+    let backend = script.backend(0).clone();
+    let closing = Closing { code: 1012, rate: 10, order: CloseOrder::Shuffled, deadline: None };
+    script.command(Command::CloseTunnels { backend, closing, most: None });
+    let mut closed = Vec::new();
+    for _ in 0..4 {
+        closed.push(script.metrics().closed);
+        script.run(secs(1) / 2);
+    }
+    assert!(closed[0] <= 1 && (4..=6).contains(&closed[1]), "{closed:?}");
+    assert_eq!(closed[3], 10, "{closed:?}");
+    for (client, _) in pairs {
+        assert_eq!(script.receive(client), close_of_balancer(1012));
+    }
+}
+
+#[test]
 fn an_order_for_some_closes_so_many_and_the_longest_silent_first() {
     let mut script = Script::new(1, Settings::default());
     let pairs: Vec<_> = (0..6).map(|_| open(&mut script)).collect();
