@@ -74,7 +74,7 @@ fn pings_come_only_after_silence() {
     script.push(Do::Close(1000));
     plan.add("talkative", Expect::Clean, script.clone());
     let (ends, _) = run(plan.clone());
-    assert_eq!(ends[0].pings, []);
+    assert_eq!(ends[0].pings, [0_u64; 0]);
     plan.limits.heartbeat_always = true;
     let (ends, _) = run(plan);
     assert!(ends[0].pings.len() > 10, "always means always: {:?}", ends[0].pings);

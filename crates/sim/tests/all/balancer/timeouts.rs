@@ -28,7 +28,7 @@ fn a_silent_tunnel_is_closed_with_1001_and_traffic_either_way_keeps_it() {
         }
     }
     script.run(HOUR - secs(1));
-    assert_eq!(script.receive(client), []);
+    assert_eq!(script.receive(client), b"");
     script.run(secs(3));
     assert_eq!(script.receive(client), close_of_balancer(1001));
     script.send(client, &close_of_client(1001));
@@ -58,7 +58,7 @@ fn a_longer_timeout_of_tunnels_holds_for_those_that_are_open() {
     let (client, _server) = open(&mut script);
     script.configure(with(Timeouts { tunnel: HOUR, ..Timeouts::default() }));
     script.run(HOUR - secs(1));
-    assert_eq!(script.receive(client), []);
+    assert_eq!(script.receive(client), b"");
     script.run(secs(3));
     assert_eq!(script.receive(client), close_of_balancer(1001));
 }
