@@ -252,7 +252,9 @@ fn nobody_there_ends_the_run_and_somebody_who_leaves_is_an_error() {
 #[test]
 fn a_server_that_shuts_the_door_during_set_up_ends_the_run() {
     let server = start(Manners::Shuts);
-    let error = run(&plan_for(server.port), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    // On a busy machine set-up may be over before the first close comes: then once more.
+    let run = || run(&plan_for(server.port), &AtomicBool::new(false), &mut |_| {}).err();
+    let error = std::iter::repeat_with(run).take(100).find_map(|error| error).unwrap();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
 }
 
