@@ -12,7 +12,7 @@ use throng::prelude::*;
 use throng_proto::ws::Opcode;
 use tokio::runtime::Runtime;
 
-use super::{counter, families, is, runtime, say_goodbye, serve};
+use super::{close, counter, families, is, runtime, serve};
 use crate::support::served::{self, start, stop};
 use crate::support::{Alive, Client, Got, TIMEOUT, eventually};
 
@@ -220,7 +220,7 @@ fn messages_before_a_close_are_processed_with_finish_after_close() {
         for _ in 0..5 {
             client.send_text("note this");
         }
-        say_goodbye(client);
+        close(client);
     }
     eventually("all is dealt with", || is(&finished, 10) && is(&alive, 0));
     assert!(is(&cancelled, 0), "{cancelled:?}");
@@ -288,7 +288,7 @@ fn messages_before_a_close_come_before_the_end_of_the_stream() {
     for _ in 0..10 {
         client.send_text("one");
     }
-    say_goodbye(client);
+    close(client);
     open.store(true, Ordering::SeqCst);
     eventually("all ten came", || is(&is_open, 10));
     stop(running);

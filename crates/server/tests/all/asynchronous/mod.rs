@@ -61,7 +61,7 @@ fn exchange_numbers(client: &mut Client, count: usize) {
     sender.join().unwrap();
 }
 
-fn say_goodbye(mut client: Client) {
+fn close(mut client: Client) {
     client.send(Opcode::Close, &1000u16.to_be_bytes());
     loop {
         match client.next() {

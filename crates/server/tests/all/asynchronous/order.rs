@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 
-use super::{counter, exchange_numbers, families, is, runtime, say_goodbye, serve};
+use super::{close, counter, exchange_numbers, families, is, runtime, serve};
 use crate::support::served::{self, start, stop};
 use crate::support::{Alive, Client, Got, eventually};
 
@@ -50,7 +50,7 @@ fn ten_thousand_pipelined_messages_are_answered_in_order_with_any_number_of_cred
             for path in ["/each", "/whole"] {
                 let mut client = Client::connect(address, path);
                 exchange_numbers(&mut client, 10_000);
-                say_goodbye(client);
+                close(client);
             }
             assert!(is(&most, 1), "two messages of one connection were at work at once");
             stop(running);
@@ -150,7 +150,7 @@ fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
         for _ in 0..200 {
             exchange_numbers(&mut client, 1);
         }
-        say_goodbye(client);
+        close(client);
         assert!(cancelled_receives.load(Ordering::Relaxed) > 0);
         assert!(cancelled_sends.load(Ordering::Relaxed) > 0);
         stop(running);
@@ -277,6 +277,6 @@ fn a_stream_that_is_polled_once_in_a_while_misses_nothing() {
     let (address, running) = serve(polls.credits(2));
     let mut client = Client::connect(address, "/");
     exchange_numbers(&mut client, 2_000);
-    say_goodbye(client);
+    close(client);
     stop(running);
 }

@@ -15,7 +15,7 @@ use throng::prelude::*;
 use throng_proto::ws::{self, Opcode};
 use throng_testkit::settled;
 
-use super::{counter, exchange_numbers, families, is, runtime, say_goodbye, serve};
+use super::{close, counter, exchange_numbers, families, is, runtime, serve};
 use crate::support::served::{self, dial_narrow, start, stop};
 use crate::support::{Alive, Client, Got, eventually};
 
@@ -127,7 +127,7 @@ fn halves_of_a_split_socket_work_in_tasks_of_their_own() {
     let (address, running) = serve(split);
     let mut client = Client::connect(address, "/");
     exchange_numbers(&mut client, 2_000);
-    say_goodbye(client);
+    close(client);
     stop(running);
 }
 
