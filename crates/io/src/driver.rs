@@ -34,6 +34,9 @@
 //!   connections with TLS, [`Event::Secured`] comes at most once for each of them, before its first
 //!   [`Event::Received`] and, on a connection that we started, before [`Event::Connected`]; and
 //!   [`Driver::was_truncated`] distinguishes a stream that its peer ended from one that was cut.
+//! * **C13** A connection that [`Driver::release`] has returned is no longer this driver's: its id
+//!   is that of a closed connection, without [`Event::Closed`]. Another driver of the same kind may
+//!   adopt the socket, and gets what was not received before.
 //!
 //! # Input after a reset
 //!
@@ -157,6 +160,17 @@ pub trait Driver {
     /// # Errors
     /// The socket could not be registered, or every slot is in use; the socket is closed.
     fn adopt(&mut self, socket: Self::Socket) -> io::Result<ConnId>;
+
+    /// Gives up an accepted connection, so that the driver of another thread can
+    /// [adopt](Self::adopt) it (C13). Costs a system call where the connection was registered.
+    ///
+    /// # Errors
+    /// The connection stays: a send is in flight, its TLS handshake is not complete, its stream has
+    /// ended, or this driver cannot do it.
+    fn release(&mut self, conn: ConnId) -> io::Result<Self::Socket> {
+        let _ = conn;
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Starts a connection, from `local` if given. [`Event::Connected`] or [`Event::Closed`]
     /// follows.

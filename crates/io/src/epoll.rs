@@ -98,6 +98,11 @@ impl Poller for EpollPoller {
     /// Does nothing: closing the only descriptor of a socket removes it from the epoll set.
     fn deregister(&self, _: &mut OwnedFd) {}
 
+    fn release(&self, socket: &mut OwnedFd) {
+        // It fails for one that was not registered yet.
+        let _ = epoll::delete(&self.epoll, &*socket);
+    }
+
     fn listener(listener: Listener, options: &Options) -> io::Result<Listener> {
         // Accepted sockets inherit these: no setsockopt per connection.
         listener.apply(options)?;

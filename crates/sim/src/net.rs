@@ -279,9 +279,13 @@ impl Net {
             return None;
         }
         let (_, link) = self.listeners[listener].backlog.pop_front()?;
-        let socket =
-            SimSocket { link, side: Side::Acceptor, dropped: Some(Arc::clone(&self.dropped)) };
-        Some((socket, self.links[link].address))
+        Some((self.socket(link, Side::Acceptor), self.links[link].address))
+    }
+
+    /// Returns one side of a link as a socket, which another driver may adopt.
+    #[must_use]
+    pub fn socket(&self, link: LinkId, side: Side) -> SimSocket {
+        SimSocket { link, side, dropped: Some(Arc::clone(&self.dropped)) }
     }
 
     /// Whether the network itself has cut the link.

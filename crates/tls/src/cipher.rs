@@ -135,7 +135,7 @@ impl TrafficKeys {
         Ok(keys)
     }
 
-    fn zero() -> Self {
+    pub(crate) fn zero() -> Self {
         Self {
             secret: [0; MAX_SECRET],
             key: [0; MAX_KEY],

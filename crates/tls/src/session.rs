@@ -147,6 +147,25 @@ impl Session {
         })
     }
 
+    /// Returns whether it sends with the keys of this secret.
+    #[cfg(test)]
+    pub(crate) fn sends_with_keys_of(&self, suite: Suite, secret: &[u8]) -> bool {
+        let keys = TrafficKeys::from_secret(suite, secret);
+        keys.is_ok_and(|keys| self.tx.has_keys_of(&keys))
+    }
+
+    /// A session without keys, to put in the place of one that is moved.
+    pub(crate) fn blank() -> Self {
+        Self {
+            tx: TrafficKeys::zero(),
+            rx: TrafficKeys::zero(),
+            suite: Suite::Aes128Gcm,
+            flags: 0,
+            idle_records: 0,
+            early_updates: 0,
+        }
+    }
+
     /// Begins a session of TLS 1.3 from its traffic secrets.
     ///
     /// # Errors

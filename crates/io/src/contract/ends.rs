@@ -1,7 +1,7 @@
 //! C4, C5 and C9: a connection ends once, for a stated reason, under its own id.
 
 use super::world::{Seen, World};
-use super::{PeerRead, Rig};
+use super::{PeerRead, Rig, pattern};
 use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
 
 /// C4: after a close, whatever else is called or arrives.
@@ -323,7 +323,7 @@ pub fn c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset<R: Rig>() {
 pub fn c9_a_closed_connection_still_sends_accepted_bytes<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
-    let bytes = super::pattern(5_000, 4);
+    let bytes = pattern(5_000, 4);
     assert!(world.send_bytes(id, bytes.clone()));
     world.close(id);
     world.until_seen(Seen::Closed(id, Closed::Local));
@@ -378,6 +378,52 @@ pub fn c12_a_stream_that_its_peer_ended_was_not_truncated<R: Rig>() {
     world.until_seen(Seen::Finished(id));
     assert_eq!(world.received(id), b"all of it");
     assert!(!world.rig.driver().was_truncated(id));
+}
+
+/// C13: what was not received comes to the driver that adopts the socket; here it is the same one.
+pub fn c13_a_released_connection_goes_on_under_another_id<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (first, mut peer) = world.pair();
+    world.write_all(&mut peer, b"one");
+    world.until("the first bytes", |world| world.received(first) == b"one");
+    world.pause(first);
+    world.write_all(&mut peer, b"two");
+    world.assert_idle();
+    let socket = world.release(first);
+    let second = world.adopt(socket);
+    world.until("the bytes that waited", |world| world.received(second) == b"two");
+    use_stale_id(&mut world, first);
+    assert!(world.rig.driver().release(first).is_err(), "its id is that of a closed connection");
+    assert!(world.send_bytes(second, b"three".to_vec()));
+    assert_eq!(world.read(&mut peer, 5).0, b"three");
+    world.assert_idle();
+    // Again, before anything was read of it there.
+    world.write_all(&mut peer, b"four");
+    let socket = world.release(second);
+    let third = world.adopt(socket);
+    world.until("the bytes in between", |world| world.received(third) == b"four");
+    world.close(third);
+    world.until_seen(Seen::Closed(third, Closed::Local));
+    assert_eq!(world.count(Seen::Closed(first, Closed::Local)), 0);
+    // A socket that is dropped on its way is closed.
+    let (id, mut peer) = world.pair();
+    drop(world.release(id));
+    assert!(world.read(&mut peer, 1).0.is_empty());
+}
+
+/// C13: neither a connection with a send in flight nor one whose stream has ended is given up.
+pub fn c13_a_connection_that_is_not_at_rest_stays<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    assert!(!world.send_bytes(id, pattern(R::CAPACITY, 3)), "more than fits");
+    assert!(world.rig.driver().release(id).is_err());
+    assert_eq!(world.read(&mut peer, R::CAPACITY).0, pattern(R::CAPACITY, 3));
+    world.until_seen(Seen::Sent(id, 0));
+    world.rig.finish(&mut peer);
+    world.until_seen(Seen::Finished(id));
+    assert!(world.rig.driver().release(id).is_err());
+    world.close(id);
+    world.until_seen(Seen::Closed(id, Closed::Local));
 }
 
 /// Not numbered: [`Driver::stop_listening`].

@@ -146,6 +146,8 @@ macro_rules! contract_suite {
             ends: c9_connected_or_refused,
             ends: c12_an_accepted_socket_carries_its_listener,
             ends: c12_a_stream_that_its_peer_ended_was_not_truncated,
+            ends: c13_a_released_connection_goes_on_under_another_id,
+            ends: c13_a_connection_that_is_not_at_rest_stays,
             ends: listening_ends_and_connections_stay,
             waits: c6_an_idle_wait_lasts_to_its_deadline,
             waits: c6_short_deadlines_do_not_spin,

@@ -231,6 +231,15 @@ impl<R: Rig> World<R> {
         id
     }
 
+    /// Releases a connection.
+    pub fn release(&mut self, id: ConnId) -> <R::Driver as Driver>::Socket {
+        let socket = self.rig.driver().release(id).expect("a connection at rest");
+        if let Some(conn) = self.conns.get_mut(&id) {
+            (conn.closing, conn.closed) = (true, true);
+        }
+        socket
+    }
+
     /// Connects to a remote.
     pub fn connect(&mut self, to: std::net::SocketAddr) -> ConnId {
         let id = self.rig.driver().connect(to, None).expect("a free slot");

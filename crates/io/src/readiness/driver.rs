@@ -120,6 +120,18 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         Ok(id)
     }
 
+    fn release(&mut self, conn: ConnId) -> io::Result<P::Socket> {
+        const ENDING: u16 = flag::CONNECTING | flag::FINISHED | flag::BROKEN;
+        let entry = self.table.entry(conn).ok_or(io::ErrorKind::NotConnected)?;
+        if entry.outgoing != NONE || entry.flags & ENDING != 0 {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let mut socket = entry.socket.take().ok_or(io::ErrorKind::NotConnected)?;
+        self.table.release(conn);
+        self.poller.release(&mut socket);
+        Ok(socket)
+    }
+
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         self.table.next_id()?;
         let socket = P::from_connecting(crate::connect::start_connect(peer, local, &self.options)?);

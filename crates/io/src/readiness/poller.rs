@@ -88,6 +88,11 @@ pub trait Poller: Sized + Send {
     /// Deregisters a socket that is about to be dropped.
     fn deregister(&self, socket: &mut Self::Socket);
 
+    /// Deregisters a socket that another poller will register.
+    fn release(&self, socket: &mut Self::Socket) {
+        self.deregister(socket);
+    }
+
     /// Takes over a non-blocking listener and sets the options that its connections inherit.
     fn listener(listener: Listener, options: &Options) -> io::Result<Self::Listener>;
 

@@ -142,6 +142,18 @@ impl Driver for SimDriver {
         Ok(self.enter(link, side, None))
     }
 
+    fn release(&mut self, id: ConnId) -> io::Result<SimSocket> {
+        let conn = self.conn_mut(id).ok_or(io::ErrorKind::NotConnected)?;
+        let is_ending = conn.ending.is_some() || conn.fin_sent || conn.finished_told;
+        if conn.connecting.is_some() || conn.batch.is_some() || is_ending {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let (link, side) = (conn.link, conn.side);
+        self.slots[id.slot()].conn = None;
+        self.free.push(id.slot());
+        Ok(self.net.borrow().socket(link, side))
+    }
+
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         if strikes(&mut self.rng, self.faults.connect_fails) {
             // As likely ours as the peer's: whoever connects has to tell the two apart.

@@ -1,4 +1,4 @@
-//! The driver contract, C1 to C12, on the simulated driver: what the engine is tested on keeps the same promises as
+//! The driver contract, C1 to C13, on the simulated driver: what the engine is tested on keeps the same promises as
 //! what it is served on.
 
 use std::net::SocketAddr;

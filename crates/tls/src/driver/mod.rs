@@ -25,7 +25,7 @@ use throng_io::{
 
 pub use self::queue::HandshakeLimits;
 use self::queue::{Address, Queue};
-use self::table::{Endpoint, Stage, Table, flag};
+use self::table::{Endpoint, Established, Stage, Table, flag};
 use self::warm::Warm;
 use crate::client::TlsClient;
 use crate::server::TlsServer;
@@ -101,11 +101,9 @@ fn plain<S>(event: Event<'_, S>) -> Event<'_, Socket<S>> {
         Event::Closed(id, why) => Event::Closed(id, why),
         Event::Connected(id) => Event::Connected(id),
         Event::Secured(id, info) => Event::Secured(id, info),
-        Event::Incoming(socket, peer, listener) => Event::Incoming(
-            Socket { socket, tls: None, address: Address::of(peer) },
-            peer,
-            listener,
-        ),
+        Event::Incoming(socket, peer, listener) => {
+            Event::Incoming(Socket::plain(socket, Address::of(peer)), peer, listener)
+        }
         Event::AcceptStopped(why) => Event::AcceptStopped(why),
     }
 }
@@ -132,6 +130,14 @@ pub struct Socket<S> {
     tls: Option<Arc<TlsServer>>,
     /// That of the peer.
     address: Address,
+    /// That of a connection which another driver has released.
+    established: Option<Box<Established>>,
+}
+
+impl<S> Socket<S> {
+    fn plain(socket: S, address: Address) -> Self {
+        Self { socket, tls: None, address, established: None }
+    }
 }
 
 impl<D: Driver> Tls<D> {
@@ -253,8 +259,8 @@ impl<D: Driver> Tls<D> {
             Step::Closed(id, why) => self.on_closed(id, why),
             Step::Incoming(socket, peer, listener) => {
                 let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
-                let address = Address::of(peer);
-                Step::Incoming(Socket { socket, tls, address }, peer, listener)
+                let socket = Socket { tls, ..Socket::plain(socket, Address::of(peer)) };
+                Step::Incoming(socket, peer, listener)
             }
             Step::AcceptStopped(why) => Step::AcceptStopped(why),
             Step::Connected(id) if self.table.is_secured(id) => {
@@ -418,17 +424,42 @@ impl<D: Driver> Driver for Tls<D> {
     }
 
     fn socket(&mut self, stream: TcpStream) -> io::Result<Self::Socket> {
-        Ok(Socket { socket: self.inner.socket(stream)?, tls: None, address: Address::OWN })
+        Ok(Socket::plain(self.inner.socket(stream)?, Address::OWN))
     }
 
     fn adopt(&mut self, socket: Self::Socket) -> io::Result<ConnId> {
-        let Socket { socket, tls, address } = socket;
+        let Socket { socket, tls, address, established } = socket;
         let id = self.inner.adopt(socket)?;
+        if let Some(established) = established {
+            self.turn_on();
+            let kept = self.table.insert_established(id, established);
+            self.growth += kept;
+            if kept > 0 {
+                self.ready.push_back(id);
+            }
+            return Ok(id);
+        }
         if let Some(server) = tls {
             self.turn_on();
             self.table.insert(id, Endpoint::Server(server), address, 0);
         }
         Ok(id)
+    }
+
+    fn release(&mut self, conn: ConnId) -> io::Result<Self::Socket> {
+        if !self.table.is_secured(conn) {
+            return Ok(Socket::plain(self.inner.release(conn)?, Address::OWN));
+        }
+        if let Some((_, at)) = self.rest.take_if(|(of, _)| *of == conn) {
+            self.keep_rest(conn, at);
+        }
+        if !self.table.is_at_rest(conn) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let socket = self.inner.release(conn)?;
+        self.warm.forget(conn);
+        let established = self.table.take_established(conn);
+        Ok(Socket { established, ..Socket::plain(socket, Address::OWN) })
     }
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {

@@ -1,6 +1,7 @@
 //! The secured connections of a driver.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use throng_io::memory::MAP_FROM;
@@ -120,6 +121,13 @@ impl Busy {
         input + self.handshake.as_ref().map_or(0, |handshake| handshake.memory())
     }
 
+    /// Returns whether nothing waits for the connection's output, its handshake or its end.
+    fn is_at_rest(&self) -> bool {
+        let is_handshaking = self.handshake.is_some() || self.resumption.is_some();
+        let has_output = self.batch.is_some() || self.in_flight || !self.control.is_empty();
+        !is_handshaking && !has_output && !self.finish && !self.finished
+    }
+
     fn is_idle(&self) -> bool {
         let Self {
             id: _,
@@ -141,6 +149,19 @@ impl Busy {
         }
         let has_output = batch.is_some() || *in_flight || !control.is_empty() || *finish;
         input.is_empty() && !has_output && !*finished
+    }
+}
+
+/// An established connection on its way to another driver.
+pub(super) struct Established {
+    stage: Stage,
+    messages: Messages,
+    input: Vec<u8>,
+}
+
+impl fmt::Debug for Established {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Established")
     }
 }
 
@@ -310,6 +331,10 @@ impl Table {
     /// Adds a connection whose handshake is to begin.
     pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, address: Address, flags: u8) {
         let stage = Stage::Begin(self.endpoints.add(endpoint), address);
+        self.add(id, stage, flags);
+    }
+
+    fn add(&mut self, id: ConnId, stage: Stage, flags: u8) {
         let generation = id.generation().to_ne_bytes();
         self.shard = id.shard();
         let index = self.conns.add(Conn { generation, stage, flags });
@@ -317,6 +342,48 @@ impl Table {
             self.of_slot.resize(id.slot() + 1, 0);
         }
         self.of_slot[id.slot()] = index + 1;
+    }
+
+    /// Returns whether the connection is established, and nothing of it is under way but input.
+    pub(super) fn is_at_rest(&self, id: ConnId) -> bool {
+        const ENDING: u8 = flag::NO_INPUT_MASK | flag::CLOSE_SENT | flag::CONNECTING;
+        let is_open =
+            |conn: &Conn| conn.flags & ENDING == 0 && matches!(conn.stage, Stage::Established(_));
+        self.conn_ref(id).is_some_and(is_open) && self.busy_ref(id).is_none_or(Busy::is_at_rest)
+    }
+
+    /// Removes a connection that is [at rest](Self::is_at_rest), and returns its session.
+    pub(super) fn take_established(&mut self, id: ConnId) -> Option<Box<Established>> {
+        let index = self.index(id)?;
+        let mut taken = Box::new(Established {
+            stage: Stage::Established(Session::blank()),
+            messages: Messages::default(),
+            input: Vec::new(),
+        });
+        // Moved out, the keys would stay behind in this place.
+        std::mem::swap(&mut self.conns.at_mut(index)?.stage, &mut taken.stage);
+        if let Some(busy) = self.busy.get_mut(&index) {
+            taken.messages = std::mem::take(&mut busy.messages);
+            taken.input = std::mem::take(&mut busy.input);
+        }
+        self.remove(id);
+        Some(taken)
+    }
+
+    /// Adds a connection that another driver has released. Returns how much input it has.
+    pub(super) fn insert_established(&mut self, id: ConnId, mut from: Box<Established>) -> usize {
+        self.add(id, Stage::Established(Session::blank()), 0);
+        if let Some(conn) = self.conn(id) {
+            std::mem::swap(&mut conn.stage, &mut from.stage);
+        }
+        let len = from.input.len();
+        if (len > 0 || !from.messages.is_empty())
+            && let Some((_, busy)) = self.make_busy(id)
+        {
+            busy.messages = std::mem::take(&mut from.messages);
+            busy.input = std::mem::take(&mut from.input);
+        }
+        len
     }
 
     /// Removes the connection with that id, if it is secured.
@@ -486,6 +553,31 @@ mod tests {
             let is_within = |at: &usize| (start..start + size_of::<Conn>()).contains(at);
             assert_eq!(wiped.iter().filter(|at| is_within(at)).count(), 2, "send and receive");
         }
+    }
+
+    #[test]
+    fn a_session_leaves_no_keys_behind_when_it_moves_to_another_table() {
+        let suite = crate::cipher::Suite::Aes128Gcm;
+        let (mut from, mut to) = (Table::default(), Table::default());
+        let (old, new) = (ConnId::new(0, 3, 1), ConnId::new(1, 5, 2));
+        from.insert(old, endpoint(), Address::OWN, 0);
+        assert!(!from.is_at_rest(old), "its handshake has not begun");
+        let session = Session::from_secrets(suite, &[1; 32], &[2; 32]).unwrap();
+        from.set_stage(old, Stage::Established(session));
+        from.make_busy(old).unwrap().1.input = b"start of a record".to_vec();
+        assert!(from.is_at_rest(old));
+        let start = std::ptr::from_ref(from.conn_ref(old).unwrap()).addr();
+        WIPED.take();
+        let taken = from.take_established(old).unwrap();
+        let is_within = |at: &usize| (start..start + size_of::<Conn>()).contains(at);
+        assert_eq!(WIPED.take().iter().filter(|at| is_within(at)).count(), 2);
+        assert_eq!((from.connections(), from.busy.len()), (0, 0));
+        assert_eq!(to.insert_established(new, taken), 17);
+        assert_eq!(WIPED.take().len(), 2, "the box's place");
+        assert!(to.is_at_rest(new));
+        let Stage::Established(session) = &to.conn(new).unwrap().stage else { panic!() };
+        assert!(session.sends_with_keys_of(suite, &[1; 32]));
+        assert_eq!(to.busy_ref(new).unwrap().input, b"start of a record");
     }
 
     #[test]
