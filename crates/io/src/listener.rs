@@ -26,13 +26,15 @@ impl From<TcpListener> for Listener {
 
 #[cfg(unix)]
 mod unix {
-    use std::fs::{self, Permissions};
+    use std::fs::{self, File, Permissions, TryLockError};
     use std::io::{self, ErrorKind};
     use std::net::TcpStream;
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
     use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixListener;
     use std::path::{Path, PathBuf};
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -68,6 +70,8 @@ mod unix {
             let path = std::path::absolute(path)?;
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             let address = SockAddr::unix(&path)?;
+            // Until the socket listens: another server would take its file for a stale one.
+            let _lock = lock_folder(&path);
             if let Err(error) = socket.bind(&address) {
                 if error.kind() != ErrorKind::AddrInUse {
                     return Err(error);
@@ -194,6 +198,26 @@ mod unix {
         Ok((file.dev(), file.ino()))
     }
 
+    /// Time that a server waits for others that start in the same folder: each takes well under a
+    /// millisecond.
+    const LOCK_TIME: Duration = Duration::from_secs(1);
+
+    /// Locks the folder of a file against other servers that start, until the lock is dropped. It
+    /// is advisory: where the folder cannot be locked, or a stranger holds a lock, there is none.
+    fn lock_folder(path: &Path) -> Option<File> {
+        let folder = File::open(path.parent()?).ok()?;
+        let until = Instant::now() + LOCK_TIME;
+        loop {
+            match folder.try_lock() {
+                Ok(()) => return Some(folder),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// Removes the file of a socket that no process listens on.
     fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
         if !fs::symlink_metadata(path)?.file_type().is_socket() {
@@ -253,6 +277,25 @@ mod unix {
             assert!(UnixStream::connect(&path).is_ok());
             drop(other);
             fs::remove_file(&path).unwrap();
+        }
+
+        #[test]
+        fn of_servers_that_start_at_once_one_takes_a_stale_file() {
+            let path = path("race");
+            for _ in 0..20 {
+                drop(UnixListener::bind(&path).unwrap());
+                let bind = || UnixSocket::bind(&path, 0o600);
+                let bound: Vec<_> = thread::scope(|scope| {
+                    let threads: Vec<_> = (0..8).map(|_| scope.spawn(bind)).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                });
+                assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
+                assert!(UnixStream::connect(&path).is_ok(), "it can be reached");
+                for error in bound.iter().filter_map(|bound| bound.as_ref().err()) {
+                    assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}");
+                }
+            }
+            assert!(!path.exists());
         }
 
         #[test]
