@@ -8,6 +8,7 @@
 //!   converts a response to bytes.
 #![forbid(unsafe_code)]
 
+mod basic;
 mod body;
 mod client;
 mod coding;
@@ -34,6 +35,7 @@ mod router;
 mod status;
 mod summary;
 
+pub use basic::BasicCredentials;
 pub use body::{Body, Pull, Source, Stream, may_trail};
 pub use client::{client_address, client_on_unix_socket};
 pub use coding::accepts_gzip;

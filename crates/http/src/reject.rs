@@ -44,6 +44,22 @@ impl Reject {
         Self::status(Status::UNAUTHORIZED).push("WWW-Authenticate", "Bearer")
     }
 
+    /// Creates a 401 that asks for `Authorization: Basic` in UTF-8
+    /// ([RFC 7617 section 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)): a browser then
+    /// shows a form for user and password, with `realm` as what they are for. Control characters of
+    /// `realm` are left out.
+    pub fn unauthorized_basic(realm: &str) -> Self {
+        let mut challenge = String::from("Basic realm=\"");
+        for character in realm.chars().filter(|character| !character.is_control()) {
+            if matches!(character, '"' | '\\') {
+                challenge.push('\\');
+            }
+            challenge.push(character);
+        }
+        challenge.push_str("\", charset=\"UTF-8\"");
+        Self::status(Status::UNAUTHORIZED).push("WWW-Authenticate", challenge)
+    }
+
     /// Creates a 403.
     pub fn forbidden() -> Self {
         Self::status(Status::FORBIDDEN)
@@ -182,6 +198,15 @@ mod tests {
                 401,
                 "401 Unauthorized\n",
                 header("WWW-Authenticate", "Bearer"),
+            ),
+            (
+                Reject::unauthorized_basic("the \"inner\" \\ circle\r\nX: y"),
+                401,
+                "401 Unauthorized\n",
+                header(
+                    "WWW-Authenticate",
+                    "Basic realm=\"the \\\"inner\\\" \\\\ circleX: y\", charset=\"UTF-8\"",
+                ),
             ),
             (
                 Reject::too_many_requests(3),

@@ -1,5 +1,6 @@
 //! Requests as handlers see them.
 
+use crate::basic::BasicCredentials;
 use crate::client::{client_address, client_on_unix_socket};
 use crate::extensions::Extensions;
 use crate::networks::Network;
@@ -214,6 +215,24 @@ impl<'a> Request<'a> {
         let (scheme, token) = self.header("authorization")?.split_once(' ')?;
         let token = token.trim_start_matches(' ');
         (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    }
+
+    /// Returns the credentials of `Authorization: Basic`
+    /// ([RFC 7617 section 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)); `None` if there
+    /// are none, or they are malformed. Without TLS, everyone on the way can read them.
+    ///
+    /// ```
+    /// # use throng_http::{Reject, Request};
+    /// fn admin(request: &Request<'_>) -> Result<&'static str, Reject> {
+    ///     match request.basic() {
+    ///         Some(given) if given.matches("admin", "secret") => Ok("welcome"),
+    ///         _ => Err(Reject::unauthorized_basic("admin")),
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn basic(&self) -> Option<BasicCredentials> {
+        BasicCredentials::parse(self.header("authorization")?)
     }
 
     /// Returns the authority that the request is for: that of an absolute target, else the Host

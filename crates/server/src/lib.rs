@@ -235,7 +235,7 @@ pub use access::{Access, AccessLog};
 #[cfg(feature = "http")]
 pub use adopt::Upgrade;
 pub use affinity::{CpuAffinity, Place, Placement};
-pub use app::{App, Cors, Middleware, Next, RequestId, RequestIds, ThenFn};
+pub use app::{App, BasicAuth, BasicUser, Cors, Middleware, Next, RequestId, RequestIds, ThenFn};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
     AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, OwnedRequest,
@@ -274,7 +274,8 @@ pub use throng_http::Files;
 pub use throng_http::PlainHttp;
 pub use throng_http::openmetrics;
 pub use throng_http::{
-    HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
+    BasicCredentials, HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response,
+    Source, Status,
 };
 #[cfg(unix)]
 pub use throng_io::UnixSocket;

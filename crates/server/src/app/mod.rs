@@ -2,6 +2,7 @@
 //!
 //! Start reading at [`App`]; a single route is in `route.rs`, middleware in `middleware.rs`.
 
+mod basic_auth;
 mod cors;
 mod middleware;
 mod request_id;
@@ -18,6 +19,7 @@ use throng_http::{Files, Response, Status};
 use throng_http::{IntoResponse, Method, Reject, Request, RouteError, Router};
 use throng_proto::ws::handshake;
 
+pub use basic_auth::{BasicAuth, BasicUser};
 pub use cors::Cors;
 pub(crate) use middleware::Pending;
 pub use middleware::{Middleware, Next, ThenFn};

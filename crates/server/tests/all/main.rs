@@ -6,6 +6,7 @@ mod adopted;
 mod apps;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod basic_auth;
 mod bodies;
 mod channels;
 #[cfg(all(feature = "client", feature = "deflate"))]

@@ -1,0 +1,95 @@
+//! Basic authentication of an app's requests.
+
+use std::fmt;
+
+use throng_http::{Reject, Request};
+
+use super::middleware::{Middleware, Next};
+
+/// Middleware that lets only requests with the name and password of a user pass, by Basic
+/// authentication ([RFC 7617](https://www.rfc-editor.org/rfc/rfc7617)): HTTP requests and upgrades
+/// of WebSockets. Others are answered with 401, for which a browser shows a form.
+///
+/// Handlers find the user with `request.extension::<BasicUser>()`. It is for a few users that the
+/// program knows, such as those of an admin page, and only over TLS: without it, everyone on the way
+/// can read the password. Where a database has hashes of passwords, take [`Request::basic`] in a
+/// handler that may block.
+///
+/// A preflight request has no credentials: this layer belongs inside that of [`Cors`](crate::Cors),
+/// that is, before it.
+///
+/// ```
+/// use throng::prelude::*;
+/// use throng::{BasicAuth, BasicUser};
+///
+/// let admin = App::new()
+///     .get("/", |request| request.extension::<BasicUser>().map(|user| format!("hello {user}")))
+///     .layer(BasicAuth::new("admin").user("alice", "correct horse"));
+/// let app = App::new().nest("/admin", admin);
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct BasicAuth {
+    realm: String,
+    users: Vec<(String, String)>,
+}
+
+/// The user of a request that [`BasicAuth`] has let pass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BasicUser(Box<str>);
+
+impl BasicAuth {
+    /// Creates the middleware, which lets no one pass yet. `realm` names what the password is for.
+    pub fn new(realm: impl Into<String>) -> Self {
+        Self { realm: realm.into(), users: Vec::new() }
+    }
+
+    /// Adds a user, whose name has no colon.
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.users.push((name.into(), password.into()));
+        self
+    }
+
+    /// Returns the user of a request. All are compared, so that the time does not tell which exist.
+    fn find(&self, request: &Request<'_>) -> Option<BasicUser> {
+        let given = request.basic()?;
+        let mut found = false;
+        for (name, password) in &self.users {
+            found |= given.matches(name, password);
+        }
+        found.then(|| BasicUser(given.user().into()))
+    }
+}
+
+impl Middleware for BasicAuth {
+    fn call(&self, request: &mut Request<'_>) -> Next {
+        match self.find(request) {
+            Some(user) => {
+                request.insert_extension(user);
+                Next::Continue
+            }
+            None => Next::respond(Reject::unauthorized_basic(&self.realm)),
+        }
+    }
+}
+
+/// Without the passwords, which must not come into a log.
+impl fmt::Debug for BasicAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BasicAuth").field("realm", &self.realm).finish_non_exhaustive()
+    }
+}
+
+impl BasicUser {
+    /// Returns the user's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BasicUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
