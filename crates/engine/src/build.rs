@@ -13,6 +13,7 @@ use crate::conn::input_time::InputTime;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
+use crate::context::locals::Locals;
 use crate::context::recent::RecentJoins;
 use crate::limits::{Limits, RouteOptions};
 use crate::pubsub::channels::{Channels, Totals};
@@ -187,6 +188,8 @@ pub fn build<D: Driver, S: Service>(
                     commands: VecDeque::new(),
                     queue: queues[shard].clone(),
                     recent: RecentJoins::default(),
+                    moves: Vec::new(),
+                    locals: Locals::default(),
                 },
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),

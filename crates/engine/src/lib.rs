@@ -76,13 +76,13 @@ pub use remote::{
 pub use samples::Durations;
 pub use service::{Answer, Fault, Flow, Service};
 pub use setting::{SettingError, UnknownName};
+pub use shard::Shard;
 pub use shard::admission::{Admission, TrustedProxies};
 pub use shard::audit::Audit;
 pub use shard::burst::BurstDetector;
 pub use shard::peak::Peak;
 pub use shard::proxy::ProxyProtocol;
 pub use shard::token_bucket::TokenBucket;
-pub use shard::{Handover, Shard};
 pub use stalls::{Culprit, ShardProgress, Stall, Watching};
 pub use stats::{ClassCounters, Kind, Snapshot, Stats};
 pub use threads::{ThreadDriver, ThreadOptions, build_threads};

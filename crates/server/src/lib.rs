@@ -119,7 +119,8 @@
 //! # How it works
 //!
 //! One event loop (a *shard*) runs on each CPU. A connection stays on one shard for life, so its
-//! callbacks run in order and need no locks. A callback borrows the message from the memory the
+//! callbacks run in order and need no locks. Sessions can be placed by key ([`Ws::place_by`]): those
+//! of a room then share a state without a lock ([`Socket::shard_state`]). A callback borrows the message from the memory the
 //! kernel wrote it to; messages sent meanwhile leave in one system call afterwards. An idle
 //! connection costs about a hundred bytes and owns no buffer.
 //!
@@ -219,6 +220,7 @@ mod shutdown;
 mod stalls;
 #[cfg(feature = "test")]
 pub mod test;
+mod shard;
 #[cfg(unix)]
 mod threads;
 mod ticks;
@@ -268,6 +270,7 @@ pub use throng_engine::{
     Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch, Publication, Receipt,
     Recovery, Sent, SettingError, Since, SlowPolicy, Stats, UnknownName, is_channel_token,
 };
+pub use shard::Shard;
 #[cfg(feature = "files")]
 pub use throng_http::Files;
 #[cfg(feature = "tls")]

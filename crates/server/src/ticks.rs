@@ -1,25 +1,28 @@
-//! Timers of a server: functions that are called again and again.
+//! Timers of a server and of its shards: functions that are called again and again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throng_engine::Core;
 use throng_io::Instant;
 
 use crate::hub::Hub;
+use crate::shard::Shard;
 
 /// A function that is called once each period.
 pub(crate) struct Tick {
     period: Duration,
     /// `None` before the server runs.
     next: Option<Instant>,
-    call: Box<dyn FnMut(&Hub) + Send>,
+    call: Box<dyn FnMut(&mut Core) + Send>,
 }
 
 impl Tick {
-    pub(crate) fn new(period: Duration, call: Box<dyn FnMut(&Hub) + Send>) -> Self {
-        Self { period, next: None, call }
+    /// One of the server: its first shard calls it.
+    pub(crate) fn of_server(period: Duration, mut call: impl FnMut(&Hub) + Send + 'static) -> Self {
+        let call = move |core: &mut Core| call(&Hub::of(core.remote().clone()));
+        Self { period, next: None, call: Box::new(call) }
     }
 
     /// Returns when it is due; at once before its first period has begun.
@@ -29,7 +32,7 @@ impl Tick {
 
     /// Calls the function if it is due. Periods that have passed without a call are left out.
     /// Returns false if it panicked.
-    fn run(&mut self, hub: &Hub, now: Instant) -> bool {
+    fn run(&mut self, core: &mut Core, now: Instant) -> bool {
         let Some(due) = self.next else {
             self.next = Some(now.after(self.period));
             return true;
@@ -41,21 +44,55 @@ impl Tick {
         let passed = u128::from(now.0 - due.0) / period + 1;
         let ahead = u64::try_from(passed * period).unwrap_or(u64::MAX);
         self.next = Some(Instant(due.0.saturating_add(ahead)));
-        catch_unwind(AssertUnwindSafe(|| (self.call)(hub))).is_ok()
+        catch_unwind(AssertUnwindSafe(|| (self.call)(core))).is_ok()
     }
 }
 
-/// The timers of a server, which its first shard takes.
+/// A function that each shard calls once each period, with state of its own.
+#[derive(Clone)]
+pub(crate) struct ShardTick {
+    period: Duration,
+    call: Arc<dyn Fn(&mut Core) + Send + Sync>,
+}
+
+impl ShardTick {
+    pub(crate) fn new<T: Default + Send + 'static>(
+        period: Duration,
+        call: impl Fn(&mut T, &mut Shard<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        let call = move |core: &mut Core| {
+            core.with_local(|state: &mut T, core| call(state, &mut Shard::new(core)));
+        };
+        Self { period, call: Arc::new(call) }
+    }
+}
+
+impl From<&ShardTick> for Tick {
+    fn from(tick: &ShardTick) -> Self {
+        let call = Arc::clone(&tick.call);
+        Self { period: tick.period, next: None, call: Box::new(move |core| call(core)) }
+    }
+}
+
+/// The timers of a server before its shards run.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<Vec<Tick>>);
+pub(crate) struct Waiting {
+    /// The first shard takes them.
+    of_server: Mutex<Vec<Tick>>,
+    of_shards: Vec<ShardTick>,
+}
 
 impl Waiting {
-    pub(crate) fn new(ticks: Vec<Tick>) -> Self {
-        Self(Mutex::new(ticks))
+    pub(crate) fn new(of_server: Vec<Tick>, of_shards: Vec<ShardTick>) -> Self {
+        Self { of_server: Mutex::new(of_server), of_shards }
     }
 
+    /// Returns the timers of the next shard.
     pub(crate) fn take(&self) -> Ticks {
-        Ticks(std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        let mut of_server = self.of_server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ticks = std::mem::take(&mut *of_server);
+        ticks.extend(self.of_shards.iter().map(Tick::from));
+        Ticks(ticks)
     }
 }
 
@@ -70,10 +107,9 @@ impl Ticks {
 
     /// Calls the functions that are due. One that panics is not called again: the panic hook has
     /// reported it, and the state behind it may be half changed.
-    pub(crate) fn run(&mut self, core: &Core, now: Instant) {
+    pub(crate) fn run(&mut self, core: &mut Core, now: Instant) {
         if self.next().is_some_and(|next| next <= now) {
-            let hub = Hub::of(core.remote().clone());
-            self.0.retain_mut(|tick| tick.run(&hub, now));
+            self.0.retain_mut(|tick| tick.run(core, now));
         }
     }
 }

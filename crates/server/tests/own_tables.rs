@@ -130,6 +130,15 @@ fn descriptors_of_all_tables_are_counted() {
 }
 
 #[test]
+fn sessions_that_are_placed_by_key_need_one_table() {
+    let placed = Ws::on_upgrade(|_| Ok(7u8)).place_by(|room| room);
+    let server = Server::new(App::new().ws("/room", placed)).shards(2);
+    let server = server.descriptor_tables(DescriptorTables::PerShard);
+    let error = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap_err().to_string();
+    assert!(error.contains("/room") && error.contains("keep one table"), "{error}");
+}
+
+#[test]
 fn a_connection_of_another_table_cannot_be_given_to_a_shard() {
     let (address, running) = start(2);
     let error = running.hub().adopt(dial(address), &[]).unwrap_err();

@@ -2,6 +2,7 @@
 //! and the other shards.
 
 mod followed;
+pub(crate) mod locals;
 mod presence;
 mod publish;
 pub(crate) mod recent;
@@ -19,8 +20,9 @@ use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::connections::send::Published;
+use crate::context::locals::Locals;
 use crate::context::recent::RecentJoins;
-use crate::message::Message;
+use crate::message::{Message, UserEvent};
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::channels::{Channels, PatternError, Totals};
@@ -31,6 +33,14 @@ use crate::remote::{Command, Remote, ShardQueue};
 use crate::samples::Samples;
 use crate::stalls::Watch;
 use crate::stats::Stats;
+
+/// A request to move a connection; see [`Core::move_upgrade`].
+#[derive(Debug)]
+pub(crate) struct Move {
+    pub(crate) id: ConnId,
+    pub(crate) to: usize,
+    pub(crate) event: UserEvent,
+}
 
 /// A shard's state without its sockets. Callbacks get it through [`Cx`].
 #[derive(Debug)]
@@ -54,6 +64,9 @@ pub struct Core {
     /// The sending half of this shard's queue.
     pub(crate) queue: ShardQueue,
     pub(crate) recent: RecentJoins,
+    /// Connections that are to move to other shards when what was lent is returned.
+    pub(crate) moves: Vec<Move>,
+    pub(crate) locals: Locals,
 }
 
 impl Core {
@@ -139,6 +152,18 @@ impl Core {
     #[must_use = "if it is false, no session opens"]
     pub fn accept_upgrade(&mut self, conn: ConnId) -> bool {
         self.connections.accept_upgrade(conn)
+    }
+
+    /// Moves a connection whose upgrade is awaited to another shard, whose service then gets
+    /// `event` in [`Service::on_user_event`](crate::Service::on_user_event), under another id.
+    /// Where it cannot be moved, because a response still has to leave, the other shard has no
+    /// room, or shards have descriptor tables of their own, the service of this shard gets the
+    /// event.
+    ///
+    /// Its state at the service of this shard is to be dropped before, or put into the event: no
+    /// callback for the old id follows.
+    pub fn move_upgrade(&mut self, conn: ConnId, to: usize, event: UserEvent) {
+        self.moves.push(Move { id: conn, to, event });
     }
 
     /// Stops reading messages of this session. Unread data stays with the peer, except for the rest

@@ -43,6 +43,13 @@ impl Core {
         }
     }
 
+    /// Publishes as [`Core::publish`] does, for no connection that could be held back.
+    pub fn publish_unheld(&mut self, channel: &str, frame: &Frame) -> Receipt {
+        let receipt = self.publish(channel, frame, None);
+        self.crowded.clear();
+        receipt
+    }
+
     /// Publishes where some channels have a history, or a broker carries some.
     #[inline(never)]
     fn publish_by_rule(

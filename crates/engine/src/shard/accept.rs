@@ -14,6 +14,7 @@ use crate::message::Refusal;
 use crate::remote::adoption::Early;
 use crate::service::Service;
 use crate::shard::Shard;
+use crate::shard::moves::Handover;
 use crate::shard::shutdown::Phase;
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
@@ -70,9 +71,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.adopt(socket, peer, key);
             return;
         }
-        match self.neighbours[shard].send((socket, peer, key)) {
+        match self.neighbours[shard].send(Handover { socket, peer, key, upgrade: None }) {
             Ok(()) => self.state.core.connections.stats.handed_over += 1,
-            Err((socket, peer, key)) => {
+            Err(Handover { socket, peer, key, .. }) => {
                 self.state.admission.keep(self.state.core.shard, shard);
                 self.adopt(socket, peer, key);
             }
@@ -86,15 +87,30 @@ impl<D: Driver, S: Service> Shard<D, S> {
         peer: Option<SocketAddr>,
         key: Option<AddressKey>,
     ) -> Option<ConnId> {
+        self.adopt_as(socket, peer, key, true)
+    }
+
+    /// Enters a connection: a new one, or one that comes from another shard after its first
+    /// request.
+    pub(super) fn adopt_as(
+        &mut self,
+        socket: D::Socket,
+        peer: Option<SocketAddr>,
+        key: Option<AddressKey>,
+        is_new: bool,
+    ) -> Option<ConnId> {
         let Ok(id) = self.driver.adopt(socket) else {
-            self.state.admission.leave(self.state.core.shard, true, key);
+            self.state.admission.leave(self.state.core.shard, is_new, key);
             self.state.core.connections.stats.refused += 1;
             return None;
         };
-        self.state.enter(id, Stage::Http, self.state.first_inbound());
+        let inbound = if is_new { self.state.first_inbound() } else { Inbound::http() };
+        self.state.enter(id, Stage::Http, inbound);
         self.state.address_keys.insert(id.slot(), key);
-        self.state.pending.push(id);
-        self.state.pending_of_address.push(key, id);
+        if is_new {
+            self.state.pending.push(id);
+            self.state.pending_of_address.push(key, id);
+        }
         let connections = &mut self.state.core.connections;
         if peer.is_some()
             && let Some(cold) = connections.table.cold_mut(id)
@@ -102,11 +118,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
             cold.peer = peer;
         }
         if let Some(conn) = connections.table.conn_mut(id) {
-            conn.set(flag::PENDING, true);
+            conn.set(flag::PENDING, is_new);
         }
         connections.timers.due_in(id, connections.limits.handshake);
         let now = connections.now;
-        self.state.core.samples.accept(id, now);
+        if is_new {
+            self.state.core.samples.accept(id, now);
+        }
         // Where another process takes over, connections come until the listeners are closed.
         self.state.await_request(id);
         Some(id)
@@ -205,8 +223,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     pub(crate) fn take_handovers(&mut self) {
         // Collected first: adopting borrows the shard.
-        let sockets: Vec<_> = self.handovers.drain().collect();
-        for (socket, peer, key) in sockets {
+        let handovers: Vec<_> = self.handovers.drain().collect();
+        for handover in handovers {
+            if handover.upgrade.is_some() {
+                // The service refuses it if sessions do not open any more.
+                self.take_moved(handover);
+                continue;
+            }
+            let Handover { socket, peer, key, .. } = handover;
             match self.state.phase {
                 Phase::Running | Phase::Announced { .. } => drop(self.adopt(socket, peer, key)),
                 Phase::Draining(ref drain) if drain.hand_over => {

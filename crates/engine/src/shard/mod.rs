@@ -9,6 +9,7 @@ pub(crate) mod burst;
 mod commands;
 mod flush;
 mod memory;
+pub(crate) mod moves;
 pub(crate) mod peak;
 pub(crate) mod proxy;
 mod publishers;
@@ -43,6 +44,7 @@ use crate::service::Service;
 use crate::shard::accept::Starter;
 use crate::shard::admission::Admission;
 use crate::shard::burst::BurstDetector;
+use crate::shard::moves::Handover;
 use crate::shard::peak::Peak;
 use crate::shard::proxy::ProxyProtocol;
 use crate::shard::shutdown::Phase;
@@ -59,10 +61,6 @@ const MAX_RESUMING: Duration = Duration::from_micros(500);
 
 /// Heap that a thread of a connection uses, of its own and in its part of the allocator.
 const THREAD_MEMORY: usize = 8 << 10;
-
-/// An accepted socket on its way to the shard that will serve it, with the key under which its
-/// address is counted.
-pub type Handover<S> = (S, Option<SocketAddr>, Option<AddressKey>);
 
 /// The event loop.
 pub struct Shard<D: Driver, S: Service> {
@@ -195,6 +193,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.checkpoint();
         self.release_publishers();
         self.resume_held();
+        self.move_upgrades();
         self.flush_all();
         if self.state.core.watch.is_on() {
             let now = self.state.core.clock.read();

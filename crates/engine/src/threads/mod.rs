@@ -24,6 +24,7 @@ use crate::conn::input_time::InputTime;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
+use crate::context::locals::Locals;
 use crate::context::recent::RecentJoins;
 use crate::http1::body::RequestBodies;
 use crate::pubsub::channels::{Channels, Totals};
@@ -206,6 +207,8 @@ where
                 commands: VecDeque::new(),
                 queue,
                 recent: RecentJoins::default(),
+                moves: Vec::new(),
+                locals: Locals::default(),
             },
             service: (self.service)(&self.admission),
             admission: Arc::clone(&self.admission),

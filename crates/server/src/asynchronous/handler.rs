@@ -297,7 +297,8 @@ impl<D: Clone + Send + 'static, K: 'static> IntoWsRoute for AsyncWs<D, K> {
         let message = "credits is 0, which would let no message in; give at least 1";
         let mistake = (self.credits == 0).then(|| SettingError::new("credits", message));
         let uses_workers = self.callbacks.blocks();
-        let options = WsOptions { mistake, uses_workers, ..WsOptions::default() };
+        let is_placed = self.callbacks.is_placed();
+        let options = WsOptions { mistake, uses_workers, is_placed, ..WsOptions::default() };
         WsRoute { endpoint: Arc::new(AsyncEndpoint(self)), options }
     }
 }
@@ -317,8 +318,20 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         self.0.callbacks.upgrade_later()
     }
 
+    fn is_placed(&self) -> bool {
+        self.0.callbacks.is_placed()
+    }
+
+    fn key_of(&self, data: &(dyn Any + Send)) -> Option<u64> {
+        self.0.callbacks.key_of(data.downcast_ref()?)
+    }
+
     fn accepted(&self, data: Box<dyn Any + Send>) -> Option<Entry<D>> {
         data.downcast().ok().map(|data| Entry { data: *data, link: None })
+    }
+
+    fn pack(&self, data: Entry<D>) -> Box<dyn Any + Send> {
+        Box::new(data.data)
     }
 
     fn on_open(&self, ws: &mut Socket<'_, Entry<D>>) {

@@ -93,6 +93,8 @@ pub(crate) struct PendingUpgrade {
     pub(crate) accept: [u8; 28],
     pub(crate) subprotocol: Option<Box<str>>,
     pub(crate) deflate: Option<(deflate::Policy, deflate::Accepted)>,
+    /// It was left to another shard.
+    pub(crate) has_moved: bool,
     /// Cancels the decision when it is dropped, where that is possible.
     pub(crate) cancel: Option<Box<dyn Any + Send>>,
 }

@@ -16,11 +16,20 @@ use std::any::Any;
 use throng_http::{Reject, Response};
 use throng_io::Instant;
 
+use self::exchange::Exchange;
+use crate::access::Entry;
 use crate::ws::Timer;
 use crate::ws::accept::AnyAccept;
 
 /// Bytes of a body that may be buffered between a connection and another thread, each way.
 pub(crate) const WINDOW: usize = 256 << 10;
+
+/// An accepted upgrade on its way to the shard that its session is placed on.
+pub(crate) struct MovedUpgrade {
+    pub(crate) exchange: Exchange,
+    pub(crate) accept: AnyAccept,
+    pub(crate) entry: Option<Box<Entry>>,
+}
 
 /// An event that another thread sends to an exchange or a session.
 pub(crate) enum Delivered {
@@ -30,6 +39,8 @@ pub(crate) enum Delivered {
     RequestPanicked,
     /// The decision on an upgrade.
     Upgrade(Result<AnyAccept, Reject>),
+    /// An upgrade that another shard's service has accepted.
+    Moved(Box<MovedUpgrade>),
     /// There is room for more of the request's body.
     Room,
     /// There is more of the response's body.

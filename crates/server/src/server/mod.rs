@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::events::Events;
 use crate::hub::Hub;
 use crate::io_backend::IoBackend;
-use crate::ticks::Tick;
+use crate::ticks::{ShardTick, Tick};
 use crate::tls::Setting;
 
 /// Bytes of the stack of a connection's thread, with [`IoBackend::Threads`].
@@ -69,6 +69,7 @@ pub struct Server {
     #[cfg(feature = "metrics")]
     build: &'static [(&'static str, &'static str)],
     ticks: Vec<Tick>,
+    shard_ticks: Vec<ShardTick>,
     mistake: Option<SettingError>,
 }
 
@@ -105,6 +106,7 @@ impl Server {
             #[cfg(feature = "metrics")]
             build: &[],
             ticks: Vec::new(),
+            shard_ticks: Vec::new(),
             mistake: None,
         }
     }

@@ -17,7 +17,8 @@ use crate::affinity::CpuAffinity;
 use crate::events::{Event, Events};
 use crate::hub::Hub;
 use crate::io_backend::IoBackend;
-use crate::ticks::Tick;
+use crate::shard::Shard;
+use crate::ticks::{ShardTick, Tick};
 
 impl Server {
     /// Sets the rules for messages to receivers that read too slowly, where neither the channel nor
@@ -135,7 +136,43 @@ impl Server {
             let message = "a period of every is 0; give for example 1 s";
             self.note(SettingError::new("every", message));
         }
-        self.ticks.push(Tick::new(period, Box::new(tick)));
+        self.ticks.push(Tick::of_server(period, tick));
+        self
+    }
+
+    /// Calls `tick` once each `period` on each event loop, with that loop's state of type `T`: the
+    /// same that [`Socket::shard_state`](crate::Socket::shard_state) returns to sessions there.
+    /// Otherwise like [`every`](Self::every).
+    ///
+    /// With sessions placed by key ([`Ws::place_by`](crate::Ws::place_by)) it is for rooms that move
+    /// by themselves: each room is in the state of one event loop, and needs no lock.
+    ///
+    /// Not with [`IoBackend::Threads`](crate::IoBackend::Threads), which `bind` refuses.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use throng::prelude::*;
+    /// #[derive(Default)]
+    /// struct Seconds(u64);
+    ///
+    /// let counter = Ws::new().on_message(|ws, _| {
+    ///     let passed = ws.shard_state::<Seconds>().0;
+    ///     ws.send(passed.to_string())
+    /// });
+    /// let second = Duration::from_secs(1);
+    /// let server = Server::new(App::new().ws("/", counter))
+    ///     .every_on_shard(second, |seconds: &mut Seconds, _shard| seconds.0 += 1);
+    /// ```
+    pub fn every_on_shard<T: Default + Send + 'static>(
+        mut self,
+        period: Duration,
+        tick: impl Fn(&mut T, &mut Shard<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        if period.is_zero() {
+            let message = "a period of every_on_shard is 0; give for example 33 ms";
+            self.note(SettingError::new("every_on_shard", message));
+        }
+        self.shard_ticks.push(ShardTick::new(period, tick));
         self
     }
 

@@ -82,8 +82,33 @@ impl Server {
                            claim any address; name the proxies, for example [\"10.0.0.0/8\"]";
             return Err(Error::setting("proxy_protocol", message));
         }
+        self.check_shards()?;
         self.limits.check()?;
         Ok(self.classes().check(&self.limits)?)
+    }
+
+    /// Refuses what belongs to one of several event loops where each connection has its own.
+    fn check_shards(&self) -> Result<()> {
+        if self.io != IoBackend::Threads {
+            return Ok(());
+        }
+        let remedy = "io is threads, where each connection has a thread of its own; take io auto";
+        let refused =
+            |setting| Err(Error::setting(setting, format!("{setting} is used, and {remedy}")));
+        match (self.placed_route(), self.shard_ticks.is_empty()) {
+            (Some(_), _) => refused("place_by"),
+            (None, false) => refused("every_on_shard"),
+            (None, true) => Ok(()),
+        }
+    }
+
+    /// Returns the path of a route whose sessions are placed by key, if there is one.
+    fn placed_route(&self) -> Option<&str> {
+        let is_placed = |route: &&Route| match &route.action {
+            Action::Ws(ws) => ws.options.is_placed,
+            _ => false,
+        };
+        self.app.routes.iter().find(is_placed).map(|route| route.path.as_str())
     }
 
     /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] returns.
@@ -170,6 +195,13 @@ impl Server {
             }
             Decision::Shared(_) => (None, self.max_connections(count)?, None),
         };
+        if let (Some(path), true) = (self.placed_route(), own_tables.is_some()) {
+            let message = format!(
+                "the sessions of {path} are placed by key, and each event loop has a descriptor \
+                 table of its own, so that no connection can move to another; keep one table for all"
+            );
+            return Err(Error::setting("place_by", message));
+        }
         let placement = self.cpu_affinity.place(self.io, count, own_tables.is_some())?;
         let security = self.load_tls(count)?;
         let starts_workers = self.starts_workers || self.app.uses_workers();
@@ -376,7 +408,7 @@ impl Server {
             access: self.access,
             stalls,
             security,
-            ticks: ticks::Waiting::new(self.ticks),
+            ticks: ticks::Waiting::new(self.ticks, self.shard_ticks),
             cluster: OnceLock::new(),
             #[cfg(feature = "metrics")]
             observer: OnceLock::new(),

@@ -255,6 +255,7 @@ impl Service for ShardService {
             Delivered::Answer(response) => self.reply_later(cx, response),
             Delivered::RequestPanicked => self.request_panicked(cx),
             Delivered::Upgrade(decision) => self.upgrade_decided(cx, decision),
+            Delivered::Moved(moved) => self.upgrade_moved(cx, *moved),
             Delivered::More => self.source_woke(cx),
             // Once its body has come to its end, there is another request to wait with.
             Delivered::Room => {

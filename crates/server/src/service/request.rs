@@ -127,6 +127,9 @@ impl ShardService {
                 Ok(Upgraded::Later(negotiated, later)) => {
                     return self.decide_later(cx, shared, *negotiated, later, routed);
                 }
+                Ok(Upgraded::Elsewhere(negotiated, shard, accept)) => {
+                    return self.move_upgrade(cx, *negotiated, (shard, accept), routed);
+                }
                 Err(reject) => self.refusal(cx, route, request.client(), reject),
             },
             Action::Sse(channel) => match self.stream_events(cx, route, channel, head, request) {

@@ -4,22 +4,24 @@ use std::any::Any;
 use std::sync::Arc;
 
 use throng_engine::workers::OverflowPolicy;
-use throng_engine::{Answer, Cx};
+use throng_engine::{Answer, Cx, UserEvent};
 use throng_http::{Reject, Status};
 use throng_proto::http1;
 use throng_proto::ws::handshake::{self, encode_response_fields};
 
 use super::request::Routed;
 use super::{RETRY_AFTER, ShardService, Shared};
+use crate::app::Action;
 #[cfg(feature = "tokio")]
 use crate::asynchronous::OwnedRequest;
-use crate::http::Responder;
 use crate::http::exchange::{Exchange, PendingUpgrade};
+use crate::http::{Delivered, MovedUpgrade, Responder};
+use crate::shard::shard_of;
 use crate::tls::Security;
 use crate::workers::BlockingJob;
 use crate::ws::WsRoute;
 use crate::ws::accept::{AnyAccept, ResponseHeaders, UpgradeLater};
-use crate::ws::sessions::{NoSessions, Sessions};
+use crate::ws::sessions::{Accepted, NoSessions, Sessions};
 
 /// Characters of a foreign origin that its refusal repeats.
 const MAX_ORIGIN: usize = 100;
@@ -29,6 +31,8 @@ pub(super) enum Upgraded {
     Now,
     /// The handler decides on it later.
     Later(Box<PendingUpgrade>, UpgradeLater),
+    /// The session is placed on this shard.
+    Elsewhere(Box<PendingUpgrade>, usize, AnyAccept),
 }
 
 impl ShardService {
@@ -46,9 +50,72 @@ impl ShardService {
         if let Some(later) = sessions.upgrade_later() {
             return Ok(Upgraded::Later(Box::new(negotiated), later));
         }
-        let (data, headers) = sessions.on_upgrade(request)?;
+        let (data, headers) = match sessions.on_upgrade(request)? {
+            Accepted::Here(data, headers) => (data, headers),
+            Accepted::Placed(key, accept) => match shard_of(key, cx.core_ref()) {
+                here if here == cx.core_ref().shard() => {
+                    sessions.insert(accept).ok_or_else(broken)?
+                }
+                other => return Ok(Upgraded::Elsewhere(Box::new(negotiated), other, accept)),
+            },
+        };
         complete(cx, negotiated, data, &headers, &shared.security)?;
         Ok(Upgraded::Now)
+    }
+
+    /// Leaves an accepted upgrade to the shard that its session is placed on.
+    pub(super) fn move_upgrade(
+        &mut self,
+        cx: &mut Cx<'_>,
+        negotiated: PendingUpgrade,
+        (shard, accept): (usize, AnyAccept),
+        routed: Routed<'_, '_>,
+    ) -> Answer {
+        let Routed { head, request, pending, .. } = routed;
+        let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+        let client = request.client();
+        exchange.upgrade = Some(Box::new(PendingUpgrade { client, ..negotiated }));
+        self.leave_to(cx, shard, exchange, accept);
+        Answer::Upgrading
+    }
+
+    fn leave_to(
+        &mut self,
+        cx: &mut Cx<'_>,
+        shard: usize,
+        mut exchange: Exchange,
+        accept: AnyAccept,
+    ) {
+        let id = cx.id();
+        if let Some(upgrade) = &mut exchange.upgrade {
+            upgrade.has_moved = true;
+        }
+        let entry = self.entries.remove(&id);
+        let moved = Delivered::Moved(Box::new(MovedUpgrade { exchange, accept, entry }));
+        cx.core().move_upgrade(id, shard, UserEvent(Box::new(moved)));
+    }
+
+    /// Completes an upgrade that another shard has left to this one, or that could not be moved.
+    pub(super) fn upgrade_moved(&mut self, cx: &mut Cx<'_>, moved: MovedUpgrade) {
+        let MovedUpgrade { exchange, accept, entry } = moved;
+        let shared = Arc::clone(&self.shared);
+        if let Some(upgrade) = &exchange.upgrade
+            && let Action::Ws(ws) = &shared.route(upgrade.route).route.action
+        {
+            self.sessions_for(upgrade.route, ws);
+        }
+        if let Some(entry) = entry {
+            self.entries.insert(cx.id(), entry);
+        }
+        self.exchanges.insert(cx.id(), exchange);
+        self.upgrade_decided(cx, Ok(accept));
+    }
+
+    /// Returns the shard that an accepted session is placed on, if it is another one.
+    fn elsewhere(&self, cx: &Cx<'_>, route: u16, accept: &AnyAccept) -> Option<usize> {
+        let key = self.sessions.get(usize::from(route))?.key_of(accept)?;
+        let core = cx.core_ref();
+        Some(shard_of(key, core)).filter(|shard| *shard != core.shard())
     }
 
     /// Checks an upgrade, and negotiates what its client offers.
@@ -76,7 +143,15 @@ impl ShardService {
         };
         let deflate = policy.zip(accepted);
         let accept = key.accept();
-        Ok(PendingUpgrade { route, client: None, accept, subprotocol, deflate, cancel: None })
+        Ok(PendingUpgrade {
+            route,
+            client: None,
+            accept,
+            subprotocol,
+            deflate,
+            has_moved: false,
+            cancel: None,
+        })
     }
 
     /// Has a worker or a future decide on an upgrade.
@@ -132,11 +207,26 @@ impl ShardService {
         let (route, client) = (upgrade.route, upgrade.client);
         cx.enter_route(route.into());
         upgrade.cancel = None;
-        let decision = match self.admission.admits_sessions() {
+        let mut decision = match self.admission.admits_sessions() {
             true => decision,
             false => Err(shutting_down()),
         };
         let id = cx.id();
+        let elsewhere = decision.as_ref().ok().and_then(|accept| self.elsewhere(cx, route, accept));
+        match (elsewhere, decision) {
+            (Some(shard), Ok(accept)) if !upgrade.has_moved => {
+                if let Some(mut exchange) = self.exchanges.remove(&id) {
+                    exchange.upgrade = Some(upgrade);
+                    self.leave_to(cx, shard, exchange, accept);
+                }
+                return;
+            }
+            (Some(_), Ok(_)) => {
+                let busy = Reject::unavailable(RETRY_AFTER);
+                decision = Err(busy.with_reason("the event loop of this session has no room"));
+            }
+            (_, same) => decision = same,
+        }
         if decision.is_ok() && !cx.core().accept_upgrade(id) {
             // Its client has gone.
             self.exchanges.remove(&id);
@@ -160,7 +250,6 @@ impl ShardService {
         upgrade: PendingUpgrade,
         accept: AnyAccept,
     ) -> Result<(), Reject> {
-        let broken = || Reject::status(Status::INTERNAL_SERVER_ERROR);
         let sessions = self.sessions.get_mut(usize::from(upgrade.route)).ok_or_else(broken)?;
         let (data, headers) = sessions.insert(accept).ok_or_else(broken)?;
         complete(cx, upgrade, data, &headers, &self.shared.security)
@@ -194,6 +283,10 @@ impl ShardService {
         }
         &mut **sessions
     }
+}
+
+fn broken() -> Reject {
+    Reject::status(Status::INTERNAL_SERVER_ERROR)
 }
 
 fn shutting_down() -> Reject {

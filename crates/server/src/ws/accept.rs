@@ -64,6 +64,10 @@ impl<D> Accept<D> {
         Accept { data: convert(self.data), response: self.response }
     }
 
+    pub(crate) fn data(&self) -> &D {
+        &self.data
+    }
+
     pub(crate) fn into_parts(self) -> (D, ResponseHeaders) {
         (self.data, ResponseHeaders(self.response))
     }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use super::accept::{Accept, OnUpgrade, UpgradeLater};
 use super::sessions::{AnyEndpoint, Endpoint};
 use super::socket::Socket;
 use crate::message::OwnedMessage;
+use crate::shard::hash_of;
 use crate::workers::{BUSY, Replies};
 
 /// The result of a message callback, so that a one-line `|ws, message| ws.send(message)` needs no
@@ -61,12 +63,15 @@ pub struct Ws<D = ()> {
 
 type SocketFn<D> = dyn Fn(&mut Socket<'_, D>) + Send + Sync;
 type RecoveryFn<D> = dyn Fn(&mut Socket<'_, D>, &str, Recovery) + Send + Sync;
+type KeyFn<D> = dyn Fn(&D) -> u64 + Send + Sync;
 type RefreshFn<D> = dyn Fn(&mut Socket<'_, D>, &[u8]) + Send + Sync;
 type CloseFn<D> = dyn Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync;
 
 /// The callbacks of a session but those for messages.
 pub(crate) struct Callbacks<D> {
     on_upgrade: OnUpgrade<D>,
+    /// The hash of the key that a session is placed by.
+    key: Option<Box<KeyFn<D>>>,
     on_open: Option<Box<SocketFn<D>>>,
     on_recovery: Option<Box<RecoveryFn<D>>>,
     on_refresh: Option<Box<RefreshFn<D>>>,
@@ -87,6 +92,15 @@ impl<D: Send + 'static> Callbacks<D> {
     /// Whether workers decide on upgrades.
     pub(crate) fn blocks(&self) -> bool {
         self.on_upgrade.blocks()
+    }
+
+    pub(crate) fn is_placed(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Returns the hash of the key that a session is placed by.
+    pub(crate) fn key_of(&self, data: &D) -> Option<u64> {
+        self.key.as_ref().map(|key| key(data))
     }
 
     pub(crate) fn on_open(&self, ws: &mut Socket<'_, D>) {
@@ -228,6 +242,7 @@ impl<D: Send + 'static> Ws<D> {
     fn deciding(on_upgrade: OnUpgrade<D>) -> Self {
         let callbacks = Callbacks {
             on_upgrade,
+            key: None,
             on_open: None,
             on_recovery: None,
             on_refresh: None,
@@ -236,6 +251,54 @@ impl<D: Send + 'static> Ws<D> {
             on_close: None,
         };
         Self { callbacks, messages: Box::new(Ignore) }
+    }
+
+    /// Places sessions on event loops by a part of their data, such as the name of a room: all with
+    /// the same key come to the same event loop, whose [state](Socket::shard_state) they share
+    /// without a lock.
+    ///
+    /// When the upgrade is accepted, a connection that another event loop has accepted is moved,
+    /// before its 101 response; that costs two system calls and a wake-up. If it cannot be moved,
+    /// because that event loop's queue is full or the client has not taken earlier responses, it
+    /// gets 503. Keys are spread by their hash: a few keys with very many sessions load few event
+    /// loops.
+    ///
+    /// [`Server::bind`](crate::Server::bind) refuses it with
+    /// [`IoBackend::Threads`](crate::IoBackend::Threads), where each connection has a thread of its
+    /// own.
+    ///
+    /// ```
+    /// # use std::collections::HashMap;
+    /// # use throng::prelude::*;
+    /// struct Login {
+    ///     room: String,
+    /// }
+    ///
+    /// /// Messages of the rooms of one event loop.
+    /// #[derive(Default)]
+    /// struct Counts(HashMap<String, u64>);
+    ///
+    /// let counted = Ws::on_upgrade(|request| {
+    ///     Ok(Login { room: request.param("room").unwrap_or_default().to_owned() })
+    /// })
+    /// .place_by(|login| &login.room)
+    /// .on_message(|ws, _| {
+    ///     let (login, mut session) = ws.split();
+    ///     let count = session.shard_state::<Counts>().0.entry(login.room.clone()).or_default();
+    ///     *count += 1;
+    ///     let text = count.to_string();
+    ///     let _ = session.send(text);
+    /// });
+    /// # Server::new(App::new().ws("/{room}", counted)).check().unwrap();
+    /// ```
+    #[must_use]
+    pub fn place_by<K, F>(mut self, key: F) -> Self
+    where
+        K: Hash + ?Sized + 'static,
+        F: for<'d> Fn(&'d D) -> &'d K + Send + Sync + 'static,
+    {
+        self.callbacks.key = Some(Box::new(move |data| hash_of(key(data))));
+        self
     }
 
     /// Sets the callback for an open session. See [`Handler::on_open`](crate::Handler::on_open).
@@ -370,6 +433,10 @@ impl<D: Send + 'static> Ws<D> {
         self.callbacks
     }
 
+    pub(crate) fn is_placed(&self) -> bool {
+        self.callbacks.is_placed()
+    }
+
     /// Whether messages are passed on in parts, and whether they are processed by workers.
     pub(crate) fn traits(&self) -> (bool, bool) {
         (self.messages.streams(), self.messages.blocks() || self.callbacks.blocks())
@@ -436,6 +503,14 @@ impl<D: Send + 'static, M: OnMessage<D>> Endpoint for Closures<D, M> {
 
     fn upgrade_later(&self) -> Option<UpgradeLater> {
         self.callbacks.upgrade_later()
+    }
+
+    fn is_placed(&self) -> bool {
+        self.callbacks.is_placed()
+    }
+
+    fn key_of(&self, data: &(dyn Any + Send)) -> Option<u64> {
+        self.callbacks.key_of(data.downcast_ref()?)
     }
 
     fn accepted(&self, data: Box<dyn Any + Send>) -> Option<D> {

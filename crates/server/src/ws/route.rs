@@ -37,6 +37,8 @@ pub(crate) struct WsOptions {
     pub(crate) streaming: bool,
     /// The threads of the pool of workers are started with the server.
     pub(crate) uses_workers: bool,
+    /// Sessions are placed by key.
+    pub(crate) is_placed: bool,
     /// A mistake in the handler's settings, for `bind`.
     pub(crate) mistake: Option<SettingError>,
 }
@@ -62,7 +64,8 @@ impl IntoWsRoute for WsRoute {
 impl<D: Send + 'static> IntoWsRoute for Ws<D> {
     fn into_ws_route(self) -> WsRoute {
         let (streaming, uses_workers) = self.traits();
-        let options = WsOptions { streaming, uses_workers, ..WsOptions::default() };
+        let is_placed = self.is_placed();
+        let options = WsOptions { streaming, uses_workers, is_placed, ..WsOptions::default() };
         WsRoute { endpoint: self.into_endpoint(), options }
     }
 }

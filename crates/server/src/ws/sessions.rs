@@ -22,6 +22,23 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
         None
     }
 
+    /// Whether sessions are placed by key.
+    fn is_placed(&self) -> bool {
+        false
+    }
+
+    /// Returns the hash of the key that a session with this data is placed by.
+    fn key_of(&self, data: &(dyn Any + Send)) -> Option<u64> {
+        let _ = data;
+        None
+    }
+
+    /// Converts the data for the way to another shard; [`accepted`](Self::accepted) converts it
+    /// back.
+    fn pack(&self, data: Self::Data) -> Box<dyn Any + Send> {
+        Box::new(data)
+    }
+
     /// Converts the data that such a decision has made.
     fn accepted(&self, data: Box<dyn Any + Send>) -> Option<Self::Data> {
         let _ = data;
@@ -102,6 +119,14 @@ impl<H: Handler> Endpoint for Plain<H> {
     }
 }
 
+/// An upgrade that the handler has accepted.
+pub(crate) enum Accepted {
+    /// The number finds the connection's data again.
+    Here(u32, ResponseHeaders),
+    /// Sessions of the route are placed by key: this is its hash.
+    Placed(u64, AnyAccept),
+}
+
 /// An [`Endpoint`] of any type.
 pub(crate) trait AnyEndpoint: Send + Sync {
     /// The sessions of one shard, none at first.
@@ -122,8 +147,11 @@ pub(crate) trait Sessions: Send {
         false
     }
 
-    /// Asks the handler to accept an upgrade; the number finds the connection's data again.
-    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<(u32, ResponseHeaders), Reject>;
+    /// Asks the handler to accept an upgrade.
+    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<Accepted, Reject>;
+
+    /// Returns the hash of the key that this session is placed by, if it is.
+    fn key_of(&self, accept: &AnyAccept) -> Option<u64>;
 
     /// The decision on an upgrade, if it takes time.
     fn upgrade_later(&self) -> Option<UpgradeLater>;
@@ -162,8 +190,12 @@ impl Sessions for NoSessions {
         true
     }
 
-    fn on_upgrade(&mut self, _: &Request<'_>) -> Result<(u32, ResponseHeaders), Reject> {
+    fn on_upgrade(&mut self, _: &Request<'_>) -> Result<Accepted, Reject> {
         Err(Reject::not_found())
+    }
+
+    fn key_of(&self, _: &AnyAccept) -> Option<u64> {
+        None
     }
 
     fn upgrade_later(&self) -> Option<UpgradeLater> {
@@ -215,9 +247,19 @@ impl<E: Endpoint> EndpointSessions<E> {
 }
 
 impl<E: Endpoint> Sessions for EndpointSessions<E> {
-    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<(u32, ResponseHeaders), Reject> {
-        let (data, headers) = self.endpoint.on_upgrade(request)?.into_parts();
-        Ok((self.data.insert(data).get(), headers))
+    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<Accepted, Reject> {
+        let accept = self.endpoint.on_upgrade(request)?;
+        if self.endpoint.is_placed() {
+            let accept = accept.map(|data| self.endpoint.pack(data));
+            let key = self.key_of(&accept).unwrap_or_default();
+            return Ok(Accepted::Placed(key, accept));
+        }
+        let (data, headers) = accept.into_parts();
+        Ok(Accepted::Here(self.data.insert(data).get(), headers))
+    }
+
+    fn key_of(&self, accept: &AnyAccept) -> Option<u64> {
+        self.endpoint.key_of(&**accept.data())
     }
 
     fn upgrade_later(&self) -> Option<UpgradeLater> {

@@ -310,6 +310,21 @@ impl<'a, D> Socket<'a, D> {
         Hub::of(self.cx.core_ref().remote().clone())
     }
 
+    /// The state of type `T` of this session's event loop, which all its sessions and
+    /// [`Server::every_on_shard`](crate::Server::every_on_shard) share: no other thread reaches it,
+    /// so it needs no lock. It is `T::default()` at first, and is dropped with the server.
+    ///
+    /// Sessions are on any of the event loops, unless they are placed by key
+    /// ([`Ws::place_by`](crate::Ws::place_by)). With
+    /// [`IoBackend::Threads`](crate::IoBackend::Threads) each connection has a state of its own. A
+    /// panic ends its session and leaves the state as it is by then.
+    ///
+    /// Where the connection's data is needed beside it, take both apart with [`split`](Self::split).
+    #[must_use]
+    pub fn shard_state<T: Default + Send + 'static>(&mut self) -> &mut T {
+        self.cx.core().local()
+    }
+
     /// Bytes queued that the peer has not taken.
     #[must_use]
     pub fn backlog(&self) -> usize {

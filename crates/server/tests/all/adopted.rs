@@ -246,6 +246,38 @@ mod upgraded {
     }
 
     #[test]
+    fn an_upgraded_connection_moves_to_the_event_loop_of_its_key() {
+        let room = || {
+            Ws::on_upgrade(|request| Ok(request.param("id").unwrap_or_default().to_owned()))
+                .place_by(|room: &String| room)
+                .on_open(|ws| {
+                    let count = ws.shard_state::<usize>();
+                    *count += 1;
+                    let text = count.to_string();
+                    let _ = ws.send(text);
+                })
+                .on_message(|ws, message| ws.send(message))
+        };
+        for io in [IoBackend::Auto, IoBackend::Portable] {
+            let app = App::new().ws("/rooms/{id}", room());
+            let running = start(Server::new(app).io(io).shards(3));
+            let address = upgrade_for(running.hub(), None);
+            // They are given to the event loops in turn.
+            let clients: Vec<Client> = (1..=6)
+                .map(|count: usize| {
+                    let (_, mut client) = open(address, "", &text("early"));
+                    for expected in [&*count.to_string(), "early"] {
+                        assert_eq!(client.next(), Got::Text(expected.into()), "{io:?}");
+                    }
+                    client
+                })
+                .collect();
+            drop(clients);
+            stop(running);
+        }
+    }
+
+    #[test]
     fn the_subprotocol_of_the_response_is_that_of_the_session() {
         let named = Ws::new().on_open(|ws| {
             let name = ws.subprotocol().unwrap_or("none").to_owned();

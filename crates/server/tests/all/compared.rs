@@ -164,10 +164,7 @@ fn a_chat() {
 
 #[test]
 fn a_game() {
-    let game = game::Game::default();
-    let server = TestServer::start(game::server(&game).shards(2));
-    let hub = server.hub();
-    std::thread::spawn(move || game::run(&game, &hub));
+    let server = TestServer::start(game::server().shards(2));
     check_game(server.address());
 }
 

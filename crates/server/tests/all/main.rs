@@ -38,6 +38,7 @@ mod history;
 mod http_streams;
 mod life;
 mod mistakes;
+mod placed;
 mod presence;
 mod pressure;
 #[cfg(all(feature = "signals", feature = "test", feature = "tokio"))]

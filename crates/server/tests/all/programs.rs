@@ -220,51 +220,54 @@ mod boards {
 }
 
 mod games {
+    use throng::test::{LocalClient, LocalServer};
+
     use super::*;
+
+    /// Lets that many ticks pass.
+    fn tick(server: &LocalServer, count: u32) {
+        (0..count).for_each(|_| server.advance(game::TICK));
+    }
+
+    /// The newest state, after one tick more.
+    fn state(server: &LocalServer, client: &mut LocalClient) -> String {
+        tick(server, 1);
+        let last = std::iter::from_fn(|| client.try_recv()).last().expect("a state each tick");
+        String::from_utf8(last.as_bytes().to_vec()).unwrap()
+    }
+
+    fn place(server: &LocalServer, client: &mut LocalClient) -> i64 {
+        state(server, client).rsplit_once(':').unwrap().1.parse().unwrap()
+    }
 
     #[test]
     fn players_move_keep_their_place_for_three_seconds_and_have_one_device() {
-        let game = game::Game::default();
-        let server = TestServer::start(game::server(&game).shards(2));
-        let hub = server.hub();
-        let tick = |client: &mut Client| {
-            game.tick(&hub);
-            next(client)
-        };
-        let seated = |channel: &'static str, count| {
-            eventually("they are in the room", || hub.subscribers(channel) == count);
-        };
+        let server = LocalServer::start(game::server());
         let mut ada = server.ws("/rooms/1?name=ada");
         let mut other = server.ws("/rooms/2?name=bob");
-        seated("room.1", 1);
-        seated("room.2", 1);
-        ada.send("right").unwrap();
-        eventually("ada moves", || tick(&mut ada).ends_with(" ada:2"));
-        assert!(next(&mut other).ends_with(" bob:0"), "a room sees its own players");
+        ada.send("right");
+        tick(&server, 2);
+        assert!(place(&server, &mut ada) >= 2);
+        assert!(state(&server, &mut other).ends_with(" bob:0"), "a room sees its own players");
         // Another device plays on in the same place, and the first one's leave changes nothing.
         let mut phone = server.ws("/rooms/1?name=ada");
-        assert_eq!(end_of(&mut ada), (4001, "you play on another device".to_owned()));
-        seated("room.1", 1);
-        phone.send("stop").unwrap();
-        let place = |state: String| state.rsplit_once(':').unwrap().1.parse::<u64>().unwrap();
-        let mut last = place(tick(&mut phone));
-        eventually("ada stands", || {
-            let before = std::mem::replace(&mut last, place(tick(&mut phone)));
-            before == last
-        });
+        while ada.try_recv().is_some() {}
+        let close = ada.close_frame().expect("one device for a player");
+        assert_eq!((close.code.get(), &*close.reason), (4001, "you play on another device"));
+        drop(ada);
+        phone.send("stop");
+        let last = place(&server, &mut phone);
+        assert!(last >= 3);
+        assert_eq!(place(&server, &mut phone), last, "it stands");
         // A connection that is lost.
         drop(phone);
-        seated("room.1", 0);
-        (1..game::KEPT).for_each(|_| game.tick(&hub));
+        tick(&server, game::KEPT - 2);
         let mut back = server.ws("/rooms/1?name=ada");
-        seated("room.1", 1);
-        assert_eq!(place(tick(&mut back)), last);
-        back.close(1000, "").unwrap();
-        seated("room.1", 0);
-        (0..game::KEPT).for_each(|_| game.tick(&hub));
+        assert_eq!(place(&server, &mut back), last);
+        back.close(1000, "");
+        tick(&server, game::KEPT + 1);
         let mut new = server.ws("/rooms/1?name=ada");
-        seated("room.1", 1);
-        assert_eq!(place(tick(&mut new)), 0);
+        assert_eq!(place(&server, &mut new), 0);
     }
 }
 

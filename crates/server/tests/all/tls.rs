@@ -130,6 +130,52 @@ fn messages_of_every_size_are_echoed_on_every_backend() {
 }
 
 #[test]
+fn a_session_that_moves_to_another_event_loop_keeps_its_keys() {
+    #[derive(Default)]
+    struct Rooms(std::collections::HashMap<String, usize>);
+    let files = Files::new("placed");
+    for io in [IoBackend::Auto, IoBackend::Portable] {
+        let room = Ws::on_upgrade(|request| Ok(request.param("room").unwrap().to_owned()))
+            .place_by(|room| room)
+            .on_open(|ws| {
+                let (room, mut session) = ws.split();
+                let count = session.shard_state::<Rooms>().0.entry(room.clone()).or_default();
+                *count += 1;
+                let text = count.to_string();
+                let _ = session.send(text);
+            })
+            .on_message(|ws, message| ws.send(message));
+        let server = Server::new(App::new().ws("/{room}", room)).io(io).shards(3);
+        let running = server.tls(files.tls()).bind("127.0.0.1:0").unwrap().spawn().unwrap();
+        let mut all = Vec::new();
+        for room in 0..4 {
+            for count in 1..=4 {
+                let path = format!("/{room}");
+                let mut client = connect(running.local_addr(), &path, &files.trust());
+                assert_eq!(client.next(), Got::Text(count.to_string()), "{io:?}");
+                all.push(client);
+            }
+        }
+        crate::support::eventually("some have moved", || {
+            running.shard_stats().iter().any(|stats| stats.handed_over > 0)
+        });
+        for len in [1, 16_384, 200_000] {
+            for client in &mut all {
+                let message: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
+                client.send(Opcode::Binary, &message);
+                assert!(client.next() == Got::Binary(message), "{io:?}, {len} bytes");
+            }
+        }
+        for client in &mut all {
+            client.send(Opcode::Close, &1000u16.to_be_bytes());
+            assert_eq!(client.next(), Got::Close(1000, String::new()));
+            assert_eq!(client.next(), Got::End, "with close_notify");
+        }
+        end(running);
+    }
+}
+
+#[test]
 fn a_publication_reaches_every_secured_member() {
     let files = Files::new("publish");
     let running = start(&files, IoBackend::Auto);
