@@ -21,8 +21,11 @@ pub(crate) struct Finished {
 /// Arguments that select everything, used for an inner cargo even where one package would do:
 /// features are unified over the packages named, and other features recompile every dependency,
 /// which takes more than a minute.
-pub(crate) const EVERYTHING: [&str; 3] =
-    ["--workspace", "--features", "throng/gzip,throng/http,throng/test,throng/tokio,throng/tls"];
+pub(crate) const EVERYTHING: [&str; 3] = [
+    "--workspace",
+    "--features",
+    "throng/gzip,throng/http,throng/test,throng/tls,throng/tokio,throng/tower",
+];
 
 /// Returns a cargo command in the repository's root, as a user would type it.
 pub(crate) fn cargo(site: &Site) -> Command {

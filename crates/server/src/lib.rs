@@ -163,6 +163,10 @@
 //! | `tls` | no | `https` and `wss`: `Server::tls` | rustls, aws-lc-rs (a C compiler) |
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
 //! | `http` | no | conversions to and from the types of the `http` crate, `Upgrade` | http |
+//! | `serde` | no | typed JSON: `Request::json`, `Response::json_of` | serde, serde_json |
+//! | `signals` | yes | `Bound::run_until_signal` | signal-hook |
+//! | `redis` | no | channels that span processes: `Server::cluster` | redis, tokio |
+//! | `tower` | no | tower services as routes, such as axum routers: `App::service` | tower-service, http-body |
 //! | `tracing` | no | events are logged with `tracing` | tracing |
 //!
 //! # Errors
@@ -216,11 +220,11 @@ pub mod process;
 mod running;
 mod server;
 mod service;
+mod shard;
 mod shutdown;
 mod stalls;
 #[cfg(feature = "test")]
 pub mod test;
-mod shard;
 #[cfg(unix)]
 mod threads;
 mod ticks;
@@ -230,6 +234,8 @@ mod tls;
 #[path = "tls/none.rs"]
 mod tls;
 mod topic;
+#[cfg(feature = "tower")]
+mod tower;
 pub mod workers;
 mod ws;
 
@@ -264,13 +270,13 @@ pub use message::OwnedMessage;
 pub use observe::Observer;
 pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};
 pub use server::Server;
+pub use shard::Shard;
 pub use throng_engine::{
     Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, History, HistoryCounts,
     HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position, PositionError,
     Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch, Publication, Receipt,
     Recovery, Sent, SettingError, Since, SlowPolicy, Stats, UnknownName, is_channel_token,
 };
-pub use shard::Shard;
 #[cfg(feature = "files")]
 pub use throng_http::Files;
 #[cfg(feature = "tls")]
@@ -290,6 +296,8 @@ pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
 pub use tls::{ClientCertificate, RequestTls, Tls, TlsConnection, TlsVersion};
 pub use topic::{EventStream, Topic};
+#[cfg(feature = "tower")]
+pub use tower::ServiceBody;
 pub use ws::{
     Accept, Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket,
     Timer, Ws, WsRoute,

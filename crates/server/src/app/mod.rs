@@ -407,7 +407,7 @@ impl App {
         self
     }
 
-    fn add(mut self, method: Option<Method>, path: &str, action: Action) -> Self {
+    pub(crate) fn add(mut self, method: Option<Method>, path: &str, action: Action) -> Self {
         self.routes.push(Route::new(method, path, action));
         self
     }

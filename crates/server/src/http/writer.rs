@@ -37,6 +37,9 @@ struct State {
     bytes: Vec<u8>,
     /// The waker of the connection, once it waits for more to send.
     waiting: Option<Waker>,
+    /// The waker of a future that waits for room.
+    #[cfg(feature = "tower")]
+    writer: Option<Waker>,
     /// The connection takes no more bytes.
     gone: bool,
     end: Option<End>,
@@ -50,6 +53,20 @@ enum End {
 }
 
 impl Shared {
+    /// Wakes what writes: there is room, or the client takes no more.
+    fn wake_writer(&self, state: MutexGuard<'_, State>) {
+        #[cfg(feature = "tower")]
+        let mut state = state;
+        #[cfg(feature = "tower")]
+        let writer = state.writer.take();
+        drop(state);
+        self.changed.notify_one();
+        #[cfg(feature = "tower")]
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,6 +98,33 @@ impl BodyWriter {
     }
 }
 
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the client takes no more of this response")
+}
+
+#[cfg(feature = "tower")]
+impl BodyWriter {
+    /// Writes as [`Write::write`] does, from a future, which is woken when there is room.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &std::task::Context<'_>,
+        bytes: &[u8],
+    ) -> std::task::Poll<io::Result<usize>> {
+        let mut state = self.shared.lock();
+        if state.gone {
+            return std::task::Poll::Ready(Err(gone()));
+        }
+        if state.bytes.len() >= WINDOW {
+            state.writer = Some(cx.waker().clone());
+            return std::task::Poll::Pending;
+        }
+        let count = bytes.len().min(WINDOW - state.bytes.len());
+        state.bytes.extend_from_slice(&bytes[..count]);
+        wake(state);
+        std::task::Poll::Ready(Ok(count))
+    }
+}
+
 /// Wakes the connection if it waits.
 fn wake(mut state: MutexGuard<'_, State>) {
     let waiting = state.waiting.take();
@@ -98,10 +142,7 @@ impl Write for BodyWriter {
             state = waiting.unwrap_or_else(PoisonError::into_inner);
         }
         if state.gone {
-            return Err(io::Error::new(
-                io::ErrorKind::BrokenPipe,
-                "the client takes no more of this response",
-            ));
+            return Err(gone());
         }
         let count = bytes.len().min(WINDOW - state.bytes.len());
         state.bytes.extend_from_slice(&bytes[..count]);
@@ -143,8 +184,7 @@ impl Source for BodySource {
             }
             _ => Pull::More,
         };
-        drop(state);
-        self.shared.changed.notify_one();
+        self.shared.wake_writer(state);
         Ok(pull)
     }
 
@@ -159,7 +199,8 @@ impl Source for BodySource {
 
 impl Drop for BodySource {
     fn drop(&mut self) {
-        self.shared.lock().gone = true;
-        self.shared.changed.notify_one();
+        let mut state = self.shared.lock();
+        state.gone = true;
+        self.shared.wake_writer(state);
     }
 }

@@ -57,6 +57,8 @@ mod threads;
 mod timers;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(all(feature = "tower", feature = "test"))]
+mod tower;
 mod unix_sockets;
 mod upgrades;
 mod workers;

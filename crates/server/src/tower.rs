@@ -1,0 +1,166 @@
+//! Services of tower as routes of an app, such as a router of axum.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use throng_http::{Reject, Request, Response, Status};
+use tokio::runtime::Handle;
+use tower_service::Service;
+
+use crate::app::{Action, App};
+use crate::http::Responder;
+
+/// Name of the parameter with the path that a service sees.
+const REST: &str = "path";
+
+/// The body of a request that a service gets: it has come whole.
+#[derive(Debug, Default)]
+pub struct ServiceBody(Option<Bytes>);
+
+impl Body for ServiceBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}
+
+impl App {
+    /// Answers all paths of this app that have no route of their own by a tower service, such as a
+    /// router of axum, whose futures run on a tokio runtime. [Nested](Self::nest), it sees the path
+    /// without the prefix, as it would under axum's own `nest`.
+    ///
+    /// A request's body has come whole when the service is called, within
+    /// [`Limits::max_body`](crate::Limits::max_body); the address of the client is among its
+    /// extensions, as a `SocketAddr`. The response's body is sent while it is made, with at most 256
+    /// KiB waiting for the client. An error of the service is answered with 500, and one in a body
+    /// ends the connection. When the client goes before the response begins, the service's future
+    /// is not dropped, but runs to its end. WebSockets are routes of an app; a service sees no
+    /// upgrade.
+    ///
+    /// ```no_run
+    /// use axum::Router;
+    /// use axum::routing::get;
+    /// use throng::prelude::*;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    /// let api = Router::new().route("/version", get(|| async { "1.0" }));
+    /// let app = App::new()
+    ///     .ws("/live", Ws::new().on_message(|ws, message| ws.send(message)))
+    ///     .nest("/api", App::new().service(runtime.handle().clone(), api));
+    /// Server::new(app).bind("127.0.0.1:9001")?.run()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn service<S, B>(self, runtime: Handle, service: S) -> Self
+    where
+        S: Service<http::Request<ServiceBody>, Response = http::Response<B>>,
+        S: Clone + Send + Sync + 'static,
+        S::Error: fmt::Display + Send,
+        S::Future: Send,
+        B: Body<Error: fmt::Display + Send, Data: Send> + Send + 'static,
+    {
+        let other = (runtime.clone(), service.clone());
+        let action = |runtime: Handle, service: S| {
+            Action::Deferred(Box::new(move |request: &Request<'_>, responder| {
+                match convert(request) {
+                    Ok(request) => {
+                        drop(runtime.spawn(serve(service.clone(), request, responder)));
+                    }
+                    Err(error) => responder.send(Reject::bad_request(error.to_string())),
+                }
+            }))
+        };
+        // A prefix itself is no path below it.
+        self.add(None, "/", action(runtime, service)).add(
+            None,
+            &format!("/{{*{REST}}}"),
+            action(other.0, other.1),
+        )
+    }
+}
+
+/// Converts a request to one of the path below the service's.
+fn convert(request: &Request<'_>) -> Result<http::Request<ServiceBody>, http::Error> {
+    let request_of_all = http::Request::try_from(request)?;
+    let (mut head, body) = request_of_all.into_parts();
+    let rest = request.raw_param(REST).unwrap_or_default();
+    let target = match request.query_string() {
+        Some(query) => format!("/{rest}?{query}"),
+        None => format!("/{rest}"),
+    };
+    head.uri = target.parse::<http::Uri>()?;
+    let body = ServiceBody((!body.is_empty()).then(|| body.into()));
+    Ok(http::Request::from_parts(head, body))
+}
+
+/// Calls a service, and sends its response.
+async fn serve<S, B>(mut service: S, request: http::Request<ServiceBody>, responder: Responder)
+where
+    S: Service<http::Request<ServiceBody>, Response = http::Response<B>>,
+    S::Error: fmt::Display,
+    B: Body<Error: fmt::Display>,
+{
+    let response = match poll_fn(|cx| service.poll_ready(cx)).await {
+        Ok(()) => service.call(request).await,
+        Err(error) => Err(error),
+    };
+    let failed = |what: &str| Response::error(Status::INTERNAL_SERVER_ERROR, what);
+    let Ok(response) = response else { return responder.send(failed("the service failed")) };
+    let (head, body) = response.into_parts();
+    let Ok(head) = Response::try_from(http::Response::from_parts(head, Vec::new())) else {
+        return responder.send(failed("the service's response has a header that cannot be sent"));
+    };
+    if body.is_end_stream() {
+        return responder.send(head);
+    }
+    // Its error is that of a client that takes no more, or of the body, which then has no end.
+    let _ = send_body(body, head, responder).await;
+}
+
+async fn send_body<B: Body<Error: fmt::Display>>(
+    body: B,
+    head: Response,
+    responder: Responder,
+) -> io::Result<()> {
+    let mut writer = responder.stream(head, body.size_hint().exact());
+    let mut body = pin!(body);
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let frame = frame.map_err(|error| io::Error::other(error.to_string()))?;
+        // Trailers are not passed on.
+        let Ok(mut data) = frame.into_data() else { continue };
+        while data.has_remaining() {
+            // One closure for both: it borrows the data to change them, which needs no `Sync`.
+            poll_fn(|cx| match writer.poll_write(cx, data.chunk()) {
+                Poll::Ready(Ok(written)) => {
+                    data.advance(written);
+                    Poll::Ready(Ok(()))
+                }
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            })
+            .await?;
+        }
+    }
+    writer.finish();
+    Ok(())
+}
