@@ -30,7 +30,7 @@ use throng_io::memory::Trim;
 use throng_io::{Clock, ConnId, Driver, Instant};
 
 use crate::conn::arrivals::{Arrivals, ArrivalsByAddress};
-use crate::conn::by_address::{AddressKey, KeyBySlot};
+use crate::conn::by_address::KeyBySlot;
 use crate::conn::map::ConnMap;
 use crate::conn::record::Conn;
 use crate::conn::stage::{AfterFlush, Stage, flag};
