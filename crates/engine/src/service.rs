@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use throng_io::Instant;
+use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::{HeaderLines, Request, Response};
 use throng_proto::ws::CloseCode;
 
@@ -183,6 +183,12 @@ pub trait Service {
 
     /// Called exactly once for each `on_open`, last, when the session has ended.
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>);
+
+    /// Called last, with the bytes that a connection has carried, if [`Core::count_traffic`] was
+    /// called; `None` if the system does not count them.
+    fn on_traffic(&mut self, id: ConnId, traffic: Option<Traffic>) {
+        let _ = (id, traffic);
+    }
 
     /// Called with a fault of this connection, which is being closed, or has ended.
     fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {

@@ -267,13 +267,20 @@ pub trait Driver {
         false
     }
 
-    /// Returns the bytes that an open connection has carried so far, as its system counted them.
+    /// Returns the bytes that a connection has carried so far, as its system counted them: an open
+    /// one, or the one of the last [`Event::Closed`] if [`Driver::count_traffic`] was called.
     ///
     /// Costs a system call, so it is for the end of a connection. `None` if the system does not
     /// count, or the connection is gone.
     fn traffic(&self, conn: ConnId) -> Option<Traffic> {
         let _ = conn;
         None
+    }
+
+    /// Reads the bytes that this connection has carried when it ends, whichever side ends it, so
+    /// that [`Driver::traffic`] returns them while [`Event::Closed`] is handled.
+    fn count_traffic(&mut self, conn: ConnId) {
+        let _ = conn;
     }
 
     /// Pauses reading (C8).

@@ -196,6 +196,11 @@ impl Poller for MioPoller {
         crate::connect::has_peer_finished(socket)
     }
 
+    #[cfg(target_os = "linux")]
+    fn traffic(socket: &TcpStream) -> Option<crate::Traffic> {
+        crate::connect::traffic(socket.as_raw_fd())
+    }
+
     fn take_error(socket: &TcpStream) -> bool {
         !matches!(socket.take_error(), Ok(None))
     }

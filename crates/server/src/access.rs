@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::CloseCode;
+use throng_engine::{CloseCode, ConnMap};
 use throng_http::{Network, RequestSummary, Status, client_address, client_on_unix_socket};
-use throng_io::Instant;
+use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::Request;
 
 /// Receives a record of each request and session, for [`Server::access_log`].
@@ -44,6 +44,12 @@ pub struct Access<'a> {
     pub code: Option<CloseCode>,
     /// Whether the response is whole. Always true of sessions.
     pub is_complete: bool,
+    /// Bytes from the client: of a request, those of the body that the handler was given; of a
+    /// session, all of its connection, as the kernel counted them, with what TLS adds. `None` of
+    /// sessions where the system does not count, as on Unix sockets.
+    pub bytes_in: Option<u64>,
+    /// Bytes to the client, likewise.
+    pub bytes_out: Option<u64>,
     /// The time from the head of the request to the end.
     pub duration: Duration,
     /// The header X-Request-ID, of 128 bytes at most.
@@ -80,6 +86,21 @@ impl Log {
     }
 }
 
+/// Counts bytes of the body of a request and of its response, if it will be recorded.
+pub(crate) fn count_body(
+    entries: &mut ConnMap<Box<Entry>>,
+    id: ConnId,
+    bytes_in: usize,
+    bytes_out: usize,
+) {
+    if !entries.is_empty()
+        && let Some(entry) = entries.get_mut(&id)
+    {
+        entry.bytes_in += bytes_in as u64;
+        entry.bytes_out += bytes_out as u64;
+    }
+}
+
 /// The data of a request that its record will have.
 pub(crate) struct Entry {
     request: RequestSummary,
@@ -87,6 +108,11 @@ pub(crate) struct Entry {
     client: Option<IpAddr>,
     began: Instant,
     pub(crate) status: Option<Status>,
+    /// Bytes of bodies.
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    /// A session's end, which is recorded when its socket is closed.
+    pub(crate) closed: Option<(CloseCode, Instant)>,
 }
 
 impl Entry {
@@ -100,7 +126,16 @@ impl Entry {
             Some(peer) => Some(client_address(head, peer, trusted_proxies)),
             None => client_on_unix_socket(head, trusted_proxies),
         };
-        Self { request: RequestSummary::new(head), peer, client, began, status: None }
+        Self {
+            request: RequestSummary::new(head),
+            peer,
+            client,
+            began,
+            status: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            closed: None,
+        }
     }
 
     /// Returns the record of a request that ends now.
@@ -113,9 +148,22 @@ impl Entry {
             status: self.status,
             code: None,
             is_complete: true,
+            bytes_in: Some(self.bytes_in),
+            bytes_out: Some(self.bytes_out),
             duration: now.since(self.began),
             request_id: self.request.request_id(),
             traceparent: self.request.traceparent(),
         }
+    }
+
+    /// Returns the record of a session that has ended.
+    pub(crate) fn session_access(&self, traffic: Option<Traffic>) -> Option<Access<'_>> {
+        let (code, ended) = self.closed?;
+        Some(Access {
+            code: Some(code),
+            bytes_in: traffic.map(|traffic| traffic.received),
+            bytes_out: traffic.map(|traffic| traffic.sent),
+            ..self.access(ended)
+        })
     }
 }

@@ -111,6 +111,8 @@ impl throng::AccessLog for Log {
             };
             let reason = (!access.is_complete).then_some("the client left, or was too slow");
             let rest = [
+                ("bytes_in", access.bytes_in.into()),
+                ("bytes_out", access.bytes_out.into()),
                 ("duration", duration.into()),
                 ("reason", reason.into()),
                 ("request_id", access.request_id.into()),

@@ -327,7 +327,13 @@ fn signals_that_ask_it_to_stop_close_sessions_with_1001_and_exit_0() {
 
 #[test]
 fn every_request_and_session_is_logged_where_it_is_asked_for() {
-    let mut served = Served::start(&["--log-access", "all"]);
+    for io in ["epoll", "portable", "threads"] {
+        logs_requests_and_sessions(io);
+    }
+}
+
+fn logs_requests_and_sessions(io: &str) {
+    let mut served = Served::start(&["--log-access", "all", "--io", io]);
     let log = BufReader::new(served.process.0.stderr.take().unwrap());
     let (sender, lines) = std::sync::mpsc::channel();
     std::thread::spawn(move || log.lines().try_for_each(|line| sender.send(line.unwrap())));
@@ -343,14 +349,34 @@ fn every_request_and_session_is_logged_where_it_is_asked_for() {
     assert_eq!((&event["method"], &event["path"]), (&"GET".into(), &"/livez".into()));
     assert_eq!((&event["status"], &event["client"]), (&200.into(), &"127.0.0.1".into()));
     assert!(!event.to_string().contains("secret"), "{event}");
+    let bytes = |event: &serde_json::Value| {
+        ["bytes_in", "bytes_out"].map(|name| event[name].as_u64().unwrap_or_default())
+    };
+    assert_eq!(bytes(&event), [0, "alive\n".len() as u64], "{event}");
     get(served.address, "/nothing%0a");
     let event = next("request");
     assert_eq!((&event["status"], &event["path"]), (&404.into(), &"/nothing%0a".into()));
-    let mut client = Client::connect(served.address, "/echo");
-    client.send(Opcode::Close, &1000u16.to_be_bytes());
-    assert_eq!(client.next().close_code(), Some(1000));
-    let event = next("session");
-    assert_eq!((&event["path"], &event["code"]), (&"/echo".into(), &1000.into()));
+    let text = "a message of some length".repeat(10);
+    for closes in [true, false] {
+        let mut client = Client::connect(served.address, "/echo");
+        client.send(Opcode::Text, text.as_bytes());
+        assert_eq!(client.next(), Got::Text(text.clone()));
+        if closes {
+            client.send(Opcode::Close, &1000u16.to_be_bytes());
+            assert_eq!(client.next().close_code(), Some(1000));
+        } else {
+            // The connection is reset.
+            let linger = Some(std::time::Duration::ZERO);
+            socket2::SockRef::from(&client.stream).set_linger(linger).unwrap();
+            drop(client);
+        }
+        let event = next("session");
+        let code = if closes { 1000 } else { 1006 };
+        assert_eq!((&event["path"], &event["code"]), (&"/echo".into(), &code.into()));
+        // Its upgrade is in them.
+        let least = text.len() as u64 + 100;
+        assert!(bytes(&event).iter().all(|bytes| (least..least + 400).contains(bytes)), "{event}");
+    }
     // A stream of events is logged when it begins.
     let _stream = events(served.address, "/sse/x");
     let event = next("request");

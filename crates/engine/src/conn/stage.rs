@@ -131,6 +131,8 @@ pub(crate) mod flag {
     /// The client has got the response to the upgrade that it asks for; above the stage and what
     /// follows the flush.
     pub(crate) const ANSWERED: u32 = 1 << 30;
+    /// The service asks for the bytes that it carried.
+    pub(crate) const COUNTED: u32 = 1 << 31;
 
     /// Flags with which sending a message is more than appending it to the queue.
     pub(crate) const SEND_SLOW_MASK: u32 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE;

@@ -128,6 +128,15 @@ impl Core {
         self.connections.send_frame(to, frame, Published::default())
     }
 
+    /// Asks for the bytes that a session's connection carries, all in all:
+    /// [`Service::on_traffic`](crate::Service::on_traffic) gets them when its socket is closed.
+    /// Only in [`Service::on_open`](crate::Service::on_open).
+    pub fn count_traffic(&mut self, conn: ConnId) {
+        if let Some(conn) = self.connections.table.conn_mut(conn) {
+            conn.set(flag::COUNTED, true);
+        }
+    }
+
     /// Begins the closing handshake.
     pub fn close(&mut self, conn: ConnId, code: u16, reason: &str) {
         self.connections.close(conn, code, reason);

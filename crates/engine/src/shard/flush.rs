@@ -70,6 +70,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let Connections { table, outbox, .. } = &mut self.state.core.connections;
         let Some(conn) = table.conn_mut(id) else { return };
         outbox.queue_fan_out(conn);
+        if conn.has(flag::COUNTED) && conn.has(flag::UPGRADING) {
+            self.driver.count_traffic(id);
+        }
         if conn.is_stopped() && !conn.has(flag::PAUSED) {
             conn.set(flag::PAUSED, true);
             self.driver.pause(id);

@@ -180,7 +180,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Then::RestAccept => {
                     self.accept_rests_until = Some(self.state.core.now().after(ACCEPT_REST));
                 }
-                Then::RetryAccept => self.retry_accept(),
+                Then::RetryAccept(counted) => {
+                    if let Some(id) = counted {
+                        self.state.report_traffic(id, self.driver.traffic(id));
+                    }
+                    self.retry_accept();
+                }
                 Then::Nothing => {}
             }
             self.flush_published();

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use throng_io::{Batch, Closed, ConnId, Event, Instant, TlsInfo};
+use throng_io::{Batch, Closed, ConnId, Event, Instant, TlsInfo, Traffic};
 use throng_proto::ws::CloseCode;
 
 use crate::conn::arrivals::{Arrivals, ArrivalsByAddress};
@@ -67,7 +67,8 @@ pub(crate) enum Then<T> {
     Hold(ConnId),
     Place(T, Option<SocketAddr>),
     RestAccept,
-    RetryAccept,
+    /// A connection is gone, whose bytes the service asks for if it is named.
+    RetryAccept(Option<ConnId>),
 }
 
 impl<S: Service> State<S> {
@@ -98,8 +99,9 @@ impl<S: Service> State<S> {
             Event::Secured(id, info) => self.on_secured(id, info),
             Event::Finished(id) => self.on_finished(id),
             Event::Closed(id, why) => {
+                let is_counted = self.core.connections.table.has(id, flag::COUNTED);
                 self.on_closed(id, why);
-                return Then::RetryAccept;
+                return Then::RetryAccept(is_counted.then_some(id));
             }
             Event::AcceptStopped(_) => {
                 self.core.connections.stats.accept_stopped += 1;
@@ -156,6 +158,15 @@ impl<S: Service> State<S> {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.service.on_fault(&mut Cx::new(&mut self.core, id), fault);
         }));
+        if let Err(payload) = outcome {
+            std::mem::forget(payload);
+        }
+    }
+
+    /// Passes on the bytes that a connection has carried; a panic changes nothing more.
+    #[cold]
+    pub(crate) fn report_traffic(&mut self, id: ConnId, traffic: Option<Traffic>) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.service.on_traffic(id, traffic)));
         if let Err(payload) = outcome {
             std::mem::forget(payload);
         }

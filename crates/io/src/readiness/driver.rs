@@ -186,7 +186,16 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     }
 
     fn traffic(&self, conn: ConnId) -> Option<Traffic> {
-        P::traffic(self.table.entry_ref(conn)?.socket.as_ref()?)
+        match self.table.entry_ref(conn) {
+            Some(entry) => P::traffic(entry.socket.as_ref()?),
+            None => self.ended.filter(|(ended, _)| *ended == conn).map(|(_, traffic)| traffic),
+        }
+    }
+
+    fn count_traffic(&mut self, conn: ConnId) {
+        if let Some(entry) = self.table.entry(conn) {
+            entry.flags |= flag::COUNTED;
+        }
     }
 
     /// Makes no system call: interest is dropped only if input comes while paused.

@@ -27,7 +27,7 @@ use self::poller::Poller;
 use self::table::{NONE, Table, flag};
 use self::turn::{Pending, QueuedEvent, Share};
 use self::wakeup::Wakeup;
-use crate::{Clock, Closed, ConnId, Instant, Listener, ListenerId, Options};
+use crate::{Clock, Closed, ConnId, Instant, Listener, ListenerId, Options, Traffic};
 
 /// Maximum connections; the slots above are those of the waker and the listeners.
 pub(crate) const MAX_CONNECTIONS: usize = ConnId::MAX_SLOTS - MAX_LISTENERS - 1;
@@ -68,6 +68,8 @@ pub struct ReadinessDriver<P: Poller> {
     share: Share,
     /// Bytes of `buffer` that are lent.
     lent: usize,
+    /// The connection whose end was delivered last, if its bytes were to be counted.
+    ended: Option<(ConnId, Traffic)>,
 }
 
 impl<P: Poller> ReadinessDriver<P> {
@@ -97,6 +99,7 @@ impl<P: Poller> ReadinessDriver<P> {
             buffer: vec![0; options.receive_buffer].into_boxed_slice(),
             share: Share::of(1, options.receive_buffer),
             lent: 0,
+            ended: None,
             options,
         })
     }
@@ -169,7 +172,9 @@ impl<P: Poller> ReadinessDriver<P> {
             let index = std::mem::replace(&mut entry.outgoing, NONE);
             self.queued_events.push_back(QueuedEvent::Sent(id, self.outgoing.remove(index)));
         }
-        self.queued_events.push_back(QueuedEvent::Closed(id, why));
+        let is_counted = entry.flags & flag::COUNTED != 0;
+        let traffic = if is_counted { P::traffic(&socket) } else { None };
+        self.queued_events.push_back(QueuedEvent::Closed(id, why, traffic));
         self.poller.deregister(&mut socket);
     }
 }

@@ -53,6 +53,8 @@ pub(crate) mod flag {
     pub(crate) const BROKEN: u16 = 1 << 11;
     /// Together with `BROKEN`: the peer's end of stream came before its reset.
     pub(crate) const FIN_BEFORE_RESET: u16 = 1 << 12;
+    /// The bytes that it carried are asked for after its end.
+    pub(crate) const COUNTED: u16 = 1 << 13;
 
     /// While any of these is set, nothing is read.
     pub(crate) const NOT_READING: u16 = CONNECTING | PAUSED | FINISHED;

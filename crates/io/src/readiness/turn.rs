@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::poller::{ERROR, HANG_UP, Poller, READ, Ready, WRITE};
 use super::table::{NONE, flag};
 use super::{MAX_CONNECTIONS, ReadinessDriver};
-use crate::{Batch, Closed, ConnId, ListenerId};
+use crate::{Batch, Closed, ConnId, ListenerId, Traffic};
 
 /// Maximum receives for one readable event, if it is the only one. More than one only if the buffer
 /// was filled completely.
@@ -58,7 +58,8 @@ pub(super) struct Pending {
 /// An event caused by our own calls.
 pub(super) enum QueuedEvent {
     Sent(ConnId, Box<Batch>),
-    Closed(ConnId, Closed),
+    /// With the bytes that it carried, if they are asked for.
+    Closed(ConnId, Closed, Option<Traffic>),
 }
 
 /// An [`Event`] that does not borrow.
@@ -102,8 +103,9 @@ impl<P: Poller> ReadinessDriver<P> {
             if let Some(local) = self.queued_events.pop_front() {
                 return Some(match local {
                     QueuedEvent::Sent(id, batch) => Step::Sent(id, batch),
-                    QueuedEvent::Closed(id, why) => {
+                    QueuedEvent::Closed(id, why, traffic) => {
                         self.table.release(id);
+                        self.ended = traffic.map(|traffic| (id, traffic));
                         Step::Closed(id, why)
                     }
                 });

@@ -180,6 +180,11 @@ impl Poller for PollPoller {
     }
 
     #[cfg(target_os = "linux")]
+    fn traffic(socket: &TcpStream) -> Option<crate::Traffic> {
+        crate::connect::traffic(socket.as_raw_fd())
+    }
+
+    #[cfg(target_os = "linux")]
     fn has_peer_finished(socket: &TcpStream) -> bool {
         crate::connect::has_peer_finished(socket)
     }

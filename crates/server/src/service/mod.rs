@@ -19,7 +19,7 @@ use throng_engine::{
     Notice, Receive, Refusal, Service, UserEvent,
 };
 use throng_http::{DateCache, Response, Status};
-use throng_io::{ConnId, Instant};
+use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::{self, HeaderLines};
 
 #[cfg(feature = "metrics")]
@@ -27,7 +27,7 @@ pub(crate) use request::ready;
 pub(crate) use shared::{BoundRoute, Shared};
 
 use self::request::AwaitedBody;
-use crate::access::{Access, Entry};
+use crate::access::{Access, Entry, count_body};
 use crate::events::Event;
 use crate::handle::Handle;
 use crate::http::Delivered;
@@ -111,7 +111,7 @@ impl ShardService {
         }
     }
 
-    /// Records a request or a session that has ended.
+    /// Records a request that has ended.
     fn record(&mut self, cx: &Cx<'_>, edit: impl FnOnce(&mut Access<'_>)) {
         if !self.entries.is_empty()
             && let Some(entry) = self.entries.remove(&cx.id())
@@ -212,11 +212,13 @@ impl Service for ShardService {
     }
 
     fn on_body(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>, body: &[u8]) -> Answer {
+        count_body(&mut self.entries, cx.id(), body.len(), 0);
         let answer = self.request_with_body(cx, head, body);
         self.record_if_done(cx, answer)
     }
 
     fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+        count_body(&mut self.entries, cx.id(), bytes.len(), 0);
         let exchange = self.exchanges.get(&cx.id());
         match exchange.and_then(|exchange| exchange.body_sender.as_ref()) {
             Some(body_sender) => body_sender.push(bytes),
@@ -340,6 +342,10 @@ impl Service for ShardService {
     }
 
     fn on_open(&mut self, cx: &mut Cx<'_>) {
+        let id = cx.id();
+        if !self.entries.is_empty() && self.entries.contains_key(&id) {
+            cx.core().count_traffic(id);
+        }
         if let Some(sessions) = self.sessions_of(cx) {
             sessions.on_open(cx.reborrow());
         }
@@ -415,12 +421,23 @@ impl Service for ShardService {
         if !self.ending.is_empty() {
             self.ending.remove(&cx.id());
         }
-        self.record(cx, |access| access.code = Some(close.code));
+        if !self.entries.is_empty()
+            && let Some(entry) = self.entries.get_mut(&cx.id())
+        {
+            entry.closed = Some((close.code, cx.core_ref().now()));
+        }
         self.timers.end_session(cx.id());
         // Before the callback, whose own last work may still be run.
         self.cancel_work(cx.id());
         if let Some(sessions) = self.sessions_of(cx) {
             sessions.on_close(cx.reborrow(), close);
+        }
+    }
+
+    fn on_traffic(&mut self, id: ConnId, traffic: Option<Traffic>) {
+        let entry = self.entries.remove(&id);
+        if let Some(access) = entry.as_ref().and_then(|entry| entry.session_access(traffic)) {
+            self.shared.access.record(&access);
         }
     }
 }

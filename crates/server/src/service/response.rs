@@ -11,6 +11,7 @@ use throng_proto::ws;
 #[cfg(feature = "gzip")]
 use super::BoundRoute;
 use super::ShardService;
+use crate::access::count_body;
 use crate::app::Pending;
 #[cfg(feature = "gzip")]
 use crate::http::exchange::accepts_gzip;
@@ -22,6 +23,11 @@ use crate::http::exchange::{Exchange, Outgoing, Progress};
 fn is_last(request: &http1::Request<'_>, max_body: u64) -> bool {
     let too_large = matches!(request.body_length(), BodyLength::Known(length) if length > max_body);
     request.expects_continue() || too_large
+}
+
+/// Returns the length of a body that is sent with the head.
+fn whole_body(response: &Response, to: &ReplyTo<'_>) -> usize {
+    if response.has_body_bytes(to) { response.body().len() } else { 0 }
 }
 
 /// Ends an upgrade that is refused although its client has got the response to it.
@@ -89,6 +95,7 @@ impl ShardService {
         let is_last = !has_come && head.has_body() && is_last(head, cx.core_ref().max_body());
         to.keep_alive &= self.admission.is_ready() && !is_last;
         cx.write(|out| response.encode(&to, out));
+        count_body(&mut self.entries, cx.id(), 0, whole_body(&response, &to));
         if !response.is_streamed() {
             return Answer::Done { keep_alive: response.keeps_alive(&to) };
         }
@@ -114,8 +121,8 @@ impl ShardService {
             return cx.abort();
         }
         self.note_status(cx, response.status());
-        self.record(cx, |_| {});
         if cx.is_answered() {
+            self.record(cx, |_| {});
             close_answered(cx, response.status());
             return;
         }
@@ -123,6 +130,8 @@ impl ShardService {
         let hsts = self.shared.security.hsts(cx);
         let to = ReplyTo { hsts, ..ReplyTo::error(self.date.current()) };
         cx.write(|out| response.encode(&to, out));
+        count_body(&mut self.entries, cx.id(), 0, response.body().len());
+        self.record(cx, |_| {});
     }
 
     /// Answers a request whose handler was called before.
@@ -148,6 +157,7 @@ impl ShardService {
         let mut to = exchange.reply_to(self.date.current(), self.shared.security.hsts(cx));
         to.keep_alive &= self.admission.is_ready();
         cx.write(|out| response.encode(&to, out));
+        count_body(&mut self.entries, id, 0, whole_body(&response, &to));
         let keep_alive = response.keeps_alive(&to);
         exchange.outgoing = Outgoing::of(cx, response, &to, exchange.wants_trailers);
         let ended = match exchange.outgoing {
@@ -173,7 +183,11 @@ impl ShardService {
         if let Some(route) = exchange.route {
             cx.enter_route(route);
         }
-        match outgoing.send(cx, &mut self.scratch) {
+        let progress = outgoing.send(cx, &mut self.scratch);
+        if progress != Progress::Broken {
+            count_body(&mut self.entries, id, 0, self.scratch.len());
+        }
+        match progress {
             Progress::Sending => cx.core().await_drain(id),
             Progress::Waiting => {}
             Progress::Ended => {

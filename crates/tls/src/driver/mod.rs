@@ -567,6 +567,10 @@ impl<D: Driver> Driver for Tls<D> {
         self.inner.traffic(conn)
     }
 
+    fn count_traffic(&mut self, conn: ConnId) {
+        self.inner.count_traffic(conn);
+    }
+
     fn has_peer_finished(&self, conn: ConnId) -> bool {
         self.inner.has_peer_finished(conn)
     }
