@@ -24,20 +24,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// The flags.
 #[derive(clap::Args)]
 pub(crate) struct Flags {
-    /// Tell a balancer (the address of its admin API) that this server is a backend, and when it
-    /// goes; may be repeated
+    /// Be a backend of the balancer whose admin API is at this address; may be repeated
+    ///
+    /// It learns as well when this server goes.
     #[arg(long, value_name = "URL")]
     register: Vec<String>,
     /// The balancer's token for backends is in this file
-    #[arg(long, value_name = "FILE", requires = "register")]
+    #[arg(long, value_name = "FILE", requires = "register", hide_short_help = true)]
     register_token_file: Option<PathBuf>,
     /// How much this server gets, compared with the other backends: 1 to 1000
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "register",
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "register", hide_short_help = true,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     register_weight: u32,
     /// Where the balancer finds this server [default: the address of --listen, or where that
     /// is all addresses, this machine's on the way to the balancer]
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "register")]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "register", hide_short_help = true)]
     register_address: Option<SocketAddr>,
 }
 

@@ -11,13 +11,14 @@ use throng_config::{
 /// The flags of `throng balance`; they win over the configuration file.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Flags {
-    /// Address and port to listen on; may be repeated; port 0 takes a free port
-    /// [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    /// Address and port; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     listen: Vec<String>,
-    /// A backend; may be repeated. weight, 1 to 1000, is its share of the load; send_proxy sends it
-    /// the client's address in a PROXY v2 header; tls connects to it with TLS
-    #[arg(long, value_name = "ADDRESS:PORT[,weight=N][,send_proxy][,tls]")]
+    /// A backend; may be repeated
+    ///
+    /// ADDRESS:PORT[,weight=N][,send_proxy][,tls]: weight, 1 to 1000, is its share of the load;
+    /// send_proxy sends it the client's address in a PROXY v2 header; tls connects to it with TLS.
+    #[arg(long, value_name = "BACKEND")]
     backend: Vec<String>,
     /// Read the configuration from a TOML file; read again on SIGHUP
     #[arg(long, value_name = "FILE")]
@@ -25,40 +26,43 @@ pub(crate) struct Flags {
     /// Only check the configuration
     #[arg(long)]
     pub(super) check: bool,
-    /// Load-balancing algorithm: power_of_two, least_connections, round_robin, rendezvous, random
-    /// or ip_hash [default: power_of_two]
+    /// Load-balancing algorithm [default: power_of_two]
+    ///
+    /// power_of_two, least_connections, round_robin, rendezvous, random or ip_hash.
     #[arg(long, value_name = "PICK")]
     pick: Option<String>,
     /// Session affinity of clients to backends: none, ip, cookie:NAME, header:NAME or query:NAME
     /// [default: none]
     #[arg(long, value_name = "BY")]
     sticky: Option<String>,
-    /// Serve the admin API, the status page and the metrics on this address; without a token it
-    /// must be a loopback address [default: off]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Serve the admin API, the status page and metrics here [default: off]
+    ///
+    /// Without a token it must be a loopback address.
+    #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
     /// Require the token in this file for the admin API
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     admin_token_file: Option<PathBuf>,
     /// Let backends register themselves with the token in this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     register_token_file: Option<PathBuf>,
-    /// Serve https and wss with this certificate in PEM, followed by those that lead to a root; may
-    /// be repeated, clients choose by the server name
+    /// Serve https and wss with this certificate, in PEM
+    ///
+    /// Followed by those that lead to a root; may be repeated, clients choose by the server name.
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     tls_cert: Vec<String>,
     /// The private key of each certificate, in the same order
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     tls_key: Vec<String>,
     /// Event loops; 0 = one per usable CPU [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     shards: Option<String>,
     /// Trust X-Forwarded-*, Forwarded and PROXY headers from this network; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted_proxy: Vec<String>,
     /// Source address of connections to backends, or a network of them such as 10.0.0.16/28, used in
     /// turn; may be repeated: each address allows about 28,000 connections per backend
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
     source: Vec<String>,
     #[command(flatten)]
     log: crate::log::LogFlags,

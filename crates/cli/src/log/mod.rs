@@ -37,17 +37,16 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct LogFlags {
     /// Least level of the events that are logged: error, warn, info or debug [default: info]
-    #[arg(long, value_name = "LEVEL", help_heading = "Log")]
+    #[arg(long, value_name = "LEVEL", help_heading = "Log", hide_short_help = true)]
     log_level: Option<String>,
     /// Form of the log: auto, text, json or journald [default: auto]
-    #[arg(long, value_name = "FORMAT", help_heading = "Log")]
+    #[arg(long, value_name = "FORMAT", help_heading = "Log", hide_short_help = true)]
     log_format: Option<String>,
     /// Append the log to this file instead of standard error; opened again on SIGUSR1
-    #[arg(long, value_name = "FILE", help_heading = "Log")]
+    #[arg(long, value_name = "FILE", help_heading = "Log", hide_short_help = true)]
     log_file: Option<String>,
-    /// Log no requests and sessions (off), those that failed (errors), or all [default: off; balance:
-    /// errors]
-    #[arg(long, value_name = "off|errors|all", help_heading = "Log")]
+    /// Requests and sessions to log: off, errors or all [default: off; balance: errors]
+    #[arg(long, value_name = "WHICH", help_heading = "Log")]
     log_access: Option<String>,
 }
 

@@ -10,55 +10,62 @@ use crate::{Failure, say};
 /// The flags that are settings; shared by `serve` and `config show`.
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct SettingFlags {
-    /// Address and port, or several with commas; port 0 takes a free one [default: 127.0.0.1:9001]
+    /// Address and port, or several with commas [default: 127.0.0.1:9001]
+    ///
+    /// Port 0 takes a free one; unix:PATH is a Unix socket, systemd stands for the sockets that
+    /// systemd passed on.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Event loops; 0 = one per usable CPU [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     shards: Option<String>,
     /// Open connections; 0 = as many as descriptors allow [default: 0]
     #[arg(long, value_name = "N")]
     max_connections: Option<String>,
     /// Descriptor table of an event loop: shared, per-shard (its own, so that the descriptor limit
     /// counts for each), or auto (its own if --max-connections needs it) [default: auto]
-    #[arg(long, value_name = "TABLES")]
+    #[arg(long, value_name = "TABLES", hide_short_help = true)]
     descriptors: Option<String>,
     /// I/O backend: auto, epoll, portable, or threads (one per connection) [default: auto]
-    #[arg(long, value_name = "IO")]
+    #[arg(long, value_name = "IO", hide_short_help = true)]
     io: Option<String>,
     /// Larger messages are closed with 1009; above 4MiB this raises --max-frame-size, too [default:
     /// 4MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
     max_message_size: Option<String>,
     /// Larger frames are closed with 1009 [default: 4MiB, or --max-message-size if that is more]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
     max_frame_size: Option<String>,
-    /// Rules for slow receivers of the channels that match, for example
-    /// 'prices.*=latest,max_backlog=64KiB,max_age=5s'; may be repeated, and then the first that
-    /// matches rules
-    #[arg(long, value_name = "PATTERN=POLICY[,KEY=VALUE]")]
+    /// Rules of the channels that match: slow receivers, history, presence; may be repeated
+    ///
+    /// For example 'prices.*=latest,max_backlog=64KiB,max_age=5s'. The first rule that matches
+    /// applies.
+    #[arg(long, value_name = "RULE")]
     channel: Vec<String>,
-    /// Share channels with the servers that use this Redis or Valkey, for example
-    /// redis://10.0.0.5:6379, several such with commas between them,
-    /// redis-sentinel://10.0.0.5:26379,10.0.0.6:26379/mymaster or redis-cluster://10.0.0.5:6379
+    /// Share channels with the servers that use this Redis or Valkey
+    ///
+    /// For example redis://10.0.0.5:6379, several such with commas between them,
+    /// redis-sentinel://10.0.0.5:26379,10.0.0.6:26379/mymaster or redis-cluster://10.0.0.5:6379.
     #[arg(long, value_name = "URL")]
     cluster: Option<String>,
     /// Compress for clients that can (permessage-deflate): each message by itself (shared), with
     /// the last 2^BITS bytes as context (window:BITS, 9 to 15), or not [default: off]
-    #[arg(long, value_name = "shared|window:BITS|off")]
+    #[arg(long, value_name = "shared|window:BITS|off", hide_short_help = true)]
     deflate: Option<String>,
     /// Serve the files of a directory, at every path that has no other meaning
     #[arg(long, value_name = "PATH")]
     dir: Option<String>,
-    /// Serve https and wss with this certificate, in PEM, followed by those that lead to a root;
-    /// several with commas, chosen by the name that a client asks for
+    /// Serve https and wss with this certificate, in PEM
+    ///
+    /// Followed by those that lead to a root; several with commas, chosen by the name that a client
+    /// asks for.
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
-    /// The private key of each certificate, in PEM and not encrypted
+    /// Its private key, in PEM and not encrypted; several with commas, in the same order
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
-    /// Serve metrics and statistics at this address, for operators, and not at --listen
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Serve metrics and statistics here, for operators, and not at --listen
+    #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
     #[command(flatten)]
     log: crate::log::LogFlags,

@@ -34,13 +34,24 @@ pub(crate) use settings::Rule;
 pub use settings::Settings;
 
 #[derive(clap::Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_help = SUMMARY, after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    registration: register::Flags,
-    #[command(flatten)]
     flags: SettingFlags,
+    #[command(flatten)]
+    registration: register::Flags,
 }
+
+/// The end of the short help.
+const SUMMARY: &str = "Examples:
+  throng serve                       /echo, /ws/{channel} and /sse/{channel}
+  throng serve --dir public --listen 0.0.0.0:9001
+                                     web pages beside them, for the network
+  throng serve --channel 'chat.>=close,history=100/5m'
+  throng serve --config throng.toml --admin 127.0.0.1:9101
+
+`throng serve --help` has all options, paths, signals and more examples;
+`throng config show` lists all settings.";
 
 const EXAMPLES: &str = "Paths:
   /echo            a WebSocket that echoes messages

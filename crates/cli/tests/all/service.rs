@@ -266,6 +266,29 @@ fn the_version_has_the_commit_and_the_target() {
 }
 
 #[test]
+fn the_environment_names_the_file_and_what_it_has_by_mistake_is_a_warning() {
+    let file = std::env::temp_dir().join(format!("throng-config-{}", std::process::id()));
+    std::fs::write(&file, "shards = 3\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_throng"))
+        .args(["config", "show", "serve", "--origin"])
+        .env("THRONG_CONFIG", &file)
+        .env("THRONG_SHARD", "5")
+        .env("THRONG_VERSION", "1.2.3")
+        .output()
+        .unwrap();
+    let [shown, warnings] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success(), "{warnings}");
+    let shards = shown.lines().find(|line| line.starts_with("shards = 3"));
+    let named = file.display().to_string();
+    assert!(shards.is_some_and(|line| line.contains(&named)), "{shown}");
+    for words in ["did you mean THRONG_SHARDS?", "THRONG_VERSION"] {
+        assert!(warnings.contains(words), "{warnings}");
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
 fn completions_and_manual_pages_have_every_command() {
     let throng = |words: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_throng")).args(words).output().unwrap();
