@@ -15,13 +15,14 @@ pub use plot::{Axis, Plot, Scale, Series};
 pub struct Page {
     title: String,
     body: String,
+    tables: usize,
 }
 
 impl Page {
     /// An empty page.
     #[must_use]
     pub fn new(title: &str) -> Self {
-        Self { title: title.to_owned(), body: String::new() }
+        Self { title: title.to_owned(), body: String::new(), tables: 0 }
     }
 
     /// Adds a paragraph.
@@ -70,7 +71,13 @@ impl Page {
         let is_number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         let right = |column| rows.iter().all(|row| row.get(column).is_none_or(is_number));
         let class = |column| if right(column) { r#" class="number""# } else { "" };
-        self.body.push_str("<table>\n<thead><tr>");
+        self.tables += 1;
+        // On a narrow screen it scrolls, by keyboard as well, which a landmark with a name lets people find.
+        let _ = write!(
+            self.body,
+            "<div class=\"table\" role=\"region\" aria-label=\"Table {}\" tabindex=\"0\">\n<table>\n<thead><tr>",
+            self.tables
+        );
         for (column, cell) in head.iter().enumerate() {
             let _ = write!(self.body, r#"<th scope="col"{}>{}</th>"#, class(column), escaped(cell));
         }
@@ -82,7 +89,7 @@ impl Page {
             }
             self.body.push_str("</tr>\n");
         }
-        self.body.push_str("</tbody>\n</table>\n");
+        self.body.push_str("</tbody>\n</table>\n</div>\n");
         self
     }
 
@@ -107,16 +114,17 @@ impl Page {
 
 const STYLE: &str = "\
 :root { color-scheme: light dark; }
-body { margin: 0; font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 0; background: Canvas; color: CanvasText; font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 figure { margin: 1.5rem 0; }
 figure svg { width: 100%; height: auto; background: #fff; border-radius: 6px; }
 figcaption { font-size: .875rem; opacity: .8; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .875rem; display: block; overflow-x: auto; }
+.table { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .875rem; }
 th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
 .number { text-align: right; }
-.notice { padding: .6rem .9rem; border-left: 4px solid #d68a00; background: #d68a0022; }
+.notice { padding: .6rem .9rem; border-left: 4px solid #d68a00; background: #fff1d6; color: #3d2900; }
 ";
 
 /// Text that stands for itself in HTML and in attributes.
@@ -164,6 +172,7 @@ mod tests {
             "<td>a&lt;b</td>",
             "Nothing: nothing was measured",
             "client-limited",
+            r#"role="region" aria-label="Table 1" tabindex="0""#,
         ] {
             assert!(html.contains(words), "{words:?} in\n{html}");
         }
