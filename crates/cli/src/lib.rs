@@ -222,4 +222,27 @@ mod tests {
             assert!(long.to_string().contains("Signals:"), "{name}");
         }
     }
+
+    #[test]
+    fn short_help_has_the_everyday_options_and_examples_on_a_screen() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        let short = |path: &[&str]| {
+            let mut command = command.clone();
+            let found = path
+                .iter()
+                .fold(&mut command, |command, name| command.find_subcommand_mut(name).unwrap());
+            found.render_help().to_string()
+        };
+        let serve = short(&["serve"]);
+        assert!(serve.lines().count() <= 45, "{serve}");
+        for words in ["--listen", "--config", "--set", "Examples:", "throng serve --help"] {
+            assert!(serve.contains(words), "{words}: {serve}");
+        }
+        assert!(!serve.contains("--shards"), "{serve}");
+        for path in [&["bench", "echo"], &["bench", "http"]] {
+            let short = short(path);
+            assert!(!short.contains("--setup-timeout") && !short.contains("--sni"), "{short}");
+        }
+    }
 }

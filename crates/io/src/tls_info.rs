@@ -1,5 +1,7 @@
 //! The outcome of a TLS handshake, as [`Event::Secured`](crate::Event::Secured) reports it.
 
+use crate::Instant;
+
 /// The parameters that a TLS handshake agreed on, and the identity of the peer.
 ///
 /// Numbers are the registered ones of IANA's "TLS Parameters", so that this crate needs no TLS
@@ -13,6 +15,9 @@ pub struct TlsInfo {
     /// The group of the key exchange, such as 0x001d for `x25519`; none if a session was resumed
     /// without a key exchange.
     pub group: Option<u16>,
+    /// When the TCP connection was established, and with it the handshake began, of a connection
+    /// that we started.
+    pub connected: Option<Instant>,
     /// Whether an earlier session was resumed, and with it the peer's authentication.
     pub is_resumed: bool,
     /// The host name that the client asked for (SNI).

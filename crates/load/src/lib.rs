@@ -59,7 +59,7 @@ pub use progress::{Progress, Stage};
 pub use record::{Record, Summary};
 pub use report::Report;
 pub use run::run;
-pub use schedule::Schedule;
+pub use schedule::{RateStage, Schedule};
 pub use script::Script;
 pub use slo::Slo;
 pub use sources::Sources;

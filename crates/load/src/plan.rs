@@ -8,8 +8,8 @@ use throng_proto::ws::deflate::{Policy, Settings as Deflate};
 use crate::client::{Handshake, JSON_SMALLEST};
 use crate::script::Script;
 use crate::template::{Template, Values};
-use crate::work::FANOUT_SMALLEST;
-use crate::{Error, Slo, Target, TlsPlan, Tokens};
+use crate::work::{FANOUT_SMALLEST, split_stamp};
+use crate::{Error, RateStage, Slo, Target, TlsPlan, Tokens};
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -26,7 +26,8 @@ pub struct Plan {
     pub size: usize,
     /// Send text messages instead of binary ones. Default false.
     pub text: bool,
-    /// What the payload of [`Mode::Echo`] and [`Mode::Connect`] is. Default [`Content::Letters`].
+    /// Content of the payload; with [`Mode::Fanout`] letters, or a given text in which `{stamp}` stands for the
+    /// [`FANOUT_STAMP`] bytes that name a message. Default [`Content::Letters`].
     pub content: Content,
     /// What to offer of permessage-deflate; a server may decline. Default off.
     pub deflate: Deflate,
@@ -62,11 +63,14 @@ pub struct Plan {
     pub slos: Vec<Slo>,
     /// The steps of [`Mode::Script`]. Default none.
     pub script: Option<Arc<Script>>,
-    /// Messages of a closed [`Mode::Echo`] in all, after which the run is over; without a warm-up. Default: as many as fit
-    /// its time.
+    /// Messages of a closed [`Mode::Echo`], or connections of [`Mode::Connect`], in all, after which the run is over;
+    /// without a warm-up. Default: as many as fit its time.
     pub number: Option<u64>,
     /// Time over which the rate of an open [`Mode::Echo`] rises from 0, before the warm-up; not counted. Default zero.
     pub rate_ramp: Duration,
+    /// Stages of the rate of an open [`Mode::Echo`], all of them measured; its pace has the highest, its duration is their
+    /// length. Default none.
+    pub stages: Vec<RateStage>,
 }
 
 /// The content of a payload.
@@ -175,6 +179,8 @@ const MAX_UNDER_WAY: usize = 1 << 26;
 pub const MAX_PIPELINE: usize = 65_536;
 /// Largest message: 1 GiB.
 pub const MAX_SIZE: usize = 1 << 30;
+/// Bytes of a message of [`Mode::Fanout`] that name it.
+pub const FANOUT_STAMP: usize = FANOUT_SMALLEST;
 /// Longest duration, warm-up, hold and ramp: a week.
 const TOO_LONG: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Most event loops of a server that a benchmark starts.
@@ -235,6 +241,7 @@ impl Plan {
             script: None,
             number: None,
             rate_ramp: Duration::ZERO,
+            stages: Vec::new(),
         }
     }
 
@@ -354,12 +361,23 @@ impl Plan {
             );
         }
         if let Some(number) = self.number {
-            let is_closed = matches!(self.mode, Mode::Echo { pace: Pace::Closed { .. }, .. });
-            if number == 0 || !is_closed {
-                return refuse(format!(
-                    "--number is {number}; it is messages of a closed loop, at least 1"
-                ));
+            let (least, of) = match self.mode {
+                Mode::Echo { pace: Pace::Closed { .. }, .. } => (1, "messages of a closed loop"),
+                // Each place of a connection is used.
+                Mode::Connect { .. } => {
+                    (self.connections as u64, "connections, as many as --concurrency")
+                }
+                _ => (u64::MAX, "for echo and connect"),
+            };
+            if number < least {
+                let least =
+                    if least == u64::MAX { String::new() } else { format!(", at least {least}") };
+                return refuse(format!("--number is {number}; it is {of}{least}"));
             }
+        }
+        let most = 1e6 * self.connections as f64;
+        if let Some(wrong) = RateStage::mistake(&self.stages, most) {
+            return refuse(wrong);
         }
         if let Content::Given(bytes) = &self.content
             && self.text
@@ -478,6 +496,17 @@ impl Plan {
                 "--rate is {rate_per_s}; it is messages a second to all channels together, between 0.001 and \
                  10000000"
             ));
+        }
+        let is_stamped = match &self.content {
+            Content::Letters => true,
+            Content::Given(bytes) => split_stamp(bytes).is_some(),
+            Content::Json { .. } | Content::Template(_) => false,
+        };
+        if !is_stamped {
+            return refuse(
+                "--payload has to be a text with {stamp} once, where the 40 characters go that name the message"
+                    .to_owned(),
+            );
         }
         if self.size < FANOUT_SMALLEST {
             return refuse(format!(

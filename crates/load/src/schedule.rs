@@ -1,24 +1,94 @@
 //! The open loop: when each message is planned, whatever became of the ones before it.
 //!
-//! All connections send at the same rate, their phases spread evenly over one interval, so the messages of all of
-//! them are one arithmetic sequence: message `n` belongs to connection `n % connections` and is planned at
-//! `start + n * interval / connections`. There is no timer per connection and nothing to skip: a generator that
+//! Connections take turns, so the messages of all of them are one sequence: message `n` belongs to connection
+//! `n % connections`, and is planned when the rate, added up from the start, has reached `n`. At an even rate that is
+//! an arithmetic sequence, and the phases of the connections are spread evenly over one interval; in a
+//! [stage](RateStage) the rate changes evenly. There is no timer per connection and nothing to skip: a generator that
 //! comes late sends everything that is due, and the latency of each message counts from its planned time.
-//! With a ramp the same messages are planned further apart in the beginning.
 //! Measuring from the actual time instead is the coordinated omission that makes a stalled server look fast.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_io::Instant;
 
-/// Planned send times for a fixed number of connections at a fixed rate each. A pure function of its fields.
+/// A part of a run in which the rate changes evenly, from that of the stage before, or 0, to its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateStage {
+    /// Length of the stage; with 0 the rate jumps.
+    pub duration: Duration,
+    /// Messages a second at its end, of all connections together.
+    pub rate_per_s: f64,
+}
+
+impl RateStage {
+    /// The length of all stages.
+    #[must_use]
+    pub fn total(stages: &[Self]) -> Duration {
+        stages.iter().fold(Duration::ZERO, |sum, stage| sum.saturating_add(stage.duration))
+    }
+
+    /// Describes a mistake in the stages, none of which may have more than `most` messages a second.
+    pub(crate) fn mistake(stages: &[Self], most: f64) -> Option<String> {
+        let week = Duration::from_secs(7 * 24 * 3600);
+        let (total, highest) = (Self::total(stages), Self::highest(stages));
+        if stages.is_empty() {
+            return None;
+        }
+        if stages.iter().any(|stage| !(0.0..=most).contains(&stage.rate_per_s)) {
+            return Some(format!("--stages: a rate is between 0 and {most} a second"));
+        }
+        if highest < 0.001 {
+            return Some("--stages: one rate at least is more than 0".to_owned());
+        }
+        (total < Duration::from_millis(10) || total > week)
+            .then(|| "--stages: all together last between 10ms and a week (168h)".to_owned())
+    }
+
+    /// The highest rate of all stages.
+    #[must_use]
+    pub fn highest(stages: &[Self]) -> f64 {
+        stages.iter().fold(0.0, |most, stage| stage.rate_per_s.max(most))
+    }
+}
+
+/// Planned send times for a fixed number of connections. A pure function of its fields.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     start: Instant,
-    interval_ns: f64,
     connections: u64,
-    /// Time over which the rate rises from 0.
-    ramp_ns: f64,
+    /// Where this thread's messages lie between those of others, 0 to 1.
+    shift: f64,
+    /// In their order; the last one has no end.
+    pieces: Arc<[Piece]>,
+}
+
+/// A part of a schedule, with times in nanoseconds from its start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Piece {
+    begins_ns: f64,
+    /// Messages planned before it.
+    before: f64,
+    /// Messages a nanosecond in the beginning.
+    rate: f64,
+    /// Change of the rate in a nanosecond.
+    slope: f64,
+}
+
+impl Piece {
+    /// Messages planned within the first `elapsed` nanoseconds.
+    fn planned(&self, elapsed: f64) -> f64 {
+        elapsed * (self.rate + self.slope * elapsed / 2.0)
+    }
+
+    /// The inverse of [`Piece::planned`], in the form that stays exact when the slope is small.
+    fn elapsed(&self, messages: f64) -> f64 {
+        if messages <= 0.0 {
+            return 0.0;
+        }
+        let root = (self.rate * self.rate + 2.0 * self.slope * messages).max(0.0).sqrt();
+        2.0 * messages / (self.rate + root)
+    }
 }
 
 impl Schedule {
@@ -28,31 +98,85 @@ impl Schedule {
     /// If `connections` is 0 or the rate is not a positive number: the plan was not checked.
     #[must_use]
     pub fn new(start: Instant, connections: usize, rate_per_s: f64) -> Self {
-        assert!(connections > 0, "a schedule needs a connection");
         assert!(rate_per_s > 0.0 && rate_per_s.is_finite(), "a schedule needs a positive rate");
-        let connections = connections as u64;
-        Self { start, interval_ns: 1e9 / rate_per_s, connections, ramp_ns: 0.0 }
+        let duration = Duration::ZERO;
+        let rate_per_s = rate_per_s * connections as f64;
+        Self::staged(start, connections, &[RateStage { duration, rate_per_s }])
     }
 
-    /// Lets the rate rise evenly from 0 over `ramp`; half as many messages are planned in that time.
+    /// The connections take turns at a rate that changes by stages. The last rate goes on.
+    ///
+    /// # Panics
+    /// If `connections` is 0: the plan was not checked.
+    #[must_use]
+    pub fn staged(start: Instant, connections: usize, stages: &[RateStage]) -> Self {
+        assert!(connections > 0, "a schedule needs a connection");
+        let (mut begins_ns, mut before, mut rate) = (0.0, 0.0, 0.0);
+        let mut pieces = Vec::new();
+        for stage in stages {
+            let (length, next) = (stage.duration.as_nanos() as f64, stage.rate_per_s / 1e9);
+            if length > 0.0 {
+                let piece = Piece { begins_ns, before, rate, slope: (next - rate) / length };
+                pieces.push(piece);
+                begins_ns += length;
+                before += (rate + next) / 2.0 * length;
+            }
+            rate = next;
+        }
+        pieces.push(Piece { begins_ns, before, rate, slope: 0.0 });
+        Self { start, connections: connections as u64, shift: 0.0, pieces: pieces.into() }
+    }
+
+    /// Lets the rate rise evenly from 0 over `ramp`, and then be that of a schedule by [`Schedule::new`]; half as many
+    /// messages are planned in that time.
     #[must_use]
     pub fn ramped(self, ramp: Duration) -> Self {
-        Self { ramp_ns: ramp.as_nanos() as f64, ..self }
+        let rate_per_s = self.pieces.last().map_or(0.0, |last| last.rate * 1e9);
+        let stage = RateStage { duration: ramp, rate_per_s };
+        let pieces = Self::staged(self.start, self.connections as usize, &[stage]).pieces;
+        Self { pieces, ..self }
+    }
+
+    /// The schedule of a thread with `connections` of all `of`, whose rates `stages` gives, or else is `rate_per_s`,
+    /// after a ramp.
+    pub(crate) fn of_thread(
+        start: Instant,
+        (connections, of): (usize, usize),
+        stages: &[RateStage],
+        (rate_per_s, ramp): (f64, Duration),
+    ) -> Self {
+        let share = connections as f64 / of as f64;
+        if stages.is_empty() {
+            return Self::new(start, connections, rate_per_s / of as f64).ramped(ramp);
+        }
+        let own = |stage: &RateStage| RateStage { rate_per_s: stage.rate_per_s * share, ..*stage };
+        Self::staged(start, connections, &stages.iter().map(own).collect::<Vec<_>>())
     }
 
     /// Shifts every time by `share` (0 to 1) of the gap between two messages: threads that run the same plan side
     /// by side interleave instead of sending at the same instants.
     #[must_use]
-    pub fn shifted(mut self, share: f64) -> Self {
-        let gap = self.interval_ns / self.connections as f64;
-        self.start = self.start.after(Duration::from_nanos((gap * share) as u64));
-        self
+    pub fn shifted(self, share: f64) -> Self {
+        Self { shift: share, ..self }
     }
 
     /// Time of message `n`, counted over all connections.
     #[must_use]
     pub fn planned(&self, n: u64) -> Instant {
-        self.at(n / self.connections, n % self.connections)
+        // Numbers of messages in f64 are exact up to 2^53.
+        let n = n as f64 + self.shift;
+        let at = self
+            .pieces
+            .iter()
+            .rposition(|piece| piece.before <= n && piece.rate + piece.slope > 0.0);
+        let elapsed = match at {
+            Some(at) => {
+                let piece = &self.pieces[at];
+                piece.begins_ns + piece.elapsed(n - piece.before)
+            }
+            None => f64::INFINITY,
+        };
+        Instant(self.start.0.saturating_add(elapsed.round() as u64))
     }
 
     /// The connection, from 0, that message `n` belongs to.
@@ -64,33 +188,7 @@ impl Schedule {
     /// Time of the `k`-th message, from 0, of one connection.
     #[must_use]
     pub fn planned_for(&self, connection: usize, k: u64) -> Instant {
-        self.at(k, connection as u64)
-    }
-
-    fn at(&self, round: u64, connection: u64) -> Instant {
-        // Rounds in f64 stay exact to a nanosecond for 104 days (2^53 ns).
-        let phase = connection as f64 / self.connections as f64;
-        let even = (round as f64 + phase) * self.interval_ns;
-        Instant(self.start.0.saturating_add(self.rising(even) as u64))
-    }
-
-    /// The time at which a rising rate has planned what an even one has after `even_ns`: a rate that rises evenly has
-    /// planned `t * t / (2 * ramp)` of its full interval by `t`.
-    fn rising(&self, even_ns: f64) -> f64 {
-        if even_ns < self.ramp_ns / 2.0 {
-            (2.0 * self.ramp_ns * even_ns).sqrt()
-        } else {
-            even_ns + self.ramp_ns / 2.0
-        }
-    }
-
-    /// The inverse of [`Schedule::rising`].
-    fn even(&self, elapsed_ns: f64) -> f64 {
-        if elapsed_ns < self.ramp_ns {
-            elapsed_ns * elapsed_ns / (2.0 * self.ramp_ns)
-        } else {
-            elapsed_ns - self.ramp_ns / 2.0
-        }
+        self.planned(k * self.connections + connection as u64)
     }
 
     /// How many messages are planned at or before `now`: send until so many have been sent.
@@ -99,9 +197,12 @@ impl Schedule {
         if now < self.start {
             return 0;
         }
-        let elapsed = self.even(now.since(self.start).as_nanos() as f64);
-        let mut n = (elapsed / self.interval_ns * self.connections as f64) as u64;
-        // The division may round either way by one message; the times themselves are the truth.
+        let elapsed = now.since(self.start).as_nanos() as f64;
+        let at = self.pieces.iter().rposition(|piece| piece.begins_ns <= elapsed).unwrap_or(0);
+        let piece = &self.pieces[at];
+        let planned = piece.before + piece.planned(elapsed - piece.begins_ns);
+        let mut n = (planned - self.shift).max(0.0) as u64;
+        // Rounding may go either way by one message; the times themselves are the truth.
         while self.planned(n) <= now {
             n += 1;
         }
@@ -173,6 +274,28 @@ mod tests {
     }
 
     #[test]
+    fn stages_follow_one_another() {
+        let stage =
+            |secs, rate_per_s| RateStage { duration: Duration::from_secs(secs), rate_per_s };
+        // 1,000 messages while it rises, 4,000 after a jump, and 4,000 while it falls.
+        let stages = [stage(2, 1e3), stage(0, 4e3), stage(1, 4e3), stage(2, 0.0)];
+        assert_eq!((RateStage::total(&stages).as_secs(), RateStage::highest(&stages)), (5, 4e3));
+        let schedule = Schedule::staged(START, 10, &stages);
+        let due = |ms| schedule.due(START.after(Duration::from_millis(ms)));
+        for (ms, messages) in
+            [(1000, 250), (2000, 1000), (2500, 3000), (3000, 5000), (4000, 8000), (5000, 9000)]
+        {
+            assert!(due(ms).abs_diff(messages) <= 1, "{ms} ms: {}", due(ms));
+        }
+        for n in 0..8_990 {
+            let planned = schedule.planned(n);
+            assert!(schedule.due(planned) == n + 1 && planned < schedule.planned(n + 1), "{n}");
+        }
+        assert!(schedule.planned(9_001) >= START.after(Duration::from_secs(5)), "the rate is 0");
+        assert_eq!(schedule.planned_for(3, 100), schedule.planned(1_003));
+    }
+
+    #[test]
     fn a_stall_is_caught_up_in_full() {
         let schedule = Schedule::new(START, 10, 100.0); // 1,000 a second
         let (mut sent, mut now) = (0, START);
@@ -194,7 +317,8 @@ mod tests {
     #[test]
     fn shards_interleave() {
         let schedule = Schedule::new(START, 2, 10.0);
-        assert_eq!(schedule.shifted(0.5).planned(0).since(schedule.planned(0)).as_millis(), 25);
+        let shifted = schedule.clone().shifted(0.5);
+        assert_eq!(shifted.planned(0).since(schedule.planned(0)).as_millis(), 25);
     }
 
     #[test]

@@ -393,6 +393,7 @@ fn info<Data: SideData>(
         version: connection.protocol_version().map_or(0, u16::from),
         cipher_suite: connection.negotiated_cipher_suite().map_or(0, |it| it.suite().into()),
         group: connection.negotiated_key_exchange_group().map(|group| group.name().into()),
+        connected: None,
         is_resumed: kind == Some(HandshakeKind::Resumed),
         server_name,
         alpn: connection.alpn_protocol().map(Box::from),

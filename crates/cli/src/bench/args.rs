@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use clap::Subcommand;
-use throng_config::units::{parse_count, parse_duration, parse_size};
-use throng_load::{Deflate, Error, Mode, Pace, Plan, Slo, Target, TlsPlan, TlsTrust};
+use throng_config::units::{parse_count, parse_duration};
+use throng_load::{Deflate, Error, Mode, Pace, Plan, RateStage, Slo, Target, TlsPlan, TlsTrust};
 
 use super::find_max::FindMaxArgs;
 use super::identity::HandshakeArgs;
@@ -54,6 +54,7 @@ enum Work {
   throng bench echo ws://127.0.0.1:9001/echo --connections 1000 --find-max --slo 'p99<5ms'
   throng bench echo ws://127.0.0.1:9001/echo --connections 50 --number 1000000
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --rate-ramp 30s
+  throng bench echo ws://127.0.0.1:9001/echo --stages 10s:1k,30s:5k,30s:5k --slo 'p99<5ms'
   throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
   throng bench echo ws://127.0.0.1:9001/echo --payload '{\"id\":{sequence},\"from\":\"{client}\"}'
@@ -70,7 +71,8 @@ enum Work {
     Idle(Idle),
     /// Connect, upgrade, one echo, reset: connections per second, and time by phase
     #[command(after_help = "Example:
-  throng bench connect ws://127.0.0.1:9001/echo --concurrency 64 --duration 10s")]
+  throng bench connect ws://127.0.0.1:9001/echo --concurrency 64 --duration 10s
+  throng bench connect wss://127.0.0.1:9001/echo --insecure --number 10k")]
     Connect(Connect),
     /// One message to all members of a channel: time until the last receives it, and server cost
     ///
@@ -123,11 +125,13 @@ struct Echo {
     #[command(flatten)]
     payload: PayloadArgs,
     /// Messages in flight on each connection (closed loop)
-    #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with_all = ["rate", "find_max"])]
+    #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with_all = ["rate", "find_max", "stages"])]
     pipeline: usize,
     /// Messages per second on each connection (open loop)
     #[arg(long, short, value_name = "PER_SECOND")]
     rate: Option<f64>,
+    #[command(flatten)]
+    stages: StageArgs,
     /// Let the rate rise from 0 over this time, before the warm-up
     #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
           value_parser = parse_duration, requires = "rate", conflicts_with = "find_max")]
@@ -156,16 +160,19 @@ struct Echo {
 
 impl Echo {
     fn plan(self) -> Result<(Plan, OutputArgs), Error> {
-        let pace = match self.rate {
+        let highest = self.stages.highest().map(|rate| rate / self.connections as f64);
+        let pace = match self.rate.or(highest) {
             Some(rate_per_s) => Pace::Open { rate_per_s },
             None => Pace::Closed { pipeline: self.pipeline },
         };
         let rate_per_s = self.rate.map(|rate| rate * self.connections as f64);
         let (number, duration, warmup) = self.number.times(&self.time, rate_per_s);
+        let (duration, warmup) = self.stages.times(duration, warmup);
         let mode = Mode::Echo { pace, duration, warmup };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
         (plan.connections, plan.number) = (self.connections, number);
         plan.rate_ramp = self.rate_ramp;
+        plan.stages = self.stages.stages;
         plan.deflate = self.deflate.unwrap_or_default();
         self.payload.apply(&mut plan)?;
         self.handshake.apply(&mut plan)?;
@@ -206,6 +213,10 @@ struct Connect {
     concurrency: usize,
     #[command(flatten)]
     payload: PayloadArgs,
+    /// So many connections in all, and the run is over
+    #[arg(long, short, value_name = "N", value_parser = parse_count,
+          conflicts_with_all = ["duration", "warmup"])]
+    number: Option<usize>,
     #[command(flatten)]
     time: TimeArgs,
     #[command(flatten)]
@@ -217,16 +228,6 @@ struct TargetArgs {
     /// The server, as ws://host:port/path or wss://...; without a path, where `throng serve` does this
     #[arg(value_name = "URL")]
     url: String,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(super) struct MessageArgs {
-    /// Payload of each message, such as 100, 4KiB or 1MiB
-    #[arg(long, short, value_name = "SIZE", default_value = "100", value_parser = parse_size)]
-    pub(super) size: usize,
-    /// Send text messages instead of binary ones
-    #[arg(long)]
-    pub(super) text: bool,
 }
 
 /// The times of a measurement.
@@ -256,7 +257,7 @@ pub(super) struct NumberArgs {
     /// So many messages or requests in all, and the run is over; with --rate it takes as long as
     /// they need
     #[arg(long, short, value_name = "N", value_parser = parse_count,
-          conflicts_with_all = ["duration", "warmup", "find_max", "rate_ramp"])]
+          conflicts_with_all = ["duration", "warmup", "find_max", "rate_ramp", "stages"])]
     number: Option<usize>,
 }
 
@@ -274,6 +275,42 @@ impl NumberArgs {
             Some(duration) => (None, duration.unwrap_or(Duration::MAX), Duration::ZERO),
         }
     }
+}
+
+/// The stages of an open loop.
+#[derive(Debug, ClapArgs)]
+pub(super) struct StageArgs {
+    /// Rates of all connections together that follow one another, each reached evenly within its
+    /// time: 10s:1k,30s:5k rises to 1,000 a second within 10 s, and to 5,000 within 30 s more; 0s:1k
+    /// jumps. All of it is measured (open loop)
+    #[arg(long, value_name = "TIME:RATE,...", value_delimiter = ',', value_parser = parse_stage,
+          conflicts_with_all = ["rate", "rate_ramp", "find_max", "duration", "warmup"])]
+    pub(super) stages: Vec<RateStage>,
+}
+
+impl StageArgs {
+    /// The highest rate, if there are stages.
+    pub(super) fn highest(&self) -> Option<f64> {
+        (!self.stages.is_empty()).then(|| RateStage::highest(&self.stages))
+    }
+
+    /// The times of a run with these stages, or else those given.
+    pub(super) fn times(&self, duration: Duration, warmup: Duration) -> (Duration, Duration) {
+        match self.stages.is_empty() {
+            true => (duration, warmup),
+            false => (RateStage::total(&self.stages), Duration::ZERO),
+        }
+    }
+}
+
+/// `10s:1k` or `1m:2500/s`.
+fn parse_stage(text: &str) -> Result<RateStage, String> {
+    let wrong = || format!("{text:?} is no stage: write a time and a rate, such as 10s:1k");
+    let (duration, rate) = text.split_once(':').ok_or_else(wrong)?;
+    let rate = rate.strip_suffix("/s").unwrap_or(rate);
+    let count = parse_count(rate).map(|count| count as f64).ok();
+    let rate_per_s = count.or_else(|| rate.parse().ok()).ok_or_else(wrong)?;
+    Ok(RateStage { duration: parse_duration(duration)?, rate_per_s })
 }
 
 /// The longest time that a run may have.
@@ -295,21 +332,33 @@ pub(super) struct Common {
 #[derive(Debug, ClapArgs)]
 pub(super) struct Connecting {
     /// Threads of this generator; one keeps up with one server thread
-    #[arg(long, short, value_name = "N", default_value_t = 1)]
+    #[arg(long, short, value_name = "N", default_value_t = 1, hide_short_help = true)]
     pub(super) threads: usize,
     /// Source addresses 127.0.0.1, .2, ... [default: one for each 25,000 connections]
-    #[arg(long, alias = "source", value_name = "N", help_heading = "Connecting")]
+    #[arg(
+        long,
+        alias = "source",
+        value_name = "N",
+        help_heading = "Connecting",
+        hide_short_help = true
+    )]
     pub(super) sources: Option<usize>,
     /// Connections being made at a time during set-up
-    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Connecting")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        help_heading = "Connecting",
+        hide_short_help = true
+    )]
     pub(super) window: usize,
     /// Spread the set-up over this time [default: as fast as --window allows]
     #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
-          value_parser = parse_duration, help_heading = "Connecting")]
+          value_parser = parse_duration, help_heading = "Connecting", hide_short_help = true)]
     pub(super) ramp: Duration,
     /// Give up when set-up makes no progress for so long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration,
-          help_heading = "Connecting")]
+          help_heading = "Connecting", hide_short_help = true)]
     pub(super) setup_timeout: Duration,
     /// The server's process, or several: 12,13 [default: the process listening on the port]
     #[arg(
@@ -317,7 +366,8 @@ pub(super) struct Connecting {
         alias = "pid",
         value_name = "PID",
         value_delimiter = ',',
-        help_heading = "Watching"
+        help_heading = "Watching",
+        hide_short_help = true
     )]
     pub(super) server_pid: Vec<u32>,
     #[command(flatten)]
@@ -334,19 +384,31 @@ pub(super) struct TlsArgs {
     #[arg(long, help_heading = "TLS")]
     insecure: bool,
     /// Ask for this name (SNI), which the certificate has to have [default: the URL's host]
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    #[arg(long, value_name = "NAME", help_heading = "TLS", hide_short_help = true)]
     sni: Option<String>,
     /// Offer TLS 1.2 only
-    #[arg(long, help_heading = "TLS")]
+    #[arg(long, help_heading = "TLS", hide_short_help = true)]
     tls12: bool,
     /// Resume sessions: handshakes are measured without certificates, after each thread's first
-    #[arg(long, help_heading = "TLS")]
+    #[arg(long, help_heading = "TLS", hide_short_help = true)]
     resume: bool,
     /// A client certificate (PEM), with --key
-    #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "key",
+        help_heading = "TLS",
+        hide_short_help = true
+    )]
     cert: Option<PathBuf>,
     /// The private key of --cert (PEM)
-    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "cert",
+        help_heading = "TLS",
+        hide_short_help = true
+    )]
     key: Option<PathBuf>,
 }
 
@@ -402,6 +464,10 @@ impl Args {
             Work::Idle(idle) => (idle.echo, idle.await_close),
             _ => (false, None),
         };
+        let number = match &self.work {
+            Work::Connect(connect) => connect.number,
+            _ => None,
+        };
         let (target, mode, connections, payload, common) = match self.work {
             Work::Echo(echo) => {
                 let (rate, find_max) = (echo.rate, echo.find_max);
@@ -419,7 +485,10 @@ impl Args {
             Work::Connect(connect) => {
                 let TimeArgs { duration, warmup } = connect.time;
                 let mode = Mode::Connect { duration, warmup };
-                (connect.target, mode, connect.concurrency, connect.payload, connect.common)
+                let places = connect
+                    .number
+                    .map_or(connect.concurrency, |number| connect.concurrency.min(number.max(1)));
+                (connect.target, mode, places, connect.payload, connect.common)
             }
             Work::Script(args) => {
                 let (plan, output) = args.plan()?;
@@ -435,6 +504,7 @@ impl Args {
         plan.connections = connections;
         plan.echo_after_idle = echo_after_idle;
         plan.await_close = await_close;
+        plan.number = number.map(|number| number as u64);
         payload.apply(&mut plan)?;
         common.handshake.apply(&mut plan)?;
         plan.slos = common.thresholds.slo;
@@ -541,6 +611,25 @@ mod tests {
     }
 
     #[test]
+    fn stages_take_the_place_of_a_rate_and_a_time() {
+        let plan = plan(&format!("echo {URL} -c 100 --stages 10s:1k,0s:2.5k,1m:500/s")).unwrap().0;
+        let stage =
+            |secs, rate_per_s| RateStage { duration: Duration::from_secs(secs), rate_per_s };
+        assert_eq!(plan.stages, [stage(10, 1000.0), stage(0, 2500.0), stage(60, 500.0)]);
+        let (duration, warmup) = (Duration::from_secs(70), Duration::ZERO);
+        let pace = Pace::Open { rate_per_s: 25.0 };
+        assert_eq!(plan.mode, Mode::Echo { pace, duration, warmup });
+    }
+
+    #[test]
+    fn a_number_of_connections_is_no_smaller_than_their_places() {
+        let of = |line: &str| plan(&format!("connect {URL} {line}")).unwrap().0;
+        assert_eq!((of("-n 10k").number, of("-n 10k").connections), (Some(10_000), 64));
+        assert_eq!((of("-n 5").number, of("-n 5").connections), (Some(5), 5));
+        assert_eq!(of("").number, None);
+    }
+
+    #[test]
     fn a_payload_may_be_given() {
         let of = |line: &str| plan(&format!("echo {URL} {line}")).unwrap().0;
         let given = |text: &str| Content::Given(text.as_bytes().into());
@@ -583,6 +672,14 @@ mod tests {
             ("echo ws://h --rate-ramp 5s", "--rate"),
             ("echo ws://h -n 5 -d 1s", "cannot be used with"),
             ("echo ws://h -n 5 --find-max", "cannot be used with"),
+            ("connect ws://h -n 0", "--number is 0"),
+            ("connect ws://h -n 5 -d 1s", "cannot be used with"),
+            ("echo ws://h --stages 10s", "such as 10s:1k"),
+            ("echo ws://h --stages 10s:x", "such as 10s:1k"),
+            ("echo ws://h --stages 1s:5 --rate 5", "cannot be used with"),
+            ("echo ws://h --stages 1s:5 -n 5", "cannot be used with"),
+            ("echo ws://h --stages 1s:0", "one rate at least"),
+            ("echo ws://h --stages 0s:5", "between 10ms and a week"),
             ("echo ws://h --find-max --pipeline 2", "cannot be used with"),
             ("echo ws://h --slo p99", "errors<0.1%"),
             ("echo ws://h --payload hi --size 5", "--size 5 is for"),

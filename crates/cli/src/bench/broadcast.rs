@@ -7,17 +7,19 @@ use std::time::Duration;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::args::{Connecting, MessageArgs, SloArgs};
+use super::args::{Connecting, SloArgs};
 use super::identity::HandshakeArgs;
 use super::measure;
 use super::output::OutputArgs;
 use super::own::{OwnServer, check_shards};
+use super::payload::PayloadArgs;
 use crate::Failure;
 use crate::signals::Stop;
 
 pub(super) const EXAMPLES: &str = "Examples:
   throng bench broadcast
   throng bench broadcast --subscribers 15000 --shards 2
+  throng bench broadcast --payload '{\"id\":{sequence},\"text\":\"hello\"}'
   throng bench broadcast --against ws://127.0.0.1:9001/ws/news --subscribers 15000 --rounds 50";
 
 #[derive(Debug, clap::Args)]
@@ -29,7 +31,7 @@ pub(super) struct Args {
     #[arg(long, short, value_name = "K", default_value_t = 20)]
     rounds: usize,
     #[command(flatten)]
-    message: MessageArgs,
+    payload: PayloadArgs,
     /// Longest wait for one publish to reach all subscribers
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
@@ -78,7 +80,7 @@ impl Args {
         let mode = Mode::Broadcast { publishes: self.rounds, timeout: self.timeout };
         let mut plan = Plan::new(Target::parse(self.against.as_deref().unwrap_or(own))?, mode);
         plan.connections = self.subscribers;
-        (plan.size, plan.text) = (self.message.size, self.message.text);
+        self.payload.apply(&mut plan)?;
         self.handshake.apply(&mut plan)?;
         plan.slos = self.thresholds.slo;
         self.connecting.apply(&mut plan);
@@ -115,12 +117,16 @@ mod tests {
     #[test]
     fn flags_become_a_plan() {
         let (usual, shards) = plan("").unwrap();
+        let given = plan("--payload n{sequence}").unwrap();
         assert_eq!((usual.connections, usual.size, shards), (1_000, 100, Some(1)));
         let line = "--against ws://h:1/ws/x -n 7 --rounds 4 --size 1KiB --text -t 2 --server-pid 1";
         let (plan, shards) = plan(line).unwrap();
         assert!(matches!(plan.mode, Mode::Broadcast { publishes: 4, .. }));
         assert_eq!((plan.connections, plan.size, plan.text, plan.threads), (7, 1024, true, 2));
         assert_eq!((plan.server_pids, shards), (vec![1], None));
+        let (given, _) = given;
+        assert!(matches!(given.content, throng_load::Content::Template(_)));
+        assert_eq!((given.size, given.text), (2, true));
     }
 
     #[test]

@@ -4,11 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use throng_config::units::{parse_count, parse_duration};
+use throng_load::find_max::Load;
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::args::{Connecting, MessageArgs, SloArgs};
+use super::args::{Connecting, SloArgs};
+use super::find_max::{self, FindMaxArgs};
 use super::identity::HandshakeArgs;
 use super::own::{OwnServer, check_shards};
+use super::payload::PayloadArgs;
 use super::{load, output};
 use crate::Failure;
 use crate::signals::Stop;
@@ -17,6 +20,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   throng bench fanout
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s --duration 30s --html fanout.html
   throng bench fanout --channels 1 --subscribers 5000 --rate 20/s --size 1KiB --shards 2
+  throng bench fanout --channels 100 --find-max --slo 'p99<20ms' --duration 5s
   throng bench fanout --against ws://127.0.0.1:9001/ws/{channel} --rate 500/s --server-pid 4711
 
 Connections: a publisher for each channel, and its subscribers: 1000 channels
@@ -35,7 +39,9 @@ pub(super) struct Args {
     #[arg(long, short, value_name = "PER_SECOND", default_value = "1000/s", value_parser = parse_rate)]
     rate: f64,
     #[command(flatten)]
-    message: MessageArgs,
+    find_max: FindMaxArgs,
+    #[command(flatten)]
+    payload: PayloadArgs,
     /// Time measured, such as 10s, 1.5s or 2m
     #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     duration: Duration,
@@ -63,6 +69,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     args.output.check()?;
     // The address is a placeholder: mistakes in the flags are reported before a server is started.
+    let (start_per_s, find_max) = (args.rate, args.find_max);
     let (plan, output, shards) = args.plan("ws://127.0.0.1:1")?;
     let (plan, own) = match shards {
         Some(shards) => {
@@ -72,6 +79,12 @@ pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
         }
         None => (plan, None),
     };
+    if find_max.find_max {
+        let load = Load::WebSocket(Box::new(plan));
+        let outcome = find_max::run(&load, start_per_s, find_max, &output, stop);
+        drop(own);
+        return outcome;
+    }
     let report = load(&plan, output.quiet, stop)?;
     drop(own);
     output.show(&report)
@@ -86,7 +99,7 @@ impl Args {
         shards.map_or(Ok(()), check_shards)?;
         let mut plan = Plan::new(Target::parse(self.against.as_deref().unwrap_or(own))?, mode);
         plan.connections = Plan::fanout_connections(channels, subscribers);
-        (plan.size, plan.text) = (self.message.size, self.message.text);
+        self.payload.apply_stamped(&mut plan)?;
         self.handshake.apply(&mut plan)?;
         plan.slos = self.thresholds.slo;
         self.connecting.apply(&mut plan);
@@ -131,6 +144,7 @@ mod tests {
     #[test]
     fn flags_become_a_plan() {
         let (usual, shards) = plan("").unwrap();
+        let given = plan(r#"--payload {"text":"{stamp}"}"#).unwrap();
         assert_eq!((usual.connections, usual.size, shards), (16_000, 100, Some(1)));
         let line =
             "-c 20 -n 5 --rate 50/s -d 1s -w 0s --text --url ws://h:1/x/{channel}/y --server-pid 7";
@@ -140,6 +154,8 @@ mod tests {
             matches!(plan.mode, Mode::Fanout { channels: 20, subscribers: 5, rate_per_s, .. } if rate_per_s == 50.0)
         );
         assert_eq!(plan.server_pids, [7]);
+        let (given, _) = given;
+        assert_eq!((given.size, given.text), (40 + r#"{"text":""}"#.len(), true));
     }
 
     #[test]
@@ -148,6 +164,10 @@ mod tests {
             ("--rate 5/min", "1000/s"),
             ("--rate 0", "--rate is 0"),
             ("--size 10", "--size is 10"),
+            ("--payload hello", "{stamp}"),
+            ("--payload {stamp}{stamp}", "{stamp} once"),
+            ("--payload {stamp} --size 50", "--size 50 is for"),
+            ("--payload json", "--payload json is for"),
             ("--against ws://h/news", "write {channel}"),
             ("--server-pid 7", "--server-pid"),
             ("--shards 0", "--shards is 0"),

@@ -9,7 +9,7 @@ use throng_load::find_max::Load;
 use throng_load::http::{Expect, Pace, Plan};
 use throng_load::{Error, Target};
 
-use super::args::{Connecting, NumberArgs, SloArgs, TimeArgs};
+use super::args::{Connecting, NumberArgs, SloArgs, StageArgs, TimeArgs};
 use super::fanout::parse_rate;
 use super::find_max::FindMaxArgs;
 use super::identity::IdentityArgs;
@@ -55,6 +55,8 @@ pub(super) struct Args {
     /// Requests a second of all connections together, such as 20000 or 20000/s (open loop)
     #[arg(long, short, value_name = "PER_SECOND", value_parser = parse_rate)]
     rate: Option<f64>,
+    #[command(flatten)]
+    stages: StageArgs,
     /// Let the rate rise from 0 over this time, before the warm-up
     #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
           value_parser = parse_duration, requires = "rate", conflicts_with = "find_max")]
@@ -152,6 +154,8 @@ impl Args {
         shards.map_or(Ok(()), check_shards)?;
         let target = Target::parse_http(self.url.as_deref().unwrap_or(own))?;
         let (number, duration, warmup) = self.number.times(&self.time, self.rate);
+        let (duration, warmup) = self.stages.times(duration, warmup);
+        let rate = self.rate.or(self.stages.highest());
         let body = self.request.body()?;
         let body_text = str::from_utf8(&body).ok().filter(|_| self.request.template);
         let others = [target.resource("/")].into_iter().chain(body_text);
@@ -166,10 +170,11 @@ impl Args {
             expect: self.request.expect_status,
             connections: self.connections,
             pipeline: self.pipeline,
-            pace: self.rate.map_or(Pace::Closed, |rate_per_s| Pace::Open { rate_per_s }),
+            pace: rate.map_or(Pace::Closed, |rate_per_s| Pace::Open { rate_per_s }),
             keep_alive: !self.no_keep_alive,
             number,
             rate_ramp: self.rate_ramp,
+            stages: self.stages.stages,
             duration,
             warmup,
             timeout: self.timeout,

@@ -46,7 +46,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Task::Run(plan, output) => measure(&plan, &output, &stop),
         Task::FindMax(plan, start_per_s, args, output) => {
             output.check()?;
-            find_max::run(&Load::Echo(plan), start_per_s, args, &output, &stop)
+            find_max::run(&Load::WebSocket(plan), start_per_s, args, &output, &stop)
         }
         Task::Broadcast(args) => broadcast::run(args, &stop),
         Task::Fanout(args) => fanout::run(args, &stop),

@@ -4,7 +4,7 @@ use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 
 use throng_config::units::parse_size;
-use throng_load::plan::MAX_SIZE;
+use throng_load::plan::{FANOUT_STAMP, MAX_SIZE};
 use throng_load::{Content, Error, Plan, Template};
 
 /// Size, kind and content of messages.
@@ -36,6 +36,12 @@ pub(super) struct PayloadArgs {
     seed: u64,
 }
 
+fn given_size(size: usize) -> Error {
+    Error::Usage(format!(
+        "--size {size} is for --payload letters and json; a given payload has its own size"
+    ))
+}
+
 impl PayloadArgs {
     /// Puts the flags into the plan, whose compression is known.
     ///
@@ -54,9 +60,7 @@ impl PayloadArgs {
             }
         };
         if let (Some(size), Content::Given(_) | Content::Template(_)) = (self.size, &content) {
-            return Err(Error::Usage(format!(
-                "--size {size} is for --payload letters and json; a given payload has its own size"
-            )));
+            return Err(given_size(size));
         }
         if self.binary && !matches!(content, Content::Given(_) | Content::Template(_)) {
             return Err(Error::Usage(
@@ -70,7 +74,36 @@ impl PayloadArgs {
         Ok(())
     }
 
-    fn file(&self, path: &Path) -> Result<Content, Error> {
+    /// Puts the flags into the plan of a fanout, whose messages have the place `{stamp}`.
+    ///
+    /// # Errors
+    /// As for [`PayloadArgs::apply`].
+    pub(super) fn apply_stamped(self, plan: &mut Plan) -> Result<(), Error> {
+        let text = match (&self.payload_file, self.payload.as_deref()) {
+            (Some(path), _) => self.read(path)?,
+            (None, Some("json")) => {
+                return Err(Error::Usage(
+                    "--payload json is for echo, connect and broadcast; write a text with {stamp}"
+                        .to_owned(),
+                ));
+            }
+            (None, None | Some("letters")) => {
+                plan.text = self.text;
+                plan.size = self.size.unwrap_or(plan.size);
+                return Ok(());
+            }
+            (None, Some(text)) => text.as_bytes().to_vec(),
+        };
+        if let Some(size) = self.size {
+            return Err(given_size(size));
+        }
+        plan.size = (text.len() + FANOUT_STAMP).saturating_sub("{stamp}".len());
+        plan.text = !self.binary && (self.payload_file.is_none() || self.text || self.template);
+        plan.content = Content::Given(text.into());
+        Ok(())
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, Error> {
         let name = path.display();
         let cannot = |error| Error::Usage(format!("cannot read --payload-file {name}: {error}"));
         let mut bytes = Vec::new();
@@ -87,6 +120,12 @@ impl PayloadArgs {
                 "--payload-file {name} is longer than 1GiB, the most that is sent"
             )));
         }
+        Ok(bytes)
+    }
+
+    fn file(&self, path: &Path) -> Result<Content, Error> {
+        let name = path.display();
+        let bytes = self.read(path)?;
         if !self.text && !self.template {
             return Ok(Content::Given(bytes.into()));
         }

@@ -118,6 +118,42 @@ fn compression_is_measured_where_both_sides_have_it() {
 }
 
 #[test]
+fn a_number_of_connections_is_made_and_no_more() {
+    let served = Served::start();
+    let words = ["connect", &served.url, "--json", "--number", "50", "--concurrency", "7"];
+    let report = bench_json(&[&words[..], &["--threads", "2"]].concat());
+    let result = &report["result"];
+    assert_eq!(
+        (&result["connections"], &result["total"]["count"], &report["plan"]["number"]),
+        (&json!(50), &json!(50), &json!(50)),
+        "{report}"
+    );
+    assert!(result["measured_s"].as_f64().unwrap() > 0.0);
+    assert_eq!((&result["tls"], &report["errors"]["missing_answers"]), (&Value::Null, &json!(0)));
+    assert!(!report["histogram"].is_null());
+}
+
+#[test]
+fn rates_follow_one_another_in_stages() {
+    let served = Served::start();
+    let http = served.url.replace("ws://", "http://") + "/livez";
+    // 20 while it rises, 40 at the rate, and 20 while it falls.
+    let stages = ["--stages", "200ms:200,0s:400/s,100ms:400,100ms:0", "-c", "8", "--json"];
+    for (words, answers) in
+        [(&["echo", &served.url, "--threads", "2"][..], "messages"), (&["http", &http], "requests")]
+    {
+        let report = bench_json(&[words, &stages].concat());
+        let result = &report["result"];
+        let planned = result["open_loop"]["planned"].as_u64().unwrap();
+        assert!(planned.abs_diff(80) <= 3, "{report}");
+        // The machine may be slow, and answers late.
+        assert!(result[answers].as_u64().unwrap() <= planned + 1, "{report}");
+        assert_eq!(report["errors"]["wrong_answers"].as_u64().unwrap_or(0), 0, "{report}");
+        assert_eq!(report["plan"]["stages"][1]["rate_per_s"], 400.0, "{report}");
+    }
+}
+
+#[test]
 fn the_table_ends_with_the_verdict() {
     let served = Served::start();
     let output = bench(&["echo", &served.url, "-d", "50ms", "-w", "0s", "-c", "2"]);
@@ -267,7 +303,12 @@ fn servers_with_tls_are_measured_over_tls() {
     }
     let words = ["connect", &served.url, "--json", "-d", "2s", "-w", "0s", "--concurrency", "8"];
     let report = bench_json(&[&words[..], &trusted].concat());
-    assert!(report["result"]["connections"].as_u64().unwrap() > 0, "{report}");
+    let result = &report["result"];
+    assert!(result["connections"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(
+        result["tls"]["count"], result["connections"],
+        "the handshakes have times of their own"
+    );
     // Full handshakes until here. Resumed ones follow each thread's first.
     assert_eq!(resumed(&served.url, chain), 0);
     for version in [&[][..], &["--tls12"]] {
@@ -288,6 +329,7 @@ fn servers_with_tls_are_measured_over_tls() {
     let https = served.url.replace("wss://", "https://") + "/livez";
     let report = bench_json(&[&["http", &https], &short[..], &trusted].concat());
     assert!(report["result"]["requests"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["setup"]["tls"]["p50_us"].as_f64().unwrap() > 0.0, "{report}");
 
     // Without its certificate the server is not trusted.
     let output = bench(&["echo", &served.url, "--ca", chain]);

@@ -70,6 +70,39 @@ fn fanout_counts_every_delivery_of_its_own_server() {
 }
 
 #[test]
+fn payloads_of_broadcasts_and_fanouts_may_be_given() {
+    let words = ["broadcast", "-n", "20", "--rounds", "3", "--threads", "2", "--json"];
+    let payload = ["--payload", r#"{"id":{sequence},"from":"{client}","nonce":"{random}"}"#];
+    let report: Value = serde_json::from_str(&fine(&[&words[..], &payload].concat())).unwrap();
+    assert_eq!(report["result"]["delivery"]["count"], 60, "{report}");
+    assert_eq!(
+        (&report["errors"]["wrong_answers"], &report["plan"]["payload"]),
+        (&0.into(), &"template".into())
+    );
+    let file = page("payload.json");
+    std::fs::write(&file, r#"{"type":"say","text":"{stamp}"}"#).unwrap();
+    let words = ["fanout", "--channels", "4", "--subscribers", "3", "--rate", "100", "--json"];
+    let times = ["-d", "300ms", "-w", "50ms", "--payload-file", file.to_str().unwrap(), "--text"];
+    let report: Value = serde_json::from_str(&fine(&[&words[..], &times].concat())).unwrap();
+    let result = &report["result"];
+    assert_eq!((&result["received"], &result["lost"]), (&90.into(), &0.into()), "{report}");
+    assert_eq!(report["plan"]["payload"], "given");
+}
+
+#[test]
+fn the_highest_rate_of_a_fanout_is_found() {
+    // Kept by every rate but the one that no generator reaches.
+    let words = ["fanout", "--channels", "4", "--subscribers", "3", "--rate", "50", "--find-max"];
+    let more = ["--slo", "max<1us", "-d", "100ms", "-w", "0s", "--json", "--quiet"];
+    let output = bench(&[&words[..], &more].concat());
+    assert_eq!(output.status.code(), Some(99));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["max_rate_per_s"], &report["of"]), (&Value::Null, &"fanout".into()));
+    let steps = report["steps"].as_array().unwrap();
+    assert!(steps.iter().all(|step| step["kept"] == false && step["answered_per_s"].is_number()));
+}
+
+#[test]
 fn mistakes_are_told_in_one_line_before_anything_starts() {
     for (words, code, hint) in [
         (&["broadcast", "--rounds", "0"][..], 2, "--rounds is 0"),

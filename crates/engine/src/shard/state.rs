@@ -72,12 +72,15 @@ pub(crate) enum Then<T> {
 }
 
 impl<S: Service> State<S> {
-    /// Keeps the outcome of a client's TLS handshake for its requests.
+    /// Keeps the outcome of a TLS handshake: of a client for its requests, of a connection that we
+    /// started for [`Service::on_connected`].
     #[cold]
     fn on_secured(&mut self, id: ConnId, info: Box<TlsInfo>) {
         let connections = &mut self.core.connections;
-        let has_requests = connections.table.stage(id) == Stage::Http;
-        if has_requests && let Some(cold) = connections.table.cold_mut(id) {
+        let stage = connections.table.stage(id);
+        if matches!(stage, Stage::Http | Stage::Connecting)
+            && let Some(cold) = connections.table.cold_mut(id)
+        {
             cold.tls = Some(Arc::from(info));
         }
     }
@@ -199,6 +202,13 @@ impl<S: Service> State<S> {
         connections.timers.due_in(id, connections.limits.handshake);
         self.inbound[id.slot()] = Inbound::response();
         self.guarded(id, |state| state.service.on_connected(&mut Cx::new(&mut state.core, id)));
+        let table = &mut self.core.connections.table;
+        if table.cold(id).is_some_and(|cold| cold.tls.is_some())
+            && let Some(cold) = table.cold_mut(id)
+        {
+            cold.tls = None;
+            table.shed_cold(id);
+        }
     }
 
     /// Handles the end of the peer's stream.

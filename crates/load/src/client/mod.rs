@@ -91,6 +91,8 @@ pub struct Setup {
     pub errors: Errors,
     /// From the connect call to the TCP connection.
     pub tcp: Record,
+    /// From there to the end of the TLS handshake; empty without TLS.
+    pub tls: Record,
     /// From there to the accepted upgrade.
     pub upgrade: Record,
     /// Connections whose server chose a subprotocol.
@@ -117,6 +119,7 @@ impl Setup {
     pub fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);
         self.tcp.merge(&other.tcp);
+        self.tls.merge(&other.tls);
         self.upgrade.merge(&other.upgrade);
         self.subprotocols += other.subprotocols;
         self.traffic.merge(&other.traffic);
@@ -150,6 +153,7 @@ struct ClientConn {
     id: ConnId,
     step: Step,
     dialled: Instant,
+    tcp: Option<Instant>,
     connected: Instant,
     opened: Instant,
     /// Number of the dial, which the upgrade's key is made from.
@@ -162,6 +166,8 @@ struct ClientConn {
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub dialled: Instant,
+    /// When the TCP connection was established, if a TLS handshake followed.
+    pub tcp: Option<Instant>,
     pub connected: Instant,
     pub opened: Instant,
 }
@@ -174,6 +180,7 @@ pub struct ClientPool {
     pub thread: usize,
     pub errors: Errors,
     tcp: Record,
+    tls_handshake: Record,
     upgrade: Record,
     peer: SocketAddr,
     /// TLS of its connections.
@@ -209,8 +216,8 @@ impl ClientPool {
     }
 
     pub fn times(&self, index: usize) -> Times {
-        let ClientConn { dialled, connected, opened, .. } = self.conns[index];
-        Times { dialled, connected, opened }
+        let ClientConn { dialled, tcp, connected, opened, .. } = self.conns[index];
+        Times { dialled, tcp, connected, opened }
     }
 
     #[inline]
@@ -379,6 +386,7 @@ impl Service for Client<'_> {
         let conn = &mut self.pool.conns[index];
         conn.step = Step::Upgrading;
         conn.connected = now;
+        conn.tcp = cx.tls().and_then(|tls| tls.connected);
         let (nonce, redials) = (conn.nonce, u64::from(conn.redials));
         let (key, resource) = (self.pool.key(nonce), self.work.resource(index));
         let client = (self.pool.first + index) as u64;
@@ -433,8 +441,13 @@ impl Service for Client<'_> {
         let conn = &mut self.pool.conns[index];
         conn.step = Step::Open;
         conn.opened = now;
-        let (tcp, upgrade) = (conn.connected.since(conn.dialled), now.since(conn.connected));
+        let tcp = conn.tcp.unwrap_or(conn.connected).since(conn.dialled);
+        let (tls, upgrade) =
+            (conn.tcp.map(|tcp| conn.connected.since(tcp)), now.since(conn.connected));
         self.pool.tcp.add(tcp.as_nanos() as u64);
+        if let Some(tls) = tls {
+            self.pool.tls_handshake.add(tls.as_nanos() as u64);
+        }
         self.pool.upgrade.add(upgrade.as_nanos() as u64);
         self.pool.dialler.settle();
         self.pool.set_ready(1);

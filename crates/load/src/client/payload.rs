@@ -75,6 +75,11 @@ const STRIDE: usize = 257;
 impl Payload {
     /// The messages of a thread, whose first connection has this number among all.
     pub fn of(plan: &Plan, first: usize) -> Self {
+        Self::seeded(plan, first, RandomState::new().hash_one(first))
+    }
+
+    /// Messages with random values of this seed: threads that share it make the same messages.
+    pub fn seeded(plan: &Plan, first: usize, seed: u64) -> Self {
         match &plan.content {
             Content::Letters => Self::new(plan.size, plan.text),
             Content::Json { seed } => Self { body: Body::Json(json::documents(plan.size, *seed)) },
@@ -86,7 +91,6 @@ impl Payload {
             }
             Content::Template(template) => {
                 let (template, tokens) = (template.clone(), plan.tokens.clone());
-                let seed = RandomState::new().hash_one(first);
                 let (text, scratch) = (plan.text, String::new());
                 let own = Own { template, text, tokens, first, seed, scratch };
                 Self { body: Body::Template(Box::new(own)) }

@@ -113,6 +113,7 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         thread: start.thread,
         errors: Errors::default(),
         tcp: Record::new(),
+        tls_handshake: Record::new(),
         upgrade: Record::new(),
         peer: start.peer,
         tls: start.tls.clone(),
@@ -130,9 +131,9 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
     };
     let (ended, traffic) = Worker::new(start, &mut pool, &mut work)?.run()?;
     let outcome = work.finish(&mut pool, ended);
-    let ClientPool { errors, tcp, upgrade, agreed, subprotocols, .. } = pool;
+    let ClientPool { errors, tcp, tls_handshake: tls, upgrade, agreed, subprotocols, .. } = pool;
     let traffic = Traffic { agreed, ..traffic };
-    Ok((Setup { errors, tcp, upgrade, subprotocols, traffic }, outcome))
+    Ok((Setup { errors, tcp, tls, upgrade, subprotocols, traffic }, outcome))
 }
 
 /// A thread's shard and where its connections come from.
@@ -211,6 +212,7 @@ impl<'w> Worker<'w> {
                 id,
                 step: Step::Connecting,
                 dialled: now,
+                tcp: None,
                 connected: now,
                 opened: now,
                 nonce,
@@ -244,6 +246,7 @@ const OUT: ClientConn = ClientConn {
     id: ConnId::new(0, 0, 0),
     step: Step::Out,
     dialled: Instant(0),
+    tcp: None,
     connected: Instant(0),
     opened: Instant(0),
     nonce: 0,

@@ -22,8 +22,8 @@ const ANSWERED: f64 = 0.95;
 /// The plan whose rate is searched; its own pace is not used.
 #[derive(Clone, Debug)]
 pub enum Load {
-    /// [`Mode::Echo`].
-    Echo(Box<Plan>),
+    /// [`Mode::Echo`] or [`Mode::Fanout`].
+    WebSocket(Box<Plan>),
     /// Requests.
     Http(Box<http::Plan>),
 }
@@ -93,7 +93,7 @@ impl Load {
     fn check(&self, options: Options) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Usage(text));
         let slos = match self {
-            Self::Echo(plan) => &plan.slos,
+            Self::WebSocket(plan) => &plan.slos,
             Self::Http(plan) => &plan.slos,
         };
         if slos.is_empty() {
@@ -109,9 +109,11 @@ impl Load {
             ));
         }
         match self {
-            Self::Echo(plan) => match plan.mode {
-                Mode::Echo { .. } => self.echo_at(plan, options.start_per_s).check(),
-                _ => refuse("--find-max is for echo and http".to_owned()),
+            Self::WebSocket(plan) => match plan.mode {
+                Mode::Echo { .. } | Mode::Fanout { .. } => {
+                    self.plan_at(plan, options.start_per_s).check()
+                }
+                _ => refuse("--find-max is for echo, fanout and http".to_owned()),
             },
             Self::Http(plan) => at(plan, options.start_per_s).check(),
         }
@@ -120,15 +122,24 @@ impl Load {
     /// The highest rate that a plan may have.
     fn most_per_s(&self) -> f64 {
         match self {
-            Self::Echo(plan) => (1e6 * plan.connections as f64).min(1e8),
+            Self::WebSocket(plan) => match plan.mode {
+                Mode::Fanout { .. } => 1e7,
+                _ => (1e6 * plan.connections as f64).min(1e8),
+            },
             Self::Http(_) => 1e8,
         }
     }
 
-    fn echo_at(&self, plan: &Plan, rate_per_s: f64) -> Plan {
-        let Mode::Echo { duration, warmup, .. } = plan.mode else { return plan.clone() };
-        let pace = Pace::Open { rate_per_s: rate_per_s / plan.connections as f64 };
-        Plan { mode: Mode::Echo { pace, duration, warmup }, ..plan.clone() }
+    fn plan_at(&self, plan: &Plan, rate: f64) -> Plan {
+        let mut plan = plan.clone();
+        match &mut plan.mode {
+            Mode::Echo { pace, .. } => {
+                *pace = Pace::Open { rate_per_s: rate / plan.connections as f64 };
+            }
+            Mode::Fanout { rate_per_s, .. } => *rate_per_s = rate,
+            _ => {}
+        }
+        plan
     }
 
     /// One run at a rate.
@@ -139,16 +150,28 @@ impl Load {
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<Step, Error> {
         match self {
-            Self::Echo(plan) => {
-                let report = crate::run(&self.echo_at(plan, rate_per_s), stop, watch)?;
-                let Measured::Echo(echo) = &report.result else {
-                    return Err(Error::Child("an echo has no report of an echo".to_owned()));
+            Self::WebSocket(plan) => {
+                let report = crate::run(&self.plan_at(plan, rate_per_s), stop, watch)?;
+                let (per_s, latency, kept_pace) = match &report.result {
+                    Measured::Echo(echo) => {
+                        let kept_pace = kept_pace(echo.messages, echo.open_loop.as_ref());
+                        (echo.messages_per_s, echo.latency, kept_pace)
+                    }
+                    Measured::Fanout(fanout) => {
+                        let in_time = fanout.received_per_s * fanout.measured_s + 1.0;
+                        let kept_pace = in_time >= fanout.expected as f64 * ANSWERED;
+                        (fanout.received_per_s, fanout.latency, kept_pace)
+                    }
+                    _ => {
+                        return Err(Error::Child(
+                            "a run has the report of another mode".to_owned(),
+                        ));
+                    }
                 };
-                let kept_pace = kept_pace(echo.messages, echo.open_loop.as_ref());
                 let mut step = Step {
-                    answered_per_s: Some(echo.messages_per_s),
+                    answered_per_s: Some(per_s),
                     errors: report.errors.total(),
-                    latency: echo.latency,
+                    latency,
                     slo: report.slo.clone(),
                     limit: report.verdict.limit,
                     ..Step::at(rate_per_s)

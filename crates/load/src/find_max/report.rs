@@ -46,7 +46,7 @@ pub struct Report {
     pub schema: &'static str,
     /// `find-max`.
     pub mode: &'static str,
-    /// The mode whose rate was searched: `echo` or `http`.
+    /// The mode whose rate was searched: `echo`, `fanout` or `http`.
     pub of: &'static str,
     /// The server.
     pub url: String,
@@ -77,7 +77,9 @@ impl Report {
         complete: bool,
     ) -> Self {
         let (of, target, resource, connections) = match load {
-            Load::Echo(plan) => ("echo", &plan.target, plan.resource(), plan.connections),
+            Load::WebSocket(plan) => {
+                (plan.mode.name(), &plan.target, plan.resource(), plan.connections)
+            }
             Load::Http(plan) => ("http", &plan.target, plan.target.resource("/"), plan.connections),
         };
         let url = format!("{}://{}{resource}", target.scheme(), target.host_header());

@@ -75,8 +75,13 @@ impl<'a> Client<'a> {
                     self.pool.on_closed(id, why)?;
                     Next::Wait
                 }
-                // There is no listener; Connected follows what is secured.
-                Event::Incoming(..) | Event::AcceptStopped(_) | Event::Secured(..) => Next::Wait,
+                // Connected follows.
+                Event::Secured(id, info) => {
+                    self.pool.on_secured(id, info.connected);
+                    Next::Wait
+                }
+                // There is no listener.
+                Event::Incoming(..) | Event::AcceptStopped(_) => Next::Wait,
             };
             match next {
                 Next::Fill(index) => self.fill(index),
@@ -102,16 +107,18 @@ impl<'a> Client<'a> {
         let schedule = match plan.pace {
             Pace::Closed => None,
             Pace::Open { rate_per_s } => {
-                let each = rate_per_s / plan.connections as f64;
+                let connections = (pool.conns.len(), plan.connections);
+                let rate = (rate_per_s, plan.rate_ramp);
                 let shift = pool.start.thread as f64 / plan.threads as f64;
-                let schedule = Schedule::new(timeline.start, pool.conns.len(), each);
-                Some(schedule.ramped(plan.rate_ramp).shifted(shift))
+                let schedule = Schedule::of_thread(timeline.start, connections, &plan.stages, rate);
+                Some(schedule.shifted(shift))
             }
         };
-        pool.running = Some(Running { timeline, schedule });
         let last = Instant(timeline.to.0 - 1);
-        pool.planned = schedule.map_or(0, |schedule| schedule.due(last));
-        if schedule.is_none() {
+        pool.planned = schedule.as_ref().map_or(0, |schedule| schedule.due(last));
+        let is_closed = schedule.is_none();
+        pool.running = Some(Running { timeline, schedule });
+        if is_closed {
             for (index, conn) in pool.conns.iter_mut().enumerate() {
                 conn.due = plan.requests_of(pool.start.first + index);
             }
@@ -121,7 +128,7 @@ impl<'a> Client<'a> {
 
     /// Sends what the schedule has come to.
     fn send_due(&mut self) {
-        let Some(Running { timeline, schedule: Some(schedule) }) = self.pool.running else {
+        let Some(Running { timeline, schedule: Some(schedule) }) = self.pool.running.clone() else {
             return;
         };
         let now = self.pool.start.clock.now();
@@ -152,7 +159,7 @@ impl<'a> Client<'a> {
             ring[request as usize & pool.ring] = now;
         }
         conn.sent += requests as u64;
-        let is_counted = pool.running.is_some_and(|running| running.timeline.counts(now));
+        let is_counted = pool.running.as_ref().is_some_and(|running| running.timeline.counts(now));
         let wire = &pool.start.wire;
         if wire.own().is_some() {
             return self.fill_each(index, requests, is_counted);

@@ -32,6 +32,8 @@ pub(super) struct ClientConn {
     pub(super) has_answered: bool,
     /// When it was dialled, or, while it is ending, when its last answer came.
     pub(super) since: Instant,
+    /// When its TCP connection was established, while a TLS handshake has ended and nothing followed.
+    pub(super) tcp: Option<Instant>,
     /// Requests that may have been sent by now; without end in a closed loop.
     pub(super) due: u64,
     /// Requests sent. Those up to `done` are over, the others await their answers in order.
@@ -51,6 +53,7 @@ impl ClientConn {
             has_failed: false,
             has_answered: false,
             since: Instant(0),
+            tcp: None,
             due: 0,
             sent: 0,
             done: 0,
@@ -62,7 +65,7 @@ impl ClientConn {
     pub(super) fn dialled(&mut self, id: ConnId, now: Instant, answers_head: bool) {
         (self.id, self.step, self.since) = (id, Step::Connecting, now);
         (self.is_sending, self.has_failed, self.has_answered) = (false, false, false);
-        self.reading = Reading::new(answers_head);
+        (self.reading, self.tcp) = (Reading::new(answers_head), None);
     }
 
     /// Requests that await their answers.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::{PlanReport, Report, SloReport};
 use crate::page::{Axis, Plot};
-use crate::report::OpenLoopReport;
 use crate::report::document::{
     error_remarks, generator_remark, quantiles, server_remark, setup_remark, times,
 };
 use crate::report::model::{Cell, Column, Document, Render, Table, Unit};
+use crate::report::{OpenLoopReport, StageReport};
 use crate::slo::exit_code;
 use crate::units::{grouped, rounded, show_bytes, show_duration};
 use crate::verdict::Limit;
@@ -72,6 +72,10 @@ impl PlanReport {
             (true, _) => words += &format!(", pipeline {}", self.pipeline),
         }
         match self.rate_per_s {
+            Some(_) if self.stages.is_some() => {
+                let stages = StageReport::words(self.stages.as_deref().unwrap_or_default());
+                words += &format!(", {stages} requests/s in all (open loop)");
+            }
             Some(rate) => {
                 words += &format!(", {} requests/s in all (open loop)", rounded(rate));
             }
@@ -161,6 +165,7 @@ impl Report {
         times(&[
             ("latency", result.latency),
             ("connect", single(result.connect)),
+            ("TLS", single(result.tls)),
             ("together", single(result.connect_and_answer)),
             ("lateness", open.and_then(|open| open.lateness)),
         ])

@@ -6,7 +6,7 @@ use super::request::Wire;
 use super::{Expect, Slo};
 use crate::plan::{MAX_CONNECTIONS, MAX_THREADS};
 use crate::units::show_duration;
-use crate::{Error, Target, TlsPlan, Tokens};
+use crate::{Error, RateStage, Target, TlsPlan, Tokens};
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -34,6 +34,9 @@ pub struct Plan {
     pub number: Option<u64>,
     /// Time over which the rate of an open loop rises from 0, before the warm-up; not counted. Default zero.
     pub rate_ramp: Duration,
+    /// Stages of the rate of an open loop, all of them measured; [`Plan::pace`] has the highest, [`Plan::duration`] their
+    /// length. Default none.
+    pub stages: Vec<RateStage>,
     /// Time measured. Default 10 s.
     pub duration: Duration,
     /// Time run before, not counted. Default 1 s.
@@ -100,6 +103,7 @@ impl Plan {
             threads: 1,
             number: None,
             rate_ramp: Duration::ZERO,
+            stages: Vec::new(),
             duration: Duration::from_secs(10),
             warmup: Duration::from_secs(1),
             pace: Pace::Closed,
@@ -195,6 +199,9 @@ impl Plan {
         }
         if !self.rate_ramp.is_zero() && self.pace == Pace::Closed {
             return Some("--rate-ramp is for --rate, which it lets rise".to_owned());
+        }
+        if let Some(wrong) = RateStage::mistake(&self.stages, 1e8) {
+            return Some(wrong);
         }
         if let Some(number) = self.number
             && (number == 0 || self.pace != Pace::Closed)

@@ -67,7 +67,7 @@ pub(super) struct ClientPool<'a> {
     pub(super) spare: Option<Box<Batch>>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Running {
     pub(super) timeline: Timeline,
     /// Of an open loop.
@@ -179,13 +179,23 @@ impl ClientPool<'_> {
         lane.ready.fetch_add(change as u64, Ordering::Relaxed);
     }
 
+    /// Notes when the TCP connection was there, whose TLS handshake has ended.
+    pub(super) fn on_secured(&mut self, id: ConnId, tcp: Option<Instant>) {
+        let index = self.index(id);
+        self.conns[index].tcp = tcp;
+    }
+
     pub(super) fn on_connected(&mut self, id: ConnId) -> Next {
         let (index, now) = (self.index(id), self.start.clock.now());
         let conn = &mut self.conns[index];
         conn.step = Step::Open;
-        let is_measured = self.running.is_some_and(|running| running.timeline.counts(now));
+        let is_measured = self.running.as_ref().is_some_and(|running| running.timeline.counts(now));
         if self.start.plan.keep_alive || is_measured {
-            self.tally.connect.add(now.since(conn.since).as_nanos() as u64);
+            let tcp = std::mem::take(&mut conn.tcp);
+            self.tally.connect.add(tcp.unwrap_or(now).since(conn.since).as_nanos() as u64);
+            if let Some(tcp) = tcp {
+                self.tally.tls.add(now.since(tcp).as_nanos() as u64);
+            }
         }
         if std::mem::take(&mut conn.is_first) {
             self.dialler.settle();
@@ -265,7 +275,7 @@ impl ClientPool<'_> {
     /// The server has closed its side.
     pub(super) fn on_finished(&mut self, id: ConnId) -> Result<Next, Error> {
         let (index, now) = (self.index(id), self.start.clock.now());
-        let Some(Running { timeline, schedule }) = self.running else {
+        let Some(Running { timeline, schedule }) = &self.running else {
             return Err(self.lost("the server closed a connection before it was used"));
         };
         let conn = &mut self.conns[index];
@@ -275,7 +285,7 @@ impl ClientPool<'_> {
                 let from = asked(schedule.as_ref(), stamps, index, conn.done);
                 let dialled = (!self.start.plan.keep_alive).then_some(conn.since);
                 let (answered, before) = (Answered { status, now, from, dialled }, self.tally.done);
-                self.tally.on_answer(answered, &timeline, schedule.is_some());
+                self.tally.on_answer(answered, timeline, schedule.is_some());
                 conn.done += 1;
                 self.over += 1 - (self.tally.done - before);
                 (conn.step, conn.has_answered) = (Step::Ending, true);
@@ -428,7 +438,7 @@ impl ClientPool<'_> {
     /// The run is over: what has no answer now will have none.
     pub(super) fn give_up(&mut self) {
         let now = self.start.clock.now();
-        if let Some(Running { timeline, schedule: Some(schedule) }) = self.running {
+        if let Some(Running { timeline, schedule: Some(schedule) }) = self.running.clone() {
             while self.next_due(&timeline, &schedule, now).is_some() {}
             for index in 0..self.conns.len() {
                 let left = self.conns[index].due - self.conns[index].done;

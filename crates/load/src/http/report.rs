@@ -13,8 +13,8 @@ use super::{Pace, Plan, Slo, SloReport};
 use crate::Sources;
 use crate::record::{Record, Summary};
 use crate::report::{
-    GeneratorReport, Histogram, OpenLoopReport, SCHEMA, ServerReport, SetupReport, header_names,
-    ramp_s,
+    GeneratorReport, Histogram, OpenLoopReport, SCHEMA, ServerReport, SetupReport, StageReport,
+    header_names, ramp_s,
 };
 use crate::run::server_report;
 use crate::verdict::{Facts, Pacing, Verdict};
@@ -81,6 +81,8 @@ pub struct PlanReport {
     pub warmup_s: f64,
     /// Time before that over which the rate rose from 0.
     pub rate_ramp_s: Option<f64>,
+    /// The stages of the rate, if it has any; `rate_per_s` is the highest then.
+    pub stages: Option<Vec<StageReport>>,
     /// Longest wait for an answer.
     pub timeout_s: f64,
     /// Threads of the generator.
@@ -118,6 +120,8 @@ pub struct RequestsReport {
     pub latency: Option<Summary>,
     /// From the connect call to the established TCP connection.
     pub connect: Option<Summary>,
+    /// From there to the end of the TLS handshake; `null` without TLS.
+    pub tls: Option<Summary>,
     /// From the connect call to the complete answer; one request a connection only.
     pub connect_and_answer: Option<Summary>,
     /// The latencies' whole spread.
@@ -250,6 +254,7 @@ impl Report {
                 connections: plan.connections as u64,
                 took_s: took.as_secs_f64(),
                 tcp: tally.connect.summary(),
+                tls: tally.tls.summary(),
                 upgrade: None,
                 subprotocol_agreed: None,
             }),
@@ -288,6 +293,7 @@ impl RequestsReport {
             statuses: statuses.map(|(status, &count)| (status as u16, count)).collect(),
             latency: tally.latency.summary(),
             connect: tally.connect.summary(),
+            tls: tally.tls.summary(),
             connect_and_answer: tally.whole.summary(),
             quantiles: quantiles(&tally.latency),
             open_loop: is_open.then(|| OpenLoopReport {
@@ -342,6 +348,7 @@ impl PlanReport {
             duration_s: plan.number.is_none().then_some(plan.duration.as_secs_f64()),
             warmup_s: plan.warmup.as_secs_f64(),
             rate_ramp_s: ramp_s(plan.rate_ramp),
+            stages: StageReport::of(&plan.stages),
             timeout_s: plan.timeout.as_secs_f64(),
             threads: plan.threads,
             source_addresses: sources.count(),

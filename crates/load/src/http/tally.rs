@@ -13,6 +13,8 @@ pub(super) struct Tally {
     pub(super) latency: Record,
     /// From the connect call to the established TCP connection.
     pub(super) connect: Record,
+    /// From there to the end of the TLS handshake; none without TLS.
+    pub(super) tls: Record,
     /// From the connect call to the complete answer; one request a connection only.
     pub(super) whole: Record,
     /// From the planned time to when we came to it; open loop only.
@@ -63,6 +65,7 @@ impl Tally {
         Self {
             latency: Record::new(),
             connect: Record::new(),
+            tls: Record::new(),
             whole: Record::new(),
             lateness: Record::new(),
             requests: 0,
@@ -119,6 +122,7 @@ impl Tally {
     pub(super) fn merge(&mut self, other: Self) {
         self.latency.merge(&other.latency);
         self.connect.merge(&other.connect);
+        self.tls.merge(&other.tls);
         self.whole.merge(&other.whole);
         self.lateness.merge(&other.lateness);
         self.requests += other.requests;

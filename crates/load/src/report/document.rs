@@ -6,7 +6,7 @@ use super::deflate::percent;
 use super::model::{Cell, Column, Document, Render, Table, Unit};
 use super::{
     BroadcastReport, ClosesReport, ConnectReport, EchoReport, Errors, GeneratorReport, IdleReport,
-    Measured, OpenLoopReport, PlanReport, Report, ServerReport, SetupReport,
+    Measured, OpenLoopReport, PlanReport, Report, ServerReport, SetupReport, StageReport,
 };
 use crate::record::Summary;
 use crate::row;
@@ -84,15 +84,19 @@ impl PlanReport {
         if let Some(pipeline) = self.pipeline {
             add(format!("pipeline {pipeline} (closed loop)"));
         }
-        if let Some(rate) = self.rate_per_s {
+        if let (Some(rate), None) = (self.rate_per_s, &self.stages) {
             let of = if self.mode == "fanout" { "in all" } else { "each" };
             add(format!("{} messages/s {of} (open loop)", rounded(rate)));
         }
         if let Some(ramp) = self.rate_ramp_s {
             add(format!("rising over {}", seconds(ramp)));
         }
+        if let Some(stages) = &self.stages {
+            add(format!("{} messages/s in all (open loop)", StageReport::words(stages)));
+        }
         if let Some(number) = self.number {
-            add(format!("{} messages", grouped(number)));
+            let of = if self.mode == "connect" { "connections" } else { "messages" };
+            add(format!("{} {of}", grouped(number)));
         }
         if let Some(publishes) = self.publishes {
             add(format!("{} publishes", grouped(publishes as u64)));
@@ -318,6 +322,7 @@ impl Report {
             Table::list(figures),
             times(&[
                 ("TCP", connect.tcp),
+                ("TLS", connect.tls),
                 ("upgrade", connect.upgrade),
                 ("echo", connect.echo),
                 ("together", connect.total),
@@ -367,10 +372,12 @@ pub fn setup_remark(setup: &SetupReport) -> Vec<Remark> {
         return Vec::new();
     }
     let p50 = |summary: Summary| show_ns((summary.p50_us * 1e3) as u64);
-    let steps = match (setup.tcp.map(p50), setup.upgrade.map(p50)) {
-        (Some(tcp), Some(upgrade)) => format!(" (p50: TCP {tcp}, upgrade {upgrade})"),
-        (Some(tcp), None) => format!(" (p50: TCP {tcp})"),
-        _ => String::new(),
+    let steps = [("TCP", setup.tcp), ("TLS", setup.tls), ("upgrade", setup.upgrade)];
+    let steps = steps.map(|(name, time)| Some(format!("{name} {}", p50(time?))));
+    let steps: Vec<String> = steps.into_iter().flatten().collect();
+    let steps = match steps.is_empty() {
+        true => String::new(),
+        false => format!(" (p50: {})", steps.join(", ")),
     };
     let took = show_ns((setup.took_s * 1e9) as u64);
     let agreed = setup.subprotocol_agreed.map(|agreed| {

@@ -23,10 +23,12 @@ pub use self::fanout::{FanoutReport, Slice};
 pub use self::histogram::Histogram;
 pub use self::model::Render;
 pub use self::script::{ScriptReport, StepReport};
+use crate::RateStage;
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
 use crate::slo::SloReport;
+use crate::units::{rounded, show_duration};
 use crate::verdict::Verdict;
 
 /// Version of the JSON's shape. Fields may be added within one version, not renamed or removed.
@@ -88,6 +90,8 @@ pub struct PlanReport {
     pub warmup_s: Option<f64>,
     /// Time before that over which the rate rose from 0.
     pub rate_ramp_s: Option<f64>,
+    /// The stages of the rate of an open loop, if it has any; `rate_per_s` is the highest then.
+    pub stages: Option<Vec<StageReport>>,
     /// Publishes measured.
     pub publishes: Option<usize>,
     /// Messages in all, if the run is over after them.
@@ -126,6 +130,7 @@ impl PlanReport {
             duration_s: None,
             warmup_s: None,
             rate_ramp_s: ramp_s(plan.rate_ramp),
+            stages: StageReport::of(&plan.stages),
             publishes: None,
             number: plan.number,
             threads: plan.threads,
@@ -152,6 +157,7 @@ impl PlanReport {
                 }
             }
             Mode::Idle { hold } => report.duration_s = Some(hold.as_secs_f64()),
+            Mode::Connect { .. } if plan.number.is_some() => {}
             Mode::Connect { duration, warmup } => {
                 report.duration_s = Some(duration.as_secs_f64());
                 report.warmup_s = Some(warmup.as_secs_f64());
@@ -172,6 +178,34 @@ impl PlanReport {
 }
 
 /// The time of a ramp, for a report.
+/// A stage of an open loop's rate.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StageReport {
+    /// Its length.
+    pub duration_s: f64,
+    /// Messages or requests a second at its end, of all connections together.
+    pub rate_per_s: f64,
+}
+
+impl StageReport {
+    pub(crate) fn of(stages: &[RateStage]) -> Option<Vec<Self>> {
+        let one = |stage: &RateStage| Self {
+            duration_s: stage.duration.as_secs_f64(),
+            rate_per_s: stage.rate_per_s,
+        };
+        (!stages.is_empty()).then(|| stages.iter().map(one).collect())
+    }
+
+    /// The stages as they are written.
+    pub(crate) fn words(stages: &[Self]) -> String {
+        let word = |stage: &Self| {
+            let duration = show_duration(Duration::from_secs_f64(stage.duration_s));
+            format!("{duration}:{}", rounded(stage.rate_per_s))
+        };
+        stages.iter().map(word).collect::<Vec<_>>().join(", ")
+    }
+}
+
 pub(crate) fn ramp_s(ramp: Duration) -> Option<f64> {
     (!ramp.is_zero()).then_some(ramp.as_secs_f64())
 }
@@ -191,6 +225,8 @@ pub struct SetupReport {
     pub took_s: f64,
     /// From the connect call to the established TCP connection.
     pub tcp: Option<Summary>,
+    /// From there to the end of the TLS handshake; `null` without TLS.
+    pub tls: Option<Summary>,
     /// From there to the accepted upgrade.
     pub upgrade: Option<Summary>,
     /// Connections whose server chose one of the subprotocols; `null` if none was offered.
@@ -304,11 +340,13 @@ pub struct ConnectReport {
     pub connections_per_server_cpu_s: Option<f64>,
     /// From the connect call to the established TCP connection.
     pub tcp: Option<Summary>,
+    /// From there to the end of the TLS handshake; `null` without TLS.
+    pub tls: Option<Summary>,
     /// From there to the accepted upgrade.
     pub upgrade: Option<Summary>,
     /// From there to the answer to one message.
     pub echo: Option<Summary>,
-    /// All three together.
+    /// All of them together.
     pub total: Option<Summary>,
 }
 

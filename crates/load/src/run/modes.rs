@@ -150,24 +150,39 @@ pub(super) fn connect(
     duration: Duration,
     warmup: Duration,
 ) -> Result<Report, Error> {
-    let (measured, setup, outcomes) = context.with_threads(
+    let (measured, mut setup, outcomes) = context.with_threads(
         0,
         (1 << 20) + 2 * context.plan.size,
         |thread, share| Connect::new(context.plan, thread, share),
         || {
+            let begin = steering.moment();
             let timeline = context.begin(warmup, duration);
+            if let Some(number) = context.plan.number {
+                steering.count(number, NO_ANSWER, |shared| {
+                    number.saturating_sub(shared.sum(|lane| &lane.sent))
+                });
+                return Ok(steering.measured(begin));
+            }
             measure(&mut steering, timeline, warmup, duration)
         },
     )?;
     let mut sum = ConnectOutcome::default();
     outcomes.iter().for_each(|outcome| sum.merge(outcome));
-    let (connections, measured_s) = (sum.together.count(), measured.seconds(duration));
+    let (connections, mut measured_s) = (sum.together.count(), measured.seconds(duration));
+    if let Some(number) = context.plan.number {
+        let (from, to) = sum.span.unwrap_or((Instant(0), Instant(0)));
+        measured_s = to.since(from).as_secs_f64().max(1e-9);
+        if !measured.cut_short {
+            setup.errors.note_missing(number.saturating_sub(sum.over));
+        }
+    }
     let connect = ConnectReport {
         measured_s,
         connections,
         connections_per_s: connections as f64 / measured_s,
         connections_per_server_cpu_s: measured.per_server_cpu_s(),
         tcp: sum.tcp.summary(),
+        tls: sum.tls.summary(),
         upgrade: sum.upgrade.summary(),
         echo: sum.echo.summary(),
         total: sum.together.summary(),
@@ -344,6 +359,7 @@ impl RunContext<'_> {
             connections: self.plan.sockets() as u64,
             took_s: took.as_secs_f64(),
             tcp: setup.tcp.summary(),
+            tls: setup.tls.summary(),
             upgrade: setup.upgrade.summary(),
             subprotocol_agreed: (!self.plan.subprotocols.is_empty()).then_some(setup.subprotocols),
         });

@@ -1,5 +1,6 @@
 //! One publishes, all others receive.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,6 +23,8 @@ const WARM_UP_TRIES: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Publication {
     subscribers: u64,
+    /// Of the random values in messages.
+    seed: u64,
     /// Number of the publish, from 1; 0 before the first.
     round: AtomicU64,
     /// When it was sent.
@@ -46,6 +49,7 @@ impl Publication {
         let no = || AtomicBool::new(false);
         Self {
             subscribers: subscribers as u64,
+            seed: RandomState::new().hash_one(subscribers),
             round: zero(),
             at_ns: zero(),
             received: zero(),
@@ -161,7 +165,7 @@ impl Broadcast {
     ) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::new(plan.size, plan.text),
+            payload: Payload::seeded(plan, 0, publication.seed),
             publication,
             publisher,
             publishes: publishes as u64,

@@ -22,6 +22,10 @@ pub(crate) struct Connect {
     timeline: Option<Timeline>,
     failures_in_a_row: u32,
     total: u64,
+    /// Of a number of connections, those that are still to be begun.
+    left: Option<u64>,
+    /// Connections that have ended, with or without an answer.
+    over: u64,
     outcome: ConnectOutcome,
 }
 
@@ -29,17 +33,32 @@ pub(crate) struct Connect {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectOutcome {
     pub(crate) tcp: Record,
+    /// Empty without TLS.
+    pub(crate) tls: Record,
     pub(crate) upgrade: Record,
     pub(crate) echo: Record,
     pub(crate) together: Record,
+    /// When the first connection that was answered was begun, and the last answer came.
+    pub(crate) span: Option<(Instant, Instant)>,
+    pub(crate) over: u64,
 }
 
 impl ConnectOutcome {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.tcp.merge(&other.tcp);
+        self.tls.merge(&other.tls);
         self.upgrade.merge(&other.upgrade);
         self.echo.merge(&other.echo);
         self.together.merge(&other.together);
+        self.over += other.over;
+        if let Some((from, to)) = other.span {
+            self.extend(from, to);
+        }
+    }
+
+    fn extend(&mut self, from: Instant, to: Instant) {
+        let (first, last) = self.span.unwrap_or((from, to));
+        self.span = Some((first.min(from), last.max(to)));
     }
 }
 
@@ -52,7 +71,24 @@ impl Connect {
             timeline: None,
             failures_in_a_row: 0,
             total: 0,
+            // The plan was checked: there are as many as places.
+            left: plan.number_of(thread).map(|number| number.saturating_sub(connections as u64)),
+            over: 0,
             outcome: ConnectOutcome::default(),
+        }
+    }
+
+    /// Begins another connection, unless there were enough.
+    fn begin_next(&mut self, pool: &mut ClientPool, index: usize) {
+        self.over += 1;
+        pool.lane().sent.store(self.over, Ordering::Relaxed);
+        match &mut self.left {
+            None => pool.redial(index),
+            Some(0) => {}
+            Some(left) => {
+                *left -= 1;
+                pool.redial(index);
+            }
         }
     }
 }
@@ -90,9 +126,13 @@ impl Work for Connect {
         self.answered[index] = true;
         self.failures_in_a_row = 0;
         let times = pool.times(index);
-        if self.timeline.is_some_and(|timeline| timeline.counts(now)) {
+        if self.left.is_some() || self.timeline.is_some_and(|timeline| timeline.counts(now)) {
             let ns = |from: Instant, to: Instant| to.since(from).as_nanos() as u64;
-            self.outcome.tcp.add(ns(times.dialled, times.connected));
+            self.outcome.extend(times.dialled, now);
+            self.outcome.tcp.add(ns(times.dialled, times.tcp.unwrap_or(times.connected)));
+            if let Some(tcp) = times.tcp {
+                self.outcome.tls.add(ns(tcp, times.connected));
+            }
             self.outcome.upgrade.add(ns(times.connected, times.opened));
             self.outcome.echo.add(ns(times.opened, now));
             self.outcome.together.add(ns(times.dialled, now));
@@ -109,7 +149,7 @@ impl Work for Connect {
                 format!("a connection ended with {} before it had its answer", close.code)
             });
         }
-        pool.redial(index);
+        self.begin_next(pool, index);
     }
 
     /// The first connection tells whether the run makes sense; later failures are counted.
@@ -121,10 +161,11 @@ impl Work for Connect {
         }
         pool.errors.connects_failed += 1;
         pool.errors.note(|| error.to_string());
-        pool.redial(index);
+        self.begin_next(pool, index);
     }
 
     fn finish(&mut self, _: &mut ClientPool, _: Instant) -> ConnectOutcome {
+        self.outcome.over = self.over;
         std::mem::take(&mut self.outcome)
     }
 }

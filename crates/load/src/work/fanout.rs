@@ -10,12 +10,15 @@ use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Timeline, Work};
-use crate::plan::Plan;
+use crate::plan::{Content, Plan};
 use crate::sequence::{Arrival, Sequence};
 use crate::{Record, Schedule};
 
 /// Fewest bytes of a message: channel, number and planned time in hexadecimal.
 pub(crate) const SMALLEST: usize = 8 + 16 + 16;
+
+/// The place of those in a payload.
+pub(crate) const STAMP_PLACE: &str = "{stamp}";
 
 /// How often a thread's latencies are shown to the steering thread.
 const SHOW_EVERY: Duration = Duration::from_millis(50);
@@ -87,8 +90,8 @@ pub(crate) struct Fanout {
     rate_per_s: f64,
     text: bool,
     size: usize,
-    /// The tail that makes a message as long as asked.
-    filler: String,
+    /// Texts before and behind the stamp.
+    around: (String, String),
     body: String,
     schedule: Option<Schedule>,
     timeline: Option<Timeline>,
@@ -152,7 +155,13 @@ impl Fanout {
     ) -> Self {
         let resource = plan.resource();
         let name = |channel| resource.replace("{channel}", &format!("fanout-{channel}"));
-        let filler = (SMALLEST..plan.size).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+        let filler =
+            || (SMALLEST..plan.size).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+        let around = match &plan.content {
+            // The plan was checked: it is text, with a place for the stamp.
+            Content::Given(bytes) => split(bytes).unwrap_or_default(),
+            _ => (String::new(), filler()),
+        };
         Self {
             layout,
             first,
@@ -160,7 +169,7 @@ impl Fanout {
             rate_per_s,
             text: plan.text,
             size: plan.size,
-            filler,
+            around,
             body: String::new(),
             schedule: None,
             timeline: None,
@@ -187,7 +196,9 @@ impl Fanout {
 
     /// Sends what is due and belongs to this thread's publishers.
     fn publish_due(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
-        let (Some(schedule), Some(timeline)) = (self.schedule, self.timeline) else { return };
+        let (Some(schedule), Some(timeline)) = (self.schedule.clone(), self.timeline) else {
+            return;
+        };
         let until = self.until(timeline);
         let own = self.first..self.first + self.received.len();
         let mut now = now;
@@ -203,7 +214,7 @@ impl Fanout {
             if !own.contains(&publisher) {
                 continue;
             }
-            compose(&mut self.body, channel, number, planned, &self.filler);
+            compose(&mut self.body, channel, number, planned, &self.around);
             let message = match self.text {
                 true => Message::Text(&self.body),
                 false => Message::Binary(self.body.as_bytes()),
@@ -235,7 +246,7 @@ impl Work for Fanout {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let planned = self.schedule?.planned(self.next);
+        let planned = self.schedule.as_ref()?.planned(self.next);
         match planned < self.until(self.timeline?) {
             true => Some(planned.min(self.show_at)),
             false => Some(self.show_at),
@@ -264,7 +275,7 @@ impl Work for Fanout {
         }
         let channel = self.layout.channel(connection);
         let as_asked = matches!(message, Message::Text(_)) == self.text;
-        let (own, number, planned) = match parse(message.as_bytes(), self.size) {
+        let (own, number, planned) = match parse(message.as_bytes(), self.size, &self.around) {
             Some(parsed) if as_asked => parsed,
             _ => {
                 return pool.note_wrong(|| {
@@ -310,7 +321,7 @@ impl Work for Fanout {
 
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> FanoutOutcome {
         self.show(now);
-        if let (Some(schedule), Some(timeline)) = (self.schedule, self.timeline) {
+        if let (Some(schedule), Some(timeline)) = (&self.schedule, self.timeline) {
             let to = self.until(timeline);
             for (index, sequence) in self.received.iter().enumerate() {
                 let connection = self.first + index;
@@ -318,7 +329,7 @@ impl Work for Fanout {
                     continue;
                 }
                 let channel = self.layout.channel(connection);
-                let expected = self.layout.numbers(&schedule, channel, timeline.from, to);
+                let expected = self.layout.numbers(schedule, channel, timeline.from, to);
                 let lost = sequence.lost(expected.clone());
                 self.outcome.expected += expected.end - expected.start;
                 self.outcome.lost += lost;
@@ -330,17 +341,34 @@ impl Work for Fanout {
     }
 }
 
-fn compose(body: &mut String, channel: usize, number: u64, planned: Instant, filler: &str) {
+/// Texts before and behind the place of the stamp in a payload; `None` if it is no text or has not exactly one.
+pub(crate) fn split(payload: &[u8]) -> Option<(String, String)> {
+    let (before, behind) = str::from_utf8(payload).ok()?.split_once(STAMP_PLACE)?;
+    (!behind.contains(STAMP_PLACE)).then(|| (before.to_owned(), behind.to_owned()))
+}
+
+fn compose(
+    body: &mut String,
+    channel: usize,
+    number: u64,
+    planned: Instant,
+    (before, behind): &(String, String),
+) {
     body.clear();
     // Writing to a string cannot fail.
-    let _ = write!(body, "{channel:08x}{number:016x}{:016x}{filler}", planned.0);
+    let _ = write!(body, "{before}{channel:08x}{number:016x}{:016x}{behind}", planned.0);
 }
 
 /// Channel, number and planned time; `None` for what [`compose`] did not make for this `size`.
-fn parse(bytes: &[u8], size: usize) -> Option<(usize, u64, Instant)> {
+fn parse(
+    bytes: &[u8],
+    size: usize,
+    (before, behind): &(String, String),
+) -> Option<(usize, u64, Instant)> {
     if bytes.len() != size {
         return None;
     }
+    let bytes = bytes.strip_prefix(before.as_bytes())?.strip_suffix(behind.as_bytes())?;
     let field = |range: Range<usize>| {
         let mut value = 0;
         for &byte in bytes.get(range)? {
@@ -369,11 +397,18 @@ mod tests {
     #[test]
     fn a_message_carries_channel_number_and_time() {
         let mut body = String::new();
-        compose(&mut body, 70_000, 1 << 40, Instant(123_456_789), "abc");
+        let around = split(b"<{stamp}/>").unwrap();
+        compose(&mut body, 70_000, 1 << 40, Instant(123_456_789), &around);
         assert_eq!(body.len(), SMALLEST + 3);
-        assert_eq!(parse(body.as_bytes(), 43), Some((70_000, 1 << 40, Instant(123_456_789))));
-        assert_eq!(parse(body.as_bytes(), 42), None);
-        assert_eq!(parse(&[b'x'; 43], 43), None);
+        let parsed = |bytes: &[u8], size| parse(bytes, size, &around);
+        assert_eq!(parsed(body.as_bytes(), 43), Some((70_000, 1 << 40, Instant(123_456_789))));
+        assert_eq!(parsed(body.as_bytes(), 42), None);
+        assert_eq!(parsed(body.replace("/>", "?>").as_bytes(), 43), None);
+        assert_eq!(parsed(&[b'x'; 43], 43), None);
+        assert_eq!(
+            (split(b"none"), split(b"{stamp}{stamp}"), split(b"\xff{stamp}")),
+            (None, None, None)
+        );
     }
 
     /// The numbers by formula are those that a walk over the schedule finds.

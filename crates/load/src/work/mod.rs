@@ -14,6 +14,7 @@ pub(crate) use closed::{ClosedEcho, ClosedOutcome};
 pub(crate) use connect::{Connect, ConnectOutcome};
 pub(crate) use fanout::{
     ChannelLayout, Fanout, FanoutOutcome, FanoutTally, SMALLEST as FANOUT_SMALLEST,
+    split as split_stamp,
 };
 pub(crate) use idle::{Closes, Idle};
 pub(crate) use open::{OpenEcho, OpenOutcome};

@@ -8,7 +8,7 @@ use throng_io::Instant;
 
 use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
 use crate::plan::Plan;
-use crate::{Record, Schedule};
+use crate::{RateStage, Record, Schedule};
 
 /// Messages sent in one turn when many are due. A turn reads from as many connections at least, so that a generator
 /// that has fallen behind does not keep its own answers waiting and blame the server.
@@ -19,8 +19,12 @@ const MOST_SENDS: usize = MOST_EVENTS;
 pub(crate) struct OpenEcho {
     resource: String,
     payload: Payload,
+    /// Of all connections of all threads.
     rate_per_s: f64,
     rate_ramp: Duration,
+    stages: Vec<RateStage>,
+    /// Connections of all threads.
+    of: usize,
     /// This thread's place between two messages of one schedule, 0 to 1.
     shift: f64,
     running: Option<(Schedule, Timeline)>,
@@ -60,8 +64,10 @@ impl OpenEcho {
         Self {
             resource: plan.resource().to_owned(),
             payload: Payload::of(plan, plan.first(thread)),
-            rate_per_s,
+            rate_per_s: rate_per_s * plan.connections as f64,
             rate_ramp: plan.rate_ramp,
+            stages: plan.stages.clone(),
+            of: plan.connections,
             shift: thread as f64 / plan.threads as f64,
             running: None,
             next: 0,
@@ -80,9 +86,10 @@ impl Work for OpenEcho {
     }
 
     fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
-        let schedule = Schedule::new(timeline.start, pool.connections(), self.rate_per_s);
-        let schedule = schedule.ramped(self.rate_ramp).shifted(self.shift);
-        self.running = Some((schedule, timeline));
+        let connections = (pool.connections(), self.of);
+        let rate = (self.rate_per_s, self.rate_ramp);
+        let schedule = Schedule::of_thread(timeline.start, connections, &self.stages, rate);
+        self.running = Some((schedule.shifted(self.shift), timeline));
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -91,7 +98,7 @@ impl Work for OpenEcho {
     }
 
     fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
-        let Some((schedule, timeline)) = self.running else { return };
+        let Some((schedule, timeline)) = &self.running else { return };
         let connections = self.answered.len() as u64;
         for _ in 0..MOST_SENDS {
             let planned = schedule.planned(self.next);
@@ -137,7 +144,7 @@ impl Work for OpenEcho {
     /// A message without an answer has waited from its planned time until now at least. Leaving it out would make
     /// a server that stops answering look fast.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> OpenOutcome {
-        if let Some((schedule, timeline)) = self.running {
+        if let Some((schedule, timeline)) = &self.running {
             let connections = self.answered.len() as u64;
             for (index, &answered) in self.answered.iter().enumerate() {
                 let sent = (self.next + connections - 1 - index as u64) / connections;

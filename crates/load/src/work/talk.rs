@@ -134,7 +134,7 @@ impl Work for Talk {
             });
             return;
         }
-        let Some(schedule) = self.schedule else { return };
+        let Some(schedule) = self.schedule.clone() else { return };
         while schedule.planned(self.next) <= now {
             let (n, planned) = (self.next, schedule.planned(self.next));
             self.next += 1;

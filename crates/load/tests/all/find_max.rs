@@ -26,7 +26,7 @@ fn search(load: Load, start_per_s: f64) -> Result<Report, Error> {
 fn the_rate_from_which_a_server_fails_is_found() {
     // The seventh message of a connection is answered wrongly: with eight of them and a second, from 49 a second on.
     let plan = echo(crate::server::Manners::Forge, "max<600s", Duration::from_secs(1));
-    let report = search(Load::Echo(Box::new(plan)), 20.0).unwrap();
+    let report = search(Load::WebSocket(Box::new(plan)), 20.0).unwrap();
     let (max, missed) = (report.max_rate_per_s.unwrap(), report.missed_rate_per_s.unwrap());
     assert!(max < 57.0 && missed / max <= 1.5, "{report}");
     for step in report.steps.iter().filter(|step| step.rate_per_s > 57.0) {
@@ -67,13 +67,13 @@ fn a_search_needs_a_threshold_and_ends_when_it_is_stopped() {
     let short = Duration::from_millis(50);
     let plan = echo(crate::server::Manners::Echo, "max<600s", short);
     let without = Plan { slos: Vec::new(), ..plan.clone() };
-    let error = search(Load::Echo(Box::new(without)), 10.0).unwrap_err();
+    let error = search(Load::WebSocket(Box::new(without)), 10.0).unwrap_err();
     assert!(error.exit_code() == 2 && error.to_string().contains("write --slo"), "{error}");
-    let error = search(Load::Echo(Box::new(plan.clone())), 0.0).unwrap_err();
+    let error = search(Load::WebSocket(Box::new(plan.clone())), 0.0).unwrap_err();
     assert!(error.to_string().contains("--rate"), "{error}");
     let (stop, mut seen) = (AtomicBool::new(false), 0);
     let options = Options { start_per_s: 200.0, precision: 0.5 };
-    let load = Load::Echo(Box::new(plan));
+    let load = Load::WebSocket(Box::new(plan));
     let report = find_max(&load, options, &stop, &mut |event| match event {
         Event::Ended(_) => seen += 1,
         Event::Begins { step: 2, .. } => stop.store(true, Ordering::Relaxed),

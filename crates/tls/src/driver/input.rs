@@ -306,8 +306,10 @@ impl<D: Driver> Tls<D> {
 
     /// Lets a connection that we started wait for its handshake to begin.
     pub(super) fn queue_client(&mut self, id: ConnId) {
+        let now = self.inner.now();
         if let Some((conn, busy)) = self.table.make_busy(id) {
             conn.flags |= flag::QUEUED;
+            busy.connected = Some(now);
             self.handshakes.push_step(busy.address, id);
         }
     }
@@ -460,13 +462,14 @@ impl<D: Driver> Tls<D> {
     fn complete_handshake(&mut self, id: ConnId) {
         let Some((conn, Some(busy))) = self.table.conn_and_busy(id) else { return };
         let Some(mut handshake) = busy.handshake.take() else { return };
-        let (session, info, rest) = match handshake.take_session() {
+        let (session, mut info, rest) = match handshake.take_session() {
             Ok(established) => established,
             Err(failed) => return self.fail(id, &[], &failed),
         };
         if let Some(server) = busy.server.take() {
             server.counters.count_success(info.is_resumed);
         }
+        info.connected = busy.connected;
         busy.resumption = handshake.take_resumption();
         busy.messages.want_tickets(busy.resumption.is_some());
         let is_connecting = conn.has(flag::CONNECTING);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use throng_io::memory::MAP_FROM;
-use throng_io::{Batch, ConnId};
+use throng_io::{Batch, ConnId, Instant};
 
 use super::queue::Address;
 use crate::client::TlsClient;
@@ -74,6 +74,8 @@ pub(super) struct Busy {
     pub(super) address: Address,
     /// The handshake, while it lasts.
     pub(super) handshake: Option<Box<Handshake>>,
+    /// When the TCP connection of a handshake that we began was established.
+    pub(super) connected: Option<Instant>,
     /// The server that a handshake is counted for.
     pub(super) server: Option<Arc<TlsServer>>,
     /// Takes tickets until the first data comes, on a connection that we started.
@@ -102,6 +104,7 @@ impl Busy {
             id,
             address: Address::default(),
             handshake: None,
+            connected: None,
             server: None,
             resumption: None,
             messages: Messages::default(),
@@ -133,6 +136,7 @@ impl Busy {
             id: _,
             address: _,
             handshake,
+            connected: _,
             server: _,
             resumption,
             messages,
