@@ -21,7 +21,7 @@ pub(crate) struct Handover<S> {
     pub(crate) socket: S,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) key: Option<AddressKey>,
-    /// What it brings if its upgrade was accepted elsewhere; `None` for a new connection.
+    /// The upgrade that was accepted elsewhere; `None` for a new connection.
     pub(crate) upgrade: Option<Box<MovedUpgrade>>,
 }
 
