@@ -1,5 +1,6 @@
 //! Back-pressure: rules for messages to receivers that read too slowly, by channel and by route.
 
+pub(crate) mod fill;
 pub(crate) mod history;
 pub(crate) mod pattern;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use throng_io::{ConnId, Waker};
 
+use crate::backpressure::fill::Fill;
 use crate::outbox::frame::Frame;
 use crate::pubsub::history::Recovery;
 use crate::pubsub::presence::PresenceChange;
-use crate::remote::mailbox::Fill;
 
 /// Carries the publications of channels to all processes of a cluster, this one included: they come
 /// back by [`Remote::publish_followed`](crate::Remote::publish_followed), or, with a history, by

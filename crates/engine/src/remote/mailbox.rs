@@ -22,6 +22,8 @@ use std::sync::{
 
 use throng_io::Waker;
 
+pub use crate::backpressure::fill::Fill;
+
 /// The sending half; clone it freely.
 pub struct Mailbox<T> {
     inner: Arc<Inner<T>>,
@@ -68,16 +70,6 @@ impl<T> Queue<T> {
     fn is_crowded(&self, mark: usize) -> bool {
         self.commands.len() > mark || self.bytes > MAX_BYTES / CROWDED_PART
     }
-}
-
-/// Fill of a queue after a command was queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
-    /// There is room for many more commands.
-    Room,
-    /// The queue is crowded: a sender that can wait should send no more until there is room; see
-    /// [`Mailbox::await_room`].
-    Crowded,
 }
 
 struct Inner<T> {
