@@ -366,7 +366,7 @@ fn logs_requests_and_sessions(io: &str) {
             assert_eq!(client.next().close_code(), Some(1000));
         } else {
             // The connection is reset.
-            let linger = Some(std::time::Duration::ZERO);
+            let linger = Some(Duration::ZERO);
             socket2::SockRef::from(&client.stream).set_linger(linger).unwrap();
             drop(client);
         }
