@@ -23,6 +23,7 @@ pub mod forward;
 mod guards;
 mod health;
 mod inherited;
+mod issuer;
 mod lookups;
 mod pick;
 mod rebalance;
@@ -43,6 +44,7 @@ pub use config::{
 pub use control::{Balancer, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
+pub use issuer::CertificateEvent;
 pub use lookups::Resolver;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};

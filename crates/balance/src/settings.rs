@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_tls::TlsClient;
+use throng_tls::{Challenges, TlsClient};
 
 use crate::{Backend, CookieKey};
-use throng_http::{HttpsPolicy, Network};
+use throng_http::{HttpsPolicy, Network, Response, Status};
+use throng_proto::http1::Request;
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
 /// with only for as long as a call lasts; tunnels need none.
@@ -20,6 +21,8 @@ pub struct Configuration {
     pub backends: Vec<Target>,
     /// The rules of HTTP at addresses with TLS.
     pub https: HttpsPolicy,
+    /// The challenges of the authority that issues the certificate, if one does.
+    pub challenges: Option<Arc<Challenges>>,
 }
 
 /// A backend in the list that picks choose from.
@@ -382,6 +385,13 @@ impl Check {
 }
 
 impl Configuration {
+    /// Returns the answer to an authority that validates a domain by a request without TLS.
+    pub(crate) fn answer_challenge(&self, request: &Request<'_>) -> Option<Response> {
+        let key_authorization = self.challenges.as_ref()?.http_01(request.path())?;
+        let body = key_authorization.into_string().into_bytes();
+        Some(Response::new(Status::OK).with_bytes("application/octet-stream", body))
+    }
+
     /// Returns the index of the backend at `address`.
     #[must_use]
     pub fn position(&self, address: SocketAddr) -> Option<usize> {

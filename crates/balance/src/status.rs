@@ -32,7 +32,7 @@ pub struct Status {
 }
 
 /// TLS of clients in [`Status`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct TlsStatus {
     /// Complete handshakes with a key exchange and a certificate.
     pub full: u64,
@@ -40,18 +40,24 @@ pub struct TlsStatus {
     pub resumed: u64,
     /// Failed handshakes by cause.
     pub failed: Vec<(&'static str, u64)>,
+    /// Certificates that an authority has issued since the start (ACME).
+    pub issued: u64,
+    /// Attempts to have one issued that failed.
+    pub issue_failures: u64,
     /// The certificates, by name, and when each expires, in seconds since 1970.
     pub certificates: Vec<(String, i64)>,
 }
 
 impl TlsStatus {
     pub(crate) fn of(server: &TlsServer) -> Self {
-        let stats = server.stats();
+        let (stats, orders) = (server.stats(), server.orders());
         let certificates = server.certificates().into_iter();
         Self {
             full: stats.full,
             resumed: stats.resumed,
             failed: TlsFailure::LABELS.into_iter().zip(stats.failed).collect(),
+            issued: orders.issued,
+            issue_failures: orders.failed,
             certificates: certificates.map(|it| (it.name, it.expires)).collect(),
         }
     }

@@ -34,6 +34,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod acme;
 mod draft;
 mod environment;
 mod error;
@@ -48,6 +49,7 @@ mod token;
 pub mod units;
 mod values;
 
+pub use acme::AcmeValues;
 pub use draft::{Draft, Record};
 pub use error::{ConfigError, ConfigErrors, Location, Origin};
 pub use file::{read_file, read_file_in_use};

@@ -55,13 +55,15 @@ pub enum TlsFailure {
     Ended,
     /// We ended the connection during the handshake: it took too long, or there were too many.
     GivenUp,
+    /// We have no certificate for the peer, which asked for one that is not issued yet.
+    LacksCertificate,
     /// An error of our own.
     Internal,
 }
 
 impl TlsFailure {
     /// The label of each cause in metrics; [`TlsFailure::index`] is the place in it.
-    pub const LABELS: [&str; 13] = [
+    pub const LABELS: [&str; 14] = [
         "certificate_expired",
         "certificate_not_yet_valid",
         "unknown_issuer",
@@ -74,6 +76,7 @@ impl TlsFailure {
         "not_tls",
         "ended",
         "given_up",
+        "own_certificate_missing",
         "internal",
     ];
 
@@ -93,7 +96,8 @@ impl TlsFailure {
             Self::NotTls => 9,
             Self::Ended => 10,
             Self::GivenUp => 11,
-            Self::Internal => 12,
+            Self::LacksCertificate => 12,
+            Self::Internal => 13,
         }
     }
 }
@@ -116,6 +120,7 @@ impl std::fmt::Display for TlsFailure {
             Self::NotTls => "it does not speak TLS",
             Self::Ended => "it ended the connection during the TLS handshake",
             Self::GivenUp => "the TLS handshake took too long",
+            Self::LacksCertificate => "no certificate for it was issued yet",
             Self::Internal => "the TLS handshake failed",
         })
     }

@@ -85,6 +85,11 @@ impl ClientConfigs {
 }
 
 impl ClientSettings {
+    #[cfg(all(test, feature = "acme"))]
+    pub(crate) fn for_tests(&self) -> ClientConfig {
+        Arc::unwrap_or_clone(self.load().unwrap().blocking)
+    }
+
     fn load(&self) -> Result<Current, ConfigError> {
         let provider = Arc::new(preferring_aes128());
         let versions = match self.only_tls12 {

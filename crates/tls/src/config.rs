@@ -20,6 +20,7 @@ use rustls::{
 };
 
 use crate::chain::ShortChains;
+use crate::challenges::{ACME_TLS_1, Challenges};
 use crate::cipher::Version;
 pub use crate::error::ConfigError;
 pub(crate) use crate::error::without_file;
@@ -34,6 +35,8 @@ pub struct TlsConfig {
     /// Certificates, each with its key. The first serves clients that ask for a name that no
     /// certificate has, or for none.
     pub certificates: Vec<CertificateFiles>,
+    /// One more certificate, which a client of an authority renews. Default: none.
+    pub managed: Option<Managed>,
     /// The lowest version that is agreed to. Default TLS 1.2.
     pub min_version: Version,
     /// The side that chooses the cipher suite. Default: the client.
@@ -44,6 +47,30 @@ pub struct TlsConfig {
     /// file resume each other's sessions. Default: keys of this process, which change every six
     /// hours.
     pub ticket_keys: Option<PathBuf>,
+}
+
+/// A certificate that a client of an authority renews (ACME).
+#[derive(Clone, Debug)]
+pub struct Managed {
+    /// A file with the certificate, those that lead to a root, and the private key. As long as it
+    /// is missing, handshakes with clients that no other certificate is for are refused.
+    pub file: PathBuf,
+    /// The answers to challenges of the authority.
+    pub challenges: Arc<Challenges>,
+}
+
+impl PartialEq for Managed {
+    fn eq(&self, other: &Self) -> bool {
+        self.file == other.file && Arc::ptr_eq(&self.challenges, &other.challenges)
+    }
+}
+
+impl Eq for Managed {}
+
+impl Managed {
+    fn files(&self) -> CertificateFiles {
+        CertificateFiles { chain: self.file.clone(), key: self.file.clone() }
+    }
 }
 
 /// The order by which a server chooses among the cipher suites that a client offers.
@@ -114,6 +141,7 @@ impl TlsConfig {
     pub fn new(certificates: Vec<CertificateFiles>) -> Self {
         Self {
             certificates,
+            managed: None,
             min_version: Version::Tls12,
             preference: SuitePreference::default(),
             client_auth: None,
@@ -128,7 +156,7 @@ impl TlsConfig {
     /// # Errors
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub(crate) fn load(&self, earlier: Option<&Tickets>) -> Result<Loaded, ConfigError> {
-        let (resolver, served) = Certificates::load(&self.certificates)?;
+        let (resolver, served) = Certificates::load(&self.certificates, self.managed.as_ref())?;
         let provider = Arc::new(match self.preference {
             SuitePreference::Client => aws_lc_rs::default_provider(),
             SuitePreference::Aes128 => preferring_aes128(),
@@ -152,6 +180,9 @@ impl TlsConfig {
         let tickets = Tickets::new(self.ticket_keys.as_deref(), clients, earlier)?;
         let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        if self.managed.is_some() {
+            config.alpn_protocols.push(ACME_TLS_1.to_vec());
+        }
         config.ignore_client_order = self.preference == SuitePreference::Aes128;
         // Tickets need no memory here, and no lock that all shards share.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -287,15 +318,21 @@ struct Certificates {
     of_name: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
     /// For all other names.
     default: Vec<Arc<CertifiedKey>>,
+    /// For authorities that validate a name.
+    challenges: Option<Arc<Challenges>>,
 }
 
 impl Certificates {
-    fn load(files: &[CertificateFiles]) -> Result<(Self, Vec<ServedCertificate>), ConfigError> {
+    fn load(
+        files: &[CertificateFiles],
+        managed: Option<&Managed>,
+    ) -> Result<(Self, Vec<ServedCertificate>), ConfigError> {
         let mut served = Vec::new();
         let mut of_name: HashMap<Box<str>, Vec<_>> = HashMap::new();
         let mut default = Vec::new();
         let mut first_names = Vec::new();
-        for (number, files) in files.iter().enumerate() {
+        let issued = managed.filter(|managed| managed.file.exists()).map(Managed::files);
+        for (number, files) in files.iter().chain(&issued).enumerate() {
             let key = Arc::new(certified_key(files)?);
             let names = names(&files.chain, &key)?;
             let shown = files.chain.display().to_string();
@@ -315,14 +352,15 @@ impl Certificates {
                 of_name.entry(name).or_default().push(Arc::clone(&key));
             }
         }
-        if default.is_empty() {
+        if default.is_empty() && managed.is_none() {
             let what = "a TLS server needs a certificate and its key".to_owned();
             return Err(ConfigError::without_file(what));
         }
         for keys in of_name.values_mut().chain([&mut default]) {
             keys.sort_by_key(|key| key.key.algorithm() == SignatureAlgorithm::RSA);
         }
-        Ok((Self { of_name, default }, served))
+        let challenges = managed.map(|managed| Arc::clone(&managed.challenges));
+        Ok((Self { of_name, default, challenges }, served))
     }
 
     /// Returns the certificates for a name: exact, then with a wildcard for its first label, then
@@ -340,11 +378,23 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if let Some(challenges) = &self.challenges
+            && is_validation(&hello)
+        {
+            return challenges.tls_alpn_01(hello.server_name()?);
+        }
         let keys = self.find(hello.server_name());
         let schemes = hello.signature_schemes();
         let usable = keys.iter().find(|key| key.key.choose_scheme(schemes).is_some());
         usable.or(keys.first()).cloned()
     }
+}
+
+/// Returns whether the client is an authority that validates a name: RFC 8737 section 3 has it
+/// offer one protocol.
+fn is_validation(hello: &ClientHello<'_>) -> bool {
+    let mut offered = hello.alpn().into_iter().flatten();
+    offered.next() == Some(ACME_TLS_1) && offered.next().is_none()
 }
 
 fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> {

@@ -22,7 +22,7 @@ use rustls::unbuffered::{
 };
 use rustls::{
     CertificateError, ClientConfig, ConnectionTrafficSecrets, Error, ExtractedSecrets,
-    HandshakeKind, InvalidMessage, KeyLog, ProtocolVersion, ServerConfig, SideData,
+    HandshakeKind, InvalidMessage, KeyLog, OtherError, ProtocolVersion, ServerConfig, SideData,
 };
 use throng_io::{TlsFailure, TlsInfo};
 use zeroize::Zeroize;
@@ -103,6 +103,18 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
+/// The cause of a failure: the server has no certificate for the client.
+#[derive(Debug)]
+struct LacksCertificate;
+
+impl fmt::Display for LacksCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no certificate was found")
+    }
+}
+
+impl std::error::Error for LacksCertificate {}
+
 impl Failed {
     /// The failure of a peer whose messages are longer than any need be.
     pub(crate) fn too_long() -> Self {
@@ -132,6 +144,9 @@ impl Failed {
             Error::NoCertificatesPresented => TlsFailure::NoCertificate,
             Error::AlertReceived(alert) => TlsFailure::Alert(u8::from(*alert)),
             Error::PeerIncompatible(_) | Error::NoApplicationProtocol => TlsFailure::Incompatible,
+            Error::Other(OtherError(why)) if why.is::<LacksCertificate>() => {
+                TlsFailure::LacksCertificate
+            }
             Error::General(_) | Error::FailedToGetCurrentTime | Error::FailedToGetRandomBytes => {
                 TlsFailure::Internal
             }
@@ -207,7 +222,11 @@ impl Handshake {
         CAPTURED.with_borrow_mut(Captured::wipe);
         let progress = self.process(out);
         CAPTURED.with_borrow_mut(|captured| self.captured.add(captured));
-        progress
+        // rustls has only a text for it.
+        progress.map_err(|failed| match self.captured.lacks_certificate {
+            true => Failed(Error::Other(OtherError(Arc::new(LacksCertificate)))),
+            false => failed,
+        })
     }
 
     fn process(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
@@ -446,6 +465,8 @@ struct Captured {
     client: Secret,
     server: Secret,
     server_name: Option<Box<str>>,
+    /// No certificate was found for the client.
+    lacks_certificate: bool,
 }
 
 impl Captured {
@@ -457,13 +478,14 @@ impl Captured {
             }
         }
         self.server_name = more.server_name.take().or(self.server_name.take());
+        self.lacks_certificate |= more.lacks_certificate;
         more.wipe();
     }
 
     fn wipe(&mut self) {
         self.client.wipe();
         self.server.wipe();
-        self.server_name = None;
+        (self.server_name, self.lacks_certificate) = (None, false);
     }
 }
 
@@ -549,8 +571,11 @@ impl KeyLog for Capture<Arc<dyn KeyLog>> {
 impl ResolvesServerCert for Capture<Arc<dyn ResolvesServerCert>> {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(Box::from);
-        CAPTURED.with_borrow_mut(|captured| captured.server_name = name);
-        self.next.resolve(hello)
+        let found = self.next.resolve(hello);
+        CAPTURED.with_borrow_mut(|captured| {
+            (captured.server_name, captured.lacks_certificate) = (name, found.is_none());
+        });
+        found
     }
 
     fn only_raw_public_keys(&self) -> bool {

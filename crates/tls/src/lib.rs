@@ -8,9 +8,11 @@
 //! * Start reading at: [`driver`], then [`session::Session`] and [`record`].
 #![forbid(unsafe_code)]
 
+pub mod acme;
 pub mod alert;
 pub mod certificate;
 pub mod chain;
+mod challenges;
 pub mod cipher;
 pub mod client;
 pub mod config;
@@ -26,13 +28,15 @@ mod timed;
 
 pub use alert::Alert;
 pub use certificate::Certificate;
+pub use challenges::Challenges;
 pub use cipher::{Suite, Version};
 pub use client::{ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust};
 pub use config::{
-    CertificateFiles, ClientAuth, ConfigError, ServedCertificate, SuitePreference, TlsConfig,
+    CertificateFiles, ClientAuth, ConfigError, Managed, ServedCertificate, SuitePreference,
+    TlsConfig,
 };
 pub use driver::HandshakeLimits;
 pub use driver::Tls;
 pub use server::{Prepared, TlsServer};
 pub use session::{Direction, End, Messages, Opened, Session, WarmKeys};
-pub use stats::HandshakeStats;
+pub use stats::{HandshakeStats, OrderStats};

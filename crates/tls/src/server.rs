@@ -13,7 +13,7 @@ use throng_io::TlsFailure;
 
 use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
 use crate::handshake::{Failed, Handshake, prepare};
-use crate::stats::{Counters, HandshakeStats};
+use crate::stats::{Counters, HandshakeStats, OrderStats};
 
 /// The configuration that handshakes of listeners begin with. It can be replaced at any time;
 /// sessions and handshakes in progress keep theirs.
@@ -125,6 +125,7 @@ impl TlsServer {
     fn read(&self, files: &Files, now: Stamps) -> Result<(), ConfigError> {
         *lock(&files.state) = State { known: now, doubted: None };
         let config = files.config().clone();
+        self.check_managed(&config)?;
         let earlier = lock(&files.tickets).clone();
         let Loaded { server, served, tickets } = config.load(Some(&earlier))?;
         *lock(&files.tickets) = tickets;
@@ -133,11 +134,23 @@ impl TlsServer {
         Ok(())
     }
 
+    /// Checks that the managed certificate was not lost, if it is served.
+    fn check_managed(&self, config: &TlsConfig) -> Result<(), ConfigError> {
+        let Some(managed) = &config.managed else { return Ok(()) };
+        let is_served = self.certificates().iter().any(|served| served.file == managed.file);
+        if !is_served || managed.file.exists() {
+            return Ok(());
+        }
+        let what = "is missing; the certificate stays in use until a new one is issued";
+        Err(ConfigError::new(&managed.file, what))
+    }
+
     /// Reads the files of another configuration, to be [installed](Self::install).
     ///
     /// # Errors
     /// As for [`TlsServer::load`].
     pub fn prepare(&self, config: &TlsConfig) -> Result<Prepared, ConfigError> {
+        self.check_managed(config)?;
         let earlier = self.files.as_ref().map(|files| lock(&files.tickets).clone());
         let stamps = stamps(config);
         let Loaded { server, served, tickets } = config.load(earlier.as_ref())?;
@@ -222,6 +235,12 @@ impl TlsServer {
         self.counters.read()
     }
 
+    /// Returns the number of certificates that were ordered since the start.
+    #[must_use]
+    pub fn orders(&self) -> OrderStats {
+        self.counters.read_orders()
+    }
+
     /// Returns the certificates that clients are shown, if they come from files.
     #[must_use]
     pub fn certificates(&self) -> Vec<ServedCertificate> {
@@ -266,6 +285,7 @@ fn stamps(config: &TlsConfig) -> Stamps {
     let files = config.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
     let clients = config.client_auth.iter();
     let files = files
+        .chain(config.managed.iter().map(|managed| &managed.file))
         .chain(clients.flat_map(|auth| [Some(&auth.authorities), auth.revoked.as_ref()]).flatten())
         .chain(&config.ticket_keys);
     // Of the file that a symbolic link leads to.

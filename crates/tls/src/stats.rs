@@ -13,6 +13,8 @@ pub(crate) struct Counters {
     full: AtomicU64,
     resumed: AtomicU64,
     failed: [AtomicU64; CAUSES],
+    issued: AtomicU64,
+    orders_failed: AtomicU64,
 }
 
 impl Counters {
@@ -23,6 +25,16 @@ impl Counters {
 
     pub(crate) fn count_failure(&self, why: TlsFailure) {
         self.failed[why.index()].fetch_add(1, Relaxed);
+    }
+
+    #[cfg(feature = "acme")]
+    pub(crate) fn count_order(&self, is_issued: bool) {
+        let counter = if is_issued { &self.issued } else { &self.orders_failed };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn read_orders(&self) -> OrderStats {
+        OrderStats { issued: self.issued.load(Relaxed), failed: self.orders_failed.load(Relaxed) }
     }
 
     pub(crate) fn read(&self) -> HandshakeStats {
@@ -43,4 +55,13 @@ pub struct HandshakeStats {
     pub resumed: u64,
     /// Those that failed, by the causes of [`TlsFailure::LABELS`].
     pub failed: [u64; CAUSES],
+}
+
+/// Certificates that were ordered from an authority (ACME) since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrderStats {
+    /// Those that it issued.
+    pub issued: u64,
+    /// Attempts that failed.
+    pub failed: u64,
 }

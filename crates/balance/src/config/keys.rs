@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_config::{Fields, Key, Kind, Records, Table, log, tls};
+use throng_config::{Fields, Key, Kind, Records, Table, acme, log, tls};
 
 use super::check::MAX_SHARDS;
 use super::sources;
@@ -84,6 +84,13 @@ static KEYS: &[Key] = &[
          serve = as without TLS"),
     Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
         "TLS handshakes of clients that may begin in a second; 0 = no limit").at_start(),
+    acme::DOMAINS,
+    acme::EMAIL,
+    acme::DIRECTORY,
+    acme::CA,
+    acme::CHALLENGE,
+    acme::DIR,
+    acme::AGREE_TOS,
     Key::new("backend_tls.ca", Kind::Path, "",
         "authorities that certify backends, in PEM; if not set, those of the system"),
     Key::new("backend_tls.verify", Kind::Switch, "true",

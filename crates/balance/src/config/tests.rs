@@ -465,6 +465,30 @@ fn every_key_sets_its_setting() {
     );
 }
 
+#[cfg(feature = "acme")]
+#[test]
+fn an_authority_may_issue_the_certificate() {
+    let text = "
+        listen = \"127.0.0.1:80\"
+        [tls.acme]
+        domains = [\"a.example\", \"b.example\"]
+        challenge = \"http-01\"
+        dir = \"/var/lib/throng\"
+        agree_tos = AGREES
+    ";
+    let good = format!("backends = [\"127.0.0.1:9001\"]\n{}", text.replace("AGREES", "true"));
+    let config = Config::parse(&good, "b.toml").unwrap();
+    let tls = config.tls.unwrap();
+    assert!(tls.server.certificates.is_empty());
+    let acme = tls.acme.unwrap();
+    assert_eq!(acme.domains, ["a.example", "b.example"]);
+    assert_eq!(acme.challenge, throng_tls::acme::Challenge::Http01);
+    assert_eq!(acme.directory, throng_tls::acme::LETS_ENCRYPT);
+    let message = message(&text.replace("AGREES", "false"));
+    assert!(message.contains("tls.acme.agree_tos is \"false\""), "{message}");
+    assert!(message.contains("letsencrypt.org/repository"), "{message}");
+}
+
 #[test]
 fn a_later_text_changes_what_it_mentions() {
     let first = ("b.toml", "shards = 2\nbackends = [\"127.0.0.1:1\", \"127.0.0.1:2\"]");

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng_config::{Draft, tls};
+use throng_config::{AcmeValues, Draft, tls};
 use throng_http::{HttpsPolicy, PlainHttp, strict_transport_security};
+use throng_tls::acme::{AcmeSettings, Challenge};
 use throng_tls::{
     CertificateFiles, ClientAuth, ClientSettings, SuitePreference, TlsConfig, Trust, Version,
 };
@@ -22,6 +23,9 @@ pub struct ClientSide {
     /// default with `client_ca`), `"optional"` or `"none"`. Keys of session tickets that several
     /// balancers share: `ticket_keys`.
     pub server: TlsConfig,
+    /// A certificate that an authority issues and renews, with the feature `acme`: the table
+    /// `[tls.acme]`. Default: none. A change needs a restart.
+    pub acme: Option<AcmeSettings>,
     /// The answer to HTTP without TLS at these addresses: `plain`, `"refuse"` (the default),
     /// `"redirect"` or `"serve"`.
     pub plain: PlainHttp,
@@ -62,7 +66,8 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
         return None;
     }
     let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));
-    if chains.is_empty() || chains.len() != keys.len() {
+    let acme = acme(draft);
+    if chains.is_empty() && acme.is_none() || chains.len() != keys.len() {
         let remedy = format!(
             "cert names {} files and key {}: each certificate needs its private key, in the same \
              order: cert = [\"a.pem\", \"b.pem\"] and key = [\"a.key\", \"b.key\"]",
@@ -88,15 +93,43 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
         "aes128" => SuitePreference::Aes128,
         _ => SuitePreference::Client,
     };
-    let ticket_keys = draft.path(tls::TICKET_KEYS.name);
-    let server = TlsConfig { certificates, min_version, preference, client_auth, ticket_keys };
+    let server = TlsConfig {
+        min_version,
+        preference,
+        client_auth,
+        ticket_keys: draft.path(tls::TICKET_KEYS.name),
+        ..TlsConfig::new(certificates)
+    };
     Some(ClientSide {
         listen: draft.get("tls.listen"),
         server,
+        acme,
         plain: draft.parse("tls.plain").unwrap_or_default(),
         hsts: tls::hsts(draft),
         handshakes_per_second: draft.get("tls.handshakes_per_second"),
     })
+}
+
+/// Reads `[tls.acme]`; `None` if it names no domains.
+fn acme(draft: &Draft) -> Option<AcmeSettings> {
+    let values = AcmeValues::from_draft(draft)?;
+    if cfg!(not(feature = "acme")) {
+        let remedy = "this program was built without ACME: build it with its feature acme";
+        draft.wrong("tls.acme.domains", remedy);
+    }
+    let settings = AcmeSettings {
+        domains: values.domains,
+        email: values.email,
+        directory: values.directory,
+        ca: values.ca,
+        challenge: if values.is_http_01 { Challenge::Http01 } else { Challenge::TlsAlpn01 },
+        dir: values.dir,
+        agree_tos: values.agree_tos,
+    };
+    if let Err(error) = settings.check() {
+        draft.wrong(&format!("tls.acme.{}", error.setting), error.remedy);
+    }
+    Some(settings)
 }
 
 /// Reads `[backend_tls]`; `None` if there is no such table.

@@ -27,6 +27,7 @@ use crate::registry::{DesiredState, Drain, Entry};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Configuration, Settings, Target};
 use crate::status::{DrainProgress, Draining, LastFailure, Row, RowTotals, share_of};
+use throng_tls::Challenges;
 
 /// The code of Close frames that make clients reconnect to another backend.
 const SERVICE_RESTART: u16 = 1012;
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     /// The TLS configurations of connections to backends, and whether all backends use TLS.
     clients: Option<Clients>,
     secures_backends: bool,
+    /// Those of the authority that issues a certificate, if one does.
+    challenges: Option<Arc<Challenges>>,
     /// As it was read last.
     security: (Option<ClientSide>, Option<BackendSide>),
     /// The configuration at the start: changes of some of its keys need a restart.
@@ -86,6 +89,7 @@ impl Core {
             own_failure: None,
             clients: None,
             secures_backends: false,
+            challenges: None,
             security: (config.tls.clone(), config.backend_tls.clone()),
             addresses: Vec::new(),
             commands: Vec::new(),
@@ -101,6 +105,11 @@ impl Core {
             core.entries.push(entry);
         }
         core
+    }
+
+    /// Sets the challenges that clients without TLS are answered to.
+    pub(crate) fn set_challenges(&mut self, challenges: Option<Arc<Challenges>>) {
+        self.challenges = challenges;
     }
 
     /// Sets the bound addresses.
@@ -154,7 +163,8 @@ impl Core {
         }
         let backends = self.entries.iter().map(|entry| self.target(entry)).collect();
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
-        Some(Arc::new(Configuration { settings: self.settings.clone(), backends, https }))
+        let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
+        Some(Arc::new(Configuration { settings, backends, https, challenges }))
     }
 
     fn target(&self, entry: &Entry) -> Target {

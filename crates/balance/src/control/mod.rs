@@ -16,13 +16,14 @@ use std::{fmt, io};
 
 use throng_http::PlainHttp;
 use throng_io::Instant;
-use throng_tls::TlsServer;
+use throng_tls::{TlsConfig, TlsServer};
 
 use self::core::{ControlCommand, Core};
 use crate::access::AccessLog;
 use crate::checks::Checks;
 use crate::clients::Clients;
 use crate::config::{BackendConfig, ClientSide, Config};
+use crate::issuer::{CertificateEvent, Issuer};
 use crate::lookups::{self, Answer, Lookups, Resolver};
 use crate::report::{Metrics, Report};
 use crate::shards::{Launch, Shards};
@@ -52,6 +53,8 @@ struct Inner {
     checks: Checks,
     /// TLS of clients.
     server: Option<Arc<TlsServer>>,
+    /// Its certificate, if an authority issues it.
+    issuer: Issuer,
     /// Whether the shards can have TLS at all.
     uses_tls: bool,
     lookups: Lookups,
@@ -97,7 +100,9 @@ impl Balancer {
         config.check()?;
         let (listen, count) = (config.all_addresses(), config.shards);
         let descriptors = config.descriptors;
-        let server = config.tls.as_ref().map(load_server).transpose()?;
+        let issuer = Issuer::open(config.tls.as_ref().and_then(|tls| tls.acme.as_ref()));
+        let issuer = issuer.map_err(|error| Error::Tls(format!("tls: {error}")))?;
+        let server = config.tls.as_ref().map(|tls| load_server(tls, &issuer)).transpose()?;
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
         let clients = load_clients(&config)?;
         let uses_tls = server.is_some() || clients.is_some();
@@ -107,6 +112,7 @@ impl Balancer {
         lookups.set(config.names.iter(), config.lookup_interval);
         let mut core = Core::new(config);
         core.replace_clients(clients, of_all);
+        core.set_challenges(issuer.managed().map(|managed| managed.challenges));
         // Those that are bound later; a port 0 is none that a name could lead to.
         core.set_addresses(&listen.iter().map(|(address, _)| *address).collect::<Vec<_>>());
         first_lookups(&mut core, &answered);
@@ -129,7 +135,7 @@ impl Balancer {
             Error::Start(error)
         })?;
         core.set_addresses(shards.addresses());
-        let balancer = Self::of(core, shards, lookups, server, uses_tls);
+        let balancer = Self::of(core, shards, lookups, (server, issuer), uses_tls);
         match balancer.start_threads(received, answered) {
             Ok(()) => {
                 let core = balancer.inner.lock();
@@ -149,7 +155,7 @@ impl Balancer {
         core: Core,
         shards: Shards,
         lookups: Lookups,
-        server: Option<Arc<TlsServer>>,
+        (server, issuer): (Option<Arc<TlsServer>>, Issuer),
         uses_tls: bool,
     ) -> Self {
         // Checks report to the balancer, which does not exist yet.
@@ -168,6 +174,7 @@ impl Balancer {
             shards,
             checks,
             server,
+            issuer,
             uses_tls,
             lookups,
             began: std::time::Instant::now(),
@@ -193,7 +200,7 @@ impl Balancer {
         self.inner.threads().push(names);
         let clock = start("balance-control", Box::new(move || clock.keep_time()))?;
         self.inner.threads().push(clock);
-        Ok(())
+        self.inner.issuer.start(self.inner.server.as_ref())
     }
 
     /// Returns its addresses in the order of [`Config::listen`]; a port 0 is replaced by the bound
@@ -226,6 +233,8 @@ impl Balancer {
     /// has the same for that backend as the last one. A backend that was
     /// [removed](Balancer::remove) comes back if the file has it.
     ///
+    /// The certificate of an authority is ordered or renewed if that is due.
+    ///
     /// New names of backends are looked up first, which takes up to five seconds.
     ///
     /// # Errors
@@ -234,6 +243,7 @@ impl Balancer {
     pub fn apply(&self, config: Config) -> Result<Changes, Error> {
         config.check()?;
         let inner = &self.inner;
+        inner.issuer.check_now();
         let clients = load_clients(&config)?;
         if clients.is_some() && !inner.uses_tls {
             let why = "backend_tls: the balancer was started without TLS; restart it";
@@ -241,8 +251,8 @@ impl Balancer {
         }
         let prepared = match (&inner.server, &config.tls) {
             (Some(server), Some(tls)) => {
-                let prepared = server.prepare(&tls.server);
-                Some((server, prepared, tls.plain != PlainHttp::Refuse))
+                let prepared = server.prepare(&with_certificate(tls, &inner.issuer));
+                Some((server, prepared, accepts_plain(tls, &inner.issuer)))
             }
             _ => None,
         };
@@ -280,6 +290,13 @@ impl Balancer {
     pub fn reload_certificates_if_changed(&self) -> Result<bool, Error> {
         let Some(server) = &self.inner.server else { return Ok(false) };
         server.reload_if_changed().map_err(|error| Error::Tls(format!("tls: {error}")))
+    }
+
+    /// Returns the attempts to have a certificate issued (`[tls.acme]`) since the last call, at
+    /// most the last 64.
+    #[must_use]
+    pub fn take_certificate_events(&self) -> Vec<CertificateEvent> {
+        self.inner.issuer.take_events()
     }
 
     /// Returns the certificates of `[tls]`: the name of each, and when it expires, in seconds since
@@ -430,6 +447,7 @@ impl Balancer {
         self.inner.changed.notify_all();
         self.inner.checks.end();
         self.inner.lookups.end();
+        self.inner.issuer.end();
         self.inner.shards.shut_down(window, deadline);
         let ended = self.inner.shards.join();
         // Reports end with the shards that send them.
@@ -441,11 +459,20 @@ impl Balancer {
 }
 
 /// Reads the files of TLS with clients.
-fn load_server(tls: &ClientSide) -> Result<Arc<TlsServer>, Error> {
-    let server = TlsServer::load(tls.server.clone());
+fn load_server(tls: &ClientSide, issuer: &Issuer) -> Result<Arc<TlsServer>, Error> {
+    let server = TlsServer::load(with_certificate(tls, issuer));
     let server = server.map_err(|error| Error::Tls(format!("tls: {error}")))?;
-    server.accept_plain(tls.plain != PlainHttp::Refuse);
+    server.accept_plain(accepts_plain(tls, issuer));
     Ok(server)
+}
+
+/// Adds the certificate of the authority.
+fn with_certificate(tls: &ClientSide, issuer: &Issuer) -> TlsConfig {
+    TlsConfig { managed: issuer.managed(), ..tls.server.clone() }
+}
+
+fn accepts_plain(tls: &ClientSide, issuer: &Issuer) -> bool {
+    tls.plain != PlainHttp::Refuse || issuer.is_http_01()
 }
 
 /// Reads the files of TLS to backends, if any has it.

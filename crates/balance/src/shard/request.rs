@@ -60,6 +60,12 @@ impl State {
             match client.decoder.next_event(&mut input, &limits) {
                 Ok(None) => break,
                 Ok(Some(Event::Head(request))) => {
+                    if let Some(response) = self.configuration.answer_challenge(&request) {
+                        let answer = encode_now(&response.closing(), &request);
+                        let write = |out: &mut Vec<u8>| out.extend_from_slice(&answer);
+                        self.end_with(id, client, 200, "a challenge of the authority", write);
+                        break;
+                    }
                     if client.is_due_tls
                         && !client.is_secure
                         && let Some(response) = self.configuration.https.plain.response(&request)

@@ -8,6 +8,7 @@ use throng_io::{ConnId, Driver, TlsFailure};
 use super::table::{Endpoint, Stage, flag};
 use super::{Lending, Queued, Socket, Step, Tls};
 use crate::alert::Alert;
+use crate::challenges::ACME_TLS_1;
 use crate::handshake::{Failed, MAX_INPUT, Progress, plain_alert, whole_record};
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{End, Messages, Opened};
@@ -473,6 +474,11 @@ impl<D: Driver> Tls<D> {
         busy.resumption = handshake.take_resumption();
         busy.messages.want_tickets(busy.resumption.is_some());
         let is_connecting = conn.has(flag::CONNECTING);
+        if info.alpn.as_deref() == Some(ACME_TLS_1) {
+            // RFC 8737 section 3: no data follows the handshake of a validation.
+            self.finish_input(id, flag::TRUNCATED);
+            return self.end_stage(id);
+        }
         self.table.set_stage(id, Stage::Established(session));
         self.queued.push_back(Queued::Secured(id, Box::new(info)));
         if is_connecting {

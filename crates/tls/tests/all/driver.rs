@@ -609,6 +609,35 @@ fn the_oldest_handshakes_are_given_up_when_there_are_too_many() {
     assert_eq!(given_up(&rig), 3, "an honest client has one of the places");
 }
 
+/// RFC 8737 section 3: the client must close the connection, whatever it sends instead.
+#[test]
+fn rfc8737_3_a_validation_ends_with_its_handshake() {
+    let mut rig = Rig::new();
+    let mut config = raw_server_config(None);
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), b"acme-tls/1".to_vec()];
+    rig.server.replace(config);
+    let (id, mut socket) = rig.dial(rig.secured);
+    let mut config = client_config();
+    config.alpn_protocols = vec![b"acme-tls/1".to_vec()];
+    let mut tls = client(config);
+    while tls.is_handshaking() {
+        socket.write_all(&said(&mut tls)).unwrap();
+        let bytes = rig.until_read(&mut socket);
+        hear(&mut tls, &bytes).unwrap();
+    }
+    assert_eq!(tls.alpn_protocol(), Some(&b"acme-tls/1"[..]));
+    tls.writer().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    socket.write_all(&said(&mut tls)).unwrap();
+    let ended = rig.until(|seen| match seen {
+        Seen::Finished(of) if *of == id => Some(true),
+        Seen::Secured(..) | Seen::Received(..) => Some(false),
+        _ => None,
+    });
+    assert!(ended, "no session begins");
+    assert_eq!(rig.server.stats().failed.iter().sum::<u64>(), 0);
+    assert_eq!(rig.server.stats().full, 1);
+}
+
 #[test]
 fn a_turn_has_a_bounded_number_of_steps_of_handshakes() {
     const CLIENTS: usize = 60;

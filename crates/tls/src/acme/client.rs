@@ -1,0 +1,374 @@
+//! The client of an authority, on a thread of its own.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use instant_acme::{Account, CertificateIdentifier, Error, NewAccount};
+use rustls::pki_types::CertificateDer;
+use tokio::sync::Notify;
+
+use super::http::Http;
+use super::order::{Certified, Failure, order};
+use super::schedule::{Validity, Window, poll_after, random, wait_after};
+use super::settings::AcmeSettings;
+use super::store::{Issued, Store};
+use crate::challenges::Challenges;
+use crate::client::{ClientConfigs, ClientSettings, Trust};
+use crate::config::{ConfigError, Managed};
+use crate::server::TlsServer;
+
+/// Time limit of an order, with the validation of all its domains.
+const ORDER_LIMIT: Duration = Duration::from_secs(600);
+
+/// The longest sleep before a look at the clock, which may have been set in the meantime.
+const NAP: Duration = Duration::from_secs(3600);
+
+/// The shortest time between two certificates.
+const BETWEEN_ORDERS: Duration = Duration::from_secs(3600);
+
+/// The time between two looks whether another process has done its order.
+const OTHERS_ORDER: Duration = Duration::from_secs(10);
+
+/// The time between two looks at the renewal information of an authority that has none, or that
+/// cannot be reached.
+const WITHOUT_INFORMATION: Duration = Duration::from_secs(6 * 3600);
+
+/// A certificate that is to be had from an authority: its settings and files, and the answers to
+/// challenges.
+#[derive(Clone)]
+pub struct Acme {
+    settings: AcmeSettings,
+    store: Store,
+    configs: Arc<ClientConfigs>,
+    challenges: Arc<Challenges>,
+}
+
+/// The outcome of an attempt.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AcmeEvent<'a> {
+    /// A certificate was issued, and is served.
+    Issued {
+        /// Its names.
+        names: &'a [String],
+        /// When it expires.
+        expires: SystemTime,
+        /// When it will be renewed.
+        renewal: SystemTime,
+    },
+    /// No certificate was issued; that which is served stays.
+    Failed {
+        /// The cause.
+        reason: &'a str,
+        /// The time until the next attempt.
+        retry_in: Duration,
+    },
+}
+
+impl Acme {
+    /// Opens the folder of the certificate.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or the file of authorities cannot be used.
+    pub fn open(settings: AcmeSettings) -> Result<Self, ConfigError> {
+        let trust = settings.ca.clone().map_or(Trust::System, Trust::File);
+        let configs = ClientConfigs::load(ClientSettings { trust, ..ClientSettings::default() })?;
+        let store = Store::open(&settings)?;
+        Ok(Self { settings, store, configs, challenges: Arc::default() })
+    }
+
+    /// Returns the certificate for [`TlsConfig::managed`](crate::TlsConfig::managed).
+    #[must_use]
+    pub fn managed(&self) -> Managed {
+        Managed { file: self.store.certificate.clone(), challenges: Arc::clone(&self.challenges) }
+    }
+
+    /// Starts the client of the authority for the certificate of `server`, which already answers.
+    /// Until the client is dropped, it orders the certificate if there is none for these domains,
+    /// renews it, and reports each attempt.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start(
+        self,
+        server: Arc<TlsServer>,
+        report: impl Fn(&AcmeEvent<'_>) + Send + 'static,
+    ) -> io::Result<AcmeClient> {
+        let signals = Arc::new(Signals::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut names: Vec<_> =
+            self.settings.domains.iter().map(|name| name.to_ascii_lowercase()).collect();
+        names.sort();
+        names.dedup();
+        let worker = Worker {
+            http: Http::new(Arc::clone(&self.configs)),
+            acme: self,
+            names,
+            server,
+            report: Box::new(report),
+            account: None,
+            served: None,
+            chosen: None,
+            jitter: random(),
+        };
+        let heard = Arc::clone(&signals);
+        let thread = thread::Builder::new().name("acme".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = worker.run(&heard.check) => {}
+                    () = heard.stop.notified() => {}
+                }
+            });
+            // A lookup of a host's name cannot be stopped.
+            runtime.shutdown_background();
+        })?;
+        Ok(AcmeClient { signals, thread: Some(thread) })
+    }
+}
+
+impl fmt::Debug for Acme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Acme").field(&self.settings).finish()
+    }
+}
+
+/// A running client of an authority. It ends when it is dropped.
+#[derive(Debug)]
+pub struct AcmeClient {
+    signals: Arc<Signals>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Signals {
+    check: Notify,
+    stop: Notify,
+}
+
+impl AcmeClient {
+    /// Looks now whether the certificate is to be ordered or renewed, instead of when it is due.
+    pub fn check_now(&self) {
+        self.signals.check.notify_one();
+    }
+}
+
+impl Drop for AcmeClient {
+    fn drop(&mut self) {
+        self.signals.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The client on its thread.
+struct Worker {
+    acme: Acme,
+    http: Http,
+    /// In lower case and in order.
+    names: Vec<String>,
+    server: Arc<TlsServer>,
+    report: Box<dyn Fn(&AcmeEvent<'_>) + Send>,
+    account: Option<Account>,
+    /// The certificate that the server has read last.
+    served: Option<CertificateDer<'static>>,
+    /// The time that was picked in the last window.
+    chosen: Option<(Window, SystemTime)>,
+    /// Of this process, for certificates without renewal information.
+    jitter: f64,
+}
+
+/// When a certificate is renewed, and when that is looked at again.
+struct Plan {
+    due: SystemTime,
+    look: SystemTime,
+}
+
+impl Worker {
+    async fn run(mut self, check: &Notify) {
+        let mut failures = 0_u32;
+        loop {
+            let next = match self.attend().await {
+                Ok(next) => {
+                    failures = 0;
+                    next
+                }
+                Err(failure) => {
+                    self.account = None;
+                    failures = failures.saturating_add(1);
+                    self.server.counters.count_order(false);
+                    SystemTime::now() + self.report_failure(&failure, failures)
+                }
+            };
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = check.notified() => {}
+            }
+        }
+    }
+
+    fn report_failure(&self, failure: &Failure, failures: u32) -> Duration {
+        let wait = wait_after(failures, random());
+        let retry_in = wait.max(self.http.take_retry_after().unwrap_or_default());
+        (self.report)(&AcmeEvent::Failed { reason: &failure.reason, retry_in });
+        retry_in
+    }
+
+    /// Orders a certificate if one is due. Returns when to look again.
+    async fn attend(&mut self) -> Result<SystemTime, Failure> {
+        let current = self.current();
+        if let Some(current) = &current {
+            self.serve(current)?;
+            let Plan { due, look } = self.plan(current).await;
+            if due > SystemTime::now() {
+                return Ok(look);
+            }
+        }
+        let Some(_lock) = self.acme.store.try_lock()? else {
+            return Ok(SystemTime::now() + OTHERS_ORDER);
+        };
+        if self.current().is_some_and(|found| self.served.as_ref() != Some(&found.certificate)) {
+            // Of another process.
+            return Ok(SystemTime::now());
+        }
+        let Certified { chain, key } = self.order(current.as_ref()).await?;
+        self.acme.store.write_certificate(&chain, &key)?;
+        self.server.counters.count_order(true);
+        let Some(issued) = self.current() else {
+            return Err("the certificate that was issued lacks domains of the order".into());
+        };
+        self.serve(&issued)?;
+        let Plan { due, look } = self.plan(&issued).await;
+        let earliest = SystemTime::now() + BETWEEN_ORDERS;
+        let (names, expires) = (&self.names, issued.validity.until);
+        (self.report)(&AcmeEvent::Issued { names, expires, renewal: due.max(earliest) });
+        Ok(look.max(earliest))
+    }
+
+    /// Returns the certificate, if there is one with the domains.
+    fn current(&self) -> Option<Issued> {
+        let has_all = |issued: &Issued| self.names.iter().all(|name| issued.names.contains(name));
+        self.acme.store.certificate().filter(has_all)
+    }
+
+    /// Has the server read a certificate, unless it has done so.
+    fn serve(&mut self, issued: &Issued) -> Result<(), Failure> {
+        if self.served.as_ref() != Some(&issued.certificate) {
+            self.server.reload()?;
+            self.served = Some(issued.certificate.clone());
+        }
+        Ok(())
+    }
+
+    /// Returns when to renew a certificate: at a time within the authority's window (RFC 9773), or
+    /// by its age.
+    async fn plan(&mut self, issued: &Issued) -> Plan {
+        let now = SystemTime::now();
+        let Validity { until, .. } = issued.validity;
+        match self.window(issued).await {
+            Ok((window, poll)) => {
+                let chosen = self.chosen.filter(|(chosen, _)| *chosen == window);
+                let (_, time) =
+                    *self.chosen.insert(chosen.unwrap_or_else(|| (window, window.pick(random()))));
+                let due = time.min(until);
+                Plan { due, look: due.min(now + poll_after(poll)) }
+            }
+            Err(_) => {
+                let due = issued.validity.renewal(self.jitter);
+                Plan { due, look: due.min(now + WITHOUT_INFORMATION) }
+            }
+        }
+    }
+
+    /// Asks the authority when to renew a certificate, and when to ask again.
+    async fn window(&mut self, issued: &Issued) -> Result<(Window, Duration), Failure> {
+        let account = self.account().await?;
+        let id = CertificateIdentifier::try_from(&issued.certificate)?;
+        let (info, poll) = account.renewal_info(&id).await.map_err(Failure::of)?;
+        let window = info.suggested_window;
+        let (start, end) = (window.start.into(), window.end.into());
+        Ok((Window { start, end }, poll))
+    }
+
+    async fn order(&mut self, current: Option<&Issued>) -> Result<Certified, Failure> {
+        match self.try_order(current).await {
+            // The authority has lost it.
+            Err(failure) if failure.is("accountDoesNotExist") => {
+                self.account = None;
+                self.acme.store.remove_account()?;
+                self.try_order(current).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn try_order(&mut self, current: Option<&Issued>) -> Result<Certified, Failure> {
+        let account = self.account().await?;
+        let Acme { settings, challenges, .. } = &self.acme;
+        let replaced = current.map(|current| &current.certificate);
+        let order = order(&account, &self.names, settings.challenge, challenges, replaced);
+        match tokio::time::timeout(ORDER_LIMIT, order).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(format!("not issued within {} s", ORDER_LIMIT.as_secs()).into()),
+        }
+    }
+
+    /// Returns the account, which is made if there is none.
+    async fn account(&mut self) -> Result<Account, Failure> {
+        if let Some(account) = &self.account {
+            return Ok(account.clone());
+        }
+        let AcmeSettings { email, directory, .. } = &self.acme.settings;
+        let builder = Account::builder_with_http(Box::new(self.http.clone()));
+        let account = match self.acme.store.account()? {
+            Some(credentials) => builder.from_credentials(credentials).await,
+            None => {
+                let contact = email.as_ref().map(|email| format!("mailto:{email}"));
+                let account = NewAccount {
+                    contact: &contact.as_slice().iter().map(String::as_str).collect::<Vec<_>>(),
+                    terms_of_service_agreed: true,
+                    only_return_existing: false,
+                };
+                match builder.create(&account, directory.clone(), None).await {
+                    Ok((account, credentials)) => {
+                        self.acme.store.write_account(&credentials)?;
+                        Ok(account)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        let account = account.map_err(|error| self.explain(error))?;
+        self.account = Some(account.clone());
+        Ok(account)
+    }
+
+    /// Names the setting behind a failure to talk with the directory.
+    fn explain(&self, error: Error) -> Failure {
+        let directory = &self.acme.settings.directory;
+        let failure = Failure::of(error);
+        if failure.kind.is_some() {
+            return failure;
+        }
+        let hint = match self.acme.settings.ca {
+            None => "; check acme.directory, and acme.ca if its server has a private authority",
+            Some(_) => "; check acme.directory and acme.ca",
+        };
+        Failure {
+            reason: format!("the directory {directory}: {}{hint}", failure.reason),
+            ..failure
+        }
+    }
+}
+
+/// Sleeps until a time by the system's clock.
+async fn sleep_until(time: SystemTime) {
+    while let Ok(left) = time.duration_since(SystemTime::now())
+        && !left.is_zero()
+    {
+        tokio::time::sleep(left.min(NAP)).await;
+    }
+}

@@ -1,0 +1,287 @@
+//! One order: its domains are validated, then the authority issues the certificate.
+
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AuthorizationHandle, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error,
+    Identifier, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
+};
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::settings::Challenge;
+use crate::challenges::Challenges;
+
+/// How often the state of an order is asked for, and for how long.
+const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
+
+/// A certificate with those that lead to a root, and its private key, in PEM.
+pub(super) struct Certified {
+    pub(super) chain: String,
+    pub(super) key: String,
+}
+
+/// The cause of a failure.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: String,
+    /// The type of the authority's answer, such as `urn:ietf:params:acme:error:rateLimited`.
+    pub(super) kind: Option<String>,
+}
+
+impl<T: std::fmt::Display> From<T> for Failure {
+    fn from(error: T) -> Self {
+        Self { reason: error.to_string(), kind: None }
+    }
+}
+
+impl Failure {
+    pub(super) fn of(error: Error) -> Self {
+        match error {
+            Error::Api(problem) => Self::of_problem(&problem),
+            error => Self::from(error),
+        }
+    }
+
+    fn of_problem(problem: &Problem) -> Self {
+        let kind = problem.r#type.clone();
+        let mut reason = problem.detail.clone().unwrap_or_default();
+        for part in &problem.subproblems {
+            let name = part.identifier.as_ref().map(|it| format!("{}: ", it.authorized(false)));
+            let detail = part.detail.as_deref().unwrap_or_default();
+            reason += &format!("; {}{detail}", name.unwrap_or_default());
+        }
+        if let Some(kind) = &kind {
+            reason += &format!(" ({kind})");
+        }
+        Self { reason, kind }
+    }
+
+    /// Returns whether the authority has refused the request with this error.
+    pub(super) fn is(&self, name: &str) -> bool {
+        let kind =
+            self.kind.as_deref().and_then(|kind| kind.strip_prefix("urn:ietf:params:acme:error:"));
+        kind == Some(name)
+    }
+}
+
+/// Answers to challenges, which are withdrawn when it is dropped.
+struct Offer<'a>(&'a Challenges);
+
+impl Drop for Offer<'_> {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Orders a certificate for `names`, instead of the one that it replaces.
+pub(super) async fn order(
+    account: &Account,
+    names: &[String],
+    challenge: Challenge,
+    challenges: &Challenges,
+    replaced: Option<&CertificateDer<'_>>,
+) -> Result<Certified, Failure> {
+    let mut order = begin(account, names, replaced).await?;
+    let offer = Offer(challenges);
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization.map_err(Failure::of)?;
+        match authorization.status {
+            AuthorizationStatus::Pending => {
+                answer(&mut authorization, challenge, challenges).await?;
+            }
+            AuthorizationStatus::Valid => {}
+            status => return Err(format!("an authorization of the order is {status:?}").into()),
+        }
+    }
+    let status = order.poll_ready(&POLLS).await;
+    drop(offer);
+    match status {
+        Ok(OrderStatus::Ready) => {}
+        Ok(_) => return Err(refusal(&mut order).await),
+        Err(error) => {
+            let failure = Failure::of(error);
+            let refusal = refusal(&mut order).await;
+            return Err(if refusal.kind.is_some() { refusal } else { failure });
+        }
+    }
+    let key = order.finalize().await.map_err(Failure::of)?;
+    let key = zeroize::Zeroizing::new(key);
+    let chain = order.poll_certificate(&POLLS).await.map_err(Failure::of)?;
+    Ok(Certified { chain, key: key.to_string() })
+}
+
+/// Makes the order. One that names the certificate that it replaces (RFC 9773 section 5) may be
+/// refused for that: then one without.
+async fn begin(
+    account: &Account,
+    names: &[String],
+    replaced: Option<&CertificateDer<'_>>,
+) -> Result<Order, Failure> {
+    let identifiers: Vec<_> = names.iter().cloned().map(Identifier::Dns).collect();
+    let replaced = replaced.and_then(|it| CertificateIdentifier::try_from(it).ok());
+    if let Some(replaced) = replaced {
+        match account.new_order(&NewOrder::new(&identifiers).replaces(replaced)).await {
+            Ok(order) => return Ok(order),
+            Err(error @ (Error::Api(_) | Error::Unsupported(_) | Error::Other(_))) => {
+                let failure = Failure::of(error);
+                if failure.is("rateLimited") {
+                    return Err(failure);
+                }
+            }
+            Err(error) => return Err(Failure::of(error)),
+        }
+    }
+    account.new_order(&NewOrder::new(&identifiers)).await.map_err(Failure::of)
+}
+
+/// Offers the answer to a challenge, and has the authority look at it.
+async fn answer<'a>(
+    authorization: &'a mut AuthorizationHandle<'a>,
+    wanted: Challenge,
+    challenges: &Challenges,
+) -> Result<(), Failure> {
+    let name = authorization.identifier().to_string();
+    let (kind, label) = match wanted {
+        Challenge::TlsAlpn01 => (ChallengeType::TlsAlpn01, "tls-alpn-01"),
+        Challenge::Http01 => (ChallengeType::Http01, "http-01"),
+    };
+    let Some(mut challenge) = authorization.challenge(kind) else {
+        return Err(format!("the authority does not offer the challenge {label} for {name}").into());
+    };
+    let answer = challenge.key_authorization();
+    match wanted {
+        Challenge::Http01 => challenges.add_key_authorization(&challenge.token, answer.as_str()),
+        Challenge::TlsAlpn01 => {
+            let certificate = validating(&name, answer.digest().as_ref())?;
+            challenges.add_certificate(&name, certificate);
+        }
+    }
+    challenge.set_ready().await.map_err(Failure::of)
+}
+
+/// Makes the certificate that validates a name (RFC 8737 section 3).
+fn validating(name: &str, digest: &[u8]) -> Result<CertifiedKey, Failure> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new([name.to_owned()])?;
+    params.custom_extensions.push(CustomExtension::new_acme_identifier(digest));
+    let certificate = params.self_signed(&key)?;
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    Ok(CertifiedKey::new(vec![certificate.der().clone()], any_supported_type(&key)?))
+}
+
+/// Returns why an authority did not validate the domains of an order.
+async fn refusal(order: &mut Order) -> Failure {
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        let name = authorization.identifier().to_string();
+        let Ok(state) = authorization.refresh().await else { continue };
+        if let Some(problem) = state.challenges.iter().find_map(|it| it.error.as_ref()) {
+            let failure = Failure::of_problem(problem);
+            return Failure { reason: format!("{name}: {}", failure.reason), ..failure };
+        }
+    }
+    "the authority did not validate the domains".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::client::ClientConnection;
+    use rustls::{AlertDescription, Error};
+    use throng_io::TlsFailure;
+
+    use super::super::AcmeSettings;
+    use super::*;
+    use crate::client::{ClientSettings, Trust};
+    use crate::config::{Managed, TlsConfig};
+    use crate::handshake::Progress;
+    use crate::server::TlsServer;
+
+    /// The handshake of a client with these protocols: the certificate that it was shown, or the
+    /// failure at the server with the alert at the client.
+    fn shake(
+        server: &TlsServer,
+        name: &str,
+        protocols: &[&[u8]],
+    ) -> Result<Vec<u8>, (TlsFailure, Option<Error>)> {
+        let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
+        let mut config = settings.for_tests();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let name = name.to_owned().try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut handshake = server.handshake().unwrap();
+        loop {
+            let mut said = Vec::new();
+            client.write_tls(&mut said).unwrap();
+            handshake.receive(&said).unwrap();
+            let mut answer = Vec::new();
+            let progress = handshake.advance(&mut answer);
+            let mut heard = Ok(());
+            let mut rest = answer.as_slice();
+            while !rest.is_empty() && heard.is_ok() {
+                client.read_tls(&mut rest).unwrap();
+                heard = client.process_new_packets().map(drop);
+            }
+            match progress {
+                Ok(Progress::NeedsInput) => {}
+                Ok(Progress::Complete) => break,
+                Err(failed) => return Err((failed.kind(), heard.err())),
+            }
+        }
+        Ok(client.peer_certificates().unwrap()[0].to_vec())
+    }
+
+    #[test]
+    fn rfc8737_3_a_validation_is_shown_the_certificate_of_its_challenge() {
+        let file = AcmeSettings::new("/nonexistent".into()).certificate_file();
+        let challenges = Arc::new(Challenges::default());
+        let managed = Some(Managed { file, challenges: Arc::clone(&challenges) });
+        let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(Vec::new()) }).unwrap();
+        let digest = [7; 32];
+        challenges.add_certificate("A.example", validating("a.example", &digest).unwrap());
+
+        // It is shown, and refused for its critical extension, which is for authorities.
+        let (refused, _) = shake(&server, "a.example", &[b"acme-tls/1"]).unwrap_err();
+        assert_eq!(refused, TlsFailure::Alert(46));
+        let shown = challenges.tls_alpn_01("a.example").unwrap().cert[0].clone();
+        let (_, parsed) = x509_parser::parse_x509_certificate(&shown).unwrap();
+        let names = parsed.subject_alternative_name().unwrap().unwrap();
+        assert_eq!(names.value.general_names.len(), 1);
+        // id-pe-acmeIdentifier, critical, with an octet string.
+        let extension =
+            parsed.extensions().iter().find(|it| it.oid.to_id_string() == "1.3.6.1.5.5.7.1.31");
+        let extension = extension.unwrap();
+        assert!(extension.critical);
+        assert_eq!(extension.value, [&[4, 32][..], &digest].concat());
+
+        let refused = Err((
+            TlsFailure::LacksCertificate,
+            Some(Error::AlertReceived(AlertDescription::AccessDenied)),
+        ));
+        // Of another name, of a client that is no authority, and after the validation.
+        assert_eq!(shake(&server, "b.example", &[b"acme-tls/1"]), refused);
+        assert_eq!(shake(&server, "a.example", &[b"http/1.1", b"acme-tls/1"]), refused);
+        assert_eq!(shake(&server, "a.example", &[]), refused);
+        drop(Offer(&challenges));
+        assert_eq!(shake(&server, "a.example", &[b"acme-tls/1"]), refused);
+    }
+
+    #[test]
+    fn a_refusal_has_the_words_of_the_authority_and_its_type() {
+        let text = r#"{"type": "urn:ietf:params:acme:error:malformed", "detail": "no",
+            "status": 400, "subproblems": [{
+              "type": "urn:ietf:params:acme:error:dns", "detail": "no address",
+              "identifier": {"type": "dns", "value": "a.example"}}]}"#;
+        let failure = Failure::of_problem(&serde_json::from_str(text).unwrap());
+        assert_eq!(
+            failure.reason,
+            "no; a.example: no address (urn:ietf:params:acme:error:malformed)"
+        );
+        assert!(failure.is("malformed") && !failure.is("dns"));
+    }
+}
