@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use throng_engine::CloseCode;
 use throng_http::Status;
@@ -50,6 +50,24 @@ pub enum Event<'a> {
         client: Option<IpAddr>,
         /// The cause.
         reason: &'a str,
+    },
+    /// An authority has issued a certificate (`Tls::acme`), which is served from now on.
+    #[non_exhaustive]
+    CertificateIssued {
+        /// Its domains.
+        names: &'a [String],
+        /// When it expires.
+        expires: SystemTime,
+        /// When it will be renewed, unless the authority wants it earlier.
+        renewal: SystemTime,
+    },
+    /// An authority has not issued a certificate (`Tls::acme`). That which is served stays.
+    #[non_exhaustive]
+    CertificateFailed {
+        /// The cause.
+        reason: &'a str,
+        /// The time until the next attempt.
+        retry_in: Duration,
     },
     /// A client broke the WebSocket protocol, and its session was closed.
     #[non_exhaustive]
@@ -115,6 +133,15 @@ impl fmt::Display for Event<'_> {
             }
             Self::TlsRefused { client: None, reason } => {
                 write!(f, "no TLS with a client of a Unix socket: {reason}")
+            }
+            Self::CertificateIssued { names, expires, .. } => {
+                let left = expires.duration_since(SystemTime::now()).unwrap_or_default();
+                let days = left.as_secs() / (24 * 3600);
+                write!(f, "a certificate for {} was issued, for {days} days", names.join(", "))
+            }
+            Self::CertificateFailed { reason, retry_in } => {
+                let seconds = retry_in.as_secs();
+                write!(f, "no certificate was issued, the next attempt is in {seconds} s: {reason}")
             }
             Self::ProtocolError { handle, route, code, reason } => {
                 write!(f, "closed session {handle} of {route} with {code}: {reason}")
@@ -198,6 +225,12 @@ impl Events {
     }
 }
 
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Events")
+    }
+}
+
 /// Logs with `tracing` where the feature is on, otherwise by lines on standard error.
 impl Default for Events {
     #[cfg(feature = "tracing")]
@@ -231,6 +264,11 @@ fn trace(event: &Event<'_>) {
         Event::TlsRefused { client, reason } => {
             let client = client.map(tracing::field::display);
             tracing::info!(target: "throng", client, reason, "TLS handshake failed");
+        }
+        Event::CertificateIssued { .. } => tracing::info!(target: "throng", "{event}"),
+        Event::CertificateFailed { reason, retry_in } => {
+            let retry_in_s = retry_in.as_secs();
+            tracing::error!(target: "throng", reason, retry_in_s, "no certificate was issued");
         }
         Event::ProtocolError { handle, route, code, reason } => tracing::info!(
             target: "throng",

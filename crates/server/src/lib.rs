@@ -161,6 +161,7 @@
 //! | `client` | no | WebSocket clients: `client::Client` | base64, getrandom |
 //! | `test` | no | tests of servers, also without a network: `test::TestServer` | as `client` |
 //! | `tls` | no | `https` and `wss`: `Server::tls` | rustls, aws-lc-rs (a C compiler) |
+//! | `acme` | no | a certificate that an authority issues: `Tls::acme` | as `tls`, instant-acme, hyper, tokio |
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
 //! | `http` | no | conversions to and from the types of the `http` crate, `Upgrade` | http |
 //! | `serde` | no | typed JSON: `Request::json`, `Response::json_of` | serde, serde_json |
@@ -293,6 +294,8 @@ pub use throng_io::{
 };
 #[cfg(feature = "deflate")]
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
+#[cfg(feature = "acme")]
+pub use tls::{Acme, AcmeChallenge};
 #[cfg(feature = "tls")]
 pub use tls::{ClientCertificate, RequestTls, Tls, TlsConnection, TlsVersion};
 pub use topic::{EventStream, Topic};

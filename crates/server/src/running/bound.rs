@@ -226,6 +226,8 @@ impl Bound {
             live: Live { configurator, origins: self.origins },
             #[cfg(feature = "tls")]
             security: self.security,
+            #[cfg(feature = "acme")]
+            acme: None,
         };
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
@@ -237,6 +239,11 @@ impl Bound {
             never_ran.for_each(|shard| running.shutdown.record_end(shard));
             let _ = running.drain(DrainPlan::default());
             return Err(Error::Shard(error));
+        }
+        #[cfg(feature = "acme")]
+        {
+            // The server answers to its challenges by now.
+            running.acme = running.security.start_issuer()?;
         }
         Ok(running)
     }

@@ -49,6 +49,8 @@ pub struct Running {
     pub(crate) live: Live,
     #[cfg(feature = "tls")]
     security: Security,
+    #[cfg(feature = "acme")]
+    acme: Option<throng_tls::acme::AcmeClient>,
 }
 
 impl Running {
@@ -77,14 +79,26 @@ impl Running {
         self.placement.as_ref()
     }
 
+    /// Returns whether it serves `https` and `wss`, as [`Bound::has_tls`] does.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.security.is_on()
+    }
+
     /// Reads the files of [`Server::tls`](crate::Server::tls) again, for connections that begin from
     /// now on. Sessions are not touched, and clients can still resume them unless the authorities
-    /// of client certificates have changed. Without TLS it does nothing.
+    /// of client certificates have changed. Without TLS it does nothing. A certificate of an
+    /// authority (`Tls::acme`) is looked at as well, and ordered or renewed if that is due.
     ///
     /// # Errors
     /// [`Error::Setting`] names the file and the remedy; the server keeps what it has.
     #[cfg(feature = "tls")]
     pub fn reload_tls(&self) -> Result<()> {
+        #[cfg(feature = "acme")]
+        if let Some(acme) = &self.acme {
+            acme.check_now();
+        }
         self.security.reload()
     }
 

@@ -70,7 +70,7 @@ impl Server {
         self.app.router()?;
         #[cfg(unix)]
         crate::threads::check_stack(self.thread_stack)?;
-        self.tls.load(1)?;
+        self.tls.check()?;
         self.cluster.check()?;
         self.workers.check().map_err(Error::of_workers)?;
         if self.stall_warning == Some(Duration::ZERO) {

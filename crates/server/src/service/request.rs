@@ -63,6 +63,10 @@ impl ShardService {
     /// the body has come.
     pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
         let shared = Arc::clone(&self.shared);
+        // An authority's request is neither redirected nor seen by the app.
+        if let Some(response) = shared.security.answer_challenge(head) {
+            return self.reply(cx, head, false, response);
+        }
         if let Some(response) = shared.security.refusal(cx, head, &shared.trusted_proxies) {
             return self.reply(cx, head, false, response);
         }

@@ -1,5 +1,8 @@
 //! TLS of a server: its settings, and the drivers with and without it.
 
+#[cfg(feature = "acme")]
+mod acme;
+mod issuer;
 mod request;
 
 use std::path::PathBuf;
@@ -9,13 +12,18 @@ use std::time::Duration;
 use throng_engine::{Cx, ProxyProtocol};
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::{Type, Writer};
-use throng_http::{HttpsPolicy, Network, PlainHttp, Response, strict_transport_security};
+use throng_http::{HttpsPolicy, Network, PlainHttp, Response, Status, strict_transport_security};
 use throng_io::{Driver, ListenerId, ServerTls};
 use throng_proto::http1;
+use throng_tls::acme::{AcmeSettings, Challenge};
 use throng_tls::{
-    CertificateFiles, ClientAuth, HandshakeLimits, SuitePreference, TlsConfig, TlsServer, Version,
+    CertificateFiles, Challenges, ClientAuth, HandshakeLimits, Managed, SuitePreference, TlsConfig,
+    TlsServer, Version,
 };
 
+#[cfg(feature = "acme")]
+pub use self::acme::{Acme, AcmeChallenge};
+use self::issuer::Issuer;
 pub(crate) use self::request::attach;
 pub use self::request::{ClientCertificate, RequestTls, TlsConnection};
 
@@ -48,6 +56,8 @@ pub struct Tls {
     plain: PlainHttp,
     /// The value of Strict-Transport-Security.
     hsts: Option<Arc<str>>,
+    /// Only with the feature `acme`.
+    acme: Option<AcmeSettings>,
 }
 
 /// A version of TLS; older ones are never accepted.
@@ -64,10 +74,25 @@ impl Tls {
     /// Takes a certificate, followed in its file by those that lead to a root, and its private key,
     /// which must not be encrypted.
     pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        let config = TlsConfig::new(Vec::new());
-        let (plain, hsts) = (PlainHttp::Refuse, None);
-        let tls = Self { config, revoked: None, handshakes_per_second: 0, plain, hsts };
-        tls.certificate(chain, key)
+        Self::without_certificate().certificate(chain, key)
+    }
+
+    /// Takes a certificate that an authority issues and renews, for its domains; others may be
+    /// [added](Self::certificate) from files, of which the first is then for all other names.
+    #[cfg(feature = "acme")]
+    pub fn acme(acme: Acme) -> Self {
+        Self { acme: Some(acme.settings), ..Self::without_certificate() }
+    }
+
+    fn without_certificate() -> Self {
+        Self {
+            config: TlsConfig::new(Vec::new()),
+            revoked: None,
+            handshakes_per_second: 0,
+            plain: PlainHttp::Refuse,
+            hsts: None,
+            acme: None,
+        }
     }
 
     /// Adds a certificate. Clients get the one with the name that they ask for (SNI): exactly, or
@@ -157,14 +182,14 @@ impl Tls {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setting(pub(crate) Option<Tls>);
 
-impl Setting {
-    /// Reads the files, if there is TLS.
-    pub(crate) fn load(&self, shards: usize) -> Result<Security> {
-        let Some(Tls { config, revoked, handshakes_per_second, plain, hsts }) = &self.0 else {
-            return Ok(Security::default());
-        };
-        let mut config = config.clone();
-        match (&mut config.client_auth, revoked) {
+impl Tls {
+    /// Returns the configuration, which names no managed certificate.
+    fn config(&self) -> Result<TlsConfig> {
+        if let Some(acme) = &self.acme {
+            acme.check().map_err(|error| Error::setting("tls", format!("tls: {error}")))?;
+        }
+        let mut config = self.config.clone();
+        match (&mut config.client_auth, &self.revoked) {
             (Some(auth), revoked) => auth.revoked.clone_from(revoked),
             (None, Some(_)) => {
                 let remedy = "tls: client_crl needs client_auth, which names the authorities";
@@ -172,13 +197,46 @@ impl Setting {
             }
             (None, None) => {}
         }
+        Ok(config)
+    }
+}
+
+impl Setting {
+    /// Checks the setting and its files, if there is TLS, without a change to any of them.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Some(tls) = &self.0 else { return Ok(()) };
+        let managed = tls
+            .acme
+            .as_ref()
+            .map(|acme| Managed { file: acme.certificate_file(), challenges: Arc::default() });
+        TlsServer::load(TlsConfig { managed, ..tls.config()? }).map(drop).map_err(error)
+    }
+
+    /// Reads the files, if there is TLS.
+    pub(crate) fn load(&self, shards: usize) -> Result<Security> {
+        let Some(tls) = &self.0 else {
+            return Ok(Security::default());
+        };
+        let config = tls.config()?;
+        let issuer = Issuer::open(tls.acme.clone()).map_err(error)?;
+        let managed = issuer.managed();
+        let challenges = managed.as_ref().map(|managed| Arc::clone(&managed.challenges));
         let is_host_bound = config.client_auth.is_some();
-        let policy = HttpsPolicy { plain: *plain, hsts: hsts.clone(), is_host_bound };
-        let server = TlsServer::load(config).map_err(error)?;
-        server.accept_plain(*plain != PlainHttp::Refuse);
-        let per_second = handshakes_per_second.div_ceil(shards.max(1) as u32);
+        let (plain, hsts) = (tls.plain, tls.hsts.clone());
+        let policy = HttpsPolicy { plain, hsts, is_host_bound };
+        let server = TlsServer::load(TlsConfig { managed, ..config }).map_err(error)?;
+        let is_http_01 = tls.acme.as_ref().is_some_and(|it| it.challenge == Challenge::Http01);
+        server.accept_plain(plain != PlainHttp::Refuse || is_http_01);
+        let per_second = tls.handshakes_per_second.div_ceil(shards.max(1) as u32);
         let limits = HandshakeLimits { per_second, ..HandshakeLimits::default() };
-        Ok(Security { server: Some(server), limits, policy, after_header: false })
+        Ok(Security {
+            server: Some(server),
+            limits,
+            policy,
+            after_header: false,
+            challenges,
+            issuer,
+        })
     }
 }
 
@@ -191,6 +249,9 @@ pub(crate) struct Security {
     policy: HttpsPolicy,
     /// Whether a PROXY header comes before the handshake.
     after_header: bool,
+    /// Those of the authority that issues a certificate, if one does.
+    challenges: Option<Arc<Challenges>>,
+    issuer: Issuer,
 }
 
 impl Security {
@@ -199,8 +260,9 @@ impl Security {
         Self { after_header: true, ..self }
     }
 
-    /// Reports handshakes that fail.
-    pub(crate) fn reporting_to(self, events: Events) -> Self {
+    /// Reports handshakes that fail, and certificates that are issued.
+    pub(crate) fn reporting_to(mut self, events: Events) -> Self {
+        self.issuer.report_to(events.clone());
         if let Some(server) = &self.server {
             server.on_failure(move |client, why| {
                 events.report(Event::TlsRefused { client, reason: &why.to_string() });
@@ -216,6 +278,19 @@ impl Security {
 
     pub(crate) fn is_on(&self) -> bool {
         self.server.is_some()
+    }
+
+    /// Returns the answer to an authority that validates a domain by a request without TLS.
+    pub(crate) fn answer_challenge(&self, request: &http1::Request<'_>) -> Option<Response> {
+        let key_authorization = self.challenges.as_ref()?.http_01(request.path())?;
+        let body = key_authorization.into_string().into_bytes();
+        Some(Response::new(Status::OK).with_bytes("application/octet-stream", body))
+    }
+
+    /// Starts the client of the authority that issues a certificate, if one does.
+    #[cfg(feature = "acme")]
+    pub(crate) fn start_issuer(&self) -> Result<Option<throng_tls::acme::AcmeClient>> {
+        self.issuer.start(self.server.as_ref())
     }
 
     /// Returns the answer to a request that is refused for its connection: that has no TLS, or was
@@ -245,14 +320,15 @@ impl Security {
     #[cfg(feature = "metrics")]
     pub(crate) fn write(&self, writer: &mut Writer) {
         if let Some(server) = &self.server {
-            write(writer, &server.stats(), &self.certificates());
+            write(writer, &server.stats(), server.orders(), &self.certificates());
         }
     }
 
     /// Writes them for a server without handshakes and certificates.
     #[cfg(feature = "metrics")]
     pub(crate) fn write_idle(writer: &mut Writer) {
-        write(writer, &throng_tls::HandshakeStats::default(), &[]);
+        let (handshakes, orders) = Default::default();
+        write(writer, &handshakes, orders, &[]);
     }
 
     /// Returns the certificates: the name of each, and when it expires, in seconds since 1970.
@@ -271,7 +347,12 @@ impl Security {
 }
 
 #[cfg(feature = "metrics")]
-fn write(writer: &mut Writer, stats: &throng_tls::HandshakeStats, certificates: &[(String, i64)]) {
+fn write(
+    writer: &mut Writer,
+    stats: &throng_tls::HandshakeStats,
+    orders: throng_tls::OrderStats,
+    certificates: &[(String, i64)],
+) {
     let help = "TLS handshakes of clients that were completed";
     let mut metric = writer.metric("tls_handshakes", help, Type::Counter);
     for (kind, count) in [("full", stats.full), ("resumed", stats.resumed)] {
@@ -281,6 +362,11 @@ fn write(writer: &mut Writer, stats: &throng_tls::HandshakeStats, certificates: 
     let mut metric = writer.metric("tls_handshake_failures", help, Type::Counter);
     for (cause, count) in throng_io::TlsFailure::LABELS.into_iter().zip(stats.failed) {
         metric.sample(&[("cause", cause)], count);
+    }
+    let help = "Certificates ordered from an authority (ACME)";
+    let mut metric = writer.metric("tls_certificate_orders", help, Type::Counter);
+    for (outcome, count) in [("issued", orders.issued), ("failed", orders.failed)] {
+        metric.sample(&[("outcome", outcome)], count);
     }
     let help = "When a certificate expires, in seconds since 1970";
     let mut metric = writer.metric("tls_certificate_expiry_seconds", help, Type::Gauge);

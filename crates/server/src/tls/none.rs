@@ -16,6 +16,11 @@ pub(crate) struct Setting(());
 
 impl Setting {
     #[allow(clippy::unnecessary_wraps, reason = "with TLS it can fail")]
+    pub(crate) fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "with TLS it can fail")]
     pub(crate) fn load(&self, _: usize) -> Result<Security> {
         Ok(Security(()))
     }
@@ -40,6 +45,10 @@ impl Security {
 
     pub(crate) fn is_on(&self) -> bool {
         false
+    }
+
+    pub(crate) fn answer_challenge(&self, _: &http1::Request<'_>) -> Option<Response> {
+        None
     }
 
     pub(crate) fn refusal(

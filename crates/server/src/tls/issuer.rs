@@ -1,0 +1,73 @@
+//! The client of an authority that issues a server's certificate, in builds that have it.
+
+use throng_tls::acme::AcmeSettings;
+use throng_tls::{ConfigError, Managed};
+#[cfg(feature = "acme")]
+use {
+    crate::error::{Error, Result},
+    crate::events::{Event, Events},
+    std::sync::Arc,
+    throng_tls::TlsServer,
+    throng_tls::acme::{Acme, AcmeClient, AcmeEvent},
+};
+
+/// The authority's client before it is started, if there is an authority.
+#[cfg(feature = "acme")]
+#[derive(Clone, Debug, Default)]
+pub(super) struct Issuer {
+    acme: Option<Acme>,
+    events: Events,
+}
+
+#[cfg(feature = "acme")]
+impl Issuer {
+    pub(super) fn open(settings: Option<AcmeSettings>) -> std::result::Result<Self, ConfigError> {
+        let acme = settings.map(Acme::open).transpose()?;
+        Ok(Self { acme, events: Events::default() })
+    }
+
+    pub(super) fn managed(&self) -> Option<Managed> {
+        self.acme.as_ref().map(Acme::managed)
+    }
+
+    pub(super) fn report_to(&mut self, events: Events) {
+        self.events = events;
+    }
+
+    pub(super) fn start(&self, server: Option<&Arc<TlsServer>>) -> Result<Option<AcmeClient>> {
+        let Some((acme, server)) = self.acme.clone().zip(server) else { return Ok(None) };
+        let events = self.events.clone();
+        let report = move |event: &AcmeEvent<'_>| match event {
+            AcmeEvent::Issued { names, expires, renewal } => {
+                let (expires, renewal) = (*expires, *renewal);
+                events.report(Event::CertificateIssued { names, expires, renewal });
+            }
+            AcmeEvent::Failed { reason, retry_in } => {
+                events.report(Event::CertificateFailed { reason, retry_in: *retry_in });
+            }
+            _ => {}
+        };
+        let client = acme.start(Arc::clone(server), report);
+        client.map(Some).map_err(Error::Shard)
+    }
+}
+
+/// No client.
+#[cfg(not(feature = "acme"))]
+#[derive(Clone, Debug, Default)]
+pub(super) struct Issuer(());
+
+#[cfg(not(feature = "acme"))]
+impl Issuer {
+    #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
+    pub(super) fn open(_: Option<AcmeSettings>) -> Result<Self, ConfigError> {
+        Ok(Self(()))
+    }
+
+    pub(super) fn report_to(&mut self, _: crate::events::Events) {}
+
+    #[expect(clippy::unused_self, reason = "with the feature it has one")]
+    pub(super) fn managed(&self) -> Option<Managed> {
+        None
+    }
+}
