@@ -82,6 +82,11 @@ Exit codes: 0 success, 1 failed while running, 2 a flag or setting is invalid,
 pub(crate) const NO_TLS: &str =
     "this program was built without TLS: build it with its default features";
 
+/// The error where a certificate of an authority is asked of a build without its client.
+#[cfg(all(feature = "tls", not(feature = "acme")))]
+pub(crate) const NO_ACME: &str =
+    "this program was built without ACME: build it with its default features";
+
 #[derive(Subcommand)]
 enum Command {
     /// Run a server with a web page and 1,000 simulated clients, and print statistics every second.

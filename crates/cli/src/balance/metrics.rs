@@ -44,8 +44,7 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
 
 /// Writes the metrics of a balancer that has just started, with TLS.
 pub(crate) fn write_idle(writer: &mut Writer) {
-    let tls = TlsStatus { full: 0, resumed: 0, failed: Vec::new(), certificates: Vec::new() };
-    write(&Status { tls: Some(tls), ..Status::default() }, writer);
+    write(&Status { tls: Some(TlsStatus::default()), ..Status::default() }, writer);
 }
 
 /// Counters are whole numbers.
@@ -168,6 +167,11 @@ fn write_tls(tls: &TlsStatus, writer: &mut Writer) {
     let mut metric = writer.metric("tls_handshake_failures", help, Type::Counter);
     for (cause, count) in &tls.failed {
         metric.sample(&[("cause", cause)], *count);
+    }
+    let help = "Certificates ordered from an authority (ACME)";
+    let mut metric = writer.metric("tls_certificate_orders", help, Type::Counter);
+    for (outcome, count) in [("issued", tls.issued), ("failed", tls.issue_failures)] {
+        metric.sample(&[("outcome", outcome)], count);
     }
     let help = "When a certificate expires, in seconds since 1970";
     let mut metric = writer.metric("tls_certificate_expiry_seconds", help, Type::Gauge);

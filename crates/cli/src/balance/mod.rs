@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use throng::{DrainPlan, Running, process};
-use throng_balance::{Balancer, Config, Error, NamedBackend, Status};
+use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
 
 use crate::expiry::ExpiryWatch;
-use crate::log::{Log, events};
+use crate::log::{Log, events, log_issued, log_not_issued};
 use crate::serve::open_log;
 use crate::service::Service;
 use crate::signals::Signals;
@@ -60,7 +60,8 @@ The admin API also serves a status page at /, metrics for Prometheus at
 
 TLS: --tls-cert and --tls-key, or [tls] in the file; [backend_tls] for
 connections to backends. Certificates that are renewed are read again within a
-second; open connections stay.
+second; open connections stay. With [tls.acme] an authority such as Let's
+Encrypt issues and renews the certificate; see docs/tls.md.
 
 Log: on standard error: text on a terminal, for systemd's journal where that
 reads it, else JSON lines. Requests that failed are in it, with the reason and
@@ -200,6 +201,15 @@ fn attend(
 
 /// Reads certificates again whose files were modified, and warns of those that expire.
 fn look_at_certificates(balancer: &Balancer, expiry: &mut ExpiryWatch, log: &Log) {
+    for event in balancer.take_certificate_events() {
+        match event {
+            CertificateEvent::Issued { names, expires, renewal } => {
+                expiry.reset();
+                log_issued(log, &names, expires, renewal);
+            }
+            CertificateEvent::Failed { reason, retry_in } => log_not_issued(log, &reason, retry_in),
+        }
+    }
     expiry.look(log, balancer.certificates());
     match balancer.reload_certificates_if_changed() {
         Ok(false) => {}

@@ -103,7 +103,9 @@ impl Reloader {
     }
 
     fn has_files(&self) -> bool {
-        self.flags.file().is_some() || self.flags.has_tls()
+        // A reload looks at the certificate of an authority, too.
+        let has_issuer = self.started.is_set("tls.acme.domains");
+        self.flags.file().is_some() || self.flags.has_tls() || has_issuer
     }
 
     /// How this is to end.

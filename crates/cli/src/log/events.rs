@@ -75,6 +75,10 @@ events! {
         "renewed certificates cannot be used; the old ones stay in use";
     CERTIFICATE_EXPIRES = "certificate.expires", Warn, process, [],
         "a certificate expires soon, or has expired";
+    CERTIFICATE_ISSUED = "certificate.issued", Info, process, ["names", "expires", "renewal"],
+        "an authority has issued a certificate (tls.acme), which serves new connections";
+    CERTIFICATE_NOT_ISSUED = "certificate.not_issued", Error, process, ["reason", "retry_in"],
+        "an authority has not issued a certificate (tls.acme); the old one stays in use";
     STATUS = "status", Info, process,
         ["uptime", "connections", "max_connections", "accepted", "refused", "sessions", "channels",
          "tunnels", "requests", "backends_up", "backends", "lost", "memory_bytes", "descriptors",

@@ -1,5 +1,7 @@
 //! Events of the library in the log.
 
+use std::time::{Duration, SystemTime};
+
 use throng::{Event, Stall};
 
 use super::{Log, events};
@@ -24,6 +26,12 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
         Event::TlsRefused { client, reason, .. } => log.access(&events::TLS_REFUSED, || {
             vec![("client", (*client).into()), ("reason", (*reason).into())]
         }),
+        Event::CertificateIssued { names, expires, renewal, .. } => {
+            log_issued(log, names, *expires, *renewal);
+        }
+        Event::CertificateFailed { reason, retry_in, .. } => {
+            log_not_issued(log, reason, *retry_in);
+        }
         Event::ProtocolError { handle, route, code, reason, .. } => {
             log.access(&events::PROTOCOL_ERROR, || {
                 vec![
@@ -51,4 +59,21 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
         }
         other => log.event(&events::WARNING, other, []),
     }
+}
+
+/// Logs that an authority has issued a certificate.
+pub(crate) fn log_issued(log: &Log, names: &[String], expires: SystemTime, renewal: SystemTime) {
+    let time = |time: SystemTime| humantime::format_rfc3339_seconds(time).to_string();
+    let fields = vec![
+        ("names", names.join(" ").into()),
+        ("expires", time(expires).into()),
+        ("renewal", time(renewal).into()),
+    ];
+    log.event(&events::CERTIFICATE_ISSUED, "", fields);
+}
+
+/// Logs that an authority has not issued a certificate.
+pub(crate) fn log_not_issued(log: &Log, reason: &str, retry_in: Duration) {
+    let fields = vec![("reason", reason.into()), ("retry_in", retry_in.into())];
+    log.event(&events::CERTIFICATE_NOT_ISSUED, "", fields);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_config::units::LARGEST;
-use throng_config::{Fields, Key, Kind, Records, Table, log, tls};
+use throng_config::{Fields, Key, Kind, Records, Table, acme, log, tls};
 
 /// The table of `throng serve`.
 pub static TABLE: Table = Table { program: "serve", keys: KEYS };
@@ -97,6 +97,13 @@ static KEYS: &[Key] = &[
         "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, serve = as without TLS").at_start(),
     Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
         "TLS handshakes that may begin in a second; 0 = no limit").at_start(),
+    acme::DOMAINS,
+    acme::EMAIL,
+    acme::DIRECTORY,
+    acme::CA,
+    acme::CHALLENGE,
+    acme::DIR,
+    acme::AGREE_TOS,
     Key::new("allowed_origins", ORIGINS, "",
         "web pages that may connect, comma-separated; empty = same host, * = any"),
     Key::new("allowed_hosts", Kind::Or("auto", &HOSTS), "auto",

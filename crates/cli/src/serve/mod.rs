@@ -1,5 +1,7 @@
 //! `throng serve`.
 
+#[cfg(feature = "tls")]
+mod acme;
 pub(crate) mod admin;
 mod certificates;
 mod flags;
@@ -110,7 +112,9 @@ called throng (THRONG_SERVICE_*, THRONG_PORT_*) are ignored.
 
 TLS: --tls-cert and --tls-key. Files that are renewed are read again within a
 second, those of certbot without a hook; open connections stay. If they do not
-fit together, a line says why and the old ones stay in use.
+fit together, a line says why and the old ones stay in use. With
+tls.acme.domains an authority such as Let's Encrypt issues and renews the
+certificate; see docs/tls.md.
 
 Log: on standard error: text on a terminal, for systemd's journal where that
 reads it, else JSON lines. --log-file appends to a file. --log-access all logs

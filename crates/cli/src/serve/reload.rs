@@ -48,7 +48,7 @@ impl<'a> Reloader<'a> {
 
     /// Reads everything again, changes what can change, and logs it.
     pub(super) fn reload(&self, running: &Running, log: &Log) {
-        if self.flags.file().is_none() && !has_certificates(running) {
+        if self.flags.file().is_none() && !has_tls(running) {
             let message = "there is no file to read again; start with --config FILE";
             return log.event(&events::RELOADED, message, []);
         }
@@ -106,12 +106,12 @@ pub(super) fn log_warnings(settings: &Settings, log: &Log) {
 }
 
 #[cfg(feature = "tls")]
-fn has_certificates(running: &Running) -> bool {
-    !running.certificates().is_empty()
+fn has_tls(running: &Running) -> bool {
+    running.has_tls()
 }
 
 #[cfg(not(feature = "tls"))]
-fn has_certificates(_: &Running) -> bool {
+fn has_tls(_: &Running) -> bool {
     false
 }
 

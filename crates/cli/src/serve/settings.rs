@@ -139,8 +139,10 @@ impl Settings {
         let backpressure = Backpressure::new(draft.parse("slow_policy").unwrap_or_default())
             .max_age(unless_zero(draft.get("max_age")));
         #[cfg(not(feature = "tls"))]
-        if !draft.paths("tls.cert").is_empty() {
-            draft.wrong("tls.cert", crate::NO_TLS);
+        for key in ["tls.cert", "tls.acme.domains"] {
+            if draft.values().is_set(key) {
+                draft.wrong(key, crate::NO_TLS);
+            }
         }
         let hosts: Option<Vec<String>> = draft.get("allowed_hosts");
         let admin = admin(&draft, &listen);

@@ -441,6 +441,29 @@ fn each_certificate_has_its_key() {
     }
 }
 
+#[cfg(feature = "acme")]
+#[test]
+fn each_mistake_in_the_settings_of_an_authority_names_the_remedy() {
+    let with = |changed: &[&str]| {
+        let good = ["domains=a.example", "dir=kept", "agree_tos=true"];
+        let pairs = good.iter().chain(changed).map(|pair| format!("tls.acme.{pair}"));
+        let pairs: Vec<String> = pairs.collect();
+        with(&pairs.iter().map(String::as_str).collect::<Vec<_>>()).map(|settings| settings.tls)
+    };
+    assert!(with(&["challenge=http-01", "email=me@a.example"]).unwrap().is_some());
+    for (pair, words) in [
+        ("agree_tos=false", &["tls.acme.agree_tos is \"false\"", "agree_tos = true"][..]),
+        ("domains=*.a.example", &["tls.acme.domains is", "dns-01"]),
+        ("domains=", &["tls.acme.dir is", "name the domains"]),
+        ("directory=http://ca.example", &["tls.acme.directory is", "begins with https://"]),
+        ("challenge=dns-01", &["tls.acme.challenge is", "\"tls-alpn-01\" or \"http-01\""]),
+        ("email=me", &["tls.acme.email is \"me\"", "admin@example.org"]),
+    ] {
+        let error = with(&[pair]).unwrap_err();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
 #[test]
 fn a_path_in_a_file_is_relative_to_the_file() {
     let mut sources = Sources::new(&TABLE);

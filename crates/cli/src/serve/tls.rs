@@ -3,6 +3,8 @@
 use throng::{Tls, TlsVersion};
 use throng_config::{Draft, tls};
 
+use super::acme;
+
 /// Reads them; `None`: no TLS.
 pub(super) fn read(draft: &Draft) -> Option<Tls> {
     let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));
@@ -23,7 +25,8 @@ pub(super) fn read(draft: &Draft) -> Option<Tls> {
     let clients = tls::client_certificates(draft);
     let (ticket_keys, hsts) = (draft.path(tls::TICKET_KEYS.name), tls::hsts(draft));
     let mut pairs = chains.into_iter().zip(keys);
-    let Some((chain, key)) = pairs.next() else {
+    let of_files = |(chain, key)| Tls::from_files(chain, key);
+    let Some(tls) = acme::tls(draft).or_else(|| pairs.next().map(of_files)) else {
         // A server without TLS must not look as if it authenticated its clients.
         for (key, is_set) in [
             (&tls::CLIENT_CA, clients.is_some()),
@@ -31,12 +34,12 @@ pub(super) fn read(draft: &Draft) -> Option<Tls> {
             (&tls::HSTS, hsts.is_some()),
         ] {
             if is_set {
-                draft.wrong(key.name, "it needs TLS: set tls.cert and tls.key");
+                draft.wrong(key.name, "it needs TLS: set tls.cert and tls.key, or tls.acme");
             }
         }
         return None;
     };
-    let mut tls = Tls::from_files(chain, key)
+    let mut tls = tls
         .min_version(min_version)
         .prefer_aes128(draft.get::<String>("tls.prefer") == "aes128")
         .plain(draft.parse("tls.plain").unwrap_or_default())

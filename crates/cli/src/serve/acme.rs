@@ -1,0 +1,33 @@
+//! The settings `tls.acme.*` as the library takes them.
+
+use throng::Tls;
+use throng_config::{AcmeValues, Draft};
+
+/// Returns TLS with the certificate of an authority, if one is to issue it.
+#[cfg(feature = "acme")]
+pub(super) fn tls(draft: &Draft) -> Option<Tls> {
+    use throng::{Acme, AcmeChallenge, Error};
+
+    let AcmeValues { domains, email, directory, ca, is_http_01, dir, agree_tos } =
+        AcmeValues::from_draft(draft)?;
+    let acme = Acme::new(dir).directory(directory).agree_tos(agree_tos);
+    let acme = domains.into_iter().fold(acme, Acme::domain);
+    let acme = email.into_iter().fold(acme, Acme::email);
+    let acme = ca.into_iter().fold(acme, Acme::ca);
+    let acme = acme.challenge(match is_http_01 {
+        true => AcmeChallenge::Http01,
+        false => AcmeChallenge::TlsAlpn01,
+    });
+    if let Err(Error::Setting(error)) = acme.check() {
+        draft.wrong(&format!("tls.{}", error.setting()), error);
+    }
+    Some(Tls::acme(acme))
+}
+
+/// Refuses it: there is no client of an authority in this build.
+#[cfg(not(feature = "acme"))]
+pub(super) fn tls(draft: &Draft) -> Option<Tls> {
+    AcmeValues::from_draft(draft)?;
+    draft.wrong("tls.acme.domains", crate::NO_ACME);
+    None
+}
