@@ -156,6 +156,28 @@ pub(crate) fn cargo_tool(site: &Site, name: &str, version: &str) -> Result<PathB
     Ok(root.join("bin").join(name))
 }
 
+/// Returns the folder of these Go programs of a module, built into the cache.
+///
+/// # Errors
+/// [`Stop::Missing`] when there is no Go, or the module cannot be had.
+pub(crate) fn go_programs(
+    site: &Site,
+    module: &str,
+    version: &str,
+    programs: &[&str],
+) -> Result<PathBuf, Stop> {
+    let go = program(&["go"], &["golang-go"])?;
+    let name = programs.first().copied().unwrap_or_default();
+    cached_folder(site, name, &format!("{module}@{version} {programs:?}"), |folder| {
+        println!("building {name} {version} (once)");
+        let mut install = Command::new(&go);
+        install.arg("install").env("GOBIN", folder);
+        install.args(programs.iter().map(|it| format!("{module}/cmd/{it}@{version}")));
+        run_step(&mut install, DOWNLOAD)
+            .map_err(|why| Stop::Missing(format!("no {name}: `go install` failed: {why}")))
+    })
+}
+
 /// Returns the folder of a Python virtual environment with these requirements, and its interpreter.
 pub(crate) fn python_environment(
     site: &Site,

@@ -1,5 +1,6 @@
 //! `cargo test --workspace`, and the counting of libtest's results.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::command::{EVERYTHING, Finished, cargo, run_shown};
@@ -28,6 +29,13 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
             has_peers = false;
         }
     }
+    match pebble(site) {
+        Ok(folder) => drop(test.env("TEST_PEBBLE", folder)),
+        Err(Stop::Failed(why) | Stop::Missing(why)) => {
+            println!("{why}");
+            has_peers = false;
+        }
+    }
     // Most tests wait rather than compute.
     test.env("RUST_TEST_THREADS", THREADS);
     // Not THRONG_*: those are settings of the binary, which the tests start.
@@ -35,6 +43,13 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         test.env("TEST_PEERS", "1");
     }
     tally(run_shown(&mut test, LIMIT)?)
+}
+
+/// Builds pebble, the authority for tests of Let's Encrypt, and its resolver. Debian's version has
+/// no renewal information (RFC 9773).
+fn pebble(site: &Site) -> Result<PathBuf, Stop> {
+    let module = "github.com/letsencrypt/pebble/v2";
+    provision::go_programs(site, module, "v2.10.1", &["pebble", "pebble-challtestsrv"])
 }
 
 /// Returns the counts of a run of `cargo test`. A run that failed without a failed test did not

@@ -1,5 +1,7 @@
 //! The binary as users run it. `balance_scale` beside this folder has a `main` of its own.
 
+#[cfg(all(feature = "acme", feature = "balance"))]
+mod acme;
 mod attack;
 #[cfg(feature = "balance")]
 mod balance;
