@@ -199,6 +199,24 @@ fn clients_of_a_killed_server_leave_once_and_get_elsewhere_what_they_missed() {
     }
 }
 
+/// Joins of others come while Redis is asked for the position of a member.
+#[test]
+fn the_first_line_is_the_position_while_others_join() {
+    let Some(redis) = Redis::start("first-line", &[]) else { return };
+    let servers = [served(&redis), served(&redis)];
+    for channel in 0..50 {
+        let members = [0, 1].map(|at| {
+            let target = format!("/ws/chat.{channel}?info=m{at}&since=");
+            Client::connect(servers[at].addresses[0], &target)
+        });
+        for mut member in members {
+            let Got::Text(line) = member.next() else { panic!("no position") };
+            let line: Value = serde_json::from_str(&line).unwrap();
+            assert!(line["epoch"].is_string(), "{line}");
+        }
+    }
+}
+
 #[test]
 fn a_server_that_was_suspended_catches_up_and_brings_back_only_who_is_there() {
     let Some(redis) = Redis::start("suspended-node", &[]) else { return };

@@ -246,10 +246,12 @@ impl Core {
     fn publish_here(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
         let mut delivery = Delivery::default();
         let of = Published { channel, class: self.connections.outbox.rules().of_channel(channel) };
-        let connections = &mut self.connections;
-        self.channels.matching(channel, |slot| {
+        let Self { connections, channels, recent, .. } = self;
+        // One that waits for its place in the channel's history gets that before anything else.
+        let waiting = recent.waiting_for(channel);
+        channels.matching(channel, |slot| {
             let Some(id) = connections.table.in_slot(slot) else { return };
-            if Some(id) != except {
+            if Some(id) != except && waiting.is_none_or(|waiting| !waiting.contains_key(&id)) {
                 delivery.count(connections.publish_to(id, frame, of));
             }
         });

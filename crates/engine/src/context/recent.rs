@@ -107,6 +107,12 @@ impl RecentJoins {
         }
     }
 
+    /// Returns the members that wait for a channel, if there are any.
+    #[inline]
+    pub(crate) fn waiting_for(&self, channel: &str) -> Option<&HashMap<ConnId, Waiting>> {
+        self.waiting.get(channel)
+    }
+
     /// Returns whether there are members that wait.
     #[inline]
     pub(crate) fn are_waiting(&self) -> bool {
