@@ -209,7 +209,7 @@ fn each_event_loop_calls_its_timers_with_its_own_state() {
         for member in &beat.members {
             let _ = shard.send(*member, format!("{} {}", shard.number(), beat.count));
         }
-        if beat.count % 10 == 0 {
+        if beat.count.is_multiple_of(10) {
             shard.publish("tens", format!("ten {}", shard.number()));
         }
         if beat.count == 40 {
