@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
@@ -24,6 +24,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Maximum bytes of a response's body.
 const MAX_BODY: usize = 1 << 20;
+
+/// The longest wait that an authority may ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The client's name for the authority: RFC 8555 section 6.1 asks for one.
 const NAME: &str = concat!("throng/", env!("CARGO_PKG_VERSION"), " instant-acme");
@@ -46,18 +49,35 @@ impl Http {
         self.retry_after.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn heed(&self, response: &BytesResponse) {
+    /// Reads Retry-After, and leaves for instant-acme only what it can add to a time.
+    fn heed(&self, response: &mut BytesResponse) {
         let is_refused = matches!(
             response.parts.status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
         );
-        let seconds = response.parts.headers.get(RETRY_AFTER);
-        let seconds = seconds.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        if let Some(seconds) = seconds.filter(|_| is_refused) {
-            let wait = Duration::from_secs(seconds);
+        let headers = &mut response.parts.headers;
+        let value = headers.remove(RETRY_AFTER);
+        let Some(wait) = value.and_then(|value| parse_wait(value.to_str().ok()?)) else { return };
+        headers.insert(RETRY_AFTER, wait.as_secs().into());
+        if is_refused {
             *self.retry_after.lock().unwrap_or_else(PoisonError::into_inner) = Some(wait);
         }
     }
+}
+
+/// Parses the value of Retry-After, seconds or a date (RFC 9110 section 10.2.3), in whole seconds.
+fn parse_wait(value: &str) -> Option<Duration> {
+    let value = value.trim();
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let wait = match is_number {
+        true => value.parse().map_or(LONGEST_WAIT, Duration::from_secs),
+        false => {
+            let date = httpdate::parse_http_date(value).ok()?;
+            let left = date.duration_since(SystemTime::now()).unwrap_or_default();
+            Duration::from_secs(left.as_secs_f64().ceil() as u64)
+        }
+    };
+    Some(wait.min(LONGEST_WAIT))
 }
 
 impl HttpClient for Http {
@@ -70,14 +90,14 @@ impl HttpClient for Http {
             let host = request.uri().host().unwrap_or_default().to_owned();
             let exchange = tokio::time::timeout(LIMIT, exchange(&this.configs, request));
             let unreachable = |why| Error::Other(Box::new(Unreachable { host, why }));
-            let response = match exchange.await {
+            let mut response = match exchange.await {
                 Ok(Ok(response)) => response,
                 Ok(Err(why)) => return Err(unreachable(why)),
                 Err(_) => {
                     return Err(unreachable(format!("no answer within {} s", LIMIT.as_secs())));
                 }
             };
-            this.heed(&response);
+            this.heed(&mut response);
             Ok(response)
         })
     }
@@ -140,3 +160,47 @@ impl fmt::Display for Unreachable {
 }
 
 impl std::error::Error for Unreachable {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{ClientSettings, Trust};
+
+    /// Returns the wait that is kept of a response, and the header that is left in it.
+    fn heeded(status: u16, retry_after: &str) -> (Option<Duration>, Option<String>) {
+        let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
+        let http = Http::new(ClientConfigs::load(settings).unwrap());
+        let response = hyper::Response::builder().status(status).header(RETRY_AFTER, retry_after);
+        let (parts, ()) = response.body(()).unwrap().into_parts();
+        let mut response = BytesResponse { parts, body: Box::new(Bytes::new()) };
+        http.heed(&mut response);
+        let left = response.parts.headers.get(RETRY_AFTER);
+        let left = left.map(|value| value.to_str().unwrap().to_owned());
+        (http.take_retry_after(), left)
+    }
+
+    #[test]
+    fn rfc9110_10_2_3_a_wait_is_finite_whatever_the_authority_asks_for() {
+        let week = LONGEST_WAIT.as_secs();
+        for (value, expected) in [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            ("18446744073709551615", Some(week)),
+            ("99999999999999999999999", Some(week)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(week)),
+            ("Fri, 31 Dec 1999 23:59:59 GMT", Some(0)),
+            ("-1", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            let wait = expected.map(Duration::from_secs);
+            let text = expected.map(|seconds| seconds.to_string());
+            assert_eq!(heeded(429, value), (wait, text.clone()), "{value:?}");
+            // Only a refusal is about further requests.
+            assert_eq!(heeded(200, value), (None, text), "{value:?}");
+        }
+        let soon = SystemTime::now() + Duration::from_secs(3600);
+        let (wait, _) = heeded(503, &httpdate::fmt_http_date(soon));
+        assert!((3500..=3600).contains(&wait.unwrap().as_secs()), "{wait:?}");
+    }
+}
