@@ -1,18 +1,21 @@
 //! The client of an authority, on a thread of its own.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use instant_acme::{Account, CertificateIdentifier, Error, NewAccount};
 use rustls::pki_types::CertificateDer;
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use super::http::Http;
 use super::order::{Certified, Failure, order};
-use super::schedule::{Validity, Window, poll_after, random, wait_after};
+use super::schedule::{LONGEST_WAIT, Validity, Window, hold_after, poll_after, random, wait_after};
 use super::settings::AcmeSettings;
 use super::store::{Issued, Store};
 use crate::challenges::Challenges;
@@ -103,7 +106,7 @@ impl Acme {
             self.settings.domains.iter().map(|name| name.to_ascii_lowercase()).collect();
         names.sort();
         names.dedup();
-        let worker = Worker {
+        let mut worker = Worker {
             http: Http::new(Arc::clone(&self.configs)),
             acme: self,
             names,
@@ -116,17 +119,33 @@ impl Acme {
         };
         let heard = Arc::clone(&signals);
         let thread = thread::Builder::new().name("acme".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    () = worker.run(&heard.check) => {}
-                    () = heard.stop.notified() => {}
-                }
-            });
+            let mut pause = Duration::ZERO;
+            while let Err(panic) = work(&runtime, &mut worker, &heard, pause) {
+                pause = LONGEST_WAIT;
+                worker.report_panic(&*panic, pause);
+            }
             // A lookup of a host's name cannot be stopped.
             runtime.shutdown_background();
         })?;
         Ok(AcmeClient { signals, thread: Some(thread) })
     }
+}
+
+/// Runs the client until it is to stop. An error is the message of a panic.
+fn work(
+    runtime: &Runtime,
+    worker: &mut Worker,
+    heard: &Signals,
+    pause: Duration,
+) -> thread::Result<()> {
+    catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            tokio::select! {
+                () = worker.run(pause, &heard.check) => {}
+                () = heard.stop.notified() => {}
+            }
+        });
+    }))
 }
 
 impl fmt::Debug for Acme {
@@ -188,7 +207,9 @@ struct Plan {
 }
 
 impl Worker {
-    async fn run(mut self, check: &Notify) {
+    /// Attends to the certificate after a pause, and then whenever it is due or `check` asks for it.
+    async fn run(&mut self, pause: Duration, check: &Notify) {
+        tokio::time::sleep(pause).await;
         let mut failures = 0_u32;
         loop {
             let next = match self.attend().await {
@@ -197,10 +218,19 @@ impl Worker {
                     next
                 }
                 Err(failure) => {
-                    self.account = None;
                     failures = failures.saturating_add(1);
-                    self.server.counters.count_order(false);
-                    SystemTime::now() + self.report_failure(&failure, failures)
+                    let retry_after = self.http.take_retry_after();
+                    let wait = wait_after(failures, random()).max(retry_after.unwrap_or_default());
+                    // What was asked for during the attempt has had its answer.
+                    tokio::select! {
+                        biased;
+                        () = check.notified() => {}
+                        () = std::future::ready(()) => {}
+                    }
+                    self.report_failure(&failure.reason, wait);
+                    let next = later(wait);
+                    tokio::time::sleep(hold_after(failures, retry_after)).await;
+                    next
                 }
             };
             tokio::select! {
@@ -210,15 +240,26 @@ impl Worker {
         }
     }
 
-    fn report_failure(&self, failure: &Failure, failures: u32) -> Duration {
-        let wait = wait_after(failures, random());
-        let retry_in = wait.max(self.http.take_retry_after().unwrap_or_default());
-        (self.report)(&AcmeEvent::Failed { reason: &failure.reason, retry_in });
-        retry_in
+    fn report_failure(&mut self, reason: &str, retry_in: Duration) {
+        self.account = None;
+        self.server.counters.count_order(false);
+        (self.report)(&AcmeEvent::Failed { reason, retry_in });
+    }
+
+    fn report_panic(&mut self, panic: &(dyn Any + Send), retry_in: Duration) {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref().copied()).unwrap_or("no message");
+        let reason = format!(
+            "the client of the authority has panicked ({text}): restart the server to try at once, \
+             and report this bug of Throng"
+        );
+        self.report_failure(&reason, retry_in);
     }
 
     /// Orders a certificate if one is due. Returns when to look again.
     async fn attend(&mut self) -> Result<SystemTime, Failure> {
+        // That of an earlier attempt has been waited for.
+        self.http.take_retry_after();
         let current = self.current();
         if let Some(current) = &current {
             self.serve(current)?;
@@ -364,11 +405,65 @@ impl Worker {
     }
 }
 
+/// Returns the time after a wait.
+fn later(wait: Duration) -> SystemTime {
+    let now = SystemTime::now();
+    now.checked_add(wait).unwrap_or(now + LONGEST_WAIT)
+}
+
 /// Sleeps until a time by the system's clock.
 async fn sleep_until(time: SystemTime) {
     while let Ok(left) = time.duration_since(SystemTime::now())
         && !left.is_zero()
     {
         tokio::time::sleep(left.min(NAP)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::config::TlsConfig;
+
+    /// Settings with a directory at which nothing answers.
+    fn settings(name: &str) -> AcmeSettings {
+        let dir = std::env::temp_dir().join(format!("throng-acme-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        let ca = dir.join("ca.pem");
+        let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
+        std::fs::write(&ca, made.cert.pem()).unwrap();
+        AcmeSettings {
+            domains: vec!["a.example".to_owned()],
+            directory: "https://127.0.0.1:1/dir".to_owned(),
+            ca: Some(ca),
+            agree_tos: true,
+            ..AcmeSettings::new(dir)
+        }
+    }
+
+    #[test]
+    fn a_panic_is_reported_and_the_thread_stays_until_it_is_stopped() {
+        let settings = settings("panic");
+        let acme = Acme::open(settings.clone()).unwrap();
+        let managed = Some(acme.managed());
+        let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(Vec::new()) }).unwrap();
+        let (reports, events) = mpsc::channel();
+        let report = move |event: &AcmeEvent<'_>| {
+            let AcmeEvent::Failed { reason, retry_in } = event else { return };
+            reports.send(((*reason).to_owned(), *retry_in)).unwrap();
+            assert!(reason.contains("has panicked"), "the panic of a test");
+        };
+        let client = acme.start(server, report).unwrap();
+        let (reason, _) = events.recv().unwrap();
+        assert!(reason.contains("the directory"), "{reason}");
+        let (reason, retry_in) = events.recv().unwrap();
+        assert!(reason.contains("(the panic of a test): restart the server"), "{reason}");
+        assert_eq!(retry_in, LONGEST_WAIT);
+        drop(client);
+        assert!(events.recv().is_err());
+        std::fs::remove_dir_all(settings.dir).unwrap();
     }
 }

@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 /// The time between a failure and the next attempt: after the first one, and at most. Let's Encrypt
 /// refuses a domain for an hour after five failed validations.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
-const LONGEST_WAIT: Duration = Duration::from_secs(6 * 3600);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(6 * 3600);
+
+/// So many failures in a row may be followed by an attempt at once, if one is asked for.
+const FREE_ATTEMPTS: u32 = 3;
 
 /// The time between two looks at the renewal information: the authority's wish is kept within these
 /// (RFC 9773 section 4.3.2).
@@ -48,6 +51,12 @@ impl Validity {
 pub(super) fn wait_after(failures: u32, random: f64) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(16));
     doubled.min(LONGEST_WAIT).mul_f64(1.0 + random / 5.0)
+}
+
+/// Returns for how long after a failure no attempt is made, even if one is asked for.
+pub(super) fn hold_after(failures: u32, retry_after: Option<Duration>) -> Duration {
+    let least = if failures <= FREE_ATTEMPTS { Duration::ZERO } else { FIRST_WAIT };
+    retry_after.unwrap_or_default().max(least)
 }
 
 /// Returns when to look at the renewal information next.
@@ -95,6 +104,16 @@ mod tests {
         let minutes = |failures| wait_after(failures, 0.0).as_secs() / 60;
         assert_eq!([1, 2, 3, 9, 10, 11, u32::MAX].map(minutes), [1, 2, 4, 256, 360, 360, 360]);
         assert_eq!(wait_after(1, 1.0), Duration::from_secs(72));
+    }
+
+    #[test]
+    fn an_attempt_that_is_asked_for_waits_as_the_authority_says_or_after_three_failures() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!([1, 3, 4, u32::MAX].map(|it| hold_after(it, Some(hour))), [hour; 4]);
+        for none in [None, Some(Duration::ZERO)] {
+            let seconds = |failures| hold_after(failures, none).as_secs();
+            assert_eq!([1, 3, 4, u32::MAX].map(seconds), [0, 0, 60, 60]);
+        }
     }
 
     #[test]
