@@ -75,8 +75,10 @@ impl Acme {
     /// Opens the folder of the certificate.
     ///
     /// # Errors
-    /// The folder cannot be written, or the file of authorities cannot be used.
+    /// A setting cannot be used, as [`AcmeSettings::check`] says; the folder cannot be written, or
+    /// the file of authorities cannot be used.
     pub fn open(settings: AcmeSettings) -> Result<Self, ConfigError> {
+        settings.check().map_err(|error| ConfigError::without_file(error.to_string()))?;
         let trust = settings.ca.clone().map_or(Trust::System, Trust::File);
         let configs = ClientConfigs::load(ClientSettings { trust, ..ClientSettings::default() })?;
         let store = Store::open(&settings)?;
@@ -362,7 +364,7 @@ impl Worker {
         if let Some(account) = &self.account {
             return Ok(account.clone());
         }
-        let AcmeSettings { email, directory, .. } = &self.acme.settings;
+        let AcmeSettings { email, directory, agree_tos, .. } = &self.acme.settings;
         let builder = Account::builder_with_http(Box::new(self.http.clone()));
         let account = match self.acme.store.account()? {
             Some(credentials) => builder.from_credentials(credentials).await,
@@ -370,7 +372,7 @@ impl Worker {
                 let contact = email.as_ref().map(|email| format!("mailto:{email}"));
                 let account = NewAccount {
                     contact: &contact.as_slice().iter().map(String::as_str).collect::<Vec<_>>(),
-                    terms_of_service_agreed: true,
+                    terms_of_service_agreed: *agree_tos,
                     only_return_existing: false,
                 };
                 match builder.create(&account, directory.clone(), None).await {
@@ -442,6 +444,15 @@ mod tests {
             agree_tos: true,
             ..AcmeSettings::new(dir)
         }
+    }
+
+    #[test]
+    fn settings_that_cannot_be_used_change_no_file() {
+        let settings = AcmeSettings { agree_tos: false, ..settings("check") };
+        let error = Acme::open(settings.clone()).unwrap_err().to_string();
+        assert!(error.contains("agree_tos = true"), "{error}");
+        assert!(!settings.folder().exists());
+        std::fs::remove_dir_all(settings.dir).unwrap();
     }
 
     #[test]
