@@ -10,6 +10,7 @@ use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
 
 use super::settings::Challenge;
 use crate::challenges::Challenges;
@@ -20,7 +21,7 @@ const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 /// A certificate with those that lead to a root, and its private key, in PEM.
 pub(super) struct Certified {
     pub(super) chain: String,
-    pub(super) key: String,
+    pub(super) key: Zeroizing<String>,
 }
 
 /// The cause of a failure.
@@ -108,10 +109,9 @@ pub(super) async fn order(
             return Err(if refusal.kind.is_some() { refusal } else { failure });
         }
     }
-    let key = order.finalize().await.map_err(Failure::of)?;
-    let key = zeroize::Zeroizing::new(key);
+    let key = Zeroizing::new(order.finalize().await.map_err(Failure::of)?);
     let chain = order.poll_certificate(&POLLS).await.map_err(Failure::of)?;
-    Ok(Certified { chain, key: key.to_string() })
+    Ok(Certified { chain, key })
 }
 
 /// Makes the order. One that names the certificate that it replaces (RFC 9773 section 5) may be
