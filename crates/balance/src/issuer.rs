@@ -30,6 +30,7 @@ pub enum CertificateEvent {
 }
 
 /// Maximum events that are kept until they are taken.
+#[cfg(feature = "acme")]
 const MAX_EVENTS: usize = 64;
 
 /// The events that nothing has taken yet.
