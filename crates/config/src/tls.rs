@@ -85,6 +85,16 @@ pub fn client_certificates(draft: &Draft) -> Option<ClientCertificates> {
     Some(ClientCertificates { authorities, revoked, is_required: policy == "required" })
 }
 
+/// Checks that an authority can validate the domains of `tls.acme`, although clients are asked for
+/// certificates.
+pub fn check_validation(draft: &Draft, clients: Option<&ClientCertificates>, is_http_01: bool) {
+    if !is_http_01 && clients.is_some_and(|clients| clients.is_required) {
+        let remedy = "tls.client_auth requires a certificate of every client, and authorities that \
+                      validate by tls-alpn-01 have none: write \"http-01\"";
+        draft.wrong("tls.acme.challenge", remedy);
+    }
+}
+
 /// Reads the time of Strict-Transport-Security, and whether it is for subdomains; `None`: it is
 /// not sent.
 #[must_use]

@@ -84,6 +84,9 @@ pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
     let pairs = chains.into_iter().zip(keys);
     let certificates = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
     let clients = tls::client_certificates(draft);
+    if let Some(acme) = &acme {
+        tls::check_validation(draft, clients.as_ref(), acme.challenge == Challenge::Http01);
+    }
     let client_auth = clients.map(|clients| ClientAuth {
         authorities: clients.authorities,
         revoked: clients.revoked,

@@ -1,11 +1,12 @@
 //! The settings `tls.acme.*` as the library takes them.
 
 use throng::Tls;
+use throng_config::tls::ClientCertificates;
 use throng_config::{AcmeValues, Draft};
 
 /// Returns TLS with the certificate of an authority, if one is to issue it.
 #[cfg(feature = "acme")]
-pub(super) fn tls(draft: &Draft) -> Option<Tls> {
+pub(super) fn tls(draft: &Draft, clients: Option<&ClientCertificates>) -> Option<Tls> {
     use throng::{Acme, AcmeChallenge, Error};
 
     let AcmeValues { domains, email, directory, ca, is_http_01, dir, agree_tos } =
@@ -21,12 +22,13 @@ pub(super) fn tls(draft: &Draft) -> Option<Tls> {
     if let Err(Error::Setting(error)) = acme.check() {
         draft.wrong(&format!("tls.{}", error.setting()), error);
     }
+    throng_config::tls::check_validation(draft, clients, is_http_01);
     Some(Tls::acme(acme))
 }
 
 /// Refuses it: there is no client of an authority in this build.
 #[cfg(not(feature = "acme"))]
-pub(super) fn tls(draft: &Draft) -> Option<Tls> {
+pub(super) fn tls(draft: &Draft, _: Option<&ClientCertificates>) -> Option<Tls> {
     AcmeValues::from_draft(draft)?;
     draft.wrong("tls.acme.domains", crate::NO_ACME);
     None

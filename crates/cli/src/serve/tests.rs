@@ -451,6 +451,17 @@ fn each_mistake_in_the_settings_of_an_authority_names_the_remedy() {
         with(&pairs.iter().map(String::as_str).collect::<Vec<_>>()).map(|settings| settings.tls)
     };
     assert!(with(&["challenge=http-01", "email=me@a.example"]).unwrap().is_some());
+    let asking = |challenge: &str, policy: &str| {
+        let (challenge, policy) =
+            (format!("tls.acme.challenge={challenge}"), format!("tls.client_auth={policy}"));
+        let acme = ["tls.acme.domains=a.example", "tls.acme.dir=kept", "tls.acme.agree_tos=true"];
+        let all = [&acme[..], &[&challenge, "tls.client_ca=a.pem", &policy]].concat();
+        self::with(&all).map(|settings| settings.tls)
+    };
+    assert!(asking("http-01", "required").unwrap().is_some());
+    assert!(asking("tls-alpn-01", "optional").unwrap().is_some());
+    let error = asking("tls-alpn-01", "required").unwrap_err();
+    assert!(error.contains("tls.acme.challenge") && error.contains("write \"http-01\""), "{error}");
     for (pair, words) in [
         ("agree_tos=false", &["tls.acme.agree_tos is \"false\"", "agree_tos = true"][..]),
         ("domains=*.a.example", &["tls.acme.domains is", "dns-01"]),

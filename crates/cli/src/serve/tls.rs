@@ -26,7 +26,8 @@ pub(super) fn read(draft: &Draft) -> Option<Tls> {
     let (ticket_keys, hsts) = (draft.path(tls::TICKET_KEYS.name), tls::hsts(draft));
     let mut pairs = chains.into_iter().zip(keys);
     let of_files = |(chain, key)| Tls::from_files(chain, key);
-    let Some(tls) = acme::tls(draft).or_else(|| pairs.next().map(of_files)) else {
+    let Some(tls) = acme::tls(draft, clients.as_ref()).or_else(|| pairs.next().map(of_files))
+    else {
         // A server without TLS must not look as if it authenticated its clients.
         for (key, is_set) in [
             (&tls::CLIENT_CA, clients.is_some()),

@@ -197,6 +197,13 @@ impl Tls {
             }
             (None, None) => {}
         }
+        let is_required = config.client_auth.as_ref().is_some_and(|auth| auth.is_required);
+        if is_required && self.acme.as_ref().is_some_and(|it| it.challenge == Challenge::TlsAlpn01)
+        {
+            let remedy = "tls: client_auth requires a certificate of every client, and authorities \
+                          that validate by tls-alpn-01 have none: take the challenge http-01";
+            return Err(Error::setting("tls", remedy.to_owned()));
+        }
         Ok(config)
     }
 }
