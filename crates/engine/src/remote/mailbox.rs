@@ -72,6 +72,12 @@ impl<T> Queue<T> {
     }
 }
 
+/// A command that was not queued.
+enum Unsent<T> {
+    Full(T),
+    Gone(T),
+}
+
 struct Inner<T> {
     /// `None` once the owner is gone.
     queue: Mutex<Option<Queue<T>>>,
@@ -136,7 +142,18 @@ impl<T> Mailbox<T> {
     /// Returns the command when the mailbox is full: it holds its capacity of commands, or
     /// [`MAX_BYTES`] besides this one's.
     pub fn send_with(&self, command: T, bytes: usize) -> Result<(), T> {
-        self.put(command, bytes, 1).map(drop)
+        self.put_or_drop(command, bytes, 1).map(drop)
+    }
+
+    /// Queues a command unless there is no owner any more.
+    ///
+    /// # Errors
+    /// Returns the command when the mailbox is full, or the [`Inbox`] is gone.
+    pub fn send_to_owner(&self, command: T) -> Result<(), T> {
+        match self.put(command, 0, 1) {
+            Ok(_) => Ok(()),
+            Err(Unsent::Full(command) | Unsent::Gone(command)) => Err(command),
+        }
     }
 
     /// Queues a command of a sender that waits when the queue is crowded: it gets `times` the
@@ -145,14 +162,14 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Returns the command when that capacity is used up, too.
     pub fn send_within(&self, command: T, bytes: usize, times: usize) -> Result<Fill, T> {
-        self.put(command, bytes, times)
+        self.put_or_drop(command, bytes, times)
     }
 
     /// Queues a command however full the mailbox is: for commands whose number is bounded by
     /// something else.
     pub fn send_always(&self, command: T) {
         // It can only be taken.
-        drop(self.put(command, 0, usize::MAX));
+        drop(self.put_or_drop(command, 0, usize::MAX));
     }
 
     /// Registers `waker` to be woken when the commands are taken, if the queue is crowded now;
@@ -180,16 +197,24 @@ impl<T> Mailbox<T> {
         queue.as_ref().is_none_or(fits)
     }
 
-    fn put(&self, command: T, bytes: usize, times: usize) -> Result<Fill, T> {
+    fn put_or_drop(&self, command: T, bytes: usize, times: usize) -> Result<Fill, T> {
+        match self.put(command, bytes, times) {
+            Ok(fill) => Ok(fill),
+            Err(Unsent::Full(command)) => Err(command),
+            Err(Unsent::Gone(_)) => Ok(Fill::Room),
+        }
+    }
+
+    fn put(&self, command: T, bytes: usize, times: usize) -> Result<Fill, Unsent<T>> {
         let (first, fill) = {
             let mut queue = lock(&self.inner.queue);
-            // The command is dropped after the lock is let go.
-            let Some(queue) = queue.as_mut() else { return Ok(Fill::Room) };
+            // The command is dropped, if it is, after the lock is let go.
+            let Some(queue) = queue.as_mut() else { return Err(Unsent::Gone(command)) };
             let capacity = self.inner.capacity;
             if queue.commands.len() >= capacity.saturating_mul(times)
                 || queue.bytes > MAX_BYTES.saturating_mul(times)
             {
-                return Err(command);
+                return Err(Unsent::Full(command));
             }
             queue.commands.push(command);
             queue.bytes += bytes;

@@ -71,7 +71,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.adopt(socket, peer, key);
             return;
         }
-        match self.neighbours[shard].send(Handover { socket, peer, key, upgrade: None }) {
+        let handover = Handover { socket, peer, key, upgrade: None };
+        match self.neighbours[shard].send_to_owner(handover) {
             Ok(()) => self.state.core.connections.stats.handed_over += 1,
             Err(Handover { socket, peer, key, .. }) => {
                 self.state.admission.keep(self.state.core.shard, shard);
@@ -228,6 +229,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             if handover.upgrade.is_some() {
                 // The service refuses it if sessions do not open any more.
                 self.take_moved(handover);
+                // What its session has published leaves before the next one publishes.
+                self.flush_published();
+                self.checkpoint();
                 continue;
             }
             let Handover { socket, peer, key, .. } = handover;

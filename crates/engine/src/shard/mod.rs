@@ -542,6 +542,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             Phase::Draining(ref drain)
                 if drain.has_notified_all()
                     && self.state.core.connections.stats.connections == 0
+                    && !self.handovers.has_commands()
                     && self.awaited(drain.deadline()) == 0 =>
             {
                 let forced = drain.forced + self.forced_elsewhere();

@@ -1,8 +1,9 @@
 //! Connections that move to another shard before their session opens.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use throng_io::{ConnId, Driver};
+use throng_io::{ConnId, Driver, TlsInfo};
 
 use crate::conn::by_address::AddressKey;
 use crate::conn::held::HeldInput;
@@ -32,6 +33,7 @@ pub(crate) struct MovedUpgrade {
     input: HeldInput,
     /// Its client has got the response.
     is_answered: bool,
+    tls: Option<Arc<TlsInfo>>,
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -62,15 +64,15 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let here = state.core.shard;
         let is_answered = state.core.connections.table.has(id, flag::ANSWERED);
         let cold = state.core.connections.table.cold(id);
-        let peer = cold.and_then(|cold| cold.peer);
+        let (peer, tls) = cold.map_or((None, None), |cold| (cold.peer, cold.tls.clone()));
         let input = state.held.remove(&id).unwrap_or_default();
         let key = state.address_keys.take(id.slot());
         state.core.samples.forget(id);
         state.inbound[id.slot()] = Inbound::Nothing;
         state.core.connections.leave(id);
         state.admission.keep(to, here);
-        let upgrade = Some(Box::new(MovedUpgrade { event, input, is_answered }));
-        match self.neighbours[to].send(Handover { socket, peer, key, upgrade }) {
+        let upgrade = Some(Box::new(MovedUpgrade { event, input, is_answered, tls }));
+        match self.neighbours[to].send_to_owner(Handover { socket, peer, key, upgrade }) {
             Ok(()) => self.state.core.connections.stats.handed_over += 1,
             Err(returned) => {
                 self.state.admission.keep(here, to);
@@ -82,13 +84,18 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Enters a connection that another shard has given up, and passes its upgrade to the service.
     pub(super) fn take_moved(&mut self, handover: Handover<D::Socket>) {
         let Handover { socket, peer, key, upgrade: Some(upgrade) } = handover else { return };
-        let MovedUpgrade { event, input, is_answered } = *upgrade;
+        let MovedUpgrade { event, input, is_answered, tls } = *upgrade;
         let Some(id) = self.adopt_as(socket, peer, key, false) else {
             drop_guarded(event);
             return;
         };
         if let Some(conn) = self.state.core.connections.table.conn_mut(id) {
             conn.set(flag::ANSWERED, is_answered);
+        }
+        if tls.is_some()
+            && let Some(cold) = self.state.core.connections.table.cold_mut(id)
+        {
+            cold.tls = tls;
         }
         self.state.core.connections.await_upgrade(id);
         if !input.is_empty() {

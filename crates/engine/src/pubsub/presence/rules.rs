@@ -173,7 +173,8 @@ impl Presence {
     /// Returns whether members get joins and leaves, after a change in a channel that has so many
     /// of them; `is_announced`: whether they got the one before.
     pub(super) fn is_announced(&self, members: usize, is_announced: bool) -> bool {
-        let most = if is_announced { self.max_announced } else { self.max_announced / 4 * 3 };
+        let less = self.max_announced - self.max_announced.div_ceil(4);
+        let most = if is_announced { self.max_announced } else { less };
         members <= most
     }
 
