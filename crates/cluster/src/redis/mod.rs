@@ -42,7 +42,7 @@ use pool::{Pool, Reserved};
 pub use control::Recipients;
 pub use pool::Fill;
 pub use presence::{Listed, RemoteMember};
-pub use reply::{AskError, Reply, block_on};
+pub use reply::{AskError, Reply, block_on, is_thread_of_a_node};
 pub use start::Starter;
 pub use status::{Status, StatusSnapshot};
 pub use survey::{Counted, Surveyed};

@@ -19,7 +19,7 @@ use super::link::{Connection, LIMIT, Link, Target};
 use super::pool::{Pool, Reserved};
 use super::status::{Counters, Status};
 use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task};
-use crate::{Action, Budget, Interest, Outbox, Pending, Sequencer, decode, split_place};
+use crate::{Action, Budget, Interest, Outbox, Pending, Sequencer, WhileDown, decode, split_place};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -44,8 +44,8 @@ const ASK_AGAIN: u64 = 1_000;
 /// Time after which publications are sent again that the broker has refused for now.
 const PUBLISH_AGAIN: u64 = 250;
 
-/// That time while a slot is on its way to another master, and the time after which publications
-/// wait for it no longer than for a broker that is away.
+/// That time while a slot is on its way to another master, at first, and the time after which
+/// publications wait for it no longer than for a broker that is away.
 const MOVING_AGAIN: u64 = 20;
 const MAX_MOVING: u64 = 30_000;
 
@@ -364,7 +364,10 @@ impl<M: Members> Node<M> {
     /// Returns the number of the publication; `None`: only members of this node get it.
     pub(super) fn publish(&mut self, outgoing: Outgoing, reserved: Reserved) -> Option<u64> {
         let bytes = reserved.bytes();
-        let while_down = outgoing.while_down;
+        // One that is about to connect, or on its way to another master, is not down: what is
+        // published waits for that, instead of staying on this node.
+        let is_up = self.own.status.is_part_up(self.own.part);
+        let while_down = if is_up { WhileDown::Buffer } else { outgoing.while_down };
         let is_repeatable = outgoing.keep.is_some();
         // Members of this node get what is published after they came: their channels come first.
         self.number += 1;
@@ -617,7 +620,10 @@ impl<M: Members> Node<M> {
         let now = self.now();
         if refused + moving > 0 {
             counters.postponed.fetch_add(refused + moving, Ordering::Relaxed);
-            self.next_publish = now + if refused > 0 { PUBLISH_AGAIN } else { MOVING_AGAIN };
+            // A slot that takes long to move is asked for less and less often.
+            let moved_for = self.moving_since.map_or(0, |since| now - since);
+            let moving_again = (moved_for / 4).clamp(MOVING_AGAIN, PUBLISH_AGAIN);
+            self.next_publish = now + if refused > 0 { PUBLISH_AGAIN } else { moving_again };
         }
         self.moving_since = (moving > 0).then(|| self.moving_since.unwrap_or(now));
         let takes_too_long = self.moving_since.is_some_and(|since| now > since + MAX_MOVING);

@@ -1,5 +1,6 @@
 //! Questions to the broker, and their answers.
 
+use std::cell::Cell;
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub enum AskError {
     NoAnswer,
     /// The broker has answered with this error.
     Failed(String),
+    /// The answer would come from the thread that is to wait for it.
+    OwnThread,
 }
 
 impl fmt::Display for AskError {
@@ -30,6 +33,9 @@ impl fmt::Display for AskError {
             Self::Busy => f.write_str("too many questions wait for the cluster; try again later"),
             Self::NoAnswer => f.write_str("the cluster does not answer; try again later"),
             Self::Failed(why) => write!(f, "the cluster answers: {why}"),
+            Self::OwnThread => f.write_str(
+                "an answer of the cluster cannot be waited for on its own thread; use another one",
+            ),
         }
     }
 }
@@ -57,6 +63,21 @@ impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
+}
+
+thread_local! {
+    static IS_OF_A_NODE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as one that answers come from.
+pub(super) fn mark_thread() {
+    IS_OF_A_NODE.set(true);
+}
+
+/// Returns whether answers come from this thread: waiting for one here would never end.
+#[must_use]
+pub fn is_thread_of_a_node() -> bool {
+    IS_OF_A_NODE.get()
 }
 
 /// Waits for a future on this thread.

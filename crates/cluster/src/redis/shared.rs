@@ -185,7 +185,12 @@ impl Drop for Membership {
             let mut subscriptions = self.shared.subscriptions.clone();
             let mut command = redis::cmd("SUNSUBSCRIBE");
             command.arg(&self.probe).set_no_response(true);
-            tokio::spawn(async move { command.query_async::<()>(&mut subscriptions).await });
+            // There is none any more when the thread ends after a panic.
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                let unsubscribe =
+                    async move { command.query_async::<()>(&mut subscriptions).await };
+                runtime.spawn(unsubscribe);
+            }
         }
     }
 }

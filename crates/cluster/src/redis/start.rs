@@ -12,6 +12,7 @@ use super::events::{Events, Relayed};
 use super::link::Target;
 use super::node::{Event, Node, Own};
 use super::pool::Pool;
+use super::reply;
 use super::status::Status;
 use super::{Bus, Members, Parts, Settings, StartError};
 use crate::Budget;
@@ -76,6 +77,7 @@ impl Starter {
             relayed.start().map_err(cannot)?;
         }
         let run = move || {
+            reply::mark_thread();
             let _thread = Thread(self.bus.clone());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use throng_cluster::redis::AskError as ClusterError;
-use throng_cluster::redis::{Counted, Recipients, Reply, Surveyed, block_on};
+use throng_cluster::redis::{Counted, Recipients, Reply, Surveyed, block_on, is_thread_of_a_node};
 use throng_cluster::{Command, Control, Target};
 use throng_engine::{Frame, Relay};
 
@@ -151,8 +151,13 @@ impl<T> ClusterReply<T> {
     /// there [`Socket::offload`](crate::Socket::offload) it.
     ///
     /// # Errors
-    /// The cluster does not answer, or too many questions wait already.
+    /// The cluster does not answer, too many questions wait already, or this is the cluster's own
+    /// thread, as in the function of [`Cluster::answer`](crate::Cluster::answer): the answer would
+    /// come from there.
     pub fn wait(self) -> Result<T, ClusterError> {
+        if is_thread_of_a_node() {
+            return Err(ClusterError::OwnThread);
+        }
         block_on(self)
     }
 }
