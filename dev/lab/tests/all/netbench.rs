@@ -41,7 +41,7 @@ fn free_port() -> String {
 fn fake(how: &str) -> String {
     let program = std::env::current_exe().unwrap();
     format!(
-        "env FAKE_HOW={how} FAKE_MODE={{mode}} FAKE_PORT={{port}} '{}' --ignored --exact fake_server",
+        "env FAKE_HOW={how} FAKE_MODE={{mode}} FAKE_PORT={{port}} '{}' --ignored --exact netbench::fake_server",
         program.display()
     )
 }
