@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
+use http::{HeaderMap, HeaderName, header};
 use http_body::{Body, Frame, SizeHint};
 use throng_http::{Reject, Request, Response, Status};
 use tokio::runtime::Handle;
@@ -18,6 +19,24 @@ use crate::http::Responder;
 
 /// Name of the parameter with the path that a service sees.
 const REST: &str = "path";
+
+/// Fields of a request that are about its connection, or about how its body comes.
+const OF_REQUEST: [HeaderName; 6] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::TRANSFER_ENCODING,
+    header::TE,
+    header::UPGRADE,
+    header::EXPECT,
+];
+
+/// Fields of a response that the server sets itself, apart from Content-Length.
+const OF_RESPONSE: [HeaderName; 4] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::TRANSFER_ENCODING,
+    header::DATE,
+];
 
 /// The body of a request that a service gets: it has come whole.
 #[derive(Debug, Default)]
@@ -51,10 +70,14 @@ impl App {
     /// A request's body has come whole when the service is called, within
     /// [`Limits::max_body`](crate::Limits::max_body); the address of the client is among its
     /// extensions, as a `SocketAddr`. The response's body is sent while it is made, with at most 256
-    /// KiB waiting for the client. An error of the service is answered with 500, and one in a body
-    /// ends the connection. When the client goes before the response begins, the service's future
-    /// is not dropped, but runs to its end. WebSockets are routes of an app; a service sees no
-    /// upgrade.
+    /// KiB waiting for the client, and is dropped when the connection ends. An error of the service
+    /// is answered with 500, and one in a body ends the connection. When the client goes before the
+    /// response begins, the service's future is not dropped, but runs to its end. WebSockets are
+    /// routes of an app; a service sees no upgrade.
+    ///
+    /// `Connection`, the fields that it names, `Keep-Alive` and `Transfer-Encoding` are removed from
+    /// requests and responses, as are `TE`, `Upgrade` and `Expect` from requests, and `Date` from
+    /// responses, which get the server's. A response with `Connection: close` closes the connection.
     ///
     /// ```no_run
     /// use axum::Router;
@@ -109,8 +132,23 @@ fn convert(request: &Request<'_>) -> Result<http::Request<ServiceBody>, http::Er
         None => format!("/{rest}"),
     };
     head.uri = target.parse::<http::Uri>()?;
+    remove_fields(&mut head.headers, &OF_REQUEST);
     let body = ServiceBody((!body.is_empty()).then(|| body.into()));
     Ok(http::Request::from_parts(head, body))
+}
+
+/// Removes `fields` and those that Connection names
+/// ([RFC 9110 section 7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)). Returns
+/// whether it contains `close`.
+fn remove_fields(headers: &mut HeaderMap, fields: &[HeaderName]) -> bool {
+    let values = headers.get_all(header::CONNECTION).iter();
+    let options = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let named: Vec<_> =
+        options.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect();
+    for name in named.iter().chain(fields) {
+        headers.remove(name);
+    }
+    named.iter().any(|name| name == "close")
 }
 
 /// Calls a service, and sends its response.
@@ -120,16 +158,27 @@ where
     S::Error: fmt::Display,
     B: Body<Error: fmt::Display>,
 {
+    let is_head = request.method() == http::Method::HEAD;
     let response = match poll_fn(|cx| service.poll_ready(cx)).await {
         Ok(()) => service.call(request).await,
         Err(error) => Err(error),
     };
     let failed = |what: &str| Response::error(Status::INTERNAL_SERVER_ERROR, what);
     let Ok(response) = response else { return responder.send(failed("the service failed")) };
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
+    let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let length = length.and_then(|length| length.parse().ok());
+    let closes = remove_fields(&mut head.headers, &OF_RESPONSE);
     let Ok(head) = Response::try_from(http::Response::from_parts(head, Vec::new())) else {
         return responder.send(failed("the service's response has a header that cannot be sent"));
     };
+    let head = if closes { head.closing() } else { head };
+    if is_head {
+        // The service may have emptied the body: an unknown length is not that of an empty one
+        // (RFC 9110 section 8.6).
+        let of_body = body.size_hint().exact().filter(|length| *length > 0);
+        return drop(responder.stream(head, length.or(of_body)));
+    }
     if body.is_end_stream() {
         return responder.send(head);
     }
@@ -144,7 +193,13 @@ async fn send_body<B: Body<Error: fmt::Display>>(
 ) -> io::Result<()> {
     let mut writer = responder.stream(head, body.size_hint().exact());
     let mut body = pin!(body);
-    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+    while let Some(frame) = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
+        Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+        // A body that waits ends with the connection, too.
+        Poll::Pending => writer.poll_gone(cx).map(Err),
+    })
+    .await?
+    {
         let frame = frame.map_err(|error| io::Error::other(error.to_string()))?;
         // Trailers are not passed on.
         let Ok(mut data) = frame.into_data() else { continue };

@@ -37,7 +37,7 @@ struct State {
     bytes: Vec<u8>,
     /// The waker of the connection, once it waits for more to send.
     waiting: Option<Waker>,
-    /// The waker of a future that waits for room.
+    /// The waker of a future that waits for space, or for the end of the connection.
     #[cfg(feature = "tower")]
     writer: Option<Waker>,
     /// The connection takes no more bytes.
@@ -53,7 +53,7 @@ enum End {
 }
 
 impl Shared {
-    /// Wakes what writes: there is room, or the client takes no more.
+    /// Wakes what writes: there is space, or the client takes no more.
     fn wake_writer(&self, state: MutexGuard<'_, State>) {
         #[cfg(feature = "tower")]
         let mut state = state;
@@ -104,7 +104,7 @@ fn gone() -> io::Error {
 
 #[cfg(feature = "tower")]
 impl BodyWriter {
-    /// Writes as [`Write::write`] does, from a future, which is woken when there is room.
+    /// Writes as [`Write::write`] does, from a future, which is woken when there is space.
     pub(crate) fn poll_write(
         &mut self,
         cx: &std::task::Context<'_>,
@@ -122,6 +122,16 @@ impl BodyWriter {
         state.bytes.extend_from_slice(&bytes[..count]);
         wake(state);
         std::task::Poll::Ready(Ok(count))
+    }
+
+    /// Waits until the connection takes no more bytes, and returns the error of writing then.
+    pub(crate) fn poll_gone(&mut self, cx: &std::task::Context<'_>) -> std::task::Poll<io::Error> {
+        let mut state = self.shared.lock();
+        if state.gone {
+            return std::task::Poll::Ready(gone());
+        }
+        state.writer = Some(cx.waker().clone());
+        std::task::Poll::Pending
     }
 }
 
@@ -169,9 +179,9 @@ impl fmt::Debug for BodyWriter {
 }
 
 impl Source for BodySource {
-    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
+    fn pull(&mut self, space: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
         let mut state = self.shared.lock();
-        let count = state.bytes.len().min(room);
+        let count = state.bytes.len().min(space);
         out.extend(state.bytes.drain(..count));
         let pull = match (state.bytes.is_empty(), state.end) {
             (true, Some(End::Whole)) => Pull::End,

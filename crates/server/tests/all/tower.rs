@@ -1,9 +1,11 @@
 //! A router of axum as a route of an app.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use axum::routing::{get, post};
 use throng::prelude::*;
 use throng::test::TestServer;
 use throng_testkit::eventually;
+use tokio::sync::oneshot;
 
 /// A body of so many pieces, which counts those that were asked for.
 struct Pieces {
@@ -32,16 +35,35 @@ impl http_body::Body for Pieces {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
-        let made = self.made.fetch_add(1, Ordering::SeqCst);
-        Poll::Ready(match self.left.checked_sub(1) {
-            None => None,
-            // A body that fails has no end.
-            Some(0) if made == 2 => Some(Err(std::io::Error::other("as the test wants"))),
-            Some(left) => {
-                self.left = left;
-                Some(Ok(http_body::Frame::data(vec![b'x'; PIECE].into())))
+        self.made.fetch_add(1, Ordering::SeqCst);
+        Poll::Ready(self.left.checked_sub(1).map(|left| {
+            self.left = left;
+            Ok(http_body::Frame::data(vec![b'x'; PIECE].into()))
+        }))
+    }
+}
+
+/// A body of one piece, which fails when the test wants it.
+struct Waits {
+    piece: Option<Bytes>,
+    fail: oneshot::Receiver<()>,
+}
+
+impl http_body::Body for Waits {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
+        match self.piece.take() {
+            Some(piece) => Poll::Ready(Some(Ok(http_body::Frame::data(piece)))),
+            None => {
+                let failed = Pin::new(&mut self.fail).poll(cx);
+                failed.map(|_| Some(Err(std::io::Error::other("as the test wants"))))
             }
-        })
+        }
     }
 }
 
@@ -70,6 +92,14 @@ fn router(made: &Arc<AtomicUsize>) -> Router {
         )
         .route("/pieces/{count}", get(|Path(count): Path<usize>| async move { pieces(count) }))
         .route("/endless", get(|| async move { endless(usize::MAX / 2) }))
+        .route(
+            "/fields",
+            post(|headers: HeaderMap, body: String| async move {
+                let mut names: Vec<_> = headers.keys().map(|name| name.as_str()).collect();
+                names.sort_unstable();
+                format!("{body}: {}", names.join(" "))
+            }),
+        )
         .route("/teapot", get(|| async { StatusCode::IM_A_TEAPOT }))
         .route("/panic", get(panic_of_the_test))
 }
@@ -108,6 +138,15 @@ fn a_router_of_axum_serves_the_paths_below_its_prefix() {
     assert_eq!(server.get("/api/length").status, 405);
     assert_eq!(server.get("/api/panic").status, 500);
     assert_eq!(server.get("/api/pieces/100").body.len(), 100 * PIECE);
+    // HEAD gets the length of GET, or none where that has none.
+    for path in ["/api", "/api/teapot", "/api/users/ada", "/api/pieces/2"] {
+        let (get, head) = (server.get(path), server.request("HEAD", path, &[], b""));
+        assert_eq!((head.status, head.body.len()), (get.status, 0), "{path}");
+        for name in ["Content-Length", "Transfer-Encoding", "Content-Type"] {
+            assert_eq!(head.header(name), get.header(name), "{name} of {path}");
+        }
+    }
+    assert_eq!(server.request("HEAD", "/api", &[], b"").header("Content-Length"), Some("4"));
     let mut live = server.ws("/api/live");
     live.send("a session beside it").unwrap();
     assert_eq!(live.recv().unwrap(), Some(Message::Text("a session beside it")));
@@ -115,38 +154,83 @@ fn a_router_of_axum_serves_the_paths_below_its_prefix() {
 
 #[test]
 fn a_body_waits_for_its_client_and_ends_with_it() {
-    use std::io::{Read, Write};
-
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let made = Arc::new(AtomicUsize::new(0));
-    let app = App::new().service(runtime.handle().clone(), router(&made));
+    let (waiting, fails) = mpsc::channel();
+    let waits = move || {
+        let (fail, failed) = oneshot::channel();
+        waiting.send(fail).unwrap();
+        Body::new(Waits { piece: Some(vec![b'x'; PIECE].into()), fail: failed })
+    };
+    let router = router(&made).route("/waits", get(|| async move { waits() }));
+    let app = App::new().service(runtime.handle().clone(), router);
     let server = TestServer::start(Server::new(app));
-    let ask = |path: &str| {
+    let ask = |path: &str, count: usize| {
         let mut stream = throng_testkit::dial(server.address());
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
+        let mut begin = vec![0; count];
+        stream.read_exact(&mut begin).unwrap();
+        assert!(begin.starts_with(b"HTTP/1.1 200 ") && begin.ends_with(b"xxx"), "{path}");
         stream
     };
     let base = Arc::strong_count(&made);
-    let mut stream = ask("/endless");
-    let mut some = vec![0; 1 << 20];
-    stream.read_exact(&mut some).unwrap();
+    let stream = ask("/endless", 1 << 20);
     // What fits into the buffers on the way: then it is not asked for more.
     let mut before = 0;
     eventually("it waits", || {
         let now = made.load(Ordering::SeqCst);
         now == std::mem::replace(&mut before, now) && now > 64
     });
-    assert!(before < 4096, "{before} pieces for a client that does not read");
     drop(stream);
     eventually("it is dropped", || Arc::strong_count(&made) == base);
+    let all = made.load(Ordering::SeqCst);
+    assert!(all < 4096, "{all} pieces for a client that does not read");
+
+    // A body that has nothing to send does not outlive its client either.
+    let stream = ask("/waits", 1024);
+    let fail = fails.recv().unwrap();
+    assert!(!fail.is_closed());
+    drop(stream);
+    eventually("it is dropped while it waits", || fail.is_closed());
+
     // A body that fails has no end.
-    let mut answer = Vec::new();
-    let _ = ask("/pieces/3").read_to_end(&mut answer);
-    assert!(!answer.ends_with(b"\r\n0\r\n\r\n"), "{} bytes", answer.len());
+    let mut stream = ask("/waits", 1024);
+    fails.recv().unwrap().send(()).unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "{} bytes", rest.len());
 }
 
-/// A service that is not ready at once, and fails.
+#[test]
+fn rfc9110_7_6_1_fields_of_the_connection_are_not_passed_on() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let app = App::new()
+        .nest("/axum", App::new().service(runtime.handle().clone(), router(&Arc::default())))
+        .service(runtime.handle().clone(), Failing::default());
+    let server = TestServer::start(Server::new(app));
+    let ask = |request: &str| {
+        let mut stream = throng_testkit::dial(server.address());
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = ask("POST /axum/fields HTTP/1.1\r\nHost: x\r\nConnection: Close, x-hop\r\n\
+        X-Hop: 1\r\nX-Kept: 2\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\nUpgrade: h2c\r\n\
+        Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n");
+    assert!(answer.ends_with("\r\n\r\nbody: host x-kept"), "{answer}");
+    // The service's `close` ends the connection, which the client would have kept.
+    let answer = ask("GET /fields HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nbody"), "{answer}");
+    let names = answer.lines().filter_map(|line| Some(line.split_once(':')?.0.to_lowercase()));
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    assert_eq!(names, ["connection", "content-length", "date", "x-kept"], "{answer}");
+    assert!(!answer.contains("1970"), "{answer}");
+}
+
+/// A service that is not ready at once, and whose responses cannot be sent as they are.
 #[derive(Clone, Default)]
 struct Failing(bool);
 
@@ -167,8 +251,18 @@ impl tower_service::Service<http::Request<throng::ServiceBody>> for Failing {
         assert!(self.0, "it was ready");
         std::future::ready(match request.uri().path() {
             "/fails" => Err("as the test wants".to_owned()),
+            "/fields" => Ok(http::Response::builder()
+                .header("Date", "Thu, 01 Jan 1970 00:00:00 GMT")
+                .header("Connection", "X-Hop, close")
+                .header("X-Hop", "1")
+                .header("X-Kept", "2")
+                .header("Keep-Alive", "timeout=5")
+                .header("Transfer-Encoding", "chunked")
+                .body(Body::from("body"))
+                .unwrap()),
             _ => {
-                Ok(http::Response::builder().header("Connection", "x").body(Body::empty()).unwrap())
+                let latin1 = http::HeaderValue::from_bytes(b"\xe9").unwrap();
+                Ok(http::Response::builder().header("X", latin1).body(Body::empty()).unwrap())
             }
         })
     }
