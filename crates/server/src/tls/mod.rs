@@ -312,8 +312,7 @@ impl Security {
         let Some(tls) = cx.tls() else { return self.policy.plain.response(request) };
         let answer = self.policy.misdirected(tls.server_name.as_deref(), request)?;
         let peer = cx.peer().map(|peer| peer.ip());
-        let is_trusted =
-            peer.is_some_and(|peer| trusted_proxies.iter().any(|network| network.contains(peer)));
+        let is_trusted = trusted_proxies.iter().any(|network| network.includes(peer));
         (!is_trusted).then_some(answer)
     }
 

@@ -490,7 +490,7 @@ fn a_request_has_the_tls_of_its_connection() {
 }
 
 /// Returns the answer to one request over TLS, which is the last one of its connection.
-fn ask(mut stream: Stream, host: &str, path: &str) -> String {
+fn ask(mut stream: impl Read + Write, host: &str, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -527,6 +527,26 @@ fn rfc9110_15_5_20_where_clients_have_certificates_a_request_is_for_its_connecti
     let stream = StreamOwned::new(client, dial(running.local_addr()));
     assert!(ask(stream, "127.0.0.1", "/hello").starts_with("HTTP/1.1 200 "));
     end(running);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_trusted_proxy_at_a_unix_socket_repeats_the_host_of_its_client() {
+    let files = Files::new("misdirected-unix");
+    let path = std::env::temp_dir().join(format!("throng-misdirected-{}.sock", std::process::id()));
+    for (proxies, status) in [(&["unix:"][..], "200"), (&["127.0.0.1"], "421")] {
+        let tls = files.tls().client_auth(&files.chain, false);
+        let server = Server::new(app()).tls(tls).trusted_proxies(proxies);
+        let socket = throng::UnixSocket::bind(&path, 0o600).unwrap();
+        let running = server.listen_on([socket]).unwrap().spawn().unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let client = ClientConnection::new(files.trust(), name).unwrap();
+        let stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let answer = ask(StreamOwned::new(client, stream), "other.example", "/hello");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        end(running);
+    }
 }
 
 #[test]
