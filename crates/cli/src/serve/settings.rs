@@ -139,7 +139,16 @@ impl Settings {
         let backpressure = Backpressure::new(draft.parse("slow_policy").unwrap_or_default())
             .max_age(unless_zero(draft.get("max_age")));
         #[cfg(not(feature = "tls"))]
-        for key in ["tls.cert", "tls.acme.domains"] {
+        for key in [
+            "tls.cert",
+            "tls.key",
+            "tls.acme.domains",
+            "tls.client_ca",
+            "tls.client_crl",
+            "tls.client_auth",
+            "tls.ticket_keys",
+            "tls.hsts",
+        ] {
             if draft.values().is_set(key) {
                 draft.wrong(key, crate::NO_TLS);
             }

@@ -441,6 +441,16 @@ fn each_certificate_has_its_key() {
     }
 }
 
+#[cfg(not(feature = "tls"))]
+#[test]
+fn a_build_without_tls_ignores_no_setting_of_its_safety() {
+    for key in ["cert", "key", "client_ca", "client_crl", "client_auth", "ticket_keys"] {
+        let error = with(&[&format!("tls.{key}=required")]).unwrap_err();
+        assert!(error.contains(key) && error.contains("built without TLS"), "{error}");
+    }
+    assert!(with(&["tls.hsts=1y"]).unwrap_err().contains("built without TLS"));
+}
+
 #[cfg(feature = "acme")]
 #[test]
 fn each_mistake_in_the_settings_of_an_authority_names_the_remedy() {
