@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use throng_engine::SettingError;
 use throng_http::{Reject, Request};
 
 use super::middleware::{Middleware, Next};
@@ -44,13 +45,16 @@ impl BasicAuth {
         Self { realm: realm.into(), users: Vec::new() }
     }
 
-    /// Adds a user, whose name has no colon.
+    /// Adds a user, whose name has no colon
+    /// ([RFC 7617 section 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)), with a password that
+    /// is not empty: else [`Server::bind`](crate::Server::bind) fails.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.users.push((name.into(), password.into()));
         self
     }
 
-    /// Returns the user of a request. All are compared, so that the time does not tell which exist.
+    /// Returns the user of a request. All are compared, so that the time does not tell which exist,
+    /// but at most how long names and passwords are.
     fn find(&self, request: &Request<'_>) -> Option<BasicUser> {
         let given = request.basic()?;
         let mut found = false;
@@ -70,6 +74,22 @@ impl Middleware for BasicAuth {
             }
             None => Next::respond(Reject::unauthorized_basic(&self.realm)),
         }
+    }
+
+    fn mistake(&self) -> Option<SettingError> {
+        let wrong = |text: String| Some(SettingError::new("layer", text));
+        for (name, password) in &self.users {
+            if name.contains(':') {
+                return wrong(format!(
+                    "the user {name:?} of BasicAuth has a colon, where the password begins \
+                     (RFC 7617 section 2): choose a name without one"
+                ));
+            }
+            if password.is_empty() {
+                return wrong(format!("the user {name:?} of BasicAuth needs a password"));
+            }
+        }
+        None
     }
 }
 

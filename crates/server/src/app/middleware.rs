@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use throng_engine::SettingError;
 use throng_http::{IntoResponse, Request, Response};
 
 /// Code that runs before the handlers of all routes of an [`App`](crate::App), for requests of
@@ -34,6 +35,12 @@ use throng_http::{IntoResponse, Request, Response};
 pub trait Middleware: Send + Sync + 'static {
     /// Decides what happens to a request.
     fn call(&self, request: &mut Request<'_>) -> Next;
+
+    /// Returns a mistake in its settings, with which [`Server::bind`](crate::Server::bind) fails.
+    #[doc(hidden)]
+    fn mistake(&self) -> Option<SettingError> {
+        None
+    }
 }
 
 impl<F> Middleware for F

@@ -375,6 +375,9 @@ impl App {
     /// requests that no route answers. A CORS preflight request passes through the middleware of the
     /// route that it asks about.
     pub fn layer(mut self, middleware: impl Middleware) -> Self {
+        if let Some(mistake) = middleware.mistake() {
+            self.note(mistake);
+        }
         let middleware: Arc<dyn Middleware> = Arc::new(middleware);
         for route in &mut self.routes {
             route.layers.insert(0, Arc::clone(&middleware));

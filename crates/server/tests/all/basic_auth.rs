@@ -74,3 +74,16 @@ fn passwords_are_in_no_debug_output() {
     let layer = BasicAuth::new("office").user("ada", "open sesame");
     assert_eq!(format!("{layer:?}"), "BasicAuth { realm: \"office\", .. }");
 }
+
+#[test]
+fn users_that_anyone_or_none_could_be_are_refused() {
+    for (name, password, part) in
+        [("a:b", "secret", "has a colon"), ("ada", "", "needs a password")]
+    {
+        let app = || App::new().layer(BasicAuth::new("office").user(name, password));
+        for app in [app(), App::new().nest("/office", app())] {
+            let error = Server::new(app).check().unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains(name), "{error}");
+        }
+    }
+}
