@@ -43,7 +43,7 @@ impl BasicCredentials {
     }
 
     /// Returns whether they are this user and this password. The time that it takes
-    /// depends on their lengths, and tells which of them are equal, but nothing of the content.
+    /// depends on their lengths, and shows which of them are equal, but nothing of the content.
     #[must_use]
     pub fn matches(&self, user: &str, password: &str) -> bool {
         let same_user = self.user().as_bytes().ct_eq(user.as_bytes());

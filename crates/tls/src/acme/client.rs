@@ -209,7 +209,8 @@ struct Plan {
 }
 
 impl Worker {
-    /// Attends to the certificate after a pause, and then whenever it is due or `check` asks for it.
+    /// Attends to the certificate after a pause, and then whenever it is due or `check` asks for
+    /// it.
     async fn run(&mut self, pause: Duration, check: &Notify) {
         tokio::time::sleep(pause).await;
         let mut failures = 0_u32;
