@@ -25,7 +25,9 @@ use self::events::KINDS;
 use self::render::Record;
 pub(crate) use self::render::Value;
 use self::sink::Sink;
-pub(crate) use library::{log_event, log_issued, log_not_issued};
+pub(crate) use library::log_event;
+#[cfg(feature = "balance")]
+pub(crate) use library::{log_issued, log_not_issued};
 
 /// Records that wait to be written, at most. With values of usual length, two megabytes.
 const QUEUE: usize = 8192;
