@@ -141,6 +141,19 @@ impl RedisCluster {
         self.cli_at(number, &["ROLE"]).starts_with("master")
     }
 
+    /// Returns whether the replica of a master has acknowledged all that was written there. WAIT
+    /// says it of what its own connection has written alone.
+    #[must_use]
+    pub fn has_replicated(&self, master: usize) -> bool {
+        let info = self.cli_at(master, &["INFO", "replication"]);
+        let number = |before: &str| {
+            let digits = info.split(before).nth(1)?;
+            digits.split(|end: char| !end.is_ascii_digit()).next()?.parse::<u64>().ok()
+        };
+        let (written, acknowledged) = (number("master_repl_offset:"), number(",offset="));
+        written.is_some() && acknowledged >= written
+    }
+
     /// Waits until all servers that run see a complete cluster, and replicas have their data.
     ///
     /// # Panics

@@ -121,9 +121,8 @@ fn a_master_that_is_killed_concerns_its_partitions_alone_until_its_replica_is_th
     let nodes = three(&cluster);
     let rounds = traffic_with(&nodes, 10, PAUSE, |rounds| rounds < 5);
     check_all(&nodes, rounds);
-    // Replicas have all that was acknowledged.
     for master in 0..3 {
-        cluster.servers[master].ask("WAIT 1 5000");
+        eventually("its replica has all", || cluster.has_replicated(master));
     }
     let replica = cluster.replica_of(1);
     cluster.servers[1].kill();
