@@ -135,7 +135,7 @@ pub fn encode(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
 /// version it is.
 ///
 /// # Errors
-/// What is in front is no place.
+/// Fails for bytes that begin as a place does, and are none.
 pub fn split_place(bytes: &[u8]) -> Result<(Option<Place>, &[u8]), Malformed> {
     if !matches!(bytes.first(), Some(b'0'..=b'9' | b'a'..=b'f')) {
         return Ok((None, bytes));

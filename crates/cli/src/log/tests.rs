@@ -128,8 +128,7 @@ fn into_hanging_pipe(name: &str) -> (Log, PathBuf, fs::File) {
     (Log::open(&settings).unwrap(), path, hanging)
 }
 
-/// What clients cause by the thousand leaves room for all other kinds, and for what the process has
-/// to say.
+/// A flood of events that clients cause leaves space in the queue for all other kinds.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_flood_of_one_kind_displaces_no_other() {
