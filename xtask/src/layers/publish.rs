@@ -17,6 +17,10 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         .args(["publish", "--workspace", "--dry-run", "--no-verify", "--allow-dirty", "--quiet"])
         .current_dir(&site.root);
     clean_cargo_environment(&mut publish);
+    // Cargo says so for each crate, and only when it is not quiet.
+    if site.packages.iter().any(|package| package["repository"].is_null()) {
+        println!("note: no `repository` in Cargo.toml: enter its address before the first release");
+    }
     let mut tally = Tally::default();
     match run_step(&mut publish, LIMIT) {
         Ok(()) => {
