@@ -134,6 +134,13 @@ impl<T: Clone> Outbox<T> {
         unknown
     }
 
+    /// Removes those that wait and are not to wait any longer, in order.
+    pub fn take_waiting(&mut self, mut is_taken: impl FnMut(&T) -> bool) -> Vec<Pending<T>> {
+        let (taken, rest) = self.waiting.drain(..).partition(|one| is_taken(&one.item));
+        self.waiting = rest;
+        Vec::from(taken)
+    }
+
     /// Removes what has waited for too long without a connection, or for a broker that refuses it.
     pub fn expire(&mut self, now: u64) -> Vec<Pending<T>> {
         let mut expired = Vec::new();

@@ -90,6 +90,19 @@ pub(super) enum Event {
     Survey(survey::Event),
 }
 
+impl Event {
+    /// Returns whether it is a command or a question that fails without a connection.
+    fn wants_connection(&self) -> bool {
+        match self {
+            Self::Control(event) => matches!(event, control::Event::Send(..)),
+            Self::Survey(event) => {
+                matches!(event, survey::Event::Ask(..) | survey::Event::Own(..))
+            }
+            _ => false,
+        }
+    }
+}
+
 pub(super) struct Channel {
     /// Of a channel with history.
     sequence: Option<(Keep, Sequencer<Vec<u8>>)>,
@@ -136,6 +149,9 @@ pub(super) struct Node<M> {
     /// The last connection for commands.
     last: Option<Connection>,
     is_linking: bool,
+    /// Commands and questions that came while the part was about to connect. Their number is
+    /// bounded by that of all questions.
+    early: Vec<Event>,
     /// When to connect again, and how often that was tried without success.
     retry: (u64, u32),
     is_subscribing: bool,
@@ -196,6 +212,7 @@ impl<M: Members> Node<M> {
             left: 0,
             last: None,
             is_linking: false,
+            early: Vec::new(),
             retry: (0, 0),
             is_subscribing: false,
             is_publishing: false,
@@ -231,16 +248,14 @@ impl<M: Members> Node<M> {
         self.random.hash_one(self.drawn)
     }
 
-    /// Runs until it is stopped. That of a partition connects at the first event.
+    /// Runs until it is stopped. That of a partition connects from the first event on.
     pub(super) async fn run(mut self, mut events: UnboundedReceiver<Event>) {
         if self.link.is_none() {
             let Some(first) = events.recv().await else { return };
             if matches!(first, Event::Stop(_)) {
                 return;
             }
-            let events = self.own.events.clone();
-            let link = self.target.link(self.generation, None, events).await;
-            self.linked(link);
+            self.left = self.now();
             self.handle(first);
         }
         loop {
@@ -273,11 +288,13 @@ impl<M: Members> Node<M> {
     fn rest(&self) -> Duration {
         let now = self.now();
         let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
+        let down = self.is_about_to_connect().then_some(self.left + MAX_UNLINKED + 1);
         let stop = self.stop.as_ref().map(|(at, _)| *at);
         let publish = Some(self.next_publish).filter(|at| *at > now);
         let beat = self.link.as_ref().and_then(|_| self.presence.next_beat());
         let due = [
             retry,
+            down,
             stop,
             beat,
             publish,
@@ -289,7 +306,10 @@ impl<M: Members> Node<M> {
         Duration::from_millis(next.saturating_sub(now).min(1_000))
     }
 
-    fn handle(&mut self, event: Event) {
+    pub(super) fn handle(&mut self, event: Event) {
+        if event.wants_connection() && self.is_about_to_connect() {
+            return self.early.push(event);
+        }
         match event {
             Event::Follow(channel, keep) => self.follow(&channel, keep),
             Event::Unfollow(channel) => {
@@ -366,22 +386,25 @@ impl<M: Members> Node<M> {
         let bytes = reserved.bytes();
         // One that is about to connect, or on its way to another master, is not down: what is
         // published waits for that, instead of staying on this node.
-        let is_up = self.own.status.is_part_up(self.own.part);
-        let while_down = if is_up { WhileDown::Buffer } else { outgoing.while_down };
+        let while_down = if self.is_up() { WhileDown::Buffer } else { outgoing.while_down };
         let is_repeatable = outgoing.keep.is_some();
         // Members of this node get what is published after they came: their channels come first.
         self.number += 1;
         let (tag, number) = (self.draw(), self.number);
         let item = Tagged { outgoing, reserved, tag, number, after: self.follows };
         let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
-        if let Some(Pending { item: Tagged { outgoing, reserved, .. }, .. }) =
-            self.outbox.offer(pending, while_down)
-        {
-            self.members.borrow_mut().publish(&outgoing.channel, &outgoing.envelope);
-            self.own.pool.release(reserved);
+        if let Some(local) = self.outbox.offer(pending, while_down) {
+            self.publish_here(local.item);
             return None;
         }
         Some(number)
+    }
+
+    /// Gives a publication to members of this node alone.
+    fn publish_here(&mut self, Tagged { outgoing, reserved, number, .. }: Tagged) {
+        self.survey.forget(number);
+        self.members.borrow_mut().publish(&outgoing.channel, &outgoing.envelope);
+        self.own.pool.release(reserved);
     }
 
     /// Returns whether the node was stopped and has nothing more to do.
@@ -658,9 +681,8 @@ impl<M: Members> Node<M> {
         self.on_presence_time(now);
         self.survey.expire(now);
         if self.link.is_none() {
-            let Own { part, status, .. } = &self.own;
-            if status.is_part_up(*part) && now > self.left + MAX_UNLINKED {
-                status.set_down(*part, "the partition is not connected to its master yet");
+            if self.is_up() && now > self.left + MAX_UNLINKED {
+                self.set_down("the partition is not connected to its master yet");
             }
             if !self.is_linking && now >= self.retry.0 {
                 self.relink();

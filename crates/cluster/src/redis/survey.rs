@@ -145,6 +145,11 @@ impl State {
             .for_each(|(_, question)| question.end());
     }
 
+    /// Does not count the receivers of a publication that the broker does not get.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.unpublished.remove(&number);
+    }
+
     fn end_if_complete(&mut self, number: u64) {
         let missing = self.questions.get(&number).and_then(Question::missing);
         if missing.is_some_and(|missing| missing.is_empty())
@@ -223,7 +228,9 @@ impl<M: Members> Node<M> {
             }
             Event::Asked(generation, asked, nodes) if generation == self.generation => {
                 match nodes {
-                    Ok(nodes) => {
+                    Ok(mut nodes) => {
+                        // Its own first sign of life may come later.
+                        nodes.insert(self.target.node);
                         if let Some(question) = self.survey.questions.get_mut(&asked) {
                             question.nodes = Some(nodes);
                         }

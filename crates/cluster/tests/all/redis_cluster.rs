@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::nodes::{Node, check_all, keep, traffic_with};
 use crate::support::{Got, Recorder, name};
-use throng_cluster::redis::{Bus, Members, Outgoing, Recipients, Settings, block_on};
+use throng_cluster::redis::{AskError, Bus, Members, Outgoing, Recipients, Settings, block_on};
 use throng_cluster::{Announcement, Command, Control, Envelope, Place, Target, WhileDown, encode};
 use throng_testkit::{Redis, RedisCluster, eventually};
 
@@ -149,6 +149,42 @@ fn a_master_that_is_killed_concerns_its_partitions_alone_until_its_replica_is_th
         })
     });
     nodes.iter().for_each(|node| (0..CHANNELS).for_each(|at| assert_eq!(node.got(at).losses, 0)));
+}
+
+#[test]
+fn a_partition_whose_master_hangs_at_its_first_use_is_down_and_serves_its_channels_meanwhile() {
+    let Some(cluster) = RedisCluster::start("hangs", 3) else { return };
+    let notes = Notes::default();
+    let bus = start(cluster.url(""), 1, notes.clone()).unwrap();
+    // None of these partitions was used before. A replica takes over soon: the master that hangs
+    // is to be asked first.
+    cluster.servers[1].signal("-STOP");
+    let publish = |channel: usize| {
+        let mut envelope = Vec::new();
+        encode(&Envelope { payload: b"x", ..Envelope::default() }, &mut envelope);
+        let (channel, envelope) = (name(channel), envelope.into());
+        let while_down = WhileDown::Local;
+        assert!(bus.publish(Outgoing { channel, envelope, keep: None, while_down }));
+    };
+    (0..CHANNELS).for_each(publish);
+    let why = || bus.status().down().map(|(_, why)| why).unwrap_or_default();
+    eventually("it is down", || why().contains("not connected to its master yet"));
+    let came = |channel| {
+        let text = format!("message in {}", name(channel));
+        notes.0.lock().unwrap().iter().filter(|at| **at == text).count()
+    };
+    let here: Vec<_> = (0..CHANNELS).filter(|channel| came(*channel) == 1).collect();
+    assert!(!here.is_empty() && here.len() < CHANNELS, "{here:?}");
+    here.iter().copied().for_each(publish);
+    eventually("members of this node get them", || here.iter().all(|at| came(*at) == 2));
+    // A question about a channel there has no answer now.
+    let counted = block_on(bus.count(name(here[0]), Duration::from_secs(5)));
+    assert_eq!(counted, Err(AskError::NoAnswer));
+    cluster.servers[1].signal("-CONT");
+    eventually("it is back", || bus.status().is_up());
+    let counted = block_on(bus.count(name(here[0]), Duration::from_secs(5))).unwrap();
+    assert_eq!((counted.total, counted.missing), (3, vec![]));
+    bus.stop();
 }
 
 /// Members that note commands, joins and leaves.

@@ -7,8 +7,32 @@ use redis::RedisError;
 use super::super::calls;
 use super::super::link::Link;
 use super::{Event, Members, Node, StartError};
+use crate::WhileDown;
 
 impl<M: Members> Node<M> {
+    pub(super) fn is_up(&self) -> bool {
+        self.own.status.is_part_up(self.own.part)
+    }
+
+    /// Returns whether it is not connected, and has no reason yet to say that it is down.
+    pub(super) fn is_about_to_connect(&self) -> bool {
+        self.link.is_none() && self.is_up()
+    }
+
+    /// Notes that the broker does not deliver. Members of this node get at once what is for them
+    /// alone while that lasts: it would come behind what is published now.
+    pub(super) fn set_down(&mut self, why: &str) {
+        self.own.status.set_down(self.own.part, why);
+        let local = self.outbox.take_waiting(|one| one.outgoing.while_down == WhileDown::Local);
+        local.into_iter().for_each(|pending| self.publish_here(pending.item));
+        self.handle_early();
+    }
+
+    /// Handles what came while the part was about to connect.
+    fn handle_early(&mut self) {
+        std::mem::take(&mut self.early).into_iter().for_each(|event| self.handle(event));
+    }
+
     /// Notes that the broker delivers, once it does and has all subscriptions.
     pub(super) fn settle(&mut self) {
         if self.probe.is_none() && self.outbox.is_connected() {
@@ -25,6 +49,7 @@ impl<M: Members> Node<M> {
                 self.link = Some(link);
                 self.heard = self.now();
                 self.send_probe();
+                self.handle_early();
             }
             Err(error) => self.broken(&error.to_string()),
         }
@@ -43,18 +68,18 @@ impl<M: Members> Node<M> {
     pub(super) fn moved(&mut self, why: &str) {
         // The first attempt is at once: what is published meanwhile waits for it.
         if self.retry.1 > 0 {
-            self.own.status.set_down(self.own.part, why);
+            self.set_down(why);
         }
         self.disconnect();
     }
 
     /// Gives up both connections.
     pub(in crate::redis) fn broken(&mut self, why: &str) {
-        if let Some(link) = &self.link {
+        if let Some(link) = self.link.take() {
             link.close();
         }
-        self.own.status.set_down(self.own.part, why);
         self.disconnect();
+        self.set_down(why);
     }
 
     /// Begins again without connections. What members have got so far stays known.
@@ -85,7 +110,9 @@ impl<M: Members> Node<M> {
 
     pub(super) fn relink(&mut self) {
         self.is_linking = true;
-        self.own.counters().reconnects.fetch_add(1, Ordering::Relaxed);
+        if self.last.is_some() {
+            self.own.counters().reconnects.fetch_add(1, Ordering::Relaxed);
+        }
         let (target, generation) = (self.target.clone(), self.generation);
         let (last, events) = (self.last.clone(), self.own.events.clone());
         self.start(async move {
