@@ -249,8 +249,8 @@ impl Bus {
     /// reserved for such.
     #[must_use]
     pub fn publish_by(&self, outgoing: Outgoing, publisher: Option<u64>) -> Option<Fill> {
-        let (fill, reserved) = self.admit(&outgoing, publisher)?;
         let part = self.part_of(&outgoing.channel);
+        let (fill, reserved) = self.admit(part, &outgoing, publisher)?;
         if self.events.send(part, Event::Publish(outgoing, reserved)) {
             return Some(fill);
         }
@@ -259,20 +259,30 @@ impl Bus {
         None
     }
 
-    /// Has `wake` called, on any thread, as soon as there is [room](Fill::Room) for publications,
-    /// if the memory is crowded now; returns false if it is not. It replaces what the same
-    /// `sender` waits with already.
+    /// Has `wake` called, on any thread, as soon as there is [room](Fill::Room) for publications
+    /// to a part, if it is crowded now; returns false if it is not. It replaces what the same
+    /// `sender` waits for that part with already.
     #[must_use]
-    pub fn await_room(&self, sender: usize, wake: impl FnOnce() + Send + 'static) -> bool {
-        self.pool.await_room(sender, Box::new(wake))
+    pub fn await_room(
+        &self,
+        part: u16,
+        sender: usize,
+        wake: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        self.pool.await_room(part, sender, Box::new(wake))
     }
 
     /// Takes memory for a publication that may wait, or need not; otherwise counts it as refused.
-    fn admit(&self, outgoing: &Outgoing, publisher: Option<u64>) -> Option<(Fill, Reserved)> {
+    fn admit(
+        &self,
+        part: u16,
+        outgoing: &Outgoing,
+        publisher: Option<u64>,
+    ) -> Option<(Fill, Reserved)> {
         let may_wait = outgoing.while_down != WhileDown::Refuse;
-        let is_taken = may_wait || self.status.is_part_up(self.part_of(&outgoing.channel));
+        let is_taken = may_wait || self.status.is_part_up(part);
         let cost = node::cost_of(outgoing);
-        let reserved = is_taken.then(|| self.pool.reserve(cost, publisher)).flatten();
+        let reserved = is_taken.then(|| self.pool.reserve(part, cost, publisher)).flatten();
         if reserved.is_none() {
             self.count_refused();
         }

@@ -5,6 +5,10 @@
 //! room beside them (Choudhury and Hahne, Dynamic queue length thresholds, 1998). The memory above
 //! the quarter is for one message each of very many. Publishers that cannot wait are refused when
 //! all is used.
+//!
+//! Half of the memory is shared by the parts of the node, and each has its share of the rest: what
+//! waits for a server that is away uses the shared half and its own share, and no publisher to
+//! another one is refused, held or left waiting for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +23,12 @@ const MARK: usize = MAX_BYTES / 4;
 /// Up to this shares are not counted, and down to this those who were held back wait.
 const LOW: usize = MARK / 4;
 
+/// Memory that parts share.
+const SHARED: usize = MAX_BYTES / 2;
+
+/// Least memory of a part's own, where there are very many.
+const MIN_OWN: usize = 64 << 10;
+
 /// Factor by which publishers that wait may use more than others: this is for what each of very
 /// many may publish before it is held.
 const RESERVE: usize = 4;
@@ -28,14 +38,15 @@ const RESERVE: usize = 4;
 pub enum Fill {
     /// There is room for many more publications.
     Room,
-    /// A publisher that can wait should publish no more until there is room: see
-    /// [`Bus::await_room`](super::Bus::await_room).
-    Crowded,
+    /// A publisher that can wait should publish no more until there is room at the part of this
+    /// number: see [`Bus::await_room`](super::Bus::await_room).
+    Crowded(u16),
 }
 
 /// Memory of a publication, which is to be [released](Pool::release).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reserved {
+    part: u16,
     bytes: usize,
     /// The publisher whose share it is in.
     publisher: Option<u64>,
@@ -50,19 +61,29 @@ impl Reserved {
 /// A publisher that waits: its number, and how it is woken.
 type Waiting = (usize, Box<dyn FnOnce() + Send>);
 
-pub(super) struct Pool {
+/// The memory of publications to one part.
+struct Part {
     bytes: AtomicUsize,
-    /// Bytes of each publisher, of those that were reserved above [`LOW`].
+    /// Bytes of each publisher, of those that were reserved while the part was crowded.
     shares: Mutex<HashMap<u64, usize>>,
     /// `None` once the node has ended: there is nothing to wait for.
     waiting: Mutex<Option<Vec<Waiting>>>,
 }
 
-impl Default for Pool {
+impl Default for Part {
     fn default() -> Self {
         let waiting = Mutex::new(Some(Vec::new()));
         Self { bytes: AtomicUsize::new(0), shares: Mutex::default(), waiting }
     }
+}
+
+pub(super) struct Pool {
+    bytes: AtomicUsize,
+    /// Of parts, above their own share.
+    shared: AtomicUsize,
+    parts: Box<[Part]>,
+    /// Memory of each part's own.
+    own: usize,
 }
 
 impl std::fmt::Debug for Pool {
@@ -72,52 +93,102 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
+    /// Creates that of a node with so many parts.
+    pub(super) fn new(parts: usize) -> Self {
+        let own = ((MAX_BYTES - SHARED) / parts.max(1)).max(MIN_OWN);
+        let parts = (0..parts).map(|_| Part::default()).collect();
+        Self { bytes: AtomicUsize::new(0), shared: AtomicUsize::new(0), parts, own }
+    }
+
     /// Returns the memory in use.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes memory for a publication, of a publisher that can wait or of another one; `None`:
-    /// there is too little.
-    pub(super) fn reserve(&self, bytes: usize, publisher: Option<u64>) -> Option<(Fill, Reserved)> {
-        let most = if publisher.is_some() { MAX_BYTES * RESERVE } else { MAX_BYTES };
-        let with = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
-        let used = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).ok()?;
-        let (used, publisher) = (used + bytes, publisher.filter(|_| used + bytes > LOW));
-        let Some(number) = publisher else {
-            return Some((Fill::Room, Reserved { bytes, publisher: None }));
+    /// Takes memory for a publication to a part, of a publisher that can wait or of another one;
+    /// `None`: there is too little.
+    pub(super) fn reserve(
+        &self,
+        number: u16,
+        bytes: usize,
+        publisher: Option<u64>,
+    ) -> Option<(Fill, Reserved)> {
+        let most = if publisher.is_some() { RESERVE * MAX_BYTES - self.own } else { SHARED };
+        if bytes > self.own + most {
+            return None;
+        }
+        let part = &self.parts[usize::from(number)];
+        let before = part.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let above = self.above(before + bytes) - self.above(before);
+        let shared = self.shared.fetch_add(above, Ordering::Relaxed) + above;
+        let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut reserved = Reserved { part: number, bytes, publisher: None };
+        if above > 0 && shared > most {
+            self.release(reserved);
+            return None;
+        }
+        let used = before + bytes;
+        let Some(publisher) = publisher.filter(|_| self.is_crowded(used, all)) else {
+            return Some((Fill::Room, reserved));
         };
-        let mut shares = lock(&self.shares);
-        let share = shares.entry(number).or_default();
+        reserved.publisher = Some(publisher);
+        let mut shares = lock(&part.shares);
+        let share = shares.entry(publisher).or_default();
         *share += bytes;
-        let is_within = *share <= MARK.saturating_sub(used);
-        let fill = if is_within { Fill::Room } else { Fill::Crowded };
-        Some((fill, Reserved { bytes, publisher }))
+        let left = MARK.saturating_sub(all).max(self.mark().saturating_sub(used));
+        let fill = if *share <= left { Fill::Room } else { Fill::Crowded(number) };
+        Some((fill, reserved))
+    }
+
+    /// Returns what is above a part's own memory.
+    fn above(&self, bytes: usize) -> usize {
+        bytes.saturating_sub(self.own)
+    }
+
+    /// Returns what publishers to one part divide among themselves, whatever others use.
+    fn mark(&self) -> usize {
+        self.own / 2
+    }
+
+    /// Returns whether a part of which so much is used is crowded, when so much is of all.
+    fn is_crowded(&self, used: usize, all: usize) -> bool {
+        all > LOW && used > self.mark() / 4
     }
 
     /// Frees the memory of a publication, and wakes publishers when there is much room again.
-    pub(super) fn release(&self, Reserved { bytes, publisher }: Reserved) {
-        if let Some(number) = publisher {
-            let mut shares = lock(&self.shares);
-            if let Some(share) = shares.get_mut(&number) {
+    pub(super) fn release(&self, Reserved { part: number, bytes, publisher }: Reserved) {
+        let part = &self.parts[usize::from(number)];
+        if let Some(publisher) = publisher {
+            let mut shares = lock(&part.shares);
+            if let Some(share) = shares.get_mut(&publisher) {
                 *share -= bytes;
                 if *share == 0 {
-                    shares.remove(&number);
+                    shares.remove(&publisher);
                 }
             }
         }
-        let used = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let used = part.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let above = self.above(used) - self.above(used - bytes);
+        self.shared.fetch_sub(above, Ordering::Relaxed);
+        let all = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Who registers under the lock later sees the memory freed; who has done so is listed.
-        if used > LOW && used - bytes <= LOW {
-            let woken = lock(&self.waiting).as_mut().map(std::mem::take);
-            wake(woken);
+        if all > LOW && all - bytes <= LOW {
+            self.parts.iter().for_each(Part::wake);
+        } else if used > self.mark() / 4 && used - bytes <= self.mark() / 4 {
+            part.wake();
         }
     }
 
-    pub(super) fn await_room(&self, sender: usize, wake: Box<dyn FnOnce() + Send>) -> bool {
-        let mut waiting = lock(&self.waiting);
+    pub(super) fn await_room(
+        &self,
+        number: u16,
+        sender: usize,
+        wake: Box<dyn FnOnce() + Send>,
+    ) -> bool {
+        let part = &self.parts[usize::from(number)];
+        let mut waiting = lock(&part.waiting);
         let Some(waiting) = waiting.as_mut() else { return false };
-        if self.bytes() <= LOW {
+        if !self.is_crowded(part.bytes.load(Ordering::Relaxed), self.bytes()) {
             return false;
         }
         // The number of a thread that has ended may be that of another by now.
@@ -130,7 +201,16 @@ impl Pool {
 
     /// Wakes all, and lets no publisher wait any more.
     pub(super) fn close(&self) {
-        let woken = lock(&self.waiting).take();
+        for part in &self.parts {
+            let woken = lock(&part.waiting).take();
+            wake(woken);
+        }
+    }
+}
+
+impl Part {
+    fn wake(&self) {
+        let woken = lock(&self.waiting).as_mut().map(std::mem::take);
         wake(woken);
     }
 }
@@ -151,20 +231,20 @@ mod tests {
     use super::*;
 
     fn reserve(pool: &Pool, bytes: usize, publisher: u64) -> (bool, Reserved) {
-        let (fill, reserved) = pool.reserve(bytes, Some(publisher)).unwrap();
+        let (fill, reserved) = pool.reserve(0, bytes, Some(publisher)).unwrap();
         (fill == Fill::Room, reserved)
     }
 
     #[test]
     fn publishers_that_wait_are_woken_when_little_is_used() {
-        let pool = Pool::default();
+        let pool = Pool::new(1);
         let woken = Arc::new(AtomicUsize::new(0));
         let await_room = |sender| {
             let woken = Arc::clone(&woken);
             let wake = move || {
                 woken.fetch_add(1, Ordering::Relaxed);
             };
-            pool.await_room(sender, Box::new(wake))
+            pool.await_room(0, sender, Box::new(wake))
         };
         let count = || woken.load(Ordering::Relaxed);
         let (_, first) = reserve(&pool, LOW, 7);
@@ -186,19 +266,22 @@ mod tests {
 
     #[test]
     fn publishers_that_do_not_wait_leave_room_for_those_that_do() {
-        let pool = Pool::default();
-        assert!(pool.reserve(MAX_BYTES, None).is_some());
-        assert_eq!(pool.reserve(1, None), None);
-        assert_eq!(pool.reserve(MAX_BYTES, Some(7)).map(|(fill, _)| fill), Some(Fill::Crowded));
-        assert_eq!(pool.reserve(MAX_BYTES * RESERVE, Some(7)), None);
-        assert_eq!(pool.reserve(usize::MAX, Some(7)), None);
+        let pool = Pool::new(1);
+        assert!(pool.reserve(0, MAX_BYTES, None).is_some());
+        assert_eq!(pool.reserve(0, 1, None), None);
+        assert_eq!(
+            pool.reserve(0, MAX_BYTES, Some(7)).map(|(fill, _)| fill),
+            Some(Fill::Crowded(0))
+        );
+        assert_eq!(pool.reserve(0, MAX_BYTES * RESERVE, Some(7)), None);
+        assert_eq!(pool.reserve(0, usize::MAX, Some(7)), None);
         assert_eq!(pool.bytes(), 2 * MAX_BYTES);
     }
 
     #[test]
     fn publishers_of_much_are_held_back_and_those_of_little_find_room() {
         for flooders in [1, 2, 10] {
-            let pool = Pool::default();
+            let pool = Pool::new(1);
             let mut all = Vec::new();
             // In turn, until each was held back once.
             let mut are_held = vec![false; flooders];
@@ -217,7 +300,45 @@ mod tests {
             assert!(has_room, "beside {flooders}");
             all.push(honest);
             all.into_iter().for_each(|reserved| pool.release(reserved));
-            assert!(pool.bytes() == 0 && lock(&pool.shares).is_empty());
+            assert!(pool.bytes() == 0 && lock(&pool.parts[0].shares).is_empty());
+        }
+    }
+
+    #[test]
+    fn publications_that_wait_for_one_part_take_no_room_of_another() {
+        for parts in [2, 3, 128] {
+            let pool = Pool::new(parts);
+            let woken = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&woken);
+            let wake = Box::new(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            // All that publishers that do not wait may use, to each part but the last.
+            let last = parts as u16 - 1;
+            let mut away = Vec::new();
+            for part in (0..last).cycle().take(4 * parts) {
+                away.extend(std::iter::from_fn(|| pool.reserve(part, 10_000, None)));
+            }
+            assert!(pool.bytes() > MARK && pool.reserve(0, 10_000, None).is_none());
+            // One that cannot wait, and one that can.
+            let (_, first) = pool.reserve(last, 10_000, None).unwrap();
+            let (fill, second) = pool.reserve(last, 1_000, Some(7)).unwrap();
+            assert_eq!(fill, Fill::Room, "of {parts}");
+            pool.release(second);
+            // One that floods is held until what it has published itself is gone.
+            let flood = std::iter::from_fn(|| {
+                let (fill, reserved) = pool.reserve(last, 1_000, Some(7)).unwrap();
+                (fill == Fill::Room).then_some(reserved)
+            });
+            let flood: Vec<_> = flood.collect();
+            assert!(pool.await_room(last, 0, wake));
+            flood.into_iter().for_each(|reserved| pool.release(reserved));
+            pool.release(first);
+            assert_eq!(woken.load(Ordering::Relaxed), 1, "of {parts}");
+            assert!(!pool.await_room(last, 0, Box::new(|| ())));
+            away.into_iter().for_each(|(_, reserved)| pool.release(reserved));
+            // The last one of the flood.
+            assert_eq!((pool.bytes(), pool.shared.load(Ordering::Relaxed)), (1_000, 0));
         }
     }
 }

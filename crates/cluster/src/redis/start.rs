@@ -58,7 +58,7 @@ impl Starter {
         let all: Vec<_> = targets.into_iter().map(part).collect();
         let direct = all.iter().map(|part| part.events.clone()).collect();
         let (events, relayed) = Events::new(direct, is_relayed);
-        let (pool, held) = (Arc::<Pool>::default(), Budget::new(MAX_HELD_BYTES));
+        let (pool, held) = (Arc::new(Pool::new(names.len())), Budget::new(MAX_HELD_BYTES));
         let status = Arc::new(Status::new(names, Arc::clone(&pool), held.clone()));
         let bus = Bus { events, parts, status, pool, asks: Arc::default() };
         Ok((bus.clone(), Self { bus, parts: all, held, relayed }))

@@ -231,7 +231,7 @@ mod tests {
 
     fn status(names: &[Option<&str>]) -> Status {
         let names = names.iter().map(|name| name.map(str::to_owned)).collect();
-        let status = Status::new(names, Arc::default(), Budget::new(1));
+        let status = Status::new(names, Arc::new(Pool::new(1)), Budget::new(1));
         (0..status.parts.len()).for_each(|part| status.set_up(part as u16));
         status
     }

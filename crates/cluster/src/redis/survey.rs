@@ -200,8 +200,8 @@ impl Bus {
         let (reply, waiting) = Waiting::begin(&self.asks);
         // One that is not counted is not published, either.
         let Some(waiting) = waiting else { return reply };
-        if let Some((_, reserved)) = self.admit(&outgoing, None) {
-            let part = self.part_of(&outgoing.channel);
+        let part = self.part_of(&outgoing.channel);
+        if let Some((_, reserved)) = self.admit(part, &outgoing, None) {
             let event = Event::Publish(outgoing, reserved, limit.min(LIMIT), waiting);
             let _ = self.events.send(part, node::Event::Survey(event));
         } else {

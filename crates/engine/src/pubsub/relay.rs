@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use throng_io::{ConnId, Waker};
 
-use crate::backpressure::fill::Fill;
 use crate::outbox::frame::Frame;
 use crate::pubsub::history::Recovery;
 use crate::pubsub::presence::PresenceChange;
@@ -21,19 +20,20 @@ pub trait Relay: Any + Debug + Send + Sync {
     fn carries(&self, channel: &str) -> bool;
 
     /// Takes a publication; `None`: it cannot. A `publisher` is a connection that is not read while
-    /// its part of the way to the broker is [crowded](Fill::Crowded), and may use what is reserved
-    /// for such.
+    /// its part of the way to the broker is [crowded](RelayFill::Crowded), and may use what is
+    /// reserved for such.
     fn publish(
         &self,
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
         publisher: Option<ConnId>,
-    ) -> Option<Fill>;
+    ) -> Option<RelayFill>;
 
-    /// Registers `waker` to be woken when the way to the broker is not crowded any more; returns
-    /// false if it is not. It replaces the one that the same `sender` has given before.
-    fn await_room(&self, sender: usize, waker: &Waker) -> bool;
+    /// Registers `waker` to be woken when the way to this part of the broker is not crowded any
+    /// more; returns false if it is not. It replaces the one that the same `sender` has given for
+    /// the part before.
+    fn await_room(&self, part: u16, sender: usize, waker: &Waker) -> bool;
 
     /// Notes that a channel has its first member in this process.
     fn enter(&self, channel: &Arc<str>);
@@ -49,6 +49,16 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// `announces` it comes back to members of all processes, by
     /// [`Remote::announce_followed`](crate::Remote::announce_followed).
     fn present(&self, presence: CarriedPresence<'_>);
+}
+
+/// Fill of the way to the broker after a publication was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelayFill {
+    /// There is room for many more.
+    Room,
+    /// The way to the part of the broker that has the channel is crowded: see
+    /// [`Relay::await_room`].
+    Crowded(u16),
 }
 
 /// A client that joined or left a channel with presence that a broker carries.

@@ -9,9 +9,8 @@ use crate::backpressure::history::History;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::history::{Joined, Position, Since, Stripe};
-use crate::pubsub::relay::{Question, Relay};
+use crate::pubsub::relay::{Question, Relay, RelayFill};
 use crate::remote::losses::Receivers;
-use crate::remote::mailbox::Fill;
 
 impl Remote {
     /// Returns the broker that carries a channel, if one does.
@@ -20,7 +19,7 @@ impl Remote {
     }
 
     /// Gives a publication to the broker that carries its channel; `None`: there is none. A
-    /// `publisher` is held back if `crowded` gets [`BROKER`].
+    /// `publisher` is held back if `crowded` gets a part of the [`BROKER`].
     pub(crate) fn relay(
         &self,
         channel: &str,
@@ -30,10 +29,10 @@ impl Remote {
     ) -> Option<Receipt> {
         let by = publisher.as_ref().map(|(id, _)| *id);
         let fill = self.relay_of(channel)?.publish(channel, frame, except, by);
-        if let (Some(Fill::Crowded), Some((_, crowded))) = (fill, publisher)
-            && !crowded.contains(&BROKER)
+        if let (Some(RelayFill::Crowded(part)), Some((_, crowded))) = (fill, publisher)
+            && !crowded.contains(&(BROKER + usize::from(part)))
         {
-            crowded.push(BROKER);
+            crowded.push(BROKER + usize::from(part));
         }
         let unreached = u64::from(fill.is_none());
         Some(Receipt::known(Delivery { unreached, ..Delivery::default() }))

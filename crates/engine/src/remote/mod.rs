@@ -43,8 +43,9 @@ pub const MAILBOX_CAPACITY: usize = 65_536;
 /// Mark above which a shard's mailbox is crowded: connections that publish to it are held back.
 pub const MAILBOX_MARK: usize = MAILBOX_CAPACITY / 4;
 
-/// Stands for the way to the broker among the numbers of shards whose queues publishers wait for.
-pub(crate) const BROKER: usize = usize::MAX;
+/// The first number of those that stand for the ways to the parts of the broker, among the shards
+/// whose queues publishers wait for.
+pub(crate) const BROKER: usize = usize::MAX - u16::MAX as usize;
 
 /// Outcome of a publication's commands to other shards.
 #[derive(Clone, Copy, Debug, Default)]
@@ -532,12 +533,12 @@ impl Remote {
         posting
     }
 
-    /// Registers `waker` to be woken when the queue of `shard`, or [`BROKER`], has room, if it is
-    /// crowded now; returns false if it is not.
+    /// Registers `waker` to be woken when the queue of `shard`, or the way to a part of the
+    /// [`BROKER`], has room, if it is crowded now; returns false if it is not.
     pub(crate) fn await_room(&self, shard: usize, sender: usize, waker: &Waker) -> bool {
-        if shard == BROKER {
+        if let Some(part) = shard.checked_sub(BROKER) {
             let relay = self.order.relay.as_ref();
-            return relay.is_some_and(|relay| relay.await_room(sender, waker));
+            return relay.is_some_and(|relay| relay.await_room(part as u16, sender, waker));
         }
         let queue = self.shards.get(shard);
         queue.is_some_and(|queue| queue.mailbox.await_room(sender, waker))

@@ -5,14 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_cluster::redis::{self, Bus, Keep, Members, Outgoing};
+use throng_cluster::redis::{Bus, Fill, Keep, Members, Outgoing};
 use throng_cluster::{
     Announcement, Command, Control, Envelope, Place, Target, WhileDown, decode, encode,
 };
-use throng_engine::mailbox::Fill;
 use throng_engine::{
     CarriedPresence, ChannelPattern, Frame, FrameParts, Position, PresenceChange, Question, Relay,
-    Remote,
+    RelayFill, Remote,
 };
 use throng_io::{ConnId, Waker};
 
@@ -99,17 +98,17 @@ impl Relay for ClusterRelay {
         frame: &Frame,
         except: Option<ConnId>,
         publisher: Option<ConnId>,
-    ) -> Option<Fill> {
+    ) -> Option<RelayFill> {
         let outgoing = self.outgoing(channel, frame, except)?;
         Some(match self.bus.publish_by(outgoing, publisher.map(ConnId::to_bits))? {
-            redis::Fill::Room => Fill::Room,
-            redis::Fill::Crowded => Fill::Crowded,
+            Fill::Room => RelayFill::Room,
+            Fill::Crowded(part) => RelayFill::Crowded(part),
         })
     }
 
-    fn await_room(&self, sender: usize, waker: &Waker) -> bool {
+    fn await_room(&self, part: u16, sender: usize, waker: &Waker) -> bool {
         let waker = Arc::clone(waker);
-        self.bus.await_room(sender, move || waker.wake())
+        self.bus.await_room(part, sender, move || waker.wake())
     }
 
     fn enter(&self, channel: &Arc<str>) {
