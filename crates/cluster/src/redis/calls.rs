@@ -88,9 +88,14 @@ pub(super) fn is_moved(error: &RedisError) -> bool {
 }
 
 /// Returns whether a master has executed nothing, since the partition is on its way to another one.
-fn is_on_the_way(error: &RedisError) -> bool {
+pub(super) fn is_on_the_way(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Ask | TryAgain))
+}
+
+/// Returns whether a script that reads has found a key missing at such a master.
+pub(super) fn is_read_on_the_way(error: &RedisError) -> bool {
+    is_on_the_way(error) || error.detail().is_some_and(|detail| detail.contains("non local key"))
 }
 
 fn is_forgotten(result: &Result<Value, RedisError>) -> bool {

@@ -298,6 +298,7 @@ impl<M: Members> Node<M> {
             stop,
             beat,
             publish,
+            self.presence.next_list().filter(|at| *at > now),
             self.survey.next_due(),
             self.interest.next_expiry(),
             Some(now + 1_000),

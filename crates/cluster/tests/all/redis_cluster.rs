@@ -292,6 +292,94 @@ fn presence_commands_and_counts_reach_other_nodes_with_the_rights_of_the_docs() 
 }
 
 #[test]
+fn a_local_message_goes_to_all_nodes_by_way_of_a_master_and_stays_on_its_node_without_one() {
+    let Some(mut cluster) = RedisCluster::start("local", 3) else { return };
+    let notes = [1, 2].map(|_| Notes::default());
+    let buses =
+        [1, 2].map(|node| start(cluster.url(""), node, notes[node as usize - 1].clone()).unwrap());
+    let came = |node: usize, channel| {
+        let text = format!("message in {}", name(channel));
+        notes[node].0.lock().unwrap().iter().filter(|at| **at == text).count()
+    };
+    let publish_with = |node: usize, channel: usize, while_down| {
+        let mut envelope = Vec::new();
+        encode(&Envelope { payload: b"x", ..Envelope::default() }, &mut envelope);
+        let (channel, envelope) = (name(channel), envelope.into());
+        buses[node].publish(Outgoing { channel, envelope, keep: None, while_down })
+    };
+    let publish = |node, channel| assert!(publish_with(node, channel, WhileDown::Local));
+    // A node's message comes back to it: it is subscribed.
+    (0..CHANNELS).for_each(|channel| {
+        buses[1].follow(name(channel), None);
+        publish(1, channel);
+    });
+    eventually("the second node is subscribed", || (0..CHANNELS).all(|at| came(1, at) == 1));
+    (0..CHANNELS).for_each(|channel| publish(0, channel));
+    eventually("the first message to each partition waits for its connection", || {
+        (0..CHANNELS).all(|channel| came(1, channel) == 2)
+    });
+    (0..CHANNELS).for_each(|channel| buses[0].follow(name(channel), None));
+    for master in 0..3 {
+        eventually("its replica has all", || cluster.has_replicated(master));
+    }
+    cluster.servers[1].kill();
+    let mut alone = Vec::new();
+    eventually("it is noticed", || {
+        alone = (0..CHANNELS).filter(|at| !publish_with(0, *at, WhileDown::Refuse)).collect();
+        !alone.is_empty()
+    });
+    assert!(alone.len() < CHANNELS);
+    let before: Vec<_> = alone.iter().map(|channel| came(0, *channel)).collect();
+    alone.iter().for_each(|channel| publish(0, *channel));
+    eventually("members of its node get each", || {
+        alone.iter().zip(&before).all(|(channel, before)| came(0, *channel) > *before)
+    });
+    eventually("all are back", || buses.iter().all(|bus| bus.status().is_up()));
+    let before: Vec<_> = alone.iter().map(|channel| came(1, *channel)).collect();
+    eventually("messages come to the other node again", || {
+        alone.iter().for_each(|channel| publish(0, *channel));
+        alone.iter().zip(&before).all(|(channel, before)| came(1, *channel) > *before)
+    });
+    buses.iter().for_each(Bus::stop);
+}
+
+#[test]
+fn members_are_listed_in_a_slot_that_is_on_its_way_to_another_master() {
+    let Some(cluster) = RedisCluster::start("listed", 3) else { return };
+    let buses = [1, 2].map(|node| start(cluster.url(""), node, Notes::default()).unwrap());
+    let channel = name(0);
+    buses[0].enter(Arc::clone(&channel), 1, "ann".into(), false);
+    let list = || buses[1].presence(Arc::clone(&channel), 10);
+    let total = || block_on(list()).unwrap().total;
+    eventually("it is listed", || total() == 1);
+    let keys = |master| cluster.cli_at(master, &["KEYS", &format!("*.w.{channel}")]);
+    let from = (0..3).find(|master| !keys(*master).trim().is_empty()).unwrap();
+    let key = keys(from).trim().to_owned();
+    let slot = cluster.cli_at(from, &["CLUSTER", "KEYSLOT", &key]).trim().to_owned();
+    buses[0].exit(Arc::clone(&channel), 1);
+    eventually("it is not listed", || total() == 0);
+    // Of the two keys of a question one is missing.
+    let to = cluster.cli_at((from + 1) % 3, &["CLUSTER", "MYID"]);
+    let set = |state: &[&str]| {
+        let words = [&["CLUSTER", "SETSLOT", &slot], state].concat();
+        assert_eq!(cluster.cli_at(from, &words).trim(), "OK");
+    };
+    set(&["MIGRATING", to.trim()]);
+    let refused = || {
+        let info = cluster.cli_at(from, &["INFO", "commandstats"]);
+        let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap().trim();
+        let count = line.split("rejected_calls=").nth(1).unwrap().split(',').next().unwrap();
+        count.parse::<u64>().unwrap()
+    };
+    let before = refused();
+    let listed = list();
+    eventually("the master refuses the question", || refused() > before + 2);
+    set(&["STABLE"]);
+    assert_eq!(block_on(listed).map(|listed| listed.total), Ok(0));
+    buses.iter().for_each(Bus::stop);
+}
+
+#[test]
 fn errors_at_the_start_name_the_setting_the_answer_and_the_remedy() {
     let Some(cluster) = RedisCluster::start("errors", 3) else { return };
     let Some(single) = Redis::start("single", &[]) else { return };

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use super::calls::is_fatal;
+use super::calls::{is_fatal, is_read_on_the_way};
 use super::link::{LIMIT, Link, Target};
 use super::node::{self, Node};
 use super::reply::{AskError, Reply, Waiting};
@@ -34,6 +34,10 @@ pub use question::{Listed, RemoteMember};
 /// Time between two signs of life, and until something is tried again.
 const BEAT: u64 = 3_000;
 const AGAIN: u64 = 1_000;
+
+/// Time until members are listed again whose slot is on its way to another master: the few keys of
+/// a channel move within that.
+const MOVING_AGAIN: u64 = 50;
 
 /// Most updates in a pipeline, and bytes of their information.
 const PIPELINE: usize = 256;
@@ -87,6 +91,8 @@ pub(super) struct State {
     next_beat: u64,
     next_write: u64,
     questions: VecDeque<Question>,
+    /// When to ask again, after questions about a slot that is on its way to another master.
+    next_list: u64,
     /// The members as clients know them.
     view: View,
     is_viewing: bool,
@@ -114,6 +120,11 @@ impl State {
     /// Returns when a sign of life is due.
     pub(super) fn next_beat(&self) -> Option<u64> {
         (!self.is_beating).then_some(self.next_beat)
+    }
+
+    /// Returns when questions are asked again.
+    pub(super) fn next_list(&self) -> Option<u64> {
+        (!self.questions.is_empty()).then_some(self.next_list)
     }
 
     /// Returns whether the broker knows all members.
@@ -320,13 +331,24 @@ impl<M: Members> Node<M> {
         self.presence.is_listing = false;
         match done {
             Ok(answers) => {
+                let mut again = Vec::new();
                 for (question, answer) in questions.into_iter().zip(answers) {
+                    // `ASK` is not followed: the other master does not know the scripts, and the
+                    // keys that a script finds by name may be at either.
+                    if answer.as_ref().is_err_and(is_read_on_the_way) {
+                        again.push(question);
+                        continue;
+                    }
                     if let Err(error) = &answer {
                         self.failed(error);
                     }
                     let answer = answer.map(|answer| answer.listed);
                     question.answer(answer.map_err(|error| AskError::Failed(error.to_string())));
                 }
+                if !again.is_empty() {
+                    self.presence.next_list = self.now() + MOVING_AGAIN;
+                }
+                again.into_iter().rev().for_each(|one| self.presence.questions.push_front(one));
             }
             Err(error) => self.broken_by(&error),
         }
@@ -372,10 +394,11 @@ impl<M: Members> Node<M> {
 
     /// Sends what is waiting.
     pub(super) fn send_presence(&mut self, link: &Link) {
+        let now = self.now();
         let state = &mut self.presence;
         let has_updates = state.audit.is_some() || state.roster.has_changes();
         let may_write = has_updates && state.is_synced && !state.is_writing;
-        let may_list = !state.is_listing && !state.questions.is_empty();
+        let may_list = !state.is_listing && state.next_list().is_some_and(|at| at <= now);
         state.is_rewritten |= state.is_synced && !state.is_writing && state.roster.is_rewritten();
         let may_view = state.may_view();
         // This is called for each turn of publications, too.
