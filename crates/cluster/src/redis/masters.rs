@@ -59,6 +59,18 @@ struct State {
     masters: HashMap<HostPort, Arc<Master>>,
 }
 
+impl State {
+    /// Forgets masters that are no server of the cluster any more, and are not connected.
+    fn forget_others(&mut self) {
+        let Self { servers, masters, .. } = self;
+        masters.retain(|server, master| {
+            let is_in_use =
+                || Arc::strong_count(master) > 1 || lock(&master.shared).strong_count() > 0;
+            servers.contains(server) || is_in_use()
+        });
+    }
+}
+
 /// A master that connections were made to.
 #[derive(Default)]
 struct Master {
@@ -213,6 +225,7 @@ impl Masters {
             let mut state = lock(&self.state);
             (state.owners, state.servers) = (owners, map.servers());
             (state.asked, state.named) = (Some(Instant::now()), HashSet::new());
+            state.forget_others();
             return Ok(());
         }
         let unknown = || {
@@ -336,6 +349,21 @@ fn number(value: &Value) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masters_that_have_left_the_cluster_are_forgotten() {
+        let server = |port| ("10.0.0.1".to_owned(), port);
+        let mut state = State { servers: vec![server(1), server(2)], ..State::default() };
+        state.masters.extend((1..5).map(|port| (server(port), Arc::default())));
+        let connects = Arc::clone(&state.masters[&server(4)]);
+        state.forget_others();
+        let mut left: Vec<_> = state.masters.keys().map(|(_, port)| *port).collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 2, 4], "a task connects to the last one");
+        drop(connects);
+        state.forget_others();
+        assert_eq!(state.masters.len(), 2);
+    }
 
     #[test]
     fn a_map_of_slots_has_masters_and_replicas_and_hosts_that_are_not_known() {
