@@ -6,7 +6,7 @@ use throng_io::ConnId;
 
 use crate::context::Core;
 use crate::pubsub::channels::check_pattern;
-use crate::pubsub::presence::{PresenceChange, PresenceEvent};
+use crate::pubsub::presence::{Announced, PresenceChange, PresenceEvent};
 use crate::pubsub::relay::CarriedPresence;
 use crate::remote::presence::Panicked;
 
@@ -24,7 +24,28 @@ impl Core {
     fn enter_listed(&mut self, id: ConnId, channel: &str, info: &str) {
         let presences = self.remote.presence_of(channel);
         if presences.is_some_and(|presences| presences.join(channel, id, info)) {
+            // One that waits for its place in the channel's history gets that first.
+            if self.recent.waiting_for(channel).is_none_or(|waiting| !waiting.contains_key(&id)) {
+                self.tell_if_unannounced(id, channel);
+            }
             self.distribute(id, channel, info, PresenceChange::Join);
+        }
+    }
+
+    /// Sends a client that has joined a channel, behind what it gets of its handler now, that joins
+    /// and leaves are not announced there, if so.
+    pub(crate) fn tell_if_unannounced(&mut self, id: ConnId, channel: &str) {
+        if !self.remote.announces(channel) {
+            return;
+        }
+        match self.remote.unannounced_frame(channel) {
+            Ok(Some(frame)) => {
+                if self.remote.send(id, &frame).is_err() {
+                    self.connections.stats.commands_dropped += 1;
+                }
+            }
+            Ok(None) => {}
+            Err(Panicked) => self.connections.stats.handler_panics += 1,
         }
     }
 
@@ -85,13 +106,17 @@ impl Core {
         }
     }
 
-    /// Sends a join or leave to the other members of its channel. It is no publication of the
-    /// channel's history.
+    /// Sends a join or leave to the other members of its channel, or to all that they get no more.
+    /// It is no publication of the channel's history.
     fn announce(&mut self, id: ConnId, channel: &str, info: &str, change: PresenceChange) {
         let event = PresenceEvent { change, channel, node: None, client: id.to_bits(), info };
         match self.remote.presence_frame(&event) {
-            Ok(Some(frame)) => {
-                self.publish_in_order(channel, &frame, Some(id), None);
+            Ok(Some(announced)) => {
+                let (frame, except) = match announced {
+                    Announced::Event(frame) => (frame, Some(id)),
+                    Announced::Switch(frame) => (frame, None),
+                };
+                self.publish_in_order(channel, &frame, except, None);
                 self.hold_publisher(id);
             }
             Ok(None) => {}

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::Remote;
 use crate::outbox::frame::Frame;
-use crate::pubsub::presence::{Presence, PresenceCounts, PresenceEvent, Presences, Present};
+use crate::pubsub::presence::{
+    Announced, Presence, PresenceCounts, PresenceEvent, Presences, Present,
+};
 use crate::pubsub::relay::{CarriedPresence, Relay};
 
 /// Error of a program's function that panicked.
@@ -28,9 +30,19 @@ impl Remote {
     pub(crate) fn presence_frame(
         &self,
         event: &PresenceEvent<'_>,
-    ) -> Result<Option<Frame>, Panicked> {
+    ) -> Result<Option<Announced>, Panicked> {
         let members = self.subscribers(event.channel);
-        let make = |presences: &Presences| presences.frame(event, members);
+        self.made(|presences| presences.announced(event, members))
+    }
+
+    /// Returns what a client gets that joins a channel in which joins and leaves are not announced.
+    pub(crate) fn unannounced_frame(&self, channel: &str) -> Result<Option<Frame>, Panicked> {
+        let members = self.subscribers(channel);
+        self.made(|presences| presences.unannounced(channel, members))
+    }
+
+    /// Returns what functions of the program make.
+    fn made<T>(&self, make: impl FnOnce(&Presences) -> Option<T>) -> Result<Option<T>, Panicked> {
         let made = catch_unwind(AssertUnwindSafe(|| self.order.presences.as_ref().and_then(make)));
         made.map_err(|panic| {
             // The panic hook has reported it. Leak the payload: its `Drop` could panic.
@@ -53,8 +65,12 @@ impl Remote {
         let CarriedPresence { change, channel, client, info, .. } = *presence;
         let event =
             PresenceEvent { change, channel, node: Some(node), client: client.to_bits(), info };
-        if let Ok(Some(frame)) = self.presence_frame(&event) {
-            self.publish_followed(channel, &frame, is_own.then_some(client));
+        match self.presence_frame(&event) {
+            Ok(Some(Announced::Event(frame))) => {
+                self.publish_followed(channel, &frame, is_own.then_some(client));
+            }
+            Ok(Some(Announced::Switch(frame))) => self.publish_followed(channel, &frame, None),
+            Ok(None) | Err(Panicked) => {}
         }
     }
 

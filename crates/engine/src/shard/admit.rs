@@ -18,6 +18,9 @@ impl<S: Service> State<S> {
             self.guarded(id, |state| {
                 state.service.on_user_event(&mut Cx::new(&mut state.core, id), event);
             });
+            if self.core.remote.has_presence() {
+                self.core.tell_if_unannounced(id, channel);
+            }
         }
     }
 }

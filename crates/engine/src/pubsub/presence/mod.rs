@@ -6,7 +6,7 @@
 
 mod rules;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,16 +54,30 @@ pub struct Present {
     pub info: Arc<str>,
 }
 
-type Members = BTreeMap<ConnId, Arc<str>>;
-type Stripe = HashMap<Arc<str>, Members>;
+/// The clients of a channel.
+#[derive(Debug, Default)]
+struct Channel {
+    clients: BTreeMap<ConnId, Arc<str>>,
+    /// Whether there are too many members to announce joins and leaves.
+    is_unannounced: bool,
+}
+
+/// Outcome of a join or leave for the members of its channel.
+#[derive(Debug)]
+pub(crate) enum Announced {
+    /// The message of the event, for all but the client.
+    Event(Frame),
+    /// Joins and leaves are announced no longer, or again: for the client, too.
+    Switch(Frame),
+}
+
+type Stripe = HashMap<Arc<str>, Channel>;
 
 /// Clients of all channels with presence.
 #[derive(Debug)]
 pub(crate) struct Presences {
     pub(crate) rules: PresenceRules,
     stripes: [Mutex<Stripe>; STRIPES],
-    /// Channels with too many members to announce joins and leaves.
-    unannounced: Mutex<HashSet<Box<str>>>,
     hasher: RandomState,
     max_bytes: usize,
     bytes: AtomicUsize,
@@ -81,7 +95,6 @@ impl Presences {
         Self {
             rules,
             stripes: std::array::from_fn(|_| Mutex::default()),
-            unannounced: Mutex::default(),
             hasher: RandomState::new(),
             max_bytes,
             bytes: AtomicUsize::new(0),
@@ -102,11 +115,11 @@ impl Presences {
     /// Adds a client; returns false if it is there, or there is no memory for it.
     pub(crate) fn join(&self, channel: &str, client: ConnId, info: &str) -> bool {
         let mut stripe = self.stripe(channel);
-        let members = stripe.get_mut(channel);
-        if members.as_ref().is_some_and(|members| members.contains_key(&client)) {
+        let found = stripe.get_mut(channel);
+        if found.as_ref().is_some_and(|found| found.clients.contains_key(&client)) {
             return false;
         }
-        let of_channel = if members.is_some() { 0 } else { CHANNEL + channel.len() };
+        let of_channel = if found.is_some() { 0 } else { CHANNEL + channel.len() };
         let cost = CLIENT + info.len() + of_channel;
         // What others add at the same time is added before the comparison, too.
         if self.bytes.fetch_add(cost, Ordering::Relaxed) + cost > self.max_bytes {
@@ -114,11 +127,12 @@ impl Presences {
             self.unlisted.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        match members {
-            Some(members) => drop(members.insert(client, info.into())),
+        match found {
+            Some(found) => drop(found.clients.insert(client, info.into())),
             None => {
                 self.channels.fetch_add(1, Ordering::Relaxed);
-                stripe.insert(channel.into(), BTreeMap::from([(client, info.into())]));
+                let clients = BTreeMap::from([(client, info.into())]);
+                stripe.insert(channel.into(), Channel { clients, is_unannounced: false });
             }
         }
         self.most_bytes.fetch_max(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -130,10 +144,10 @@ impl Presences {
     /// Removes a client; returns its information if it was there.
     pub(crate) fn leave(&self, channel: &str, client: ConnId) -> Option<Arc<str>> {
         let mut stripe = self.stripe(channel);
-        let members = stripe.get_mut(channel)?;
-        let info = members.remove(&client)?;
+        let clients = &mut stripe.get_mut(channel)?.clients;
+        let info = clients.remove(&client)?;
         let mut cost = CLIENT + info.len();
-        if members.is_empty() {
+        if clients.is_empty() {
             cost += CHANNEL + channel.len();
             self.channels.fetch_sub(1, Ordering::Relaxed);
             stripe.remove(channel);
@@ -150,39 +164,50 @@ impl Presences {
 
     /// Returns what members of a channel, which are so many, get of a join or leave that is in the
     /// lists already. Calls functions of the program.
-    pub(crate) fn frame(&self, event: &PresenceEvent<'_>, members: usize) -> Option<Frame> {
+    pub(crate) fn announced(&self, event: &PresenceEvent<'_>, members: usize) -> Option<Announced> {
         let rule = self.rules.of(event.channel).filter(|rule| rule.announces())?;
         let channel = event.channel;
-        let (was_announced, is_announced) = {
-            let all = &self.unannounced;
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            let was_announced = !all.contains(channel);
-            let is_announced = rule.is_announced(members, was_announced);
-            match is_announced {
-                true if !was_announced => drop(all.remove(channel)),
-                false if was_announced => drop(all.insert(channel.into())),
-                _ => {}
+        let (is_switched, is_announced) = match self.stripe(channel).get_mut(channel) {
+            Some(found) => {
+                let is_announced = rule.is_announced(members, !found.is_unannounced);
+                let was_unannounced = std::mem::replace(&mut found.is_unannounced, !is_announced);
+                (was_unannounced == is_announced, is_announced)
             }
-            (was_announced, is_announced)
+            // None of its members is listed.
+            None => (false, rule.is_announced(members, true)),
         };
-        if was_announced != is_announced {
-            return rule.switch_frame(&PresenceSwitch { channel, members, is_announced });
+        if is_switched {
+            let switch = PresenceSwitch { channel, members, is_announced };
+            return rule.switch_frame(&switch).map(Announced::Switch);
         }
         // Joins and leaves of a client are the values of one key.
         let keyed = |frame: Frame| frame.keyed(("presence", event.node, event.client));
-        if is_announced { rule.frame(event).map(keyed) } else { None }
+        let frame = if is_announced { rule.frame(event).map(keyed) } else { None };
+        frame.map(Announced::Event)
+    }
+
+    /// Returns what a client gets that joins a channel of so many members while joins and leaves
+    /// are not announced there. Calls functions of the program.
+    pub(crate) fn unannounced(&self, channel: &str, members: usize) -> Option<Frame> {
+        let rule = self.rules.of(channel).filter(|rule| rule.announces())?;
+        let is_unannounced = |found: &Channel| found.is_unannounced;
+        if !self.stripe(channel).get(channel).is_some_and(is_unannounced) {
+            return None;
+        }
+        rule.switch_frame(&PresenceSwitch { channel, members, is_announced: false })
     }
 
     /// Returns up to `most` clients of a channel, in the order of their ids.
     pub(crate) fn list(&self, channel: &str, most: usize) -> Vec<Present> {
         let stripe = self.stripe(channel);
-        let members = stripe.get(channel).into_iter().flatten().take(most);
+        let found = stripe.get(channel);
+        let members = found.into_iter().flat_map(|found| &found.clients).take(most);
         members.map(|(client, info)| Present { client: *client, info: Arc::clone(info) }).collect()
     }
 
     /// Returns the number of clients of a channel.
     pub(crate) fn count(&self, channel: &str) -> usize {
-        self.stripe(channel).get(channel).map_or(0, Members::len)
+        self.stripe(channel).get(channel).map_or(0, |found| found.clients.len())
     }
 
     /// Returns the memory now, and the most since the last call.
@@ -231,5 +256,30 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(presences.counts(), expected);
+    }
+
+    #[test]
+    fn a_channel_is_unannounced_for_as_long_as_it_has_members() {
+        let mut rules = PresenceRules::default();
+        rules.add("a", Some(Presence::new().join_leave(true).max_announced(1))).unwrap();
+        let presences = Presences::new(rules, 1 << 20);
+        let join = |slot, members| {
+            let client = ConnId::new(0, slot, 1);
+            assert!(presences.join("a", client, ""));
+            let (change, client) = (PresenceChange::Join, client.to_bits());
+            let event = PresenceEvent { change, channel: "a", node: None, client, info: "" };
+            presences.announced(&event, members)
+        };
+        let text = |frame: Option<Frame>| frame.map(|frame| frame.payload().to_vec());
+        for _ in 0..2 {
+            assert!(matches!(join(1, 1), Some(Announced::Event(_))));
+            assert_eq!(text(presences.unannounced("a", 1)), None);
+            assert!(matches!(join(2, 2), Some(Announced::Switch(_))));
+            assert!(join(3, 3).is_none());
+            let given = br#"{"members":3,"announced":false}"#;
+            assert_eq!(text(presences.unannounced("a", 3)).as_deref(), Some(&given[..]));
+            (1..4).for_each(|slot| drop(presences.leave("a", ConnId::new(0, slot, 1))));
+            assert_eq!(text(presences.unannounced("a", 0)), None);
+        }
     }
 }

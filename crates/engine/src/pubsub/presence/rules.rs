@@ -152,9 +152,9 @@ impl Presence {
 
     /// Sets the most members of a channel on this server that get joins and leaves: when `n`
     /// clients come and go together, each gets `n` messages, which are `n²`. Above it they get
-    /// none, but a [`PresenceSwitch`], and another one when three quarters of it are left: then a
-    /// client that lists the members again, and follows joins and leaves, knows all. Default:
-    /// 1,000.
+    /// none, but a [`PresenceSwitch`], as does each client that joins then, and another one when
+    /// three quarters of it are left: then a client that lists the members again, and follows joins
+    /// and leaves, knows all. Default: 1,000.
     pub fn max_announced(mut self, members: usize) -> Self {
         self.max_announced = members;
         self
