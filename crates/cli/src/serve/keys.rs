@@ -32,6 +32,8 @@ static CHANNELS: Records = Records {
             "list the members at /presence/{channel} of the admin server"),
         Key::new("join_leave", Kind::Switch, "false",
             "send members the joins and leaves of others, with presence"),
+        Key::new("max_announced", Kind::COUNT, "",
+            "with join_leave: most members on a server that get joins and leaves; if not set, 1000"),
     ],
     parse: rule,
     example: "a rule such as \"prices.*=latest,max_age=5s\"",
@@ -138,7 +140,7 @@ static KEYS: &[Key] = &[
     Key::new("channels", Kind::Records(&CHANNELS), "",
         "rules by channel, first match wins: \
          PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE][,recovery=cache]\
-         [,presence=true][,join_leave=true], several with ; or [[channel]] tables; history and \
+         [,presence=true][,join_leave=true][,max_announced=N], several with ; or [[channel]] tables; history and \
          presence need a restart"),
     Key::new("wildcards", Kind::Switch, "false",
         "let /ws/news.* and /sse/news.> subscribe to all that match").at_start(),
@@ -264,7 +266,8 @@ fn rule(text: &str) -> Result<Fields, String> {
 
 fn unknown(key: &str, known: impl Iterator<Item = &'static str>) -> String {
     let hint = throng_config::units::did_you_mean(key, known).unwrap_or_else(|| {
-        "a rule has slow_policy, max_backlog, max_age, history, recovery, presence and join_leave"
+        "a rule has slow_policy, max_backlog, max_age, history, recovery, presence, join_leave and \
+         max_announced"
             .to_owned()
     });
     format!("unknown key `{}`: {hint}", key.escape_debug())

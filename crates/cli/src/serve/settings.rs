@@ -78,6 +78,8 @@ pub(crate) struct Rule {
 pub(crate) struct Members {
     /// Whether they get each other's joins and leaves.
     pub(crate) join_leave: bool,
+    /// Most members that do; `None`: the default.
+    pub(crate) max_announced: Option<usize>,
 }
 
 /// Where a channel's messages go with a cluster.
@@ -432,7 +434,11 @@ fn presence(record: &Record<'_>) -> Option<Members> {
     if join_leave && !is_on {
         record.wrong("join_leave needs presence: write presence = true beside it");
     }
-    is_on.then_some(Members { join_leave })
+    let max_announced = record.get("max_announced");
+    if max_announced.is_some() && !join_leave {
+        record.wrong("max_announced needs join_leave: write join_leave = true beside it");
+    }
+    is_on.then_some(Members { join_leave, max_announced })
 }
 
 /// A history as it is written: `100/5m`.

@@ -6,7 +6,7 @@ use throng::{Bound, EventStream, Position, Presence, Receipt, Recovery, Status, 
 use throng::{Cluster, WhileDown};
 
 #[cfg(feature = "redis")]
-use super::settings::Scope;
+use super::settings::{Members, Scope};
 use super::{Rule, Settings};
 use crate::sockets::{self, Listen};
 
@@ -94,7 +94,13 @@ pub fn configured(app: App, settings: &Settings) -> Server {
     };
     let rules = settings.channels.iter();
     rules.fold(server, |server, Rule { pattern, rules, history, presence, .. }| {
-        let presence = presence.map(|members| Presence::new().join_leave(members.join_leave));
+        let presence = presence.map(|Members { join_leave, max_announced }| {
+            let presence = Presence::new().join_leave(join_leave);
+            match max_announced {
+                Some(most) => presence.max_announced(most),
+                None => presence,
+            }
+        });
         let server = server.channel_presence(pattern, presence);
         match history {
             Some(history) => server.channel_history(pattern, *history),
