@@ -87,7 +87,12 @@ impl fmt::Debug for UserEvent {
 /// Value that another thread sends to the service of each connection that a filter selects, with
 /// [`Remote::notify_all`](crate::Remote::notify_all).
 #[derive(Clone)]
-pub struct Notice(pub Arc<dyn Any + Send + Sync>);
+pub struct Notice {
+    /// The value.
+    pub content: Arc<dyn Any + Send + Sync>,
+    /// Its memory, which counts in the queue of each shard.
+    pub bytes: usize,
+}
 
 impl fmt::Debug for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! Access to connections and channels from any thread.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,36 @@ struct Later {
     none: Remote,
 }
 
+/// Most bytes of the data of [`Hub::refresh`], as between the servers of a cluster.
+const MAX_REFRESH: usize = u16::MAX as usize;
+
+/// Error of [`Hub::refresh`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RefreshError {
+    /// The data has more than 65,535 bytes: no session is called.
+    TooLong,
+    /// The queue of a shard is full: sessions on the others are called.
+    MailboxFull(MailboxFull),
+}
+
+impl From<MailboxFull> for RefreshError {
+    fn from(full: MailboxFull) -> Self {
+        Self::MailboxFull(full)
+    }
+}
+
+impl fmt::Display for RefreshError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "the data of a refresh has {MAX_REFRESH} bytes at most"),
+            Self::MailboxFull(full) => full.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RefreshError {}
+
 /// A command for sessions that runs on their shards.
 pub(crate) enum SessionNotice {
     /// Leave a channel.
@@ -48,7 +79,11 @@ pub(crate) enum SessionNotice {
 
 impl From<SessionNotice> for Notice {
     fn from(notice: SessionNotice) -> Self {
-        Self(Arc::new(notice))
+        let bytes = match &notice {
+            SessionNotice::Unsubscribe(channel) => channel.len(),
+            SessionNotice::Refresh(data) => data.len(),
+        };
+        Self { content: Arc::new(notice), bytes }
     }
 }
 
@@ -265,9 +300,18 @@ impl Hub {
     /// ```
     ///
     /// # Errors
-    /// A shard's queue is full. Sessions on the other shards are called.
-    pub fn refresh(&self, filter: &Filter, data: impl AsRef<[u8]>) -> Result<Receipt, MailboxFull> {
-        self.notify(filter, SessionNotice::Refresh(data.as_ref().into()))
+    /// The data has more than 65,535 bytes, or a shard's queue is full: sessions on the other
+    /// shards are called then.
+    pub fn refresh(
+        &self,
+        filter: &Filter,
+        data: impl AsRef<[u8]>,
+    ) -> Result<Receipt, RefreshError> {
+        let data = data.as_ref();
+        if data.len() > MAX_REFRESH {
+            return Err(RefreshError::TooLong);
+        }
+        Ok(self.notify(filter, SessionNotice::Refresh(data.into()))?)
     }
 
     fn notify(&self, filter: &Filter, notice: SessionNotice) -> Result<Receipt, MailboxFull> {
@@ -287,5 +331,21 @@ impl Hub {
         reason: &str,
     ) -> Result<Receipt, MailboxFull> {
         self.remote().close_all(filter.inner(), code.into().get(), reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_of_a_refresh_is_bounded_and_counts_in_queues() {
+        let refresh = |bytes| Hub::new().refresh(&Filter::new(), vec![0; bytes]);
+        assert!(refresh(MAX_REFRESH).is_ok());
+        let error = refresh(MAX_REFRESH + 1).unwrap_err();
+        assert!(matches!(error, RefreshError::TooLong));
+        assert_eq!(error.to_string(), "the data of a refresh has 65535 bytes at most");
+        assert_eq!(Notice::from(SessionNotice::Refresh(vec![0; 9].into())).bytes, 9);
+        assert_eq!(Notice::from(SessionNotice::Unsubscribe("chat".into())).bytes, 4);
     }
 }

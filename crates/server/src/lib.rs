@@ -264,7 +264,7 @@ pub use filter::Filter;
 pub use gzip::Gzip;
 pub use handle::Handle;
 pub use http::{BodyReader, BodyWriter, Responder};
-pub use hub::{Hub, Present};
+pub use hub::{Hub, Present, RefreshError};
 pub use io_backend::IoBackend;
 pub use message::OwnedMessage;
 #[cfg(feature = "metrics")]

@@ -121,12 +121,9 @@ impl Command {
             Self::Recorded { recorded, .. } => recorded.frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
             Self::CloseAll { reason, .. } => reason.len(),
+            Self::Notify { notice, .. } => notice.bytes,
             Self::Adopt(adoption) => adoption.received.len(),
-            Self::Drain(_)
-            | Self::Configure { .. }
-            | Self::Post { .. }
-            | Self::Notify { .. }
-            | Self::Admit { .. } => 0,
+            Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } | Self::Admit { .. } => 0,
         }
     }
 }

@@ -439,12 +439,14 @@ impl ClusterHub {
         command: Command<'_>,
         here: impl FnOnce(&Hub, &Filter) -> bool,
     ) -> ClusterReply<bool> {
-        if to.node == self.node() {
+        let target = Target::Client(to.handle.to_bits());
+        let control = Control { target, command };
+        // What is refused on the way to another server is refused here, too.
+        if to.node == self.node() && control.encode().is_some() {
             let is_queued = here(&self.hub, &Filter::new().include([to.handle]));
             return ClusterReply(Box::pin(std::future::ready(Ok(is_queued))));
         }
-        let target = Target::Client(to.handle.to_bits());
-        let reached = self.control(Recipients::Node(to.node), Control { target, command });
+        let reached = self.control(Recipients::Node(to.node), control);
         ClusterReply(Box::pin(async move { Ok(reached.await? > 0) }))
     }
 

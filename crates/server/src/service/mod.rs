@@ -273,7 +273,7 @@ impl Service for ShardService {
     }
 
     fn on_notice(&mut self, cx: &mut Cx<'_>, notice: &Notice) {
-        let Some(notice) = notice.0.downcast_ref::<SessionNotice>() else { return };
+        let Some(notice) = notice.content.downcast_ref::<SessionNotice>() else { return };
         match notice {
             SessionNotice::Unsubscribe(channel) if cx.unsubscribe(channel) => {
                 // A stream has nothing else.
