@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use throng_testkit::{Redis, eventually};
+use throng_testkit::{Redis, RedisCluster, eventually};
 
 use crate::support::{Client, Got, Served, dial};
 
@@ -101,6 +101,42 @@ fn event_loops_with_descriptor_tables_of_their_own_reach_the_cluster() {
     }
     let more = (0..19).map(|_| text(&mut members[0])).collect::<Vec<_>>();
     assert!(more.iter().all(|text| text.ends_with(" all")), "{more:?}");
+}
+
+#[test]
+fn clients_of_two_servers_share_channels_on_a_redis_cluster_through_a_failover() {
+    let Some(cluster) = RedisCluster::start("serve", 3) else { return };
+    let [one, two] = [server(&cluster.url("")), server(&cluster.url(""))];
+    // Their partitions are at all masters.
+    let channels: Vec<_> = (0..12).map(|number| format!("/ws/wait.{number}")).collect();
+    let mut readers: Vec<_> =
+        channels.iter().map(|channel| join(&one, &format!("{channel}?since="))).collect();
+    let begins: Vec<_> = readers.iter_mut().map(position).collect();
+    let mut writers: Vec<_> = channels.iter().map(|channel| join(&two, channel)).collect();
+    let mut write = |first: u64, readers: &mut [Client]| {
+        for number in first..first + 5 {
+            writers.iter_mut().for_each(|writer| writer.send_text(&format!("message {number}")));
+        }
+        for (reader, (_, begin, _)) in readers.iter_mut().zip(&begins) {
+            for number in first..first + 5 {
+                assert_eq!(text(reader), format!("{} message {number}", begin + number + 1));
+            }
+        }
+    };
+    write(0, &mut readers);
+    cluster.fail_over(0);
+    write(5, &mut readers);
+    drop(readers);
+    // They come back to the other server, and to one that has not seen the channels.
+    let three = server(&cluster.url(""));
+    for (number, (channel, (epoch, begin, _))) in channels.iter().zip(&begins).enumerate() {
+        let server = [&two, &three][number % 2];
+        let mut reader = join(server, &format!("{channel}?since={epoch}:{}", begin + 3));
+        assert_eq!(position(&mut reader), (epoch.clone(), begin + 10, true));
+        for at in 3..10 {
+            assert_eq!(text(&mut reader), format!("{} message {at}", begin + at + 1));
+        }
+    }
 }
 
 #[test]
