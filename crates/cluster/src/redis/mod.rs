@@ -4,11 +4,10 @@
 //! commands, one for subscriptions. A node has a part for each server, or for each partition of a
 //! Redis Cluster, which knows nothing of the others: what concerns a channel goes to the part that
 //! has it. Partitions share the connections to their master (`shared.rs`), which `masters.rs`
-//! finds. Everything happens in `node.rs`,
-//! one event after the other; tasks (`task.rs`) wait for the server's answers and put them among
-//! the events, as other threads do by way of `events.rs`. `link.rs` connects, to the server of
-//! which `address.rs` has read, or that which `sentinel.rs` finds; `calls.rs` has the commands,
-//! `presence/` what concerns members of channels.
+//! finds. Everything happens in `node.rs` and `node/`, one event after the other; tasks (`task.rs`)
+//! wait for the server's answers and put them among the events, as other threads do by way of
+//! `events.rs`. `link.rs` connects, to the server of which `address.rs` has read, or that which
+//! `sentinel.rs` finds; `calls.rs` has the commands, `presence/` what concerns members of channels.
 
 mod address;
 mod calls;

@@ -1,0 +1,185 @@
+//! Pushes and answers that come from the broker, and what members get of them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redis::{PushInfo, PushKind, RedisError, Value};
+
+use super::super::calls::{self, Answered, Question};
+use super::{Members, Node};
+use crate::{Action, Sequencer, decode, split_place};
+
+/// Time after which the broker is asked again what it could not answer.
+const ASK_AGAIN: u64 = 1_000;
+
+impl<M: Members> Node<M> {
+    pub(super) fn push(&mut self, PushInfo { kind, data }: PushInfo) {
+        self.heard = self.now();
+        let mut data = data.into_iter();
+        let Some(Value::BulkString(name)) = data.next() else {
+            if kind == PushKind::Disconnection {
+                self.broken("the connection was closed");
+            }
+            return;
+        };
+        let Ok(name) = String::from_utf8(name) else { return };
+        match (kind, data.next()) {
+            (PushKind::Subscribe | PushKind::SSubscribe, _) => self.acknowledged(&name),
+            (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(bytes))) => {
+                self.message(&name, bytes);
+            }
+            // No command asks for that.
+            (PushKind::SUnsubscribe, _) if name == self.target.probe(self.generation) => {
+                self.moved("its slot was moved");
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, name: &str) {
+        let Some(channel) = self.target.channel_of(name) else { return };
+        if self.interest.acknowledge(channel)
+            && let Some((channel, _)) = self.channels.get_key_value(channel)
+        {
+            let channel = Arc::clone(channel);
+            self.with_sequence(&channel, |sequence, actions| sequence.subscribed(actions));
+        }
+    }
+
+    pub(super) fn message(&mut self, name: &str, mut bytes: Vec<u8>) {
+        let Some(channel) = self.target.channel_of(name) else {
+            if name == self.target.probe(self.generation) {
+                self.probe_came();
+            } else {
+                self.take_control(name, &bytes);
+            }
+            return;
+        };
+        let counters = self.own.counters();
+        counters.received.fetch_add(1, Ordering::Relaxed);
+        let (place, start) = match split_place(&bytes) {
+            Ok((place, rest)) => (place, bytes.len() - rest.len()),
+            Err(_) => (None, 0),
+        };
+        match decode(&bytes) {
+            Ok((_, envelope)) => {
+                let lag = micros().saturating_sub(envelope.published);
+                counters.lag_micros.store(lag, Ordering::Relaxed);
+            }
+            Err(_) if self.take_announcement(channel, &bytes) => return,
+            Err(_) => {
+                self.own.counters().malformed.fetch_add(1, Ordering::Relaxed);
+                // One of a later release has its place: its members learn that they miss it.
+                if place.is_none() {
+                    return;
+                }
+            }
+        }
+        let Some((channel, _)) = self.channels.get_key_value(channel) else { return };
+        let channel = Arc::clone(channel);
+        match place {
+            None => self.members.borrow_mut().publish(&channel, &bytes),
+            Some(place) => {
+                bytes.drain(..start);
+                let length = bytes.len();
+                self.with_sequence(&channel, |sequence, actions| {
+                    sequence.publication(place, (bytes, length), actions);
+                });
+            }
+        }
+    }
+
+    /// Gives an event to a channel's sequence, and takes the steps that follow.
+    pub(super) fn with_sequence(
+        &mut self,
+        name: &Arc<str>,
+        event: impl FnOnce(&mut Sequencer<Vec<u8>>, &mut Vec<Action<Vec<u8>>>),
+    ) {
+        let now = self.now();
+        let mut actions = std::mem::take(&mut self.actions);
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        channel.heard = now;
+        let Some((keep, sequence)) = &mut channel.sequence else { return };
+        let keep = *keep;
+        event(sequence, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Ask { number, after } => {
+                    let (channel, epoch) = (Arc::clone(name), self.draw());
+                    let question =
+                        Question { channel, keep, number, after, epoch, was_late: false };
+                    self.questions.push_back(question);
+                }
+                Action::Begin { place, entries, is_loss } => {
+                    if is_loss {
+                        self.own.counters().lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.members.borrow_mut().begin(name, place, entries, is_loss);
+                }
+                Action::Deliver { place, publication } => {
+                    self.members.borrow_mut().deliver(name, place, &publication);
+                }
+                Action::Refill { place, entries } => {
+                    self.members.borrow_mut().refill(name, place, entries)
+                }
+                Action::Live => self.members.borrow_mut().live(name),
+            }
+        }
+        self.actions = actions;
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        questions: Vec<Question>,
+        answers: Result<Vec<Answered>, RedisError>,
+    ) {
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) if error.is_timeout() => return self.answered_too_late(questions),
+            Err(error) => return self.broken_by(&error),
+        };
+        for (question, answer) in questions.into_iter().zip(answers) {
+            match answer {
+                Ok(Some(answer)) => {
+                    if question.after.is_some() && answer.continues && !answer.entries.is_empty() {
+                        self.own.counters().filled.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.with_sequence(&question.channel, |sequence, actions| {
+                        sequence.answer(question.number, answer, actions);
+                    });
+                }
+                Err(error) if calls::is_fatal(&error) => return self.broken_by(&error),
+                // The channel's own fault, or that of a disk: others go on.
+                Ok(None) | Err(_) => {
+                    self.own.counters().failed_reads.fetch_add(1, Ordering::Relaxed);
+                    self.unanswered.push_back((self.now() + ASK_AGAIN, question));
+                }
+            }
+        }
+    }
+
+    /// Puts questions off whose answers take too long, which may be the fault of one channel. If it
+    /// is that of the connection, a probe does not come back.
+    pub(super) fn answered_too_late(&mut self, questions: Vec<Question>) {
+        let count = questions.len() as u64;
+        self.own.counters().failed_reads.fetch_add(count, Ordering::Relaxed);
+        let due = self.now() + ASK_AGAIN;
+        let late = questions.into_iter().map(|question| Question { was_late: true, ..question });
+        self.unanswered.extend(late.map(|question| (due, question)));
+        if self.probe.is_none() {
+            self.send_probe();
+        }
+    }
+
+    pub(super) fn awaits(&self, Question { channel, number, .. }: &Question) -> bool {
+        let sequence = self.channels.get(channel).and_then(|channel| channel.sequence.as_ref());
+        sequence.is_some_and(|(_, sequence)| sequence.awaits(*number))
+    }
+}
+
+/// Returns the time of day, for the figure of the lag alone.
+fn micros() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_micros() as u64
+}

@@ -1,0 +1,96 @@
+//! Steps that a part takes because it is time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::super::link::LIMIT;
+use super::{Channel, Members, Node};
+
+/// Time without a publication after which delivery is probed, and time after which it is in any
+/// case: what is delivered may come from another server than the one that is published to.
+const PROBE_AFTER: u64 = 5_000;
+const PROBE_EVERY: u64 = 8_000;
+
+/// Time after which the broker is asked whether a silent channel is where the node believes it is.
+const CHECK_AFTER: u64 = 40_000;
+
+/// Time after which a partition that is to connect to another master is not up.
+const MAX_UNLINKED: u64 = 1_000;
+
+impl<M: Members> Node<M> {
+    /// Returns the time until something is due: at most a second, in which probes and checks are
+    /// looked after.
+    pub(super) fn rest(&self) -> Duration {
+        let now = self.now();
+        let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
+        let down = self.is_about_to_connect().then_some(self.left + MAX_UNLINKED + 1);
+        let stop = self.stop.as_ref().map(|(at, _)| *at);
+        let publish = Some(self.next_publish).filter(|at| *at > now);
+        let beat = self.link.as_ref().and_then(|_| self.presence.next_beat());
+        let due = [
+            retry,
+            down,
+            stop,
+            beat,
+            publish,
+            self.presence.next_list().filter(|at| *at > now),
+            self.survey.next_due(),
+            self.interest.next_expiry(),
+            Some(now + 1_000),
+        ];
+        let next = due.into_iter().flatten().min().unwrap_or(now);
+        Duration::from_millis(next.saturating_sub(now).min(1_000))
+    }
+
+    pub(super) fn on_time(&mut self) {
+        let now = self.now();
+        for name in self.interest.expire(now) {
+            if self.members.borrow_mut().end(&name) {
+                self.channels.remove(&name);
+                self.presence.unfollowed(&name);
+            } else {
+                self.interest.enter(&name);
+            }
+        }
+        let expired = self.outbox.expire(now);
+        self.count(&expired, |counters| &counters.refused);
+        while let Some((due, _)) = self.unanswered.front()
+            && *due <= now
+        {
+            let question = self.unanswered.pop_front().map(|(_, question)| question);
+            // The channel may have been let go of meanwhile.
+            self.questions.extend(question.filter(|question| self.awaits(question)));
+        }
+        self.on_presence_time(now);
+        self.survey.expire(now);
+        if self.link.is_none() {
+            if self.is_up() && now > self.left + MAX_UNLINKED {
+                self.set_down("the partition is not connected to its master yet");
+            }
+            if !self.is_linking && now >= self.retry.0 {
+                self.relink();
+            }
+            return;
+        }
+        match self.probe {
+            Some(sent) if now > sent + LIMIT.as_millis() as u64 => {
+                self.own.counters().probe_failures.fetch_add(1, Ordering::Relaxed);
+                self.broken("publications do not come back from the server");
+            }
+            None if now > (self.heard + PROBE_AFTER).min(self.probed + PROBE_EVERY) => {
+                self.send_probe();
+            }
+            _ => {}
+        }
+        if now > self.checked + CHECK_AFTER / 8 {
+            self.checked = now;
+            let is_silent = |channel: &Channel| now > channel.heard + CHECK_AFTER;
+            let silent = self.channels.iter().filter(|(_, channel)| is_silent(channel));
+            let silent: Vec<_> = silent.map(|(name, _)| Arc::clone(name)).collect();
+            for name in silent {
+                self.with_sequence(&name, |sequence, actions| sequence.check(actions));
+            }
+        }
+    }
+}
