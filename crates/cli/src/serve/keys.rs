@@ -140,8 +140,8 @@ static KEYS: &[Key] = &[
     Key::new("channels", Kind::Records(&CHANNELS), "",
         "rules by channel, first match wins: \
          PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE][,recovery=cache]\
-         [,presence=true][,join_leave=true][,max_announced=N], several with ; or [[channel]] tables; history and \
-         presence need a restart"),
+         [,presence=true][,join_leave=true][,max_announced=N], several with ; \
+         or [[channel]] tables; history and presence need a restart"),
     Key::new("wildcards", Kind::Switch, "false",
         "let /ws/news.* and /sse/news.> subscribe to all that match").at_start(),
     Key::new("fragment_threshold", Kind::SIZE, "1MiB",

@@ -94,7 +94,8 @@ it missed (Last-Event-ID), or an event called `lost`; one of /ws/ asks by
 ?since=. The admin server has them at /history/{channel}?limit=N.
 Presence: `--channel 'chat.>=close,presence=true,join_leave=true'` lists the
 members at /presence/{channel} of the admin server, with what they say in
-?info=, and sends members the joins and leaves of others.
+?info=, and sends members the joins and leaves of others, where a server has
+up to 1,000 of them (max_announced=N).
 Cluster: `--cluster redis://10.0.0.5` shares channels and their histories with
 all servers that use it; see docs/cluster.md.
 With --set wildcards=true, /ws/news.* and /sse/news.> get the messages of all

@@ -434,7 +434,7 @@ fn presence(record: &Record<'_>) -> Option<Members> {
     if join_leave && !is_on {
         record.wrong("join_leave needs presence: write presence = true beside it");
     }
-    let max_announced = record.get("max_announced");
+    let max_announced: Option<usize> = record.get("max_announced");
     if max_announced.is_some() && !join_leave {
         record.wrong("max_announced needs join_leave: write join_leave = true beside it");
     }
