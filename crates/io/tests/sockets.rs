@@ -1,11 +1,12 @@
 //! Tests outside the contract: listeners, options, ports, and the number of turns.
 
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use throng_io::readiness::poller::Poller;
 use throng_io::{
-    Closed, Driver, Event, ListenOptions, Options, ReadinessDriver, listen, listen_many,
+    Closed, ConnId, Driver, Event, ListenOptions, Options, ReadinessDriver, listen, listen_many,
 };
 
 fn loopback() -> SocketAddr {
@@ -224,35 +225,125 @@ fn another_driver_adopts<P: Poller>() {
     assert_eq!(received, (id, b"early".to_vec()));
 }
 
-/// Many connections with much input have small parts of a turn each; all of it comes in the end.
-fn a_turn_is_divided_among_those_that_send_much<P: Poller>() {
-    const SENDERS: usize = 64;
-    const SENT: usize = 60_000;
-    let mut driver = ReadinessDriver::<P>::new(Options::default()).unwrap();
+/// A connection that one driver has released goes on at another one (C13), with what came in
+/// between.
+fn another_driver_adopts_what_was_released<P: Poller>() {
+    let mut one = ReadinessDriver::<P>::new(Options::default()).unwrap();
+    let mut two = ReadinessDriver::<P>::new(Options { shard: 1, ..Options::default() }).unwrap();
     let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
-    driver.add_listener(listener).unwrap();
-    let mut peers = Vec::new();
-    for _ in 0..SENDERS {
-        peers.push(TcpStream::connect(address).unwrap());
-        let (socket, _) = incoming(&mut driver);
-        driver.adopt(socket).unwrap();
-    }
-    // On loopback what was written is with the receiver.
-    peers.iter_mut().for_each(|peer| peer.write_all(&[1; SENT]).unwrap());
-    let (mut received, mut first_turn) = (0, 0);
-    while received < SENDERS * SENT {
-        let deadline = driver.now().after(std::time::Duration::from_secs(20));
-        driver.wait(Some(deadline)).unwrap();
-        assert!(driver.now() < deadline, "input was forgotten");
-        while let Some(event) = driver.next_event() {
-            let Event::Received(_, bytes) = event else { panic!("only input was sent") };
-            received += bytes.len();
+    one.add_listener(listener).unwrap();
+    let mut peer = TcpStream::connect(address).unwrap();
+    let (socket, _) = incoming(&mut one);
+    let first = one.adopt(socket).unwrap();
+    peer.write_all(b"one").unwrap();
+    let received = |event: Event<'_, P::Socket>| match event {
+        Event::Received(conn, bytes) => Some((conn, bytes.to_vec())),
+        _ => None,
+    };
+    assert_eq!(until(&mut one, received), (first, b"one".to_vec()));
+    let socket = one.release(first).unwrap();
+    peer.write_all(b"two").unwrap();
+    let second = two.adopt(socket).unwrap();
+    assert_eq!((one.connections(), two.connections()), (0, 1));
+    assert_eq!(until(&mut two, received), (second, b"two".to_vec()));
+    one.close(first);
+    assert_eq!(two.try_send(second, b"three"), 5);
+    let mut answer = [0; 5];
+    peer.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"three");
+    let now = one.now();
+    one.wait(Some(now)).unwrap();
+    assert!(one.next_event().is_none(), "it knows nothing of the connection");
+}
+
+const SENDERS: usize = 200;
+/// Bytes that each of them sends.
+const SENT: usize = 60_000;
+
+/// Connections that all have much input, with their peers.
+struct Senders<P: Poller> {
+    driver: ReadinessDriver<P>,
+    peers: Vec<TcpStream>,
+    /// Bytes received so far, and number of receives.
+    received: HashMap<ConnId, (usize, usize)>,
+}
+
+impl<P: Poller> Senders<P> {
+    fn new() -> Self {
+        let mut driver = ReadinessDriver::<P>::new(Options::default()).unwrap();
+        let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
+        driver.add_listener(listener).unwrap();
+        let (mut peers, mut received) = (Vec::new(), HashMap::new());
+        for _ in 0..SENDERS {
+            peers.push(TcpStream::connect(address).unwrap());
+            let (socket, _) = incoming(&mut driver);
+            received.insert(driver.adopt(socket).unwrap(), (0, 0));
         }
-        if first_turn == 0 {
-            first_turn = received;
-        }
+        // On loopback what was written is with the receiver.
+        peers.iter_mut().for_each(|peer| peer.write_all(&[1; SENT]).unwrap());
+        Self { driver, peers, received }
     }
-    assert!((1..=64 * (17 << 10)).contains(&first_turn), "{first_turn} bytes");
+
+    /// Runs a turn; returns the bytes that it received.
+    fn turn(&mut self) -> usize {
+        let before = self.sum();
+        let deadline = self.driver.now().after(std::time::Duration::from_secs(20));
+        self.driver.wait(Some(deadline)).unwrap();
+        assert!(self.driver.now() < deadline, "input was forgotten");
+        while let Some(event) = self.driver.next_event() {
+            let Event::Received(id, bytes) = event else { panic!("only input was sent") };
+            let (sum, receives) = self.received.get_mut(&id).unwrap();
+            (*sum, *receives) = (*sum + bytes.len(), *receives + 1);
+        }
+        self.sum() - before
+    }
+
+    fn sum(&self) -> usize {
+        self.received.values().map(|(bytes, _)| bytes).sum()
+    }
+}
+
+/// A turn receives a mebibyte and one receive at most; connections beyond it are the first of the
+/// next turns, and all their input comes in the end.
+fn a_turn_is_divided_among_those_that_send_much<P: Poller>() {
+    let mut senders = Senders::<P>::new();
+    while senders.sum() < SENDERS * SENT {
+        let received = senders.turn();
+        assert!((1..=(1 << 20) + (17 << 10)).contains(&received), "{received} bytes in a turn");
+        let receives = || senders.received.values().map(|(_, receives)| *receives);
+        let (least, most) = (receives().min().unwrap(), receives().max().unwrap());
+        assert!(most - least <= 2, "one was received {most} times, another one {least} times");
+    }
+    let deadline = senders.driver.now().after(std::time::Duration::from_millis(20));
+    for _ in 0..20 {
+        senders.driver.wait(Some(deadline)).unwrap();
+        assert!(senders.driver.next_event().is_none());
+    }
+    assert!(senders.driver.now() >= deadline, "waits return with nothing to do");
+}
+
+/// A short message is received in the turn after it came, however many others send much.
+#[cfg(unix)]
+fn a_short_message_does_not_wait_for_those_that_send_much<P: Poller>() {
+    let mut senders = Senders::<P>::new();
+    let quiet = *senders.received.keys().max_by_key(|id| id.slot()).unwrap();
+    let mut peer = senders.peers.pop().unwrap();
+    while senders.received[&quiet].0 < SENT {
+        senders.turn();
+    }
+    for stream in &mut senders.peers {
+        stream.set_nonblocking(true).unwrap();
+        let _ = stream.write(&[1; 100_000]).unwrap();
+    }
+    // All that send much are known for it.
+    for _ in 0..4 {
+        senders.turn();
+    }
+    for round in 1..=4 {
+        peer.write_all(b"!").unwrap();
+        senders.turn();
+        assert_eq!(senders.received[&quiet].0, SENT + round);
+    }
 }
 
 macro_rules! on_each_driver {
@@ -274,6 +365,7 @@ on_each_driver!(
     slots_run_out_and_come_back,
     a_connect_keeps_its_source_address,
     another_driver_adopts,
+    another_driver_adopts_what_was_released,
     more_connections_than_one_turn_accepts,
     a_turn_is_divided_among_those_that_send_much
 );
@@ -283,4 +375,24 @@ mod unix {
     use super::*;
 
     on_each_driver!(an_accepted_unix_socket_has_its_buffer_size);
+}
+
+/// With an edge-triggered poll each connection waits in one list, since only a further receive
+/// shows that there is no more.
+#[cfg(unix)]
+mod level_triggered {
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_short_message_does_not_wait_for_those_that_send_much_on_epoll() {
+        super::a_short_message_does_not_wait_for_those_that_send_much::<
+            throng_io::epoll::EpollPoller,
+        >();
+    }
+
+    #[test]
+    fn a_short_message_does_not_wait_for_those_that_send_much_on_poll() {
+        super::a_short_message_does_not_wait_for_those_that_send_much::<
+            throng_io::threads::PollPoller,
+        >();
+    }
 }

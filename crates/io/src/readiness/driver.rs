@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::ReadinessDriver;
 use super::poller::Poller;
 use super::table::{Entry, NONE, flag};
-use super::turn::{Share, Step};
+use super::turn::{Budget, Share, Step};
 use crate::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Traffic, Waker};
 
 /// A deadline nearer than this is worth a second reading of the clock, since the turn took time
@@ -43,7 +43,8 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         }
         let busy = !self.queued_events.is_empty()
             || self.listeners.has_stop_report()
-            || !P::LEVEL && (!self.ready_list.is_empty() || self.listeners.are_ready());
+            || !self.ready_list.is_empty()
+            || !P::LEVEL && self.listeners.are_ready();
         let timeout = match deadline {
             _ if busy => Some(Duration::ZERO),
             None => None,
@@ -71,7 +72,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         if !P::LEVEL {
             self.record_edges();
         }
-        self.share = Share::of(events.max(self.quota), self.buffer.len());
+        self.quota = self.ready_list.len();
+        let ready = events.max(self.quota);
+        self.share = Share::of(ready, self.buffer.len());
+        self.budget = Budget::of(ready, P::LEVEL && self.quota > 0, self.share);
         Ok(())
     }
 
@@ -81,7 +85,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         let step = match self.receive_next() {
             // Fast path for by far the most frequent event.
             Some((id, Ok(n))) if n > 0 => {
-                self.read_again_if_full(id, n, self.share.reads - 1);
+                self.account(id, n, self.share.reads - 1);
                 self.lent = n;
                 return Some(Event::Received(id, &mut self.buffer[..n]));
             }

@@ -4,7 +4,9 @@
 //! possible: an echo is one wait, one receive and one send, and interest is changed only after the
 //! kernel has reported an unwanted event, so that a short pause, or a socket that is full for a
 //! moment, costs nothing. An edge-triggered one (mio) reports once, and a list of ready connections
-//! remembers which have not yet been read or written to the end.
+//! remembers which have not yet been read or written to the end. A turn receives a bounded number
+//! of bytes; with a level-triggered poll that list has the connections whose input is left for the
+//! next turn.
 
 mod accept;
 mod driver;
@@ -25,7 +27,7 @@ use self::interest::interest;
 use self::outgoing::Outgoing;
 use self::poller::Poller;
 use self::table::{NONE, Table, flag};
-use self::turn::{Pending, QueuedEvent, Share};
+use self::turn::{Budget, Pending, QueuedEvent, Share};
 use self::wakeup::Wakeup;
 use crate::{Clock, Closed, ConnId, Instant, Listener, ListenerId, Options, Traffic};
 
@@ -50,8 +52,9 @@ pub struct ReadinessDriver<P: Poller> {
     taken: usize,
     /// The rest of the current event.
     pending: Pending,
-    /// Connections that may have something to read or write, and how many of them this turn looks
-    /// at. Edge-triggered only.
+    /// Connections that may have something to read or write, in the order in which they are served,
+    /// and how many of them this turn looks at. Level-triggered: only those with more input than
+    /// their part of a turn, or than the turn had room for.
     ready_list: VecDeque<ConnId>,
     quota: usize,
     /// Connections accepted since the last wait whose registration is deferred, and how many of
@@ -66,6 +69,7 @@ pub struct ReadinessDriver<P: Poller> {
     buffer: Box<[u8]>,
     /// Each connection's part of this turn.
     share: Share,
+    budget: Budget,
     /// Bytes of `buffer` that are lent.
     lent: usize,
     /// The connection whose end was delivered last, if its bytes were to be counted.
@@ -98,6 +102,7 @@ impl<P: Poller> ReadinessDriver<P> {
             listeners: Listeners::new(),
             buffer: vec![0; options.receive_buffer].into_boxed_slice(),
             share: Share::of(1, options.receive_buffer),
+            budget: Budget::default(),
             lent: 0,
             ended: None,
             options,

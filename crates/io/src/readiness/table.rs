@@ -41,7 +41,7 @@ pub(crate) mod flag {
     pub(crate) const CAN_WRITE: u16 = 1 << 7;
     /// Edge-triggered: an error or hang-up was reported and is not handled yet.
     pub(crate) const ERROR_PENDING: u16 = 1 << 8;
-    /// Edge-triggered: in the list of ready connections.
+    /// In the list of ready connections.
     pub(crate) const QUEUED: u16 = 1 << 9;
 
     /// Not registered yet; see

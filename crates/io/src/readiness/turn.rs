@@ -12,14 +12,17 @@ use crate::{Batch, Closed, ConnId, ListenerId, Traffic};
 /// was filled completely.
 const READS_PER_EVENT: u8 = 4;
 
-/// Bytes that a turn receives of all connections together, about, if there are several, and except
-/// that each has its [`MIN_RECEIVE`]: a millisecond or two, also where they come to rest in fresh
-/// memory.
+/// Bytes that a turn receives of all connections together if there are several; the last receive
+/// may exceed it by its own share. A millisecond or less, also where they come to rest in fresh
+/// memory. Connections beyond it wait for the next turn, in [`ReadinessDriver::ready_list`].
 const RECEIVED_PER_TURN: usize = 1 << 20;
 
+/// Part of [`RECEIVED_PER_TURN`] for connections that wait since earlier turns, so that others
+/// cannot always be before them.
+const FOR_WAITING: usize = RECEIVED_PER_TURN / 2;
+
 /// Least size of a receive: room for a message of 16 KiB or a full TLS record ([RFC 8446 section
-/// 5.1](https://www.rfc-editor.org/rfc/rfc8446#section-5.1)) in one. With 200 connections that all
-/// send much, the echoes of others wait 4 ms at the 99th percentile; with 32 KiB they waited 8.
+/// 5.1](https://www.rfc-editor.org/rfc/rfc8446#section-5.1)) in one.
 const MIN_RECEIVE: usize = 17 << 10;
 
 /// Part of a turn that each readable connection has.
@@ -43,6 +46,26 @@ impl Share {
             bytes: (RECEIVED_PER_TURN >> halvings).max(MIN_RECEIVE).min(buffer),
             reads: (READS_PER_EVENT >> halvings.min(7)).max(1),
         }
+    }
+}
+
+/// Bytes that a turn may still receive.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Budget {
+    pub(super) bytes: usize,
+    /// Set aside for the connections of earlier turns, until the poll's reports are handled.
+    for_waiting: usize,
+}
+
+impl Budget {
+    /// Returns the budget of a turn with so many events, while connections of earlier turns wait or
+    /// not.
+    pub(super) fn of(events: usize, are_waiting: bool, share: Share) -> Self {
+        if events <= 1 {
+            return Self { bytes: share.bytes * usize::from(share.reads), for_waiting: 0 };
+        }
+        let for_waiting = if are_waiting { FOR_WAITING } else { 0 };
+        Self { bytes: RECEIVED_PER_TURN - for_waiting, for_waiting }
     }
 }
 
@@ -79,8 +102,10 @@ impl<P: Poller> ReadinessDriver<P> {
     /// a connection that is being read, with no other work pending. Otherwise does nothing.
     #[inline(always)]
     pub(super) fn receive_next(&mut self) -> Option<(ConnId, io::Result<usize>)> {
-        let is_alone =
-            self.queued_events.is_empty() && !self.listeners.are_ready() && self.pending.bits == 0;
+        let is_alone = self.queued_events.is_empty()
+            && !self.listeners.are_ready()
+            && self.pending.bits == 0
+            && self.budget.bytes > 0;
         if !P::LEVEL || self.taken >= self.events || !is_alone {
             return None;
         }
@@ -88,7 +113,7 @@ impl<P: Poller> ReadinessDriver<P> {
         let id = ConnId::from_bits(token);
         // The waker and the listeners have no entry.
         let entry = self.table.entry(id)?;
-        if bits != READ || entry.flags & flag::NOT_READING != 0 {
+        if bits != READ || entry.flags & (flag::NOT_READING | flag::QUEUED) != 0 {
             return None;
         }
         let socket = entry.socket.as_ref()?;
@@ -145,17 +170,30 @@ impl<P: Poller> ReadinessDriver<P> {
             }
             // A client's first request has usually arrived before its connection is accepted, and
             // many connections have only one request.
-            let id = *self.unregistered.get(self.cursor)?;
-            if self.cursor == 0 {
-                self.share = Share::of(self.unregistered.len(), self.buffer.len());
+            if let Some(&id) = self.unregistered.get(self.cursor) {
+                if self.cursor == 0 {
+                    let accepted = self.unregistered.len();
+                    self.share = Share::of(accepted, self.buffer.len());
+                    if accepted > 1 {
+                        self.budget.bytes = self.budget.bytes.min(RECEIVED_PER_TURN);
+                    }
+                }
+                self.cursor += 1;
+                return Some(Pending { id, bits: READ, reads: self.share.reads });
             }
-            self.cursor += 1;
-            return Some(Pending { id, bits: READ, reads: self.share.reads });
+            self.budget.bytes += std::mem::take(&mut self.budget.for_waiting);
         }
-        while self.quota > 0 {
+        while self.quota > 0 && self.budget.bytes > 0 {
             self.quota -= 1;
             let id = self.ready_list.pop_front()?;
             let Some(entry) = self.table.entry(id) else { continue };
+            if P::LEVEL {
+                entry.flags &= !flag::QUEUED;
+                if entry.flags & flag::NOT_READING != 0 {
+                    continue;
+                }
+                return Some(Pending { id, bits: READ, reads: self.share.reads });
+            }
             let mut bits = 0;
             for (flag, bit) in
                 [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::ERROR_PENDING, ERROR)]
@@ -186,6 +224,11 @@ impl<P: Poller> ReadinessDriver<P> {
         }
         if bits & (READ | ERROR | HANG_UP) != 0 {
             if entry.flags & flag::NOT_READING == 0 {
+                if P::LEVEL && (self.budget.bytes == 0 || entry.flags & flag::QUEUED != 0) {
+                    // It has its place in the list of those that wait.
+                    self.enqueue(id);
+                    return None;
+                }
                 let step = self.receive(id, reads);
                 if !P::LEVEL && bits & ERROR != 0 && step.is_some() {
                     self.keep_error_pending(id);
@@ -220,16 +263,28 @@ impl<P: Poller> ReadinessDriver<P> {
             }
         };
         if let Ok(n) = received {
-            self.read_again_if_full(id, n, reads - 1);
+            self.account(id, n, reads - 1);
         }
         self.received(id, received)
     }
 
-    /// Schedules up to `reads` more receives if `n` bytes filled the share of the buffer.
+    /// Charges the turn with a receive of `n` bytes. If they filled the share of the buffer,
+    /// schedules up to `reads` more receives, of this turn or of a later one.
     #[inline]
-    pub(super) fn read_again_if_full(&mut self, id: ConnId, n: usize, reads: u8) {
-        if P::LEVEL && n == self.share.bytes && reads > 0 {
+    pub(super) fn account(&mut self, id: ConnId, n: usize, reads: u8) {
+        self.budget.bytes = self.budget.bytes.saturating_sub(n);
+        if P::LEVEL && n == self.share.bytes {
+            self.read_again(id, reads);
+        }
+    }
+
+    /// A connection with much input waits behind those that wait already. One with little does not:
+    /// its message is received in the turn that reports it.
+    fn read_again(&mut self, id: ConnId, reads: u8) {
+        if reads > 0 && self.budget.bytes > 0 {
             self.pending = Pending { id, bits: READ, reads };
+        } else {
+            self.enqueue(id);
         }
     }
 
@@ -336,6 +391,5 @@ impl<P: Poller> ReadinessDriver<P> {
             self.enqueue(id);
         }
         self.events = 0;
-        self.quota = self.ready_list.len();
     }
 }
