@@ -20,3 +20,21 @@ mod portable {
 mod threads {
     throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::threads::PollPoller>);
 }
+
+#[cfg(unix)]
+mod unix_sockets {
+    use throng_io::contract::unix::UnixRig;
+
+    #[cfg(target_os = "linux")]
+    mod epoll {
+        throng_io::contract_suite!(super::UnixRig<throng_io::epoll::EpollPoller>, without resets);
+    }
+
+    mod portable {
+        throng_io::contract_suite!(super::UnixRig<throng_io::portable::MioPoller>, without resets);
+    }
+
+    mod threads {
+        throng_io::contract_suite!(super::UnixRig<throng_io::threads::PollPoller>, without resets);
+    }
+}

@@ -20,7 +20,7 @@ pub struct TcpRig<P: Poller, const OWN_TABLE: bool = false> {
 }
 
 /// Small, so that few bytes fill a connection.
-const SOCKET_BUFFER: usize = 16 * 1024;
+pub(super) const SOCKET_BUFFER: usize = 16 * 1024;
 
 impl<P: Poller, const OWN_TABLE: bool> Rig for TcpRig<P, OWN_TABLE> {
     type Driver = ReadinessDriver<P>;

@@ -1,0 +1,98 @@
+//! The rig for drivers of real sockets whose connections come over Unix sockets. Their own connects
+//! are TCP, and nothing is reset.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::tcp::{SOCKET_BUFFER, TcpRig};
+use super::{PeerRead, Rig};
+use crate::readiness::poller::Poller;
+use crate::{ListenerId, UnixSocket};
+
+/// A [`TcpRig`] that listens on Unix sockets. A TCP address stands for the path of each.
+pub struct UnixRig<P: Poller> {
+    rig: TcpRig<P>,
+    paths: HashMap<SocketAddr, PathBuf>,
+    listening: Option<SocketAddr>,
+}
+
+impl<P: Poller> Rig for UnixRig<P> {
+    type Driver = <TcpRig<P> as Rig>::Driver;
+    type Peer = TcpStream;
+    type Remote = TcpListener;
+
+    const CAPACITY: usize = TcpRig::<P>::CAPACITY;
+
+    fn new() -> Self {
+        Self { rig: TcpRig::new(), paths: HashMap::new(), listening: None }
+    }
+
+    fn driver(&mut self) -> &mut Self::Driver {
+        self.rig.driver()
+    }
+
+    fn listen(&mut self) -> SocketAddr {
+        if let Some(address) = self.listening {
+            return address;
+        }
+        let (_, address) = self.listen_also();
+        *self.listening.insert(address)
+    }
+
+    fn listen_also(&mut self) -> (ListenerId, SocketAddr) {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("throng-contract-{}-{number}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let socket = UnixSocket::bind(&path, 0o600).expect("a folder for sockets");
+        let address = (Ipv4Addr::UNSPECIFIED, 1 + self.paths.len() as u16).into();
+        self.paths.insert(address, path);
+        (self.driver().add_listener(socket).expect("room for a listener"), address)
+    }
+
+    fn dial(&mut self, to: SocketAddr) -> Option<TcpStream> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a descriptor");
+        // What is not received waits in the sender's buffer.
+        socket.set_send_buffer_size(SOCKET_BUFFER).expect("a socket option");
+        socket.connect(&SockAddr::unix(&self.paths[&to]).expect("a short path")).ok()?;
+        socket.set_nonblocking(true).expect("a socket option");
+        Some(OwnedFd::from(socket).into())
+    }
+
+    fn remote(&mut self) -> (TcpListener, SocketAddr) {
+        self.rig.remote()
+    }
+
+    fn accept(&mut self, remote: &mut TcpListener) -> Option<TcpStream> {
+        self.rig.accept(remote)
+    }
+
+    fn refusing_address(&mut self) -> SocketAddr {
+        self.rig.refusing_address()
+    }
+
+    fn write(&mut self, peer: &mut TcpStream, bytes: &[u8]) -> usize {
+        self.rig.write(peer, bytes)
+    }
+
+    fn read(&mut self, peer: &mut TcpStream, into: &mut Vec<u8>) -> PeerRead {
+        self.rig.read(peer, into)
+    }
+
+    fn finish(&mut self, peer: &mut TcpStream) {
+        self.rig.finish(peer);
+    }
+
+    fn reset(&mut self, _: TcpStream) {
+        unreachable!("the suite runs without resets");
+    }
+
+    fn exhaust_descriptors(&mut self, _: bool) -> bool {
+        false
+    }
+}
