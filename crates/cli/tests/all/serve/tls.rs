@@ -1,0 +1,85 @@
+//! HTTPS.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use throng_testkit::poll;
+
+use super::{Served, dial, refused, throng};
+
+/// Writes a new certificate and its key.
+fn write_certificate(chain: &Path, key: &Path) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(chain, made.cert.pem()).unwrap();
+    std::fs::write(key, made.signing_key.serialize_pem()).unwrap();
+}
+
+/// The whole answer to a request over TLS, if the server has the certificate of that file.
+fn get_securely(address: SocketAddr, chain: &Path) -> Result<String, String> {
+    use rustls::pki_types::pem::PemObject;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_file(chain).unwrap()).unwrap();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let config = rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().unwrap();
+    let client = rustls::ClientConnection::new(config.into(), name).unwrap();
+    let mut stream = rustls::StreamOwned::new(client, dial(address));
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).map_err(|error| error.to_string())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+    Ok(answer)
+}
+
+#[test]
+fn certificates_serve_https_and_are_renewed_without_a_restart() {
+    let dir = std::env::temp_dir().join(format!("throng-cli-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (chain, key, old) = (dir.join("it.pem"), dir.join("it.key"), dir.join("old.pem"));
+    write_certificate(&chain, &key);
+    std::fs::copy(&chain, &old).unwrap();
+    let [chain_name, key_name] = [&chain, &key].map(|file| file.to_str().unwrap());
+    let mut served = Served::start(&["--tls-cert", chain_name, "--tls-key", key_name]);
+    // Each look of a client that does not trust the certificate is a line, and a pipe that is full
+    // loses those that follow.
+    let mut log = served.process.0.stderr.take().unwrap();
+    let log = std::thread::spawn(move || {
+        let mut text = String::new();
+        log.read_to_string(&mut text).unwrap();
+        text
+    });
+    assert!(get_securely(served.address, &chain).unwrap().contains("HTTP/1.1 200 "));
+
+    write_certificate(&chain, &key);
+    let later = std::time::SystemTime::now() + Duration::from_secs(60);
+    for file in [&chain, &key] {
+        let file = File::options().write(true).open(file).unwrap();
+        file.set_modified(later).unwrap();
+    }
+    poll("the new certificate", || get_securely(served.address, &chain).ok());
+    assert!(get_securely(served.address, &old).is_err(), "the old one is gone");
+
+    served.process.signal("TERM");
+    let code = served.process.exit().code();
+    let log = log.join().unwrap();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains(r#""event":"certificate.reloaded""#), "{log}");
+
+    std::fs::write(&key, "no key").unwrap();
+
+    let mut command = throng(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", chain_name]);
+    let (code, errors) = refused(&command.output().unwrap());
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("tls.key") && errors.contains("needs its private key"), "{errors}");
+    let (code, errors) = refused(&command.args(["--tls-key", key_name]).output().unwrap());
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains(key_name) && errors.contains("no private key"), "{errors}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
