@@ -187,7 +187,7 @@ impl Shards {
                     }
                     None
                 }
-                Err(error) => Some(error),
+                Err(error) => Some(throng_io::limits::thread_not_started(&error)),
             };
             begun.shut_down(Duration::ZERO, Duration::ZERO);
             let ended = begun.join();

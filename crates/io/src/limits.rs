@@ -9,13 +9,66 @@ use std::io;
 #[must_use]
 pub fn descriptor_limits() -> (u64, u64) {
     #[cfg(unix)]
-    {
-        use rustix::process::{Resource, getrlimit};
-        let limit = getrlimit(Resource::Nofile);
-        (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
-    }
+    return limits_of(Limited::Descriptors);
     #[cfg(not(unix))]
     (u64::MAX, u64::MAX)
+}
+
+/// A resource that the system limits for a process.
+#[cfg(unix)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limited {
+    Descriptors,
+    AddressSpace,
+    Data,
+    #[cfg(any(target_os = "linux", target_os = "macos", target_os = "freebsd"))]
+    Processes,
+}
+
+/// Returns the soft and the hard limit of the process; `u64::MAX` for none.
+///
+/// From a file where there is one: a sandbox may forbid the system call, and rustix panics then.
+#[cfg(unix)]
+pub(crate) fn limits_of(what: Limited) -> (u64, u64) {
+    use rustix::process::{Resource, getrlimit};
+    let listed = std::fs::read_to_string("/proc/self/limits");
+    if let Some(limits) = listed.ok().and_then(|text| listed_limits(&text, what)) {
+        return limits;
+    }
+    let limit = getrlimit(match what {
+        Limited::Descriptors => Resource::Nofile,
+        Limited::AddressSpace => Resource::As,
+        Limited::Data => Resource::Data,
+        #[cfg(any(target_os = "linux", target_os = "macos", target_os = "freebsd"))]
+        Limited::Processes => Resource::Nproc,
+    });
+    (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
+}
+
+/// Returns the limits from the text of `/proc/self/limits`.
+#[cfg(unix)]
+fn listed_limits(text: &str, what: Limited) -> Option<(u64, u64)> {
+    let name = match what {
+        Limited::Descriptors => "Max open files",
+        Limited::AddressSpace => "Max address space",
+        Limited::Data => "Max data size",
+        #[cfg(any(target_os = "linux", target_os = "macos", target_os = "freebsd"))]
+        Limited::Processes => "Max processes",
+    };
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let mut values = line.split_whitespace().map(|value| match value {
+        "unlimited" => Some(u64::MAX),
+        value => value.parse().ok(),
+    });
+    Some((values.next()??, values.next()??))
+}
+
+/// Adds to the error of a thread that could not be started what can be done about it.
+#[must_use]
+pub fn thread_not_started(error: &io::Error) -> io::Error {
+    let remedy =
+        "raise the limit on threads: ulimit -u, TasksMax= of systemd, pids.max of a cgroup";
+    io::Error::new(error.kind(), format!("a thread could not be started: {error}; {remedy}"))
 }
 
 /// Raises the soft limit on descriptors to the hard one, and returns it; `u64::MAX` where there is
@@ -27,10 +80,11 @@ pub fn descriptor_limits() -> (u64, u64) {
 pub fn raise_descriptors() -> io::Result<u64> {
     #[cfg(unix)]
     {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let limit = getrlimit(Resource::Nofile);
-        if limit.current != limit.maximum {
-            setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        let (soft, hard) = descriptor_limits();
+        if soft != hard {
+            let hard = Some(hard).filter(|&hard| hard != u64::MAX);
+            setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
         }
     }
     Ok(descriptor_limits().0)
@@ -96,6 +150,18 @@ pub fn prepare_descriptors(count: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_list_of_limits_says_what_the_system_call_says() {
+        use rustix::process::{Resource, getrlimit};
+        let process = getrlimit(Resource::Nproc);
+        let expected = (process.current.unwrap_or(u64::MAX), process.maximum.unwrap_or(u64::MAX));
+        assert_eq!(limits_of(Limited::Processes), expected);
+        let text = "Max open files            1024                 unlimited            files\n";
+        assert_eq!(listed_limits(text, Limited::Descriptors), Some((1024, u64::MAX)));
+        assert_eq!(listed_limits("", Limited::Descriptors), None);
+    }
 
     #[test]
     fn raising_reaches_the_hard_limit_and_preparing_leaves_nothing_open() {

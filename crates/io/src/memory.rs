@@ -27,9 +27,9 @@ fn of_machine() -> Option<u64> {
 
 #[cfg(unix)]
 fn of_process() -> Option<u64> {
-    use rustix::process::{Resource, getrlimit};
-    let limits = [getrlimit(Resource::As).current, getrlimit(Resource::Data).current];
-    limits.into_iter().flatten().min()
+    use crate::limits::{Limited, limits_of};
+    let limits = [limits_of(Limited::AddressSpace).0, limits_of(Limited::Data).0];
+    limits.into_iter().min().filter(|&limit| limit != u64::MAX)
 }
 
 #[cfg(not(unix))]

@@ -12,12 +12,13 @@ pub const RESERVE: usize = 64;
 /// [`Error::Descriptors`] with the number that would fit, when even the hard limit is too low.
 #[cfg(unix)]
 pub fn make_room(connections: usize) -> Result<(), Error> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::process::{Resource, Rlimit, setrlimit};
 
-    let limit = getrlimit(Resource::Nofile);
-    let Some(needed) = shortfall(connections, limit.current, limit.maximum)? else { return Ok(()) };
+    let (soft, hard) = throng_io::limits::descriptor_limits();
+    let known = |limit| Some(limit).filter(|&limit| limit != u64::MAX);
+    let Some(needed) = shortfall(connections, known(soft), known(hard))? else { return Ok(()) };
     // All of it: the in-process server of a demo or a test needs as many again.
-    let raised = Rlimit { current: limit.maximum.or(Some(needed)), maximum: limit.maximum };
+    let raised = Rlimit { current: known(hard).or(Some(needed)), maximum: known(hard) };
     setrlimit(Resource::Nofile, raised)
         .map_err(|error| Error::io("raise the descriptor limit", error.into()))
 }
@@ -68,7 +69,7 @@ pub fn make_room(_connections: usize) -> Result<(), Error> {
 #[cfg(unix)]
 #[must_use]
 pub fn hard_limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
+    Some(throng_io::limits::descriptor_limits().1).filter(|&limit| limit != u64::MAX)
 }
 
 /// The most descriptors this process may ever have: sockets are not counted in descriptors here.

@@ -190,7 +190,8 @@ impl Balancer {
         answers: Receiver<Option<Answer>>,
     ) -> io::Result<()> {
         let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(run)
+            let thread = thread::Builder::new().name(name.to_owned()).stack_size(256 << 10);
+            thread.spawn(run).map_err(|error| throng_io::limits::thread_not_started(&error))
         };
         let (taker, clock) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
         let taker = start("balance-reports", Box::new(move || taker.take_reports(&reports)))?;

@@ -133,7 +133,8 @@ impl Log {
         // It ends with the last clone of the log: it must not own one.
         let counts = Arc::downgrade(&inner);
         let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(256 << 10);
-        thread.spawn(move || sink.run(&jobs, &counts))?;
+        let started = thread.spawn(move || sink.run(&jobs, &counts));
+        started.map_err(|error| throng_io::limits::thread_not_started(&error))?;
         Ok(log)
     }
 

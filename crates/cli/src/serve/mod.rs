@@ -218,8 +218,11 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     let addresses = addresses.join(" and ");
     let most = bound.max_connections();
     let how = bound.capacity().map_or(String::new(), |how| format!(", {how}"));
+    let tables_refused = bound.tables_refused().map(str::to_owned);
+    // First: what is said of a server whose threads cannot be started would be wrong.
+    let running = bound.spawn()?;
     say::line(format_args!("throng listens on {addresses} (up to {most} connections{how})"));
-    if let Some(reason) = bound.tables_refused() {
+    if let Some(reason) = tables_refused {
         let message = format!("event loops share one descriptor table: {reason}");
         log.event(&events::WARNING, message, []);
     }
@@ -227,7 +230,6 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
         &events::LISTENING,
         [("address", addresses.into()), ("max_connections", most.into())],
     );
-    let running = bound.spawn()?;
     match running.placement() {
         Some(placement) if placement.refusals().is_empty() => {
             log.event(&events::PLACEMENT, placement, []);

@@ -48,7 +48,10 @@ fn user_process_limit() -> Option<u64> {
         return None;
     }
     #[cfg(any(target_os = "linux", target_os = "macos", target_os = "freebsd"))]
-    return rustix::process::getrlimit(rustix::process::Resource::Nproc).current;
+    {
+        use crate::limits::{Limited, limits_of};
+        Some(limits_of(Limited::Processes).0).filter(|&limit| limit != u64::MAX)
+    }
     #[cfg(not(any(target_os = "linux", target_os = "macos", target_os = "freebsd")))]
     None
 }

@@ -189,7 +189,10 @@ impl Bound {
             }
         };
         let name = "throng-signals".to_owned();
-        let waiting = std::thread::Builder::new().name(name).spawn(wait).map_err(Error::Shard)?;
+        let waiting = std::thread::Builder::new()
+            .name(name)
+            .spawn(wait)
+            .map_err(|error| Error::Shard(throng_io::limits::thread_not_started(&error)))?;
         let drained = running.join();
         handle.close();
         let _ = waiting.join();

@@ -180,7 +180,7 @@ impl Running {
         let own = tables.cloned();
         let exit_guard = ExitGuard { shard, begin_drain: self.drain_beginner(), must_drain: true };
         let name = format!("throng-shard-{shard}");
-        let thread = std::thread::Builder::new().name(name).spawn(move || {
+        let spawned = std::thread::Builder::new().name(name).spawn(move || {
             // Moves the whole guard into the thread, so that it runs however the thread ends.
             let mut exit_guard = exit_guard;
             // Pins before anything else, so that the shard's memory is near its CPU.
@@ -190,8 +190,8 @@ impl Running {
             let ended = table.and_then(|_table| start());
             exit_guard.must_drain = ended.is_err();
             ended
-        })?;
-        self.threads.push(thread);
+        });
+        self.threads.push(spawned.map_err(|error| throng_io::limits::thread_not_started(&error))?);
         if self.placement.is_none() && tables.is_none() {
             return Ok(());
         }

@@ -6,6 +6,8 @@ mod demo;
 mod ends;
 mod output;
 mod refusals;
+#[cfg(target_os = "linux")]
+mod sandbox;
 mod sockets;
 #[cfg(feature = "tls")]
 mod tls;

@@ -1,0 +1,76 @@
+//! Sandboxes and limits that forbid what a server would like to have.
+
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use super::{Running, Served, get, refused};
+
+/// Runs a program with a filter of system calls (seccomp) with which prlimit64 fails with EPERM.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const FORBID_PRLIMIT64: &str = r#"
+    my ($prctl, $prlimit64) = splice @ARGV, 0, 2;
+    my $filter = pack("SCCL" x 4,
+        0x20, 0, 0, 0, 0x15, 0, 1, $prlimit64, 0x06, 0, 0, 0x00050001, 0x06, 0, 0, 0x7fff0000);
+    my $program = pack("Sx6P", 4, $filter);
+    syscall($prctl + 0, 38, 1, 0, 0, 0) == 0 or die "no_new_privs: $!";
+    syscall($prctl + 0, 22, 2, $program) == 0 or die "seccomp: $!";
+    exec @ARGV or die "exec: $!";
+"#;
+
+/// The limits stay what they are, and may not even be asked for.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[test]
+fn a_sandbox_without_prlimit64_does_not_keep_a_server_from_starting() {
+    if Command::new("perl").arg("-v").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: there is no perl to set a filter of system calls");
+        return;
+    }
+    let numbers = if cfg!(target_arch = "x86_64") { ["157", "302"] } else { ["167", "261"] };
+    for words in [&["--shards", "1"][..], &["--io", "threads"]] {
+        let mut command = Command::new("perl");
+        command.args(["-e", FORBID_PRLIMIT64]).args(numbers).arg(env!("CARGO_BIN_EXE_throng"));
+        command.args(["serve", "--listen", "127.0.0.1:0"]).stdin(Stdio::null());
+        let served = Served::run(command, words);
+        assert!(get(served.address, "/livez").starts_with("HTTP/1.1 200 "));
+    }
+    #[cfg(feature = "balance")]
+    {
+        let mut command = Command::new("perl");
+        command.args(["-e", FORBID_PRLIMIT64]).args(numbers).arg(env!("CARGO_BIN_EXE_throng"));
+        command.args(["balance", "--listen", "127.0.0.1:0", "--backend", "127.0.0.1:9"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut balancer = Running(command.spawn().unwrap());
+        let mut first = [0; 6];
+        balancer.0.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"throng", "its line says where it listens");
+    }
+}
+
+/// `listens on` is said when it is true, and the error names what to raise. Root is exempt from RLIMIT_NPROC, so this runs
+/// as a user without processes.
+#[test]
+fn a_limit_on_threads_is_one_line_and_nothing_is_said_before() {
+    const NOBODY: u32 = 65_534;
+    // Of the user who runs this there may be processes that end meanwhile: one thread is too many.
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let serve: &[&str] = &["serve", "--listen", "127.0.0.1:0", "--shards", "2"];
+    let balance: &[&str] = &["balance", "--listen", "127.0.0.1:0", "--backend", "127.0.0.1:9"];
+    let programs = if cfg!(feature = "balance") { vec![serve, balance] } else { vec![serve] };
+    for words in programs {
+        // One thread writes the log; the next one is that of an event loop.
+        for processes in if is_root { 1..=2 } else { 1..=1 } {
+            let limit = format!("ulimit -u {processes} 2>&- || ulimit -p {processes}; exec \"$@\"");
+            let mut command = Command::new("sh");
+            command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_throng")]).args(words);
+            if is_root {
+                command.uid(NOBODY).gid(NOBODY);
+            }
+            let output = command.stdin(Stdio::null()).output().unwrap();
+            let (code, errors) = refused(&output);
+            assert!(code == Some(1) || code == Some(2), "{words:?}: {code:?}, {errors}");
+            assert!(errors.contains("raise the limit on threads"), "{words:?}: {errors}");
+        }
+    }
+}
