@@ -73,7 +73,9 @@ pub struct Settings {
     pub max_connections: usize,
     /// The limit of client connections from one IPv4 address or IPv6 /64 network, except trusted
     /// proxies. `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses
-    /// of this machine.
+    /// of this machine. At the limit, a new client closes the oldest of its address that has been
+    /// without a whole request for a second, of those of its own shard; if there is none, it is
+    /// refused.
     pub max_connections_per_address: Option<usize>,
     /// Memory of TLS handshakes in progress and of incomplete records, all shards together. Above
     /// it handshakes are ended first. 0: a quarter of what the process may use.

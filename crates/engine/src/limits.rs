@@ -52,8 +52,9 @@ pub struct Limits {
     /// Connections of one IPv4 address, or of one IPv6 /64 network. Default [`Limit::Auto`]: a
     /// quarter of [`Limits::max_connections`], without a cap for loopback addresses, since those
     /// are clients of this machine, such as a proxy in front. A number caps every address. A proxy
-    /// on another machine needs [`Limit::Unlimited`]. Where it is reached, the oldest connection of
-    /// that address that has not sent a whole request head is closed for a new one.
+    /// on another machine needs [`Limit::Unlimited`]. Where it is reached, a new connection closes
+    /// the oldest of that address that has been without a whole request head for a second, of those
+    /// of its own event loop; if there is none, it is refused with 429.
     pub max_connections_per_address: Limit,
     /// Time from accept to a whole request head. Default 10 s; answered with 408.
     pub handshake_timeout: Duration,

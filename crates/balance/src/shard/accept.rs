@@ -48,7 +48,7 @@ impl State {
             driver.secure_accepted(id, &tls, Some(address), &[]);
         }
         self.new_clients.push(id);
-        self.new_clients_of_address.push(counted, id);
+        self.new_clients_of_address.push(counted, id, driver.now());
         self.metrics.accepted += 1;
         self.metrics.connections += 1;
         let client = Client {
@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Closes the oldest client that has not sent a whole request: of all, or of the address with
-    /// this key. Returns false if there is none.
+    /// this key, of those that have had time to. Returns false if there is none.
     fn make_room<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -107,7 +107,7 @@ impl State {
         let is_new = |id| conns.is_new_client(id);
         let oldest = match full {
             Full::All => self.new_clients.pop_oldest(is_new),
-            Full::Address => self.new_clients_of_address.pop_oldest(key, is_new),
+            Full::Address => self.new_clients_of_address.pop_oldest(key, driver.now(), is_new),
         };
         let Some(id) = oldest else { return false };
         self.metrics.refused += 1;

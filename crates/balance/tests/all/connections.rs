@@ -36,33 +36,6 @@ fn an_address_has_no_more_connections_than_its_part() {
 }
 
 #[test]
-fn silent_clients_of_an_address_make_room_for_the_next_of_it() {
-    let backend = Scripted::bind();
-    let settings = Settings { max_connections_per_address: Some(3), ..Settings::default() };
-    let balancer = Balancer::start(&[backend.address], settings);
-    let mut tunnel = served(&balancer, &backend);
-    let (mut silent, mut half) = (balancer.connect(), balancer.connect());
-    half.send(b"GET / HT");
-    balancer.until("they are let in", |it| it.shards.metrics().connections == 3);
-    let mut clients = Vec::new();
-    for closed in [&mut silent, &mut half] {
-        let mut client = balancer.connect();
-        client.send(GET);
-        let mut server = backend.accept();
-        server.head();
-        assert!(closed.is_at_end());
-        clients.push((client, server));
-    }
-    for (client, server) in &mut clients {
-        server.send(OK);
-        assert_eq!(client.answer().1, "ok");
-    }
-    assert!(balancer.connect().is_at_end(), "all have asked");
-    tunnel.0.send_text("still here");
-    assert_eq!(tunnel.1.text(), "still here");
-}
-
-#[test]
 fn a_newcomer_takes_the_place_of_the_oldest_that_has_asked_nothing() {
     let backend = Scripted::bind();
     let settings = Settings { max_connections: 3, ..Settings::default() };

@@ -121,7 +121,8 @@ static KEYS: &[Key] = &[
     Key::new("max_pending_handshakes", OR_AUTO, "auto",
         "connections before their first request; auto = half of max_connections; 0 = no limit"),
     Key::new("max_connections_per_address", OR_AUTO, "auto",
-        "of an IPv4 address or IPv6 /64; auto = a quarter, loopback without limit; 0 = no limit"),
+        "of an IPv4 address or IPv6 /64; auto = a quarter, loopback without limit; 0 = no limit; \
+         at it, one without a request for 1s makes room, on the same event loop"),
     Key::new("max_message_size", SOME, "4MiB",
         "message size; larger close with 1009; raises max_frame_size unless that is set"),
     Key::new("max_upload_size", Kind::SIZE, "1GiB",

@@ -110,7 +110,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.address_keys.insert(id.slot(), key);
         if is_new {
             self.state.pending.push(id);
-            self.state.pending_of_address.push(key, id);
+            self.state.pending_of_address.push(key, id, self.state.core.now());
         }
         let connections = &mut self.state.core.connections;
         if peer.is_some()
@@ -143,31 +143,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
             Refusal::Draining => None,
         };
         let Some(id) = oldest else { return false };
-        let connections = &mut self.state.core.connections;
-        connections.stats.refused += 1;
-        let unanswered = connections
-            .table
-            .conn(id)
-            .is_some_and(|conn| conn.has(flag::REQUEST) && !conn.is_finishing());
-        if unanswered {
-            self.state.guarded(id, |state| {
-                let mut cx = Cx::new(&mut state.core, id);
-                state.service.on_bad_request(&mut cx, 408, "others needed the place");
-            });
-        }
-        self.evict(id);
+        self.state.end_for_another(id);
+        self.flush_evicted(id);
         true
     }
 
-    /// Uncounts a connection and closes it at once, without waiting for its peer: what it holds
-    /// must be free before it is given to another.
-    fn evict(&mut self, id: ConnId) {
-        self.state.uncount(id, Admitted::Evicted);
-        let connections = &mut self.state.core.connections;
-        match connections.table.stage(id) {
-            Stage::Lingering => connections.end_lingering(id),
-            _ => connections.finish(id, AfterFlush::Close),
-        }
+    /// Closes a connection at once, without waiting for its peer: what it holds must be free before
+    /// it is given to another.
+    fn flush_evicted(&mut self, id: ConnId) {
         self.flush(id);
         if self.state.core.connections.table.stage(id) < Stage::Ending {
             self.state.core.connections.finish(id, AfterFlush::Abort);
@@ -187,7 +170,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.state.reserved >= RESERVE {
             let connections = &self.state.core.connections;
             let oldest = self.state.reserve.pop_oldest(|id| is_reserved(connections, id));
-            oldest.into_iter().for_each(|id| self.evict(id));
+            if let Some(oldest) = oldest {
+                self.state.evict(oldest);
+                self.flush_evicted(oldest);
+            }
         }
         let id = self.driver.adopt(socket).ok()?;
         self.state.enter(id, Stage::Http, self.state.first_inbound());
@@ -283,11 +269,41 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Returns the oldest connection of an address that has not sent a whole request.
+    /// Returns the oldest connection of an address that has not sent a whole request, if it has had
+    /// time to.
     pub(super) fn pop_oldest_of(&mut self, address: Option<IpAddr>) -> Option<ConnId> {
         let key = self.admission.key(address);
         let connections = &self.core.connections;
-        self.pending_of_address.pop_oldest(key, |id| is_pending(connections, id))
+        let may_go = |id| is_pending(connections, id);
+        self.pending_of_address.pop_oldest(key, connections.now, may_go)
+    }
+
+    /// Ends a connection that has not sent a whole request, in the favour of another: with a 408 if
+    /// it has sent a part of one. Its place is free at once, and it closes with the next flush.
+    pub(super) fn end_for_another(&mut self, id: ConnId) {
+        let connections = &mut self.core.connections;
+        connections.stats.refused += 1;
+        let unanswered = connections
+            .table
+            .conn(id)
+            .is_some_and(|conn| conn.has(flag::REQUEST) && !conn.is_finishing());
+        if unanswered {
+            self.guarded(id, |state| {
+                let mut cx = Cx::new(&mut state.core, id);
+                state.service.on_bad_request(&mut cx, 408, "others needed the place");
+            });
+        }
+        self.evict(id);
+    }
+
+    /// Uncounts a connection, which closes with the next flush.
+    fn evict(&mut self, id: ConnId) {
+        self.uncount(id, Admitted::Evicted);
+        let connections = &mut self.core.connections;
+        match connections.table.stage(id) {
+            Stage::Lingering => connections.end_lingering(id),
+            _ => connections.finish(id, AfterFlush::Close),
+        }
     }
 
     /// Forgets connections that no longer have to make room.

@@ -123,16 +123,14 @@ impl<S: Service> State<S> {
         if entered.is_err()
             && let Some(oldest) = self.pop_oldest_of(address)
         {
-            self.core.connections.stats.refused += 1;
-            self.uncount(oldest, Admitted::Evicted);
-            self.core.connections.finish(oldest, AfterFlush::Abort);
+            self.end_for_another(oldest);
             entered = self.admission.enter_address(address);
         }
         if let Ok(key) = entered {
             let of_proxy = self.address_keys.take(id.slot());
             self.admission.leave_address(of_proxy);
             self.address_keys.insert(id.slot(), key);
-            self.pending_of_address.push(key, id);
+            self.pending_of_address.push(key, id, self.core.now());
             return true;
         }
         self.core.connections.stats.refused += 1;

@@ -304,36 +304,6 @@ fn rfc6455_7_4_1_a_code_that_may_not_be_sent_is_none_to_both_sides() {
     running.drain(NO_WAIT).unwrap();
 }
 
-/// A thousand silent sockets must not shut out a scraper on the same address: the oldest of them
-/// makes room. Sessions stay.
-#[test]
-fn silent_connections_of_an_address_make_room_for_the_next_of_it() {
-    let limits = limits(|limits| {
-        limits.max_connections = Some(64);
-        limits.max_connections_per_address = Limit::AtMost(4);
-    });
-    let (address, running) = start(echo().limits(limits).shards(1));
-    let session = Client::connect(address, "/echo");
-    let mut silent: Vec<_> = (0..3).map(|_| dial(address)).collect();
-    silent[1].write_all(b"GET / HT").unwrap();
-    eventually("they are let in", || running.stats().connections == 4);
-    let get = b"GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    for _ in 0..20 {
-        let answer = exchange(address, get);
-        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
-    }
-    assert_eq!(silent[0].read(&mut [0]).unwrap(), 0, "the oldest made room");
-    let mut sessions = vec![session];
-    sessions.extend((0..3).map(|_| Client::connect(address, "/echo")));
-    let answer = exchange(address, get);
-    assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
-    for session in &mut sessions {
-        session.send_text("still here");
-        assert_eq!(session.next(), Got::Text("still here".into()));
-    }
-    running.drain(NO_WAIT).unwrap();
-}
-
 /// FACTS: the load balancer's connection count never returned to 0; here it is the server's.
 #[test]
 fn a_full_server_says_so_and_counts_come_back() {
