@@ -88,6 +88,8 @@ pub struct Reader {
     pub heard_at: Vec<u64>,
     /// Comments of a stream of events, which say that it lives.
     pub comments: usize,
+    /// Events that tell of a message that was not sent.
+    pub lost: usize,
     /// When the server's pings came.
     pub pings: Vec<u64>,
     /// Payloads of pongs.
@@ -114,6 +116,7 @@ impl Reader {
             heard: Vec::new(),
             heard_at: Vec::new(),
             comments: 0,
+            lost: 0,
             pings: Vec::new(),
             pongs: Vec::new(),
             closed: None,
@@ -244,6 +247,10 @@ impl Reader {
             };
             if event.starts_with(':') {
                 self.comments += 1;
+                continue;
+            }
+            if event.split('\n').any(|line| field(line) == ("event", "lost")) {
+                self.lost += 1;
                 continue;
             }
             let (mut data, mut binary) = (Vec::new(), false);

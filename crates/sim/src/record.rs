@@ -194,6 +194,8 @@ pub struct Record {
     pub receipts: Vec<Expected>,
     /// Messages made by each peer.
     pub made: BTreeMap<u32, u32>,
+    /// Publications that are too large for streams of events, by peer and number.
+    pub too_large: BTreeSet<(u32, u32)>,
     /// By class.
     pub attempts: Vec<Attempts>,
     /// What publishers were told, all together.
@@ -324,6 +326,13 @@ impl Record {
         let class = self.rules.class_of(channel, session.route);
         let key = format!("{}|{key}", channel.unwrap_or_default());
         session.offers.push(Offer { what, class, key, at });
+    }
+
+    /// Whether a stream of events is told of this message that it is lost, and not the message.
+    #[must_use]
+    pub fn is_too_large(&self, what: &Heard) -> bool {
+        let Heard::Published { by, sequence, .. } = what else { return false };
+        self.too_large.contains(&(*by, *sequence))
     }
 
     /// A message to one receiver was refused.

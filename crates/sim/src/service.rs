@@ -154,6 +154,17 @@ impl Probe {
         record.send_to_others(self.shard, self.shards, &command);
     }
 
+    /// So many line breaks, each of which takes seven bytes of an event.
+    fn publish_line_breaks(&self, cx: &mut Cx<'_>, channel: &str, count: usize) {
+        let by = cx.data();
+        {
+            let mut record = self.record.borrow_mut();
+            let sequence = record.made.get(&by).map_or(1, |made| made + 1);
+            record.too_large.insert((by, sequence));
+        }
+        self.publish(cx, channel, "", &"\n".repeat(count));
+    }
+
     fn published(&self, channel: &str, by: u32) -> Heard {
         let sequence = self.record.borrow_mut().next_of(by);
         Heard::Published { channel: channel.to_owned(), by, sequence }
@@ -301,6 +312,7 @@ impl Probe {
                 self.check_subscribers(cx, &mut record, channel);
             }
             "!pub" => self.publish(cx, word(), "", word()),
+            "!breaks" => self.publish_line_breaks(cx, word(), word().parse().unwrap_or(0)),
             "!set" => self.publish(cx, word(), word(), word()),
             "!post" => self.post(cx, word(), word(), word()),
             "!all" => self.broadcast(cx, word(), word()),

@@ -5,12 +5,15 @@ mod conforming;
 mod crowd;
 mod http_client;
 mod stopping;
+mod strangers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use throng_balance::{Pick, Settings, Timeouts};
-use throng_engine::{BuildOptions, DrainPlan, Limit, Limits, PresenceRules, Watching};
+use throng_engine::{
+    BuildOptions, DrainPlan, Limit, Limits, PresenceRules, ProxyProtocol, TrustedProxies, Watching,
+};
 use throng_proto::ws::handshake::{Key, encode_request};
 
 use crate::ask::Ask;
@@ -34,6 +37,10 @@ pub enum Expect {
     Status(&'static [u16]),
     /// Each of its requests is answered.
     Served,
+    /// Its first request is answered with 200, however many of its address there are.
+    Admitted,
+    /// The stream of events lasts until it resets it, and tells of each message that was too large for an event.
+    Streamed,
     /// It is over within so many nanoseconds.
     Within(u64),
     /// Only what holds for everybody.
@@ -103,6 +110,8 @@ pub struct Plan {
     pub outside: Vec<(u64, Outside)>,
     /// A drain, if there is one.
     pub drain: Option<Drain>,
+    /// Connections begin with a PROXY header.
+    pub proxy_protocol: bool,
     /// A balancer between the peers and the server, if there is one.
     pub balancer: Option<BalancerPlan>,
 }
@@ -200,6 +209,7 @@ impl Plan {
             parts,
             outside: Vec::new(),
             drain,
+            proxy_protocol: false,
             balancer: None,
         };
         stopping::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
@@ -207,6 +217,7 @@ impl Plan {
         http_client::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
         let mut rng = Rng::new(seed ^ 0x6d61_726b);
         plan.mailbox_mark = rng.one_in(2).then(|| rng.below(4));
+        strangers::gather(&mut plan, &mut Rng::new(seed ^ 0x7374_7261_6e67));
         plan
     }
 
@@ -220,8 +231,10 @@ impl Plan {
             routes: Arc::default(),
             max_connections: self.max_connections,
             own_tables: None,
-            trusted_proxies: None,
-            proxy_protocol: None,
+            trusted_proxies: self.proxy_protocol.then(|| {
+                TrustedProxies(Arc::new(|address| address.is_some_and(|it| it.is_loopback())))
+            }),
+            proxy_protocol: self.proxy_protocol.then(ProxyProtocol::default),
             relay: None,
             // A turn takes no time here, so there is nothing to hear of.
             watching: Some(Watching {
@@ -249,6 +262,7 @@ impl Plan {
             parts: Vec::new(),
             outside: Vec::new(),
             drain: None,
+            proxy_protocol: false,
             balancer: None,
         }
     }

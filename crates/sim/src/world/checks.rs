@@ -41,8 +41,7 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
     let mut counts = vec![Counts::default(); figures.len()];
     for (peer, part) in world.peers.iter().zip(&world.plan.parts) {
         let Some(peer) = peer else { continue };
-        let session = record.sessions.get(&peer.number);
-        let mut peer_faults = heard_well(world, peer, part, session, &figures, &mut counts);
+        let mut peer_faults = heard_well(world, peer, part, &record, &figures, &mut counts);
         peer_faults.extend(transcript::reads_well(world, peer, part));
         peer_faults.extend(pinged_well(world, peer, part));
         peer_faults.extend(ended_well(world, peer, part, &record));
@@ -63,12 +62,12 @@ fn heard_well(
     world: &World,
     peer: &Peer,
     part: &Part,
-    session: Option<&Session>,
+    record: &Record,
     figures: &[ClassCounters],
     counts: &mut [Counts],
 ) -> Vec<String> {
     let mut faults = peer.reader.violations.clone();
-    let Some(session) = session else {
+    let Some(session) = record.sessions.get(&peer.number) else {
         if !peer.reader.heard.is_empty() {
             faults.push("it heard messages and had no session".to_owned());
         }
@@ -96,7 +95,13 @@ fn heard_well(
         counts.missing += u64::from(!got);
         counts.missing_of_good += u64::from(caught_up && !got);
         let rules = world.plan.rules.of(offer.class);
-        if caught_up && !got && rules.policy == SlowPolicy::Close && rules.max_age.is_none() {
+        let is_too_large = session.stream && record.is_too_large(&offer.what);
+        if caught_up
+            && !got
+            && !is_too_large
+            && rules.policy == SlowPolicy::Close
+            && rules.max_age.is_none()
+        {
             faults.push(format!("{:?} never came", offer.what));
         }
         let key = if rules.policy == SlowPolicy::Latest { &*offer.key } else { "" };
@@ -313,6 +318,16 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
         }
         Expect::Code(_) => Some("it was not closed with the right code"),
         Expect::Served => transcript::was_served(world, peer, part),
+        Expect::Admitted => {
+            (reader.statuses != [200]).then_some("it was not served, whoever shares its address")
+        }
+        Expect::Streamed if end != End::Own => Some("the stream has ended"),
+        Expect::Streamed => {
+            let session = record.sessions.get(&peer.number);
+            let offers = session.into_iter().flat_map(|session| &session.offers);
+            let due = offers.filter(|offer| record.is_too_large(&offer.what)).count();
+            (due != reader.lost).then_some("it was not told of each loss once")
+        }
         Expect::Answers(count) => {
             let all = reader.statuses.iter().filter(|status| **status == 200).count() == *count;
             (!all || reader.answered != *count || end != End::Finished)
@@ -346,6 +361,8 @@ fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option
     if silent && plan.faults.adopt_fails > 0 {
         return true;
     }
+    // A cap of its address is none for a newcomer whose neighbours are silent.
+    let is_capped = is_capped && part.expect != Expect::Admitted;
     if (refused || silent) && (is_capped || world.is_drained()) {
         return true;
     }

@@ -19,6 +19,7 @@ mod order;
 mod pair;
 mod presence;
 mod publishers;
+mod room;
 mod seeds;
 mod support;
 mod turns;

@@ -65,8 +65,9 @@ impl Service for Chat {
 
 struct World {
     net: SharedNet,
-    shard: Shard<SimDriver, Chat>,
-    listener: usize,
+    shards: Vec<Shard<SimDriver, Chat>>,
+    /// Where each shard listens.
+    listeners: Vec<usize>,
     links: usize,
     /// The most memory that connections held between two turns.
     most: usize,
@@ -74,25 +75,43 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of(1)
+    }
+
+    fn of(shards: u16) -> Self {
         let net = Net::shared();
-        let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1)));
-        let mut driver = SimDriver::new(&net, 0, Faults::default(), Rng::new(1), Waiting::Never);
-        driver.add_listener(listener);
+        let (mut drivers, mut listeners) = (Vec::new(), Vec::new());
+        for shard in 0..shards {
+            let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1 + shard)));
+            let (faults, rng) = (Faults::default(), Rng::new(1));
+            let mut driver = SimDriver::new(&net, shard, faults, rng, Waiting::Never);
+            driver.add_listener(listener);
+            drivers.push(driver);
+            listeners.push(listener);
+        }
         let limits = Limits::default().max_memory(LIMIT);
-        let options = BuildOptions { limits, seed: Some(1), ..BuildOptions::default() };
-        let built = build(vec![driver], &options, |_, _, _| Chat).expect("valid limits");
-        let shard = built.shards.into_iter().next().expect("one driver, one shard");
-        Self { net, shard, listener, links: 0, most: 0 }
+        // With tables of their own they hand no connections to each other.
+        let own_tables = (shards > 1).then_some(10_000);
+        let options = BuildOptions { limits, own_tables, seed: Some(1), ..BuildOptions::default() };
+        let shards = build(drivers, &options, |_, _, _| Chat).expect("valid limits").shards;
+        Self { net, shards, listeners, links: 0, most: 0 }
     }
 
     /// Connects a client whose link holds `capacity` bytes, and sends `bytes`.
     fn connect(&mut self, capacity: usize, bytes: &[u8]) -> LinkId {
+        let link = self.dial(0, capacity, bytes);
+        self.settle();
+        link
+    }
+
+    /// The same, to this shard, and nobody has taken notice of it.
+    fn dial(&mut self, shard: usize, capacity: usize, bytes: &[u8]) -> LinkId {
         let options = LinkOptions { latency: 1000, capacity, cut_after: None };
         let from = SocketAddr::from(([127, 0, 0, 2], 1000 + self.links as u16));
         self.links += 1;
-        let link = self.net.borrow_mut().dial(self.listener, from, options).expect("it listens");
-        self.net.borrow_mut().write(link, Side::Dialer, bytes);
-        self.settle();
+        let mut net = self.net.borrow_mut();
+        let link = net.dial(self.listeners[shard], from, options).expect("it listens");
+        net.write(link, Side::Dialer, bytes);
         link
     }
 
@@ -102,18 +121,24 @@ impl World {
         self.connect(capacity, &request)
     }
 
-    /// Turns the shard until it has nothing to do for a while.
+    /// Turns all shards until they have nothing to do for a while.
     fn settle(&mut self) {
-        for _ in 0..20 {
-            self.shard.driver().progress();
-            let now = self.net.borrow().now();
-            let is_due = self.shard.next_deadline().is_some_and(|at| at.0 <= now);
-            if self.shard.driver().is_ready() || is_due {
-                assert_eq!(self.shard.turn().expect("a wait does not fail"), None);
-                self.most = self.most.max(self.shard.audit().memory);
+        (0..20).for_each(|_| self.turn(0..self.shards.len()));
+    }
+
+    /// Turns those of these shards that have something to do.
+    fn turn(&mut self, shards: std::ops::Range<usize>) {
+        let now = self.net.borrow().now();
+        for shard in &mut self.shards[shards] {
+            shard.driver().progress();
+            let is_due = shard.next_deadline().is_some_and(|at| at.0 <= now);
+            if shard.driver().is_ready() || is_due {
+                assert_eq!(shard.turn().expect("a wait does not fail"), None);
             }
-            self.net.borrow_mut().advance_to(now + 1_000_000);
         }
+        let held = self.shards.iter().map(|shard| shard.audit().memory).sum();
+        self.most = self.most.max(held);
+        self.net.borrow_mut().advance_to(now + 1_000_000);
     }
 
     fn send(&mut self, link: LinkId, bytes: &[u8]) {
@@ -125,7 +150,7 @@ impl World {
     /// which has done nothing wrong is still answered.
     fn check(self, honest: LinkId) {
         assert!(self.most > LIMIT / 2, "{} bytes are no storm", self.most);
-        assert!(self.shard.core().stats().memory_ended > 0);
+        assert!(self.shards[0].core().stats().memory_ended > 0);
         self.check_limit(honest);
     }
 
@@ -133,9 +158,9 @@ impl World {
         assert!(self.most <= LIMIT + LIMIT / 8, "{} bytes were held", self.most);
         let mut echo = Vec::new();
         encode_masked(Opcode::Text, b"still here", [0; 4], &mut echo);
-        let answered = self.shard.core().stats().messages_out;
+        let answered = self.shards[0].core().stats().messages_out;
         self.send(honest, &echo);
-        assert_eq!(self.shard.core().stats().messages_out, answered + 1);
+        assert_eq!(self.shards[0].core().stats().messages_out, answered + 1);
         assert!(!self.net.borrow().is_gone(honest, Side::Acceptor), "it is still connected");
     }
 }
@@ -204,4 +229,28 @@ fn heads_and_bodies_that_never_end() {
         }
         world.check(honest);
     }
+}
+
+/// Who fills the memory again and again keeps nobody out, though an event loop that holds most of it sleeps meanwhile.
+#[test]
+fn newcomers_while_the_memory_is_filled_again_and_again() {
+    let mut world = World::of(2);
+    let body = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n".to_vec();
+    let body = [body, vec![b'x'; 500_000]].concat();
+    for round in 0..5 {
+        for shard in [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0] {
+            world.dial(shard, 1 << 20, &body);
+            (0..20).for_each(|_| world.turn(shard..shard + 1));
+            let newcomer = world.dial(0, 1 << 20, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            (0..20).for_each(|_| world.turn(0..1));
+            let mut answer = Vec::new();
+            world.net.borrow_mut().read(newcomer, Side::Dialer, 20, &mut answer);
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(answer.starts_with("HTTP/1.1 200 "), "round {round}: {answer:?}");
+        }
+        // The other one takes its part of the work.
+        world.settle();
+    }
+    let ended: u64 = world.shards.iter().map(|shard| shard.core().stats().memory_ended).sum();
+    assert!(ended > 0, "the memory was never full");
 }

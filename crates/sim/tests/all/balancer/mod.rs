@@ -2,6 +2,7 @@
 
 mod closing;
 mod rates;
+mod room;
 mod slow;
 mod timeouts;
 
