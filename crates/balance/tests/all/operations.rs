@@ -292,14 +292,15 @@ fn rebalance(shards: usize) {
 #[test]
 fn the_tunnels_of_a_backend_that_stays_silent_live_on() {
     let backends = [echo(), echo()];
-    let register = "[register]\ntoken = \"0123456789abcdef\"";
+    let register = "[register]\ntoken = \"0123456789abcdef\"\ntime_to_live = \"1ms\"";
     let balancer = Balancer::start(config(&backends[..1], register)).unwrap();
     balancer.drain(backends[0], None).unwrap();
-    balancer.register(backends[1], 1, Some(Duration::from_secs(3600))).unwrap();
+    let long = Some(Duration::from_secs(3600));
+    balancer.register(backends[1], 1, long).unwrap();
     let mut client = open(&balancer);
     balancer.undrain(backends[0]).unwrap();
-    // Another second, and no word after it.
-    balancer.register(backends[1], 1, Some(Duration::from_secs(1))).unwrap();
+    // Its time without a heartbeat is over as soon as it begins.
+    balancer.register(backends[1], 1, None).unwrap();
     until(&balancer, "it gets no new clients", |status| row(status, backends[1]).state == "down");
     assert!(row(&balancer.status(), backends[1]).keeps_tunnels);
     client.send_text("still here");
@@ -311,7 +312,7 @@ fn the_tunnels_of_a_backend_that_stays_silent_live_on() {
     assert_eq!(other.text(), "here, too");
     balancer.undrain(backends[0]).unwrap();
     // Its heartbeats are back.
-    balancer.register(backends[1], 1, None).unwrap();
+    balancer.register(backends[1], 1, long).unwrap();
     assert_eq!(row(&balancer.status(), backends[1]).state, "up");
     assert_eq!(balancer.status().metrics.closed, 0);
     end(&balancer);
