@@ -35,6 +35,10 @@ const BETWEEN_ORDERS: Duration = Duration::from_secs(3600);
 /// The time between two looks whether another process has done its order.
 const OTHERS_ORDER: Duration = Duration::from_secs(10);
 
+/// The time until a certificate is served that was issued while the server's files could not be
+/// read.
+const UNTIL_SERVED: Duration = Duration::from_secs(60);
+
 /// The time between two looks at the renewal information of an authority that has none, or that
 /// cannot be reached.
 const WITHOUT_INFORMATION: Duration = Duration::from_secs(6 * 3600);
@@ -116,6 +120,7 @@ impl Acme {
             report: Box::new(report),
             account: None,
             served: None,
+            is_unreported: false,
             chosen: None,
             jitter: random(),
         };
@@ -196,6 +201,8 @@ struct Worker {
     account: Option<Account>,
     /// The certificate that the server has read last.
     served: Option<CertificateDer<'static>>,
+    /// A certificate was issued, and that is not reported yet.
+    is_unreported: bool,
     /// The time that was picked in the last window.
     chosen: Option<(Window, SystemTime)>,
     /// Of this process, for certificates without renewal information.
@@ -265,10 +272,12 @@ impl Worker {
         self.http.take_retry_after();
         let current = self.current();
         if let Some(current) = &current {
-            self.serve(current)?;
-            let Plan { due, look } = self.plan(current).await;
-            if due > SystemTime::now() {
-                return Ok(look);
+            if !self.serve(current) {
+                return Ok(SystemTime::now() + UNTIL_SERVED);
+            }
+            let plan = self.plan(current).await;
+            if plan.due > SystemTime::now() {
+                return Ok(self.report_issued(current, &plan));
             }
         }
         let Some(_lock) = self.acme.store.try_lock()? else {
@@ -284,12 +293,23 @@ impl Worker {
         let Some(issued) = self.current() else {
             return Err("the certificate that was issued lacks domains of the order".into());
         };
-        self.serve(&issued)?;
-        let Plan { due, look } = self.plan(&issued).await;
+        self.is_unreported = true;
+        if !self.serve(&issued) {
+            return Ok(SystemTime::now() + UNTIL_SERVED);
+        }
+        let plan = self.plan(&issued).await;
+        Ok(self.report_issued(&issued, &plan))
+    }
+
+    /// Reports a certificate that is served, if it was not reported. Returns when to look again.
+    fn report_issued(&mut self, issued: &Issued, plan: &Plan) -> SystemTime {
+        if !std::mem::take(&mut self.is_unreported) {
+            return plan.look;
+        }
         let earliest = SystemTime::now() + BETWEEN_ORDERS;
         let (names, expires) = (&self.names, issued.validity.until);
-        (self.report)(&AcmeEvent::Issued { names, expires, renewal: due.max(earliest) });
-        Ok(look.max(earliest))
+        (self.report)(&AcmeEvent::Issued { names, expires, renewal: plan.due.max(earliest) });
+        plan.look.max(earliest)
     }
 
     /// Returns the certificate, if there is one with the domains.
@@ -298,13 +318,17 @@ impl Worker {
         self.acme.store.certificate().filter(has_all)
     }
 
-    /// Has the server read a certificate, unless it has done so.
-    fn serve(&mut self, issued: &Issued) -> Result<(), Failure> {
+    /// Has the server read a certificate, unless it has done so. Returns false if it could not:
+    /// another one of its files has a mistake. That is no failure of the authority, and reported by
+    /// those who watch the files.
+    fn serve(&mut self, issued: &Issued) -> bool {
         if self.served.as_ref() != Some(&issued.certificate) {
-            self.server.reload()?;
+            if self.server.reload().is_err() {
+                return false;
+            }
             self.served = Some(issued.certificate.clone());
         }
-        Ok(())
+        true
     }
 
     /// Returns when to renew a certificate: at a time within the authority's window (RFC 9773), or
@@ -329,7 +353,11 @@ impl Worker {
 
     /// Asks the authority when to renew a certificate, and when to ask again.
     async fn window(&mut self, issued: &Issued) -> Result<(Window, Duration), Failure> {
-        let account = self.account().await?;
+        // A new one is made under the folder's lock only, by an order.
+        let account = match self.known_account().await? {
+            Some(account) => account,
+            None => return Err("there is no account".into()),
+        };
         let id = CertificateIdentifier::try_from(&issued.certificate)?;
         let (info, poll) = account.renewal_info(&id).await.map_err(Failure::of)?;
         let window = info.suggested_window;
@@ -360,32 +388,35 @@ impl Worker {
         }
     }
 
-    /// Returns the account, which is made if there is none.
+    /// Returns the account, if there is one.
+    async fn known_account(&mut self) -> Result<Option<Account>, Failure> {
+        if self.account.is_none()
+            && let Some(credentials) = self.acme.store.account()?
+        {
+            let builder = Account::builder_with_http(Box::new(self.http.clone()));
+            let account = builder.from_credentials(credentials).await;
+            self.account = Some(account.map_err(|error| self.explain(error))?);
+        }
+        Ok(self.account.clone())
+    }
+
+    /// Returns the account, which is made if there is none: the folder is locked, so that of
+    /// processes that share it one makes it.
     async fn account(&mut self) -> Result<Account, Failure> {
-        if let Some(account) = &self.account {
-            return Ok(account.clone());
+        if let Some(account) = self.known_account().await? {
+            return Ok(account);
         }
         let AcmeSettings { email, directory, agree_tos, .. } = &self.acme.settings;
         let builder = Account::builder_with_http(Box::new(self.http.clone()));
-        let account = match self.acme.store.account()? {
-            Some(credentials) => builder.from_credentials(credentials).await,
-            None => {
-                let contact = email.as_ref().map(|email| format!("mailto:{email}"));
-                let account = NewAccount {
-                    contact: &contact.as_slice().iter().map(String::as_str).collect::<Vec<_>>(),
-                    terms_of_service_agreed: *agree_tos,
-                    only_return_existing: false,
-                };
-                match builder.create(&account, directory.clone(), None).await {
-                    Ok((account, credentials)) => {
-                        self.acme.store.write_account(&credentials)?;
-                        Ok(account)
-                    }
-                    Err(error) => Err(error),
-                }
-            }
+        let contact = email.as_ref().map(|email| format!("mailto:{email}"));
+        let account = NewAccount {
+            contact: &contact.as_slice().iter().map(String::as_str).collect::<Vec<_>>(),
+            terms_of_service_agreed: *agree_tos,
+            only_return_existing: false,
         };
-        let account = account.map_err(|error| self.explain(error))?;
+        let created = builder.create(&account, directory.clone(), None).await;
+        let (account, credentials) = created.map_err(|error| self.explain(error))?;
+        self.acme.store.write_account(&credentials)?;
         self.account = Some(account.clone());
         Ok(account)
     }
@@ -453,6 +484,54 @@ mod tests {
         let error = Acme::open(settings.clone()).unwrap_err().to_string();
         assert!(error.contains("agree_tos = true"), "{error}");
         assert!(!settings.folder().exists());
+        std::fs::remove_dir_all(settings.dir).unwrap();
+    }
+
+    /// Returns a certificate for `name` and its key, in PEM.
+    fn made(name: &str) -> (String, String) {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    #[test]
+    fn a_certificate_that_another_file_keeps_from_being_served_is_no_failure_of_the_authority() {
+        let settings = settings("served");
+        let acme = Acme::open(settings.clone()).unwrap();
+        let (chain, key) = (settings.dir.join("other.pem"), settings.dir.join("other.key"));
+        let other = made("b.example");
+        std::fs::write(&chain, &other.0).unwrap();
+        std::fs::write(&key, &other.1).unwrap();
+        let files = vec![crate::CertificateFiles { chain: chain.clone(), key }];
+        let managed = Some(acme.managed());
+        let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(files) }).unwrap();
+        // It was issued, and meanwhile the other one was damaged.
+        let (own, own_key) = made("a.example");
+        acme.store.write_certificate(&own, &own_key).unwrap();
+        std::fs::write(&chain, "damaged").unwrap();
+        let (reports, events) = mpsc::channel();
+        let report = move |event: &AcmeEvent<'_>| reports.send(format!("{event:?}")).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut worker = Worker {
+            http: Http::new(Arc::clone(&acme.configs)),
+            acme,
+            names: settings.domains.clone(),
+            server: Arc::clone(&server),
+            report: Box::new(report),
+            account: None,
+            served: None,
+            is_unreported: true,
+            chosen: None,
+            jitter: 0.5,
+        };
+        runtime.block_on(worker.attend()).unwrap();
+        assert_eq!((server.orders().failed, events.try_iter().count()), (0, 0));
+        std::fs::write(&chain, &other.0).unwrap();
+        runtime.block_on(worker.attend()).unwrap();
+        let reported: Vec<_> = events.try_iter().collect();
+        assert!(reported.len() == 1 && reported[0].contains("a.example"), "{reported:?}");
+        assert_eq!(server.certificates().len(), 2);
+        // Nobody held the lock: no account was made to ask about the renewal.
+        assert!(!settings.folder().join("account.json").exists());
         std::fs::remove_dir_all(settings.dir).unwrap();
     }
 

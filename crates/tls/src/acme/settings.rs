@@ -142,10 +142,19 @@ impl AcmeSettings {
     /// one, such as a staging environment, must not be taken for them.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
-        let name = host_and_path(&self.directory).unwrap_or_default();
-        let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        let name = name.trim_end_matches('/').trim_start_matches('.');
-        self.dir.join(name.replace(|c| !kept(c), "-"))
+        let url = host_and_path(&self.directory).unwrap_or_default();
+        let mut name = String::new();
+        for c in url.chars() {
+            match c {
+                '/' => name.push('_'),
+                '.' if name.is_empty() => name.push_str("%2e"),
+                // The others are escaped: no two URLs have one folder, not even where its name has
+                // no case.
+                '.' | '-' | '0'..='9' | 'a'..='z' => name.push(c),
+                _ => name.push_str(&format!("%{:02x}", u32::from(c))),
+            }
+        }
+        self.dir.join(name)
     }
 
     /// Returns the file with the certificate, those that lead to a root, and the private key.
@@ -236,8 +245,12 @@ mod tests {
             settings.folder().display().to_string()
         };
         let lets_encrypt = of(LETS_ENCRYPT);
-        assert_eq!(lets_encrypt, "/var/lib/throng/acme-v02.api.letsencrypt.org-directory");
-        assert_eq!(of("https://[::1]:14000/dir"), "/var/lib/throng/---1--14000-dir");
-        assert_eq!(of("https://a.example/../../etc"), "/var/lib/throng/a.example-..-..-etc");
+        assert_eq!(lets_encrypt, "/var/lib/throng/acme-v02.api.letsencrypt.org_directory");
+        assert_eq!(of("https://[::1]:14000/dir"), "/var/lib/throng/%5b%3a%3a1%5d%3a14000_dir");
+        assert_eq!(of("https://a.example/../../etc"), "/var/lib/throng/a.example_.._.._etc");
+        let alike = ["a/b", "a-b", "a_b", "A/b", "a/b/", "a:b", "a%2fb"];
+        let folders: std::collections::HashSet<_> =
+            alike.iter().map(|path| of(&format!("https://ca.example/{path}"))).collect();
+        assert_eq!(folders.len(), alike.len(), "{folders:?}");
     }
 }
