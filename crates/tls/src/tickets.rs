@@ -154,7 +154,8 @@ fn read_keys(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
         let file = file.display();
         return Err(wrong(format!(
             "every user can read or replace these keys, which decrypt sessions: \
-             `chmod 600 {file}`, or 640 with a group of its own"
+             `chmod 600 {file}`, or 640 with a group of its own; of a Secret that Kubernetes \
+             mounts, set `defaultMode: 0400`"
         )));
     }
     let most = KEY_LEN * MAX_KEYS;
