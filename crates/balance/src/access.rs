@@ -21,16 +21,21 @@ pub trait AccessLog: Send + Sync + fmt::Debug {
 pub struct Access<'a> {
     /// The client's address, past trusted proxies.
     pub client: IpAddr,
-    /// The method; `None` if the request could not be read.
+    /// The method; `None` if the request could not be read, or of a connection that was passed
+    /// through.
     pub method: Option<&'a str>,
     /// The path without the query, of 512 bytes at most.
     pub path: Option<&'a str>,
-    /// Whether it was a tunnel.
+    /// The host name that the client of a connection that was passed through has asked for (SNI).
+    pub server_name: Option<&'a str>,
+    /// Whether it was a tunnel, or a connection that was passed through.
     pub is_tunnel: bool,
-    /// Whether it failed: the client got a status of 500 or more or half a response, or a tunnel's
-    /// backend ended without a Close frame.
+    /// Whether it failed: the client got a status of 500 or more or half a response, a tunnel's
+    /// backend ended without a Close frame, or no backend accepted a connection to be passed
+    /// through.
     pub is_failure: bool,
-    /// The status of the response; of a tunnel, 101. `None` if the client did not wait for it.
+    /// The status of the response; of a tunnel, 101. `None` if the client did not wait for it, or
+    /// of a connection that was passed through.
     pub status: Option<u16>,
     /// The code of the Close frame that the balancer sent into a tunnel.
     pub code: Option<u16>,

@@ -21,6 +21,8 @@ pub(crate) struct Entry {
     pub(crate) tls: Option<bool>,
     /// The name in its certificate, if that was said.
     pub(crate) tls_name: Option<Arc<str>>,
+    /// The server names whose connections are passed through to it.
+    pub(crate) passthrough: Arc<[Box<str>]>,
     pub(crate) desired: DesiredState,
     pub(crate) tracker: HealthTracker,
     /// The drain, if it is being removed or drained.
@@ -126,6 +128,7 @@ impl Entry {
             send_proxy,
             tls: None,
             tls_name: None,
+            passthrough: Arc::default(),
             desired,
             tracker: HealthTracker::new(),
             drain: None,

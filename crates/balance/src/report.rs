@@ -150,11 +150,14 @@ pub struct Metrics {
     pub requests: u64,
     /// Tunnels ever opened.
     pub tunnels_opened: u64,
+    /// Connections to be passed through by their server name, ever.
+    pub passed_through: u64,
     /// Requests retried on another backend, or another connection.
     pub retries: u64,
     /// Requests that the balancer answered itself with 4xx.
     pub client_errors: u64,
-    /// Requests that the balancer answered itself with 5xx.
+    /// Requests that the balancer answered itself with 5xx, and connections to be passed through
+    /// that no backend accepted.
     pub backend_errors: u64,
     /// Connects that failed at once, and through no fault of the backend: see [`Failure::is_ours`].
     pub own_failures: u64,
@@ -182,6 +185,7 @@ impl std::ops::AddAssign for Metrics {
             memory_ended,
             requests,
             tunnels_opened,
+            passed_through,
             retries,
             client_errors,
             backend_errors,
@@ -201,6 +205,7 @@ impl std::ops::AddAssign for Metrics {
         self.memory_ended += memory_ended;
         self.requests += requests;
         self.tunnels_opened += tunnels_opened;
+        self.passed_through += passed_through;
         self.retries += retries;
         self.client_errors += client_errors;
         self.backend_errors += backend_errors;

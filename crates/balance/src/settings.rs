@@ -35,6 +35,20 @@ pub struct Target {
     pub send_proxy: bool,
     /// How connections to it are secured; `None`: not.
     pub tls: Option<Arc<TlsClient>>,
+    /// The patterns of server names whose connections are passed through to it; if there is one, it
+    /// serves nothing else.
+    pub passthrough: Arc<[Box<str>]>,
+}
+
+impl Target {
+    /// Returns whether it serves connections of this pattern that are passed through, or, without
+    /// one, requests.
+    pub(crate) fn serves(&self, route: Option<&str>) -> bool {
+        match route {
+            None => self.passthrough.is_empty(),
+            Some(route) => self.passthrough.iter().any(|pattern| **pattern == *route),
+        }
+    }
 }
 
 /// The settings of a balancer.

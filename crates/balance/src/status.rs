@@ -81,6 +81,8 @@ pub struct Row {
     pub share: f64,
     /// Whether connections to it begin with a PROXY v2 header.
     pub send_proxy: bool,
+    /// The server names whose connections are passed through to it.
+    pub passthrough: Vec<String>,
     /// Live tunnels.
     pub tunnels: u32,
     /// HTTP requests under way, handshakes included.

@@ -50,6 +50,7 @@ fn run<P: throng_io::readiness::poller::Poller>(address: SocketAddr) -> io::Resu
                 Event::AcceptStopped(_)
                 | Event::Connected(_)
                 | Event::Secured(..)
+                | Event::PassedThrough(..)
                 | Event::Closed(..) => {}
             }
             if let Some(batch) = spare.last_mut() {

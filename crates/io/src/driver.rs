@@ -34,6 +34,7 @@
 //!   connections with TLS, [`Event::Secured`] comes at most once for each of them, before its first
 //!   [`Event::Received`] and, on a connection that we started, before [`Event::Connected`]; and
 //!   [`Driver::was_truncated`] distinguishes a stream that its peer ended from one that was cut.
+//!   One whose TLS is not ended here has [`Event::PassedThrough`] instead.
 //! * **C13** A connection that [`Driver::release`] has returned is no longer this driver's: its id
 //!   is that of a closed connection, without [`Event::Closed`]. Another driver of the same kind may
 //!   adopt the socket, and gets what was not received before.
@@ -53,7 +54,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use crate::{Batch, Clock, ConnId, Instant, TlsFailure, TlsInfo};
+use crate::{Batch, Clock, ConnId, Instant, PassedThrough, TlsFailure, TlsInfo};
 
 /// An event that the kernel, or the simulator, reports to the engine.
 ///
@@ -72,6 +73,9 @@ pub enum Event<'a, S> {
     Connected(ConnId),
     /// The TLS handshake of a connection is complete (C12).
     Secured(ConnId, Box<TlsInfo>),
+    /// The ClientHello of a connection says that its TLS is not ended here. From now on it is a
+    /// connection without TLS, of which these bytes were received (C12).
+    PassedThrough(ConnId, Box<PassedThrough>),
     /// Bytes were received. The slice is never empty.
     Received(ConnId, &'a mut [u8]),
     /// The peer will send no more (FIN); we still may.

@@ -28,6 +28,17 @@ pub struct TlsInfo {
     pub peer_certificates: Vec<Box<[u8]>>,
 }
 
+/// A connection whose TLS is not ended here: its bytes are passed on as they come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedThrough {
+    /// The host name that the client asked for (SNI).
+    pub server_name: Option<Box<str>>,
+    /// The pattern of the configuration that it matches.
+    pub route: Box<str>,
+    /// All that was received: the ClientHello, and what came with it.
+    pub received: Vec<u8>,
+}
+
 /// The reason why a TLS handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TlsFailure {
@@ -55,7 +66,7 @@ pub enum TlsFailure {
     Ended,
     /// We ended the connection during the handshake: it took too long, or there were too many.
     GivenUp,
-    /// We have no certificate for the peer, which asked for one that is not issued yet.
+    /// We have no certificate for the name that the peer asked for, or it is not issued yet.
     LacksCertificate,
     /// An error of our own.
     Internal,
@@ -120,7 +131,7 @@ impl std::fmt::Display for TlsFailure {
             Self::NotTls => "it does not speak TLS",
             Self::Ended => "it ended the connection during the TLS handshake",
             Self::GivenUp => "the TLS handshake took too long",
-            Self::LacksCertificate => "no certificate for it was issued yet",
+            Self::LacksCertificate => "no certificate is for the name that it asked for",
             Self::Internal => "the TLS handshake failed",
         })
     }

@@ -21,6 +21,10 @@ impl Alert {
     pub const INTERNAL_ERROR: Self = Self(80);
     /// The sender cancels the handshake for a reason other than a failure.
     pub const USER_CANCELED: Self = Self(90);
+    /// An extension is missing that the receiver needs.
+    pub const MISSING_EXTENSION: Self = Self(109);
+    /// There is no server of the name that the client asked for (RFC 6066 section 3).
+    pub const UNRECOGNIZED_NAME: Self = Self(112);
     /// A renegotiation is refused (RFC 5246 section 7.2.2).
     pub const NO_RENEGOTIATION: Self = Self(100);
 

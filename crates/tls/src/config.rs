@@ -24,6 +24,7 @@ use crate::challenges::{ACME_TLS_1, Challenges};
 use crate::cipher::Version;
 pub use crate::error::ConfigError;
 pub(crate) use crate::error::without_file;
+use crate::passthrough::Passthrough;
 use crate::tickets::SharedTicketer;
 
 /// The application protocol that servers agree to (ALPN).
@@ -37,6 +38,11 @@ pub struct TlsConfig {
     pub certificates: Vec<CertificateFiles>,
     /// One more certificate, which a client of an authority renews. Default: none.
     pub managed: Option<Managed>,
+    /// Server names whose connections are not ended here but passed through as they come, with the
+    /// certificates of others: a name, `*.` and a domain for its subdomains of one label more, or
+    /// `*` for what nothing else is for. Of two that match, the more specific one holds, and so
+    /// does the name of a certificate before a wildcard. Default: none.
+    pub passthrough: Vec<Box<str>>,
     /// The lowest version that is agreed to. Default TLS 1.2.
     pub min_version: Version,
     /// The side that chooses the cipher suite. Default: the client.
@@ -142,6 +148,7 @@ impl TlsConfig {
         Self {
             certificates,
             managed: None,
+            passthrough: Vec::new(),
             min_version: Version::Tls12,
             preference: SuitePreference::default(),
             client_auth: None,
@@ -157,6 +164,11 @@ impl TlsConfig {
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub(crate) fn load(&self, earlier: Option<&Tickets>) -> Result<Loaded, ConfigError> {
         let (resolver, served) = Certificates::load(&self.certificates, self.managed.as_ref())?;
+        if resolver.default.is_empty() && self.managed.is_none() && self.passthrough.is_empty() {
+            let what = "a TLS server needs a certificate and its key".to_owned();
+            return Err(ConfigError::without_file(what));
+        }
+        let passthrough = Passthrough::new(&self.passthrough, resolver.of_name.keys());
         let provider = Arc::new(match self.preference {
             SuitePreference::Client => aws_lc_rs::default_provider(),
             SuitePreference::Aes128 => preferring_aes128(),
@@ -189,7 +201,7 @@ impl TlsConfig {
         config.ticketer = Arc::clone(&tickets.ticketer);
         // A WebSocket client reconnects once.
         config.send_tls13_tickets = 1;
-        Ok(Loaded { server: config, served, tickets })
+        Ok(Loaded { server: config, served, tickets, passthrough })
     }
 }
 
@@ -213,6 +225,7 @@ pub(crate) struct Loaded {
     pub(crate) server: ServerConfig,
     pub(crate) served: Vec<ServedCertificate>,
     pub(crate) tickets: Tickets,
+    pub(crate) passthrough: Passthrough,
 }
 
 /// The encrypter of session tickets, and how the clients of these sessions are authenticated.
@@ -351,10 +364,6 @@ impl Certificates {
             for name in names {
                 of_name.entry(name).or_default().push(Arc::clone(&key));
             }
-        }
-        if default.is_empty() && managed.is_none() {
-            let what = "a TLS server needs a certificate and its key".to_owned();
-            return Err(ConfigError::without_file(what));
         }
         for keys in of_name.values_mut().chain([&mut default]) {
             keys.sort_by_key(|key| key.key.algorithm() == SignatureAlgorithm::RSA);

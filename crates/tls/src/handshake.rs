@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
-use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
+use rustls::server::{Acceptor, ClientHello, ResolvesServerCert, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, InsufficientSizeError, UnbufferedConnectionCommon,
@@ -252,9 +252,12 @@ impl Handshake {
                 }
                 Err(failed) => {
                     self.take_alert(out);
-                    let is_silent = !self.has_sent && out.len() == before;
-                    if is_silent && matches!(failed.0, Error::PeerMisbehaved(_)) {
-                        plain_alert(Alert::UNEXPECTED_MESSAGE, out);
+                    // Nothing is encrypted yet.
+                    if !self.has_sent
+                        && let Some(alert) = better_alert(&failed.0, out.len() == before)
+                    {
+                        out.truncate(before);
+                        plain_alert(alert, out);
                     }
                     return Err(failed);
                 }
@@ -361,6 +364,64 @@ fn perform<Data>(
         Err(error) => Err(Failed(error)),
     };
     (discard, step)
+}
+
+/// Returns the alert that the standards name where rustls has another one, or none.
+fn better_alert(failed: &Error, is_silent: bool) -> Option<Alert> {
+    let lacks = |captured: &Captured| {
+        // RFC 8446 section 9.2, RFC 6066 section 3.
+        captured.lacks_certificate.then_some(match captured.server_name {
+            None => Alert::MISSING_EXTENSION,
+            Some(_) => Alert::UNRECOGNIZED_NAME,
+        })
+    };
+    match failed {
+        // RFC 8446 section 5: a record of a type that is not expected.
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            Some(Alert::UNEXPECTED_MESSAGE)
+        }
+        Error::PeerMisbehaved(_) if is_silent => Some(Alert::UNEXPECTED_MESSAGE),
+        _ => CAPTURED.with_borrow(lacks),
+    }
+}
+
+/// Returns whether a client's ClientHello has come whole, or something that no ClientHello begins
+/// with, which rustls refuses. It may be cut into records anywhere (RFC 8446 section 5.1).
+pub(crate) fn has_whole_hello(input: &[u8]) -> bool {
+    let (mut rest, mut head, mut come) = (input, [0; 4], 0);
+    while let Some(len) = whole_record(rest) {
+        let (record, next) = rest.split_at(len);
+        let payload = record.get(HEADER_LEN..).unwrap_or_default();
+        if record[0] != ContentType::Handshake as u8 || payload.is_empty() {
+            return true;
+        }
+        for (to, from) in head.iter_mut().skip(come).zip(payload) {
+            *to = *from;
+        }
+        come += payload.len();
+        let [kind, len @ ..] = head;
+        let [high, middle, low] = len.map(usize::from);
+        let is_whole = come >= head.len() + (high << 16 | middle << 8 | low);
+        if kind != CLIENT_HELLO || come >= head.len() && is_whole {
+            return true;
+        }
+        rest = next;
+    }
+    false
+}
+
+/// The type of the handshake message.
+const CLIENT_HELLO: u8 = 1;
+
+/// Returns the server name of a ClientHello, if it has come whole and rustls can read it.
+pub(crate) fn server_name(mut hello: &[u8]) -> Option<Option<Box<str>>> {
+    let mut acceptor = Acceptor::default();
+    while acceptor.read_tls(&mut hello).ok()? > 0 {
+        if let Some(accepted) = acceptor.accept().ok()? {
+            return Some(accepted.client_hello().server_name().map(Box::from));
+        }
+    }
+    None
 }
 
 /// Appends an alert that is not encrypted. rustls has none for records of other types within a

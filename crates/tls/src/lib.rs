@@ -19,6 +19,7 @@ pub mod config;
 pub mod driver;
 mod error;
 pub mod handshake;
+mod passthrough;
 pub mod record;
 pub mod server;
 pub mod session;
@@ -37,6 +38,7 @@ pub use config::{
 };
 pub use driver::HandshakeLimits;
 pub use driver::Tls;
+pub use passthrough::is_server_name_pattern;
 pub use server::{Prepared, TlsServer};
 pub use session::{Direction, End, Messages, Opened, Session, WarmKeys};
 pub use stats::{HandshakeStats, OrderStats};

@@ -13,6 +13,7 @@ use throng_io::TlsFailure;
 
 use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
 use crate::handshake::{Failed, Handshake, prepare};
+use crate::passthrough::Passthrough;
 use crate::stats::{Counters, HandshakeStats, OrderStats};
 
 /// The configuration that handshakes of listeners begin with. It can be replaced at any time;
@@ -21,6 +22,7 @@ pub struct TlsServer {
     current: RwLock<Arc<ServerConfig>>,
     pub(crate) counters: Counters,
     served: RwLock<Vec<ServedCertificate>>,
+    passthrough: RwLock<Arc<Passthrough>>,
     files: Option<Files>,
     accepts_plain: AtomicBool,
     on_failure: OnceLock<OnFailure>,
@@ -84,6 +86,7 @@ impl TlsServer {
             current: RwLock::new(prepared(config)),
             counters: Counters::default(),
             served: RwLock::default(),
+            passthrough: RwLock::default(),
             files: None,
             accepts_plain: AtomicBool::new(false),
             on_failure: OnceLock::new(),
@@ -96,13 +99,14 @@ impl TlsServer {
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub fn load(config: TlsConfig) -> Result<Arc<Self>, ConfigError> {
         let state = State::of(stamps(&config));
-        let Loaded { server, served, tickets } = config.load(None)?;
+        let Loaded { server, served, tickets, passthrough } = config.load(None)?;
         let (current, served) = (RwLock::new(prepared(server)), RwLock::new(served));
         let (config, tickets) = (Mutex::new(config), Mutex::new(tickets));
         Ok(Arc::new(Self {
             current,
             counters: Counters::default(),
             served,
+            passthrough: RwLock::new(Arc::new(passthrough)),
             files: Some(Files { config, tickets, state }),
             accepts_plain: AtomicBool::new(false),
             on_failure: OnceLock::new(),
@@ -127,9 +131,10 @@ impl TlsServer {
         let config = files.config().clone();
         self.check_managed(&config)?;
         let earlier = lock(&files.tickets).clone();
-        let Loaded { server, served, tickets } = config.load(Some(&earlier))?;
+        let Loaded { server, served, tickets, passthrough } = config.load(Some(&earlier))?;
         *lock(&files.tickets) = tickets;
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
+        self.set_passthrough(passthrough);
         self.replace(server);
         Ok(())
     }
@@ -153,8 +158,8 @@ impl TlsServer {
         self.check_managed(config)?;
         let earlier = self.files.as_ref().map(|files| lock(&files.tickets).clone());
         let stamps = stamps(config);
-        let Loaded { server, served, tickets } = config.load(earlier.as_ref())?;
-        Ok(Prepared { server, served, config: config.clone(), tickets, stamps })
+        let Loaded { server, served, tickets, passthrough } = config.load(earlier.as_ref())?;
+        Ok(Prepared { server, served, config: config.clone(), tickets, passthrough, stamps })
     }
 
     /// Uses a configuration for handshakes that begin from now on, and its files for reloads.
@@ -165,6 +170,7 @@ impl TlsServer {
             *lock(&files.tickets) = prepared.tickets;
         }
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = prepared.served;
+        self.set_passthrough(prepared.passthrough);
         self.replace(prepared.server);
     }
 
@@ -200,6 +206,20 @@ impl TlsServer {
     /// Replaces the configuration for handshakes that begin from now on.
     pub fn replace(&self, config: ServerConfig) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
+    }
+
+    fn set_passthrough(&self, passthrough: Passthrough) {
+        let mut current = self.passthrough.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(passthrough);
+    }
+
+    /// Returns the pattern of [`TlsConfig::passthrough`] for a whole ClientHello, and the name in
+    /// it, if its connection is passed through.
+    pub(crate) fn route(&self, hello: &[u8]) -> Option<(Box<str>, Option<Box<str>>)> {
+        let current = self.passthrough.read().unwrap_or_else(PoisonError::into_inner);
+        let passthrough = Arc::clone(&current);
+        drop(current);
+        passthrough.route(hello)
     }
 
     /// Sets whether connections that begin with something else than TLS are served without it. If
@@ -263,6 +283,7 @@ pub struct Prepared {
     served: Vec<ServedCertificate>,
     config: TlsConfig,
     tickets: Tickets,
+    passthrough: Passthrough,
     stamps: Stamps,
 }
 

@@ -232,9 +232,19 @@ fn threads_come_and_go_with_the_list() {
 }
 
 fn target(address: SocketAddr, send_proxy: bool) -> Target {
-    Target { backend: Arc::new(Backend::new(address, 1)), send_proxy, tls: None }
+    Target {
+        backend: Arc::new(Backend::new(address, 1)),
+        send_proxy,
+        tls: None,
+        passthrough: Arc::default(),
+    }
 }
 
 fn listed(backend: &Arc<Backend>) -> Target {
-    Target { backend: Arc::clone(backend), send_proxy: false, tls: None }
+    Target {
+        backend: Arc::clone(backend),
+        send_proxy: false,
+        tls: None,
+        passthrough: Arc::default(),
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use throng_proto::ws::handshake::is_token;
 
-use throng_tls::TlsClient;
+use throng_tls::{TlsClient, is_server_name_pattern};
 
 use super::{Config, keys};
 use crate::backend::MAX_WEIGHT;
@@ -142,6 +142,7 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
         let has_port = named.name.rsplit_once(':').is_some_and(|(_, port)| port != "0");
         wrongs.must(has_port, "backends", value, "port 0 cannot be connected to: write its own");
         server_name(wrongs, "backends".to_owned(), named.tls_name.as_deref());
+        passthrough(wrongs, "backends", &named.passthrough, named.tls);
         let is_weight = (1..=MAX_WEIGHT).contains(&named.weight);
         wrongs.must(is_weight, "backends", value, format!("its weight is 1 to {MAX_WEIGHT}"));
     }
@@ -169,6 +170,7 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
             wrongs.add(&key, quoted(address), remedy);
         }
         server_name(wrongs, format!("{key}.tls_name"), backend.tls_name.as_deref());
+        passthrough(wrongs, &key, &backend.passthrough, backend.tls);
         let weight = format!("{key}.weight");
         wrongs.must(
             (1..=MAX_WEIGHT).contains(&backend.weight),
@@ -184,6 +186,19 @@ fn server_name(wrongs: &mut Wrongs, key: String, name: Option<&str>) {
     let Some(name) = name else { return };
     let remedy = "it is no host name and no IP address: write a name such as \"app.internal\"";
     wrongs.must(TlsClient::check_name(name).is_ok(), key, format_args!("{name:?}"), remedy);
+}
+
+/// Checks the server names whose connections are passed through to a backend.
+fn passthrough(wrongs: &mut Wrongs, key: &str, patterns: &[Box<str>], tls: Option<bool>) {
+    for pattern in patterns {
+        let remedy = "write a name such as \"db.example.com\", \"*.example.com\" for all of one \
+                      label more, or \"*\" for all names that nothing else is for";
+        let value = format_args!("{pattern:?}");
+        wrongs.must(is_server_name_pattern(pattern), format!("{key}.passthrough"), value, remedy);
+    }
+    let is_secured = tls == Some(true) && !patterns.is_empty();
+    let remedy = "its clients' TLS is passed through to it: drop tls, or passthrough";
+    wrongs.must(!is_secured, format!("{key}.tls"), "true", remedy);
 }
 
 /// Checks that connections to `address` can lead to a backend, and not back to the balancer. The

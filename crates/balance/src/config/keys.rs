@@ -24,6 +24,15 @@ static BACKENDS: Records = Records {
             "secure connections with TLS; auto = if [backend_tls] is set",
         ),
         Key::new("tls_name", SERVER_NAME, "", "name in its certificate, before backend_tls.name"),
+        Key::new(
+            "passthrough",
+            Kind::List(&Kind::Text(
+                "a server name such as \"db.example.com\" or \"*.example.com\"",
+            )),
+            "",
+            "server names (SNI) of clients whose TLS it ends itself: their connections are passed \
+             through, and it serves no others",
+        ),
     ],
     parse: backend,
     example: "an address such as \"127.0.0.1:9001\", or { address = \"127.0.0.1:9001\", \
@@ -61,7 +70,7 @@ static KEYS: &[Key] = &[
          max_connections needs it").at_start(),
     Key::new("backends", Kind::Records(&BACKENDS), "",
         "the backends; a list of addresses, or [[backends]] tables with address, weight, \
-         send_proxy, tls and tls_name"),
+         send_proxy, tls, tls_name and passthrough"),
     Key::new("tls.listen", ADDRESSES, "",
         "addresses of clients with TLS, beside those in listen; if empty, all in listen")
         .at_start(),
@@ -211,7 +220,12 @@ static KEYS: &[Key] = &[
 fn backend(text: &str) -> Result<Fields, String> {
     let mut parts = text.split(',').map(str::trim);
     let mut fields = vec![("address", parts.next().unwrap_or_default().to_owned())];
+    let mut names = Vec::new();
     for part in parts {
+        if let Some(("passthrough", name)) = part.split_once('=') {
+            names.push(name);
+            continue;
+        }
         fields.push(match part.split_once('=') {
             None if part == "tls" => ("tls", "true".to_owned()),
             Some(("tls", value)) => ("tls", value.to_owned()),
@@ -220,12 +234,16 @@ fn backend(text: &str) -> Result<Fields, String> {
             Some(("send_proxy", value)) => ("send_proxy", value.to_owned()),
             Some(("weight", weight)) => ("weight", weight.to_owned()),
             _ => {
-                return Err("after the address come weight=N, send_proxy, tls and tls_name=NAME, \
-                            for example 127.0.0.1:9001,weight=2; give --backend once for each \
-                            backend, and in the environment write ; between two"
+                return Err("after the address come weight=N, send_proxy, tls, tls_name=NAME and \
+                            passthrough=NAME, for example 127.0.0.1:9001,weight=2; give \
+                            --backend once for each backend, and in the environment write ; \
+                            between two"
                     .to_owned());
             }
         });
+    }
+    if !names.is_empty() {
+        fields.push(("passthrough", names.join(",")));
     }
     Ok(fields)
 }

@@ -112,13 +112,18 @@ pub struct BackendConfig {
     /// The name that its certificate has, and that it is asked for (SNI). Default:
     /// [`BackendSide::name`].
     pub tls_name: Option<Arc<str>>,
+    /// Server names whose connections are passed through to it as they come, without their TLS
+    /// being ended: names, `*.` and a domain for its subdomains of one label more, or `*` for all
+    /// other names and clients without one. Default: none, and it serves requests.
+    pub passthrough: Arc<[Box<str>]>,
 }
 
 impl BackendConfig {
     /// Creates a backend of weight 1, without a PROXY header.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, weight: 1, send_proxy: false, tls: None, tls_name: None }
+        let (tls, tls_name, passthrough) = (None, None, Arc::default());
+        Self { address, weight: 1, send_proxy: false, tls, tls_name, passthrough }
     }
 }
 
@@ -136,6 +141,8 @@ pub struct NamedBackend {
     /// The name that the certificates of its addresses have, and that they are asked for (SNI).
     /// Default: [`BackendSide::name`], or else its own name.
     pub tls_name: Option<Arc<str>>,
+    /// Server names whose connections are passed through, as [`BackendConfig::passthrough`] says.
+    pub passthrough: Arc<[Box<str>]>,
 }
 
 /// The registration of backends: `[register]`.
@@ -230,7 +237,7 @@ impl Config {
     /// # Errors
     /// Those of [`Config::parse`].
     pub fn from_draft(draft: Draft) -> Result<Self, ConfigErrors> {
-        let mut config = read::read(&draft);
+        let mut config = read::read(&draft).with_passthrough();
         for Wrong { key, value, remedy } in check::mistakes(&config) {
             draft.add(draft.values().error(&key, value, remedy));
         }
@@ -259,6 +266,23 @@ impl Config {
                 || self.names.iter().any(|named| named.tls == Some(true))
         };
         self.backend_tls.clone().or_else(|| asks().then(BackendSide::default))
+    }
+
+    /// Returns it with TLS of clients as its backends need it: with the server names that they have
+    /// connections of passed through.
+    pub(crate) fn with_passthrough(mut self) -> Self {
+        let own = self.backends.iter().map(|backend| &backend.passthrough);
+        let named = self.names.iter().map(|named| &named.passthrough);
+        let mut patterns: Vec<_> = own.chain(named).flat_map(|all| all.iter().cloned()).collect();
+        patterns.sort_unstable();
+        patterns.dedup();
+        if !patterns.is_empty() && self.tls.is_none() {
+            self.tls = Some(ClientSide::without_certificate());
+        }
+        if let Some(tls) = &mut self.tls {
+            tls.server.passthrough = patterns;
+        }
+        self
     }
 
     /// Returns the addresses to listen at, each with whether it has TLS.

@@ -10,19 +10,36 @@ use crate::{CookieKey, Token};
 
 pub(super) fn read(draft: &Draft) -> Config {
     let (mut backends, mut places, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    let mut passes_through = false;
     for (at, record) in draft.records("backends").into_iter().enumerate() {
         let (weight, send_proxy) = (record.get("weight"), record.get("send_proxy"));
         let tls = record.get("tls");
         let tls_name = record.get::<Option<String>>("tls_name").map(Arc::from);
+        let passthrough: Vec<String> = record.get("passthrough");
+        let passthrough: Arc<[Box<str>]> =
+            passthrough.into_iter().map(|name| name.to_ascii_lowercase().into()).collect();
+        passes_through |= !passthrough.is_empty();
         let host: String = record.get("address");
         match host.parse() {
             Ok(address) => {
-                backends.push(BackendConfig { address, weight, send_proxy, tls, tls_name });
+                backends.push(BackendConfig {
+                    address,
+                    weight,
+                    send_proxy,
+                    tls,
+                    tls_name,
+                    passthrough,
+                });
                 places.push(at);
             }
-            Err(_) => {
-                names.push(NamedBackend { name: host.into(), weight, send_proxy, tls, tls_name })
-            }
+            Err(_) => names.push(NamedBackend {
+                name: host.into(),
+                weight,
+                send_proxy,
+                tls,
+                tls_name,
+                passthrough,
+            }),
         }
     }
     Config {
@@ -30,7 +47,7 @@ pub(super) fn read(draft: &Draft) -> Config {
         shards: draft.get("shards"),
         descriptors: draft.parse("descriptors").unwrap_or_default(),
         backends,
-        tls: tls::client_side(draft),
+        tls: tls::client_side(draft, passes_through),
         backend_tls: tls::backend_side(draft),
         names,
         lookup_interval: draft.get("lookup_interval"),

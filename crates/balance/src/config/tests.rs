@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::CookieKey;
 use crate::settings::{Check, CheckKind, Pick, Sticky};
@@ -399,6 +401,7 @@ fn every_key_sets_its_setting() {
         send_proxy: true,
         tls: None,
         tls_name: None,
+        passthrough: Arc::default(),
     };
     assert_eq!(config.backends, [first, BackendConfig::new("127.0.0.1:9002".parse().unwrap())]);
     let check = Check {

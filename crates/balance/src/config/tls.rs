@@ -38,6 +38,19 @@ pub struct ClientSide {
 }
 
 impl ClientSide {
+    /// Returns that of a balancer without a table `[tls]` whose backends have connections passed
+    /// through to them: all else is served as without TLS.
+    pub(super) fn without_certificate() -> Self {
+        Self {
+            listen: Vec::new(),
+            server: TlsConfig::new(Vec::new()),
+            acme: None,
+            plain: PlainHttp::Serve,
+            hsts: None,
+            handshakes_per_second: 0,
+        }
+    }
+
     /// Returns the rules of HTTP at these addresses.
     pub(crate) fn policy(&self) -> HttpsPolicy {
         HttpsPolicy {
@@ -60,14 +73,16 @@ pub struct BackendSide {
     pub name: Option<String>,
 }
 
-/// Reads `[tls]`; `None` if there is no such table.
-pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
+/// Reads `[tls]`; `None` if there is no such table. Where connections are passed through, no
+/// certificate is needed.
+pub(super) fn client_side(draft: &Draft, passes_through: bool) -> Option<ClientSide> {
     if !draft.values().has_section("tls") {
         return None;
     }
     let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));
     let acme = acme(draft);
-    if chains.is_empty() && acme.is_none() || chains.len() != keys.len() {
+    let is_missing = chains.is_empty() && acme.is_none() && !passes_through;
+    if is_missing || chains.len() != keys.len() {
         let remedy = format!(
             "cert names {} files and key {}: each certificate needs its private key, in the same \
              order: cert = [\"a.pem\", \"b.pem\"] and key = [\"a.key\", \"b.key\"]",

@@ -101,6 +101,7 @@ impl Core {
             let backend = Arc::new(Backend::new(file.address, file.weight));
             let mut entry = Entry::new(backend, DesiredState::default(), file.send_proxy);
             (entry.tls, entry.tls_name) = (file.tls, file.tls_name.clone());
+            entry.passthrough.clone_from(&file.passthrough);
             entry.desired.file = Some(file);
             core.entries.push(entry);
         }
@@ -151,7 +152,11 @@ impl Core {
         let configured = self.settings.health.check.as_ref();
         self.entries.iter().filter_map(move |entry| {
             let asked = || entry.expired.then(|| Check::new(CheckKind::Tcp));
-            let check = configured.cloned().or_else(asked)?;
+            let mut check = configured.cloned().or_else(asked)?;
+            if !entry.passthrough.is_empty() {
+                // Its protocol is not known, and its TLS is for others.
+                check.kind = CheckKind::Tcp;
+            }
             Some((self.target(entry), check))
         })
     }
@@ -169,11 +174,13 @@ impl Core {
 
     fn target(&self, entry: &Entry) -> Target {
         let address = entry.backend.address();
-        let is_secured = entry.tls.unwrap_or(self.secures_backends);
+        let is_passthrough = !entry.passthrough.is_empty();
+        let is_secured = !is_passthrough && entry.tls.unwrap_or(self.secures_backends);
         let clients = self.clients.as_ref().filter(|_| is_secured);
         Target {
             backend: Arc::clone(&entry.backend),
             send_proxy: entry.send_proxy,
+            passthrough: Arc::clone(&entry.passthrough),
             tls: clients.map(|clients| {
                 clients.of(address, entry.tls_name.as_deref(), entry.desired.name.as_deref())
             }),
@@ -290,7 +297,7 @@ impl Core {
     /// held.
     fn enlist(
         &mut self,
-        BackendConfig { address, weight, send_proxy, tls, tls_name }: BackendConfig,
+        BackendConfig { address, weight, send_proxy, tls, tls_name, passthrough }: BackendConfig,
         desired: DesiredState,
         now: Instant,
     ) {
@@ -307,6 +314,7 @@ impl Core {
         entry.revive();
         entry.desired = desired;
         (entry.send_proxy, entry.tls, entry.tls_name) = (send_proxy, tls, tls_name);
+        entry.passthrough = passthrough;
         entry.rising = Some(now);
         self.weigh(at, weight, now);
         self.settle(at, now);
@@ -454,6 +462,7 @@ fn row(entry: &Entry, now: Instant) -> Row {
         weight: backend.weight(),
         share: share_of(backend),
         send_proxy: entry.send_proxy,
+        passthrough: entry.passthrough.iter().map(ToString::to_string).collect(),
         tunnels,
         requests: backend.requests(),
         handshakes: backend.handshakes(),

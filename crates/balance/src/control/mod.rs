@@ -98,6 +98,7 @@ impl Balancer {
         access: Option<Arc<dyn AccessLog>>,
     ) -> Result<Self, Error> {
         config.check()?;
+        let config = config.with_passthrough();
         let (listen, count) = (config.all_addresses(), config.shards);
         let descriptors = config.descriptors;
         let issuer = Issuer::open(config.tls.as_ref().and_then(|tls| tls.acme.as_ref()));
@@ -243,6 +244,7 @@ impl Balancer {
     /// changed then.
     pub fn apply(&self, config: Config) -> Result<Changes, Error> {
         config.check()?;
+        let config = config.with_passthrough();
         let inner = &self.inner;
         inner.issuer.check_now();
         let clients = load_clients(&config)?;

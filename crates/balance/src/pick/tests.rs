@@ -26,6 +26,7 @@ fn target(number: usize, weight: u32) -> Target {
         backend: Arc::new(Backend::new(address(number), weight)),
         send_proxy: false,
         tls: None,
+        passthrough: Arc::default(),
     }
 }
 

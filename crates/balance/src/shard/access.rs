@@ -12,10 +12,12 @@ use super::conn::{Client, Tunnel, flag};
 use super::exchange::Exchange;
 use crate::access::{Access, AccessDetail};
 
-/// A request that is of interest.
+/// A request, or a connection that is passed through, that is of interest.
 #[derive(Debug)]
 pub(super) struct Entry {
-    request: RequestSummary,
+    /// None of a connection that is passed through.
+    request: Option<RequestSummary>,
+    server_name: Option<Box<str>>,
     client: IpAddr,
     began: Instant,
     /// Also if it succeeds.
@@ -30,9 +32,10 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn new(request: &Request<'_>, client: IpAddr, began: Instant, always: bool) -> Self {
+    fn new(client: IpAddr, began: Instant, always: bool) -> Self {
         Self {
-            request: RequestSummary::new(request),
+            request: None,
+            server_name: None,
             client,
             began,
             always,
@@ -56,10 +59,12 @@ impl Entry {
     }
 
     fn access(&self, now: Instant) -> Access<'_> {
+        let request = self.request.as_ref();
         Access {
             client: self.client,
-            method: Some(self.request.method()),
-            path: Some(self.request.path()),
+            method: request.map(RequestSummary::method),
+            path: request.map(RequestSummary::path),
+            server_name: self.server_name.as_deref(),
             is_tunnel: false,
             is_failure: self.status.is_some_and(|status| status >= 500),
             status: self.status,
@@ -70,8 +75,8 @@ impl Entry {
             bytes_out: Some(self.bytes_out),
             duration: now.since(self.began),
             reason: "",
-            request_id: self.request.request_id(),
-            traceparent: self.request.traceparent(),
+            request_id: request.and_then(RequestSummary::request_id),
+            traceparent: request.and_then(RequestSummary::traceparent),
         }
     }
 }
@@ -79,12 +84,43 @@ impl Entry {
 impl State {
     /// Returns what to keep of a request that begins.
     pub(super) fn new_entry(&self, request: &Request<'_>, client: IpAddr) -> Option<Box<Entry>> {
+        let mut entry = self.blank_entry(client)?;
+        entry.request = Some(RequestSummary::new(request));
+        Some(entry)
+    }
+
+    /// Returns what to keep of a connection that is passed through.
+    pub(super) fn new_passthrough_entry(
+        &self,
+        server_name: Option<Box<str>>,
+        client: IpAddr,
+    ) -> Option<Box<Entry>> {
+        let mut entry = self.blank_entry(client)?;
+        entry.server_name = server_name;
+        Some(entry)
+    }
+
+    fn blank_entry(&self, client: IpAddr) -> Option<Box<Entry>> {
         let always = match self.access.as_ref()?.detail() {
             AccessDetail::Off => return None,
             AccessDetail::Errors => false,
             AccessDetail::All => true,
         };
-        Some(Box::new(Entry::new(request, client, self.now, always)))
+        Some(Box::new(Entry::new(client, self.now, always)))
+    }
+
+    /// Records a connection that was to be passed through, and that no backend accepted.
+    pub(super) fn record_unconnected(&self, client: &Client, reason: &str) {
+        let entry = client.exchange.as_ref().and_then(|exchange| exchange.access.as_deref());
+        let (Some(log), Some(entry)) = (&self.access, entry) else { return };
+        log.record(&Access {
+            is_tunnel: true,
+            is_failure: true,
+            bytes_in: None,
+            bytes_out: None,
+            reason,
+            ..entry.access(self.now)
+        });
     }
 
     /// Records a request that a backend has answered.
@@ -116,6 +152,7 @@ impl State {
                 client: client.address.ip(),
                 method: None,
                 path: None,
+                server_name: None,
                 is_tunnel: false,
                 is_failure: status >= 500,
                 status: Some(status),

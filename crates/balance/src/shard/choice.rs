@@ -26,8 +26,11 @@ impl State {
         if exchange.tried.len() > usize::from(settings.retries) {
             return Choice::None;
         }
-        let untried =
-            |index: usize| !exchange.tried.contains(&configuration.backends[index].backend.key());
+        let untried = |index: usize| {
+            let target = &configuration.backends[index];
+            target.serves(exchange.route.as_deref())
+                && !exchange.tried.contains(&target.backend.key())
+        };
         let has_room =
             |index: usize| cap == 0 || configuration.backends[index].backend.handshakes() < cap;
         let bound = exchange

@@ -107,6 +107,9 @@ impl State {
 
     /// Refuses a client whose record was taken out.
     pub(super) fn refuse(&mut self, id: ConnId, client: &mut Client, status: u16, reason: &str) {
+        if client.exchange.as_ref().is_some_and(|exchange| exchange.route.is_some()) {
+            return self.refuse_passthrough(id, client, reason);
+        }
         let hsts = self.hsts(client.is_secure);
         let to = forward::Client {
             is_head: client.exchange.as_ref().is_some_and(|exchange| exchange.is_head),

@@ -44,6 +44,9 @@ pub(super) struct CloseJob {
     closing: Closing,
     /// Clients, the first last. Listed when the job began: ids that are outdated find nothing.
     list: Vec<ConnId>,
+    /// Clients whose tunnels are unframed, to be closed at the deadline: nothing asks
+    /// them to connect again, so they get all the time there is.
+    unframed: Vec<ConnId>,
     bucket: TokenBucket,
     /// The number of tunnels ever opened when they were listed.
     opened: u64,
@@ -107,6 +110,7 @@ impl State {
             backend: Some(backend),
             closing: closing.clone(),
             list: Vec::new(),
+            unframed: Vec::new(),
             opened: 0,
             bucket: self.bucket(closing.rate),
             most,
@@ -123,6 +127,10 @@ impl State {
     fn list_tunnels(&mut self, job: &mut CloseJob) {
         job.opened = self.metrics.tunnels_opened;
         let mut found: Vec<(Tick, Tick, ConnId)> = Vec::new();
+        // At a backend that is down or drained at a rate they are closed as others are. In a
+        // shutdown they end at its deadline, and none is closed to even out loads.
+        let waits = job.deadline.is_some() || job.backend.is_none() || job.most.is_some();
+        job.unframed.clear();
         for (_, conn) in self.conns.iter() {
             let Conn::Tunnel(tunnel) = conn else { continue };
             let Some(count) = &tunnel.count else { continue };
@@ -133,7 +141,10 @@ impl State {
             let Some((client, Conn::Tunnel(other))) = self.conns.at(tunnel.peer.slot()) else {
                 continue;
             };
-            found.push((tunnel.seen.max(other.seen), tunnel.opened, client));
+            match waits && tunnel.flags & flag::UNFRAMED != 0 {
+                true => job.unframed.push(client),
+                false => found.push((tunnel.seen.max(other.seen), tunnel.opened, client)),
+            }
         }
         match job.closing.order {
             CloseOrder::IdleAndOldest => {
@@ -179,6 +190,7 @@ impl State {
             backend: None,
             closing,
             list: Vec::new(),
+            unframed: Vec::new(),
             opened: 0,
             bucket,
             most: None,
@@ -191,12 +203,12 @@ impl State {
     /// Returns when the next tunnel is to be closed.
     pub(super) fn next_closing(&self) -> Option<Instant> {
         let orphans = (!self.orphans.list.is_empty()).then(|| self.orphans.bucket.next(self.now));
-        let close_jobs = self.close_jobs.iter().filter(|job| !job.list.is_empty());
-        close_jobs
-            .flat_map(|job| [Some(job.bucket.next(self.now)), job.deadline])
-            .chain([orphans])
-            .flatten()
-            .min()
+        let next = |job: &CloseJob| {
+            let closes = !job.list.is_empty();
+            let waits = closes || !job.unframed.is_empty();
+            [closes.then(|| job.bucket.next(self.now)), job.deadline.filter(|_| waits)]
+        };
+        self.close_jobs.iter().flat_map(next).chain([orphans]).flatten().min()
     }
 
     pub(super) fn close_what_is_due<D: Driver>(&mut self, driver: &mut D) {
@@ -212,6 +224,9 @@ impl State {
         let mut close_jobs = std::mem::take(&mut self.close_jobs);
         for job in &mut close_jobs {
             let is_late = job.deadline.is_some_and(|deadline| deadline <= self.now);
+            if is_late {
+                job.list.append(&mut job.unframed);
+            }
             if job.list.is_empty() {
                 continue;
             }

@@ -153,6 +153,8 @@ pub(super) struct Upstream {
     pub(super) is_connected: bool,
     /// It carries a WebSocket handshake.
     pub(super) is_handshake: bool,
+    /// It carries a connection that is passed through.
+    pub(super) is_passthrough: bool,
     /// It carried a request before: its end now says nothing about the backend.
     pub(super) is_reused: bool,
     /// It is not used again: it named its client in a PROXY header, or the end of its request or
@@ -213,6 +215,9 @@ pub(super) mod flag {
 
     /// Its deadline ends it; without this, only silence does.
     pub(in crate::shard) const TIMED: u16 = 1 << 10;
+    /// The tunnel passes bytes through that are not frames: each end of a stream is passed on, and
+    /// no Close frame is sent.
+    pub(in crate::shard) const UNFRAMED: u16 = 1 << 11;
 
     /// With none of these, bytes from this side go straight to the other.
     pub(in crate::shard) const SLOW_PATH: u16 = PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED;

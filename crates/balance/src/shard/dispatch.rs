@@ -83,7 +83,7 @@ impl State {
             entry.attempts += 1;
         }
         exchange.count = Some(RequestGuard::begin(backend));
-        let may_reuse = exchange.key.is_none() && !target.send_proxy;
+        let may_reuse = exchange.key.is_none() && exchange.route.is_none() && !target.send_proxy;
         let owner = exchange.owner(id);
         let pooled = if may_reuse { self.take_idle(backend.address(), owner) } else { None };
         let is_reused = pooled.is_some();
@@ -177,6 +177,7 @@ impl State {
             client: Some(client),
             is_connected: is_reused,
             is_handshake: exchange.key.is_some(),
+            is_passthrough: exchange.route.is_some(),
             is_reused,
             is_last: target.send_proxy || exchange.has_odd_body,
             owner: None,

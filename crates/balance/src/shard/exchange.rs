@@ -58,6 +58,8 @@ pub(super) struct Exchange {
     pub(super) permit: Option<HandshakePermit>,
     /// When the backend was first sent something.
     pub(super) began: Instant,
+    /// The pattern of a connection that is passed through; its ClientHello is in `replay`.
+    pub(super) route: Option<Box<str>>,
     /// Its entry for the log.
     pub(super) access: Option<Box<Entry>>,
 }
@@ -72,8 +74,6 @@ impl Exchange {
     pub(super) fn new(request: &Request<'_>, client: IpAddr, now: Instant) -> Self {
         let method = request.method();
         Self {
-            replay: None,
-            key: None,
             is_head: method == "HEAD",
             is_idempotent: matches!(
                 method,
@@ -85,6 +85,36 @@ impl Exchange {
             // Backends may leave the body of any other method unread, and of one they do not know.
             has_odd_body: request.has_body() && !matches!(method, "POST" | "PUT" | "PATCH"),
             chunked: request.body_length() == BodyLength::Chunked,
+            ..Self::blank(client, now)
+        }
+    }
+
+    /// Creates the record of a connection that is passed through, after these bytes.
+    pub(super) fn passed_through(
+        route: Box<str>,
+        received: Vec<u8>,
+        client: IpAddr,
+        now: Instant,
+    ) -> Self {
+        Self {
+            replay: Some(received),
+            route: Some(route),
+            is_complete: true,
+            ..Self::blank(client, now)
+        }
+    }
+
+    fn blank(client: IpAddr, now: Instant) -> Self {
+        Self {
+            replay: None,
+            key: None,
+            is_head: false,
+            is_idempotent: false,
+            is_http11: false,
+            keep_alive: false,
+            has_body: false,
+            has_odd_body: false,
+            chunked: false,
             client,
             sticky_key: None,
             bound: None,
@@ -100,6 +130,7 @@ impl Exchange {
             count: None,
             permit: None,
             began: now,
+            route: None,
             access: None,
         }
     }

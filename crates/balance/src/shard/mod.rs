@@ -9,6 +9,7 @@
 //! * A request: `accept` a client, decode its `client` bytes event by event in `request`,
 //!   `dispatch` by `choice`, or keep it `waiting` for a permit; its response in `answer`, the end
 //!   of that in `complete`, or another try after a `failure`.
+//! * A connection that is passed through: `passthrough`, then as a request until it is a tunnel.
 //! * A tunnel: `open`, then `pump`, then `closing` with a Close frame, paced and on time.
 //! * For all: `actions`, `commands`, `output`, `sweep` for timeouts, `memory` for that of TLS.
 
@@ -30,6 +31,7 @@ mod failure;
 mod memory;
 mod open;
 mod output;
+mod passthrough;
 mod pool;
 mod pump;
 mod request;
@@ -261,6 +263,7 @@ impl<D: Driver> Shard<D> {
                     }
                 }
                 Event::Secured(id, info) => state.on_secured(id, *info),
+                Event::PassedThrough(id, passed) => state.on_passed_through(id, *passed),
                 Event::AcceptStopped(_) => state.accept_stopped = true,
             }
             // A tunnel's bytes queue none, and the call would be a twentieth of the cost of
@@ -376,6 +379,7 @@ impl State {
         upstream.is_connected = true;
         upstream.backend.note_connection();
         let client = upstream.client;
+        let passed = client.filter(|_| upstream.is_passthrough);
         self.conns.set_deadline(id, deadline);
         if let Some(exchange) =
             client.and_then(|client| self.conns.client(client)?.exchange.as_mut())
@@ -387,6 +391,9 @@ impl State {
             }
         }
         self.flush(driver, id);
+        if let Some(client) = passed {
+            self.actions.push_back(Action::Open { client, upstream: id });
+        }
     }
 
     /// Returns the bytes of a body that must come within `timeouts.body`, at `rate` a second.

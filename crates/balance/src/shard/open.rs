@@ -1,4 +1,5 @@
-//! The beginning of a tunnel: both connections of a handshake become its sides.
+//! The beginning of a tunnel: the connections of a handshake, or of a client that is passed through
+//! and its backend, become its sides.
 
 use throng_io::{Batch, ConnId, Driver};
 use throng_proto::ws::Boundary;
@@ -8,7 +9,7 @@ use super::conn::{Client, Conn, HttpSide, Tick, Tunnel, Upstream, flag};
 use crate::guards::TunnelGuard;
 
 impl State {
-    /// Turns both connections into a tunnel once the 101 is being sent.
+    /// Turns both connections into a tunnel once the 101 is being sent, or the ClientHello.
     pub(super) fn open_tunnel<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -23,8 +24,10 @@ impl State {
         let count = TunnelGuard::open(&upstream.backend);
         if let Some(exchange) = &mut client.exchange {
             self.keep_entry(client_id, exchange);
-            let took = self.now.since(exchange.began);
-            upstream.backend.note_handshake(took.as_micros().try_into().unwrap_or(u64::MAX));
+            if !upstream.is_passthrough {
+                let took = self.now.since(exchange.began);
+                upstream.backend.note_handshake(took.as_micros().try_into().unwrap_or(u64::MAX));
+            }
         }
         self.metrics.tunnels += 1;
         self.metrics.tunnels_opened += 1;
@@ -57,12 +60,16 @@ impl State {
         (upstream_id, upstream): (ConnId, &Upstream),
         count: TunnelGuard,
     ) {
-        let mut early = Boundary::new();
+        let (mut early, mut late) = (Boundary::new(), upstream.boundary);
+        let mut kind = 0;
+        if upstream.is_passthrough {
+            (early, late, kind) = (Boundary::unframed(), Boundary::unframed(), flag::UNFRAMED);
+        }
         early.advance(client.held.as_slice());
         let (of_client, of_upstream) = (&client.http, &upstream.http);
         let now = self.tick;
         let side = |peer, boundary, count, http: &HttpSide, other: &HttpSide| {
-            let mut flags = 0;
+            let mut flags = kind;
             if http.sending {
                 flags |= flag::SENDING;
             }
@@ -72,7 +79,7 @@ impl State {
             Tunnel { peer, boundary, count, seen: now, opened: now, flags }
         };
         let own = side(upstream_id, early, None, of_client, of_upstream);
-        let other = side(client_id, upstream.boundary, Some(count), of_upstream, of_client);
+        let other = side(client_id, late, Some(count), of_upstream, of_client);
         for (id, http, side) in [(client_id, of_client, own), (upstream_id, of_upstream, other)] {
             match (http.paused, side.flags & flag::PAUSED != 0) {
                 (false, true) => driver.pause(id),

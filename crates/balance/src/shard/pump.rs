@@ -208,7 +208,7 @@ impl State {
             // its stream may still read.
             return self.end_if_both_ended(driver, id);
         }
-        if is_backend && !said_close && flags & flag::ENDED == 0 {
+        if is_backend && !said_close && flags & (flag::ENDED | flag::UNFRAMED) == 0 {
             return self.lose_backend(driver, id);
         }
         let has_queue = self.queued.contains_key(&peer);
@@ -220,8 +220,13 @@ impl State {
                 driver.finish(peer);
             }
         }
-        self.conns.limit_end(id, deadline);
-        self.conns.limit_end(peer, deadline);
+        if flags & flag::UNFRAMED != 0 {
+            // Only silence ends it: much may still come from the other side.
+            self.conns.set_deadline(if is_backend { peer } else { id }, deadline);
+        } else {
+            self.conns.limit_end(id, deadline);
+            self.conns.limit_end(peer, deadline);
+        }
         self.end_if_both_ended(driver, id);
     }
 
@@ -245,6 +250,9 @@ impl State {
         tunnel: Tunnel,
         why: Closed,
     ) {
+        if tunnel.flags & flag::UNFRAMED != 0 {
+            return self.unframed_closed(driver, id, tunnel, why);
+        }
         let is_backend = tunnel.count.is_some() && tunnel.peer != id;
         if is_backend && tunnel.flags & flag::DROPPED != 0 {
             return self.leave_alone(driver, id, tunnel.peer);
@@ -279,6 +287,23 @@ impl State {
             }
             self.end_tunnel(driver, id, tunnel);
         }
+    }
+
+    /// Handles the end of a side that is passed through: a reset is forwarded as one.
+    fn unframed_closed<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnId,
+        tunnel: Tunnel,
+        why: Closed,
+    ) {
+        if why == Closed::Reset {
+            if !self.entries.is_empty() {
+                self.record_tunnel(driver, id, &tunnel);
+            }
+            driver.abort(tunnel.peer);
+        }
+        self.end_tunnel(driver, id, tunnel);
     }
 
     /// Handles a backend's side that ended its stream without a Close frame.

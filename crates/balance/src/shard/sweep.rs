@@ -79,12 +79,15 @@ impl State {
 
     /// Returns when a tunnel will have been silent for too long, over both directions, if it stays
     /// silent.
-    fn end_of_silence(&self, seen: Tick, peer: ConnId) -> Tick {
-        let other = match self.conns.at(peer.slot()) {
-            Some((_, Conn::Tunnel(tunnel))) => tunnel.seen,
-            _ => seen,
+    fn end_of_silence(&self, seen: Tick, flags: u16, peer: ConnId) -> Tick {
+        let (other, both) = match self.conns.at(peer.slot()) {
+            Some((_, Conn::Tunnel(tunnel))) => (tunnel.seen, flags | tunnel.flags),
+            _ => (seen, flags),
         };
-        seen.max(other).after(self.configuration.settings.timeouts.tunnel)
+        let timeouts = &self.configuration.settings.timeouts;
+        let is_half_closed = flags & flag::UNFRAMED != 0 && both & flag::FINISHED != 0;
+        let timeout = if is_half_closed { timeouts.half_closed } else { timeouts.tunnel };
+        seen.max(other).after(timeout)
     }
 
     /// Makes the next sweep look at all tunnels: the timeout of silent ones has changed.
@@ -168,9 +171,9 @@ impl State {
     /// Closes a tunnel that has been silent for too long, or looks at it again later.
     fn expire_silent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(tunnel) = self.conns.tunnel(id) else { return };
-        let (seen, peer) = (tunnel.seen, tunnel.peer);
-        let is_behind = tunnel.flags & flag::SENDING != 0;
-        let end = self.end_of_silence(seen, peer);
+        let (seen, flags, peer) = (tunnel.seen, tunnel.flags, tunnel.peer);
+        let is_behind = flags & flag::SENDING != 0;
+        let end = self.end_of_silence(seen, flags, peer);
         if end > self.tick {
             return self.conns.set_deadline(id, end);
         }

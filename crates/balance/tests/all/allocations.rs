@@ -10,7 +10,12 @@ use throng_balance::{
 fn configuration(pick: Pick) -> Configuration {
     let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let backend = |port| Arc::new(Backend::new(address(port), 1 + u32::from(port % 3)));
-    let target = |port| Target { backend: backend(port), send_proxy: false, tls: None };
+    let target = |port| Target {
+        backend: backend(port),
+        send_proxy: false,
+        tls: None,
+        passthrough: Arc::default(),
+    };
     Configuration {
         settings: Settings { pick, ..Settings::default() },
         backends: (1..=1000).map(target).collect(),

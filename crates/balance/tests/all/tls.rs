@@ -1,5 +1,6 @@
 //! TLS of clients and to backends: a running balancer between rustls peers.
 
+mod passthrough;
 mod rules;
 
 use std::io::{ErrorKind, Read, Write};

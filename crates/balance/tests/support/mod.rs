@@ -55,7 +55,12 @@ impl Balancer {
             backends.iter().map(|&address| Arc::new(Backend::new(address, 1))).collect();
         let targets = backends
             .iter()
-            .map(|backend| Target { backend: Arc::clone(backend), send_proxy, tls: None })
+            .map(|backend| Target {
+                backend: Arc::clone(backend),
+                send_proxy,
+                tls: None,
+                passthrough: Arc::default(),
+            })
             .collect();
         let configuration =
             Configuration { settings, backends: targets, ..Configuration::default() };
@@ -337,8 +342,12 @@ impl ByHand {
         let (sender, reports) = channel();
         let backends: Vec<_> =
             backends.iter().map(|&address| Arc::new(Backend::new(address, 1))).collect();
-        let target =
-            |backend| Target { backend: Arc::clone(backend), send_proxy: false, tls: None };
+        let target = |backend| Target {
+            backend: Arc::clone(backend),
+            send_proxy: false,
+            tls: None,
+            passthrough: Arc::default(),
+        };
         let targets = backends.iter().map(target).collect();
         let start = Start {
             configuration: Arc::new(Configuration {

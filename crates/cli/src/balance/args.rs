@@ -16,8 +16,9 @@ pub(crate) struct Flags {
     listen: Vec<String>,
     /// A backend; may be repeated
     ///
-    /// ADDRESS:PORT[,weight=N][,send_proxy][,tls]: weight, 1 to 1000, is its share of the load;
-    /// send_proxy sends it the client's address in a PROXY v2 header; tls connects to it with TLS.
+    /// ADDRESS:PORT[,weight=N][,send_proxy][,tls][,passthrough=NAME]: weight, 1 to 1000, is its share
+    /// of the load; send_proxy sends it the client's address in a PROXY v2 header; tls connects to it
+    /// with TLS; passthrough gives it the TLS of clients that ask for NAME (SNI) as it is.
     #[arg(long, value_name = "BACKEND")]
     backend: Vec<String>,
     /// Read the configuration from a TOML file; read again on SIGHUP

@@ -131,6 +131,12 @@ const OF_ALL: &[Figure<Metrics>] = &[
     ),
     ("requests", "Requests begun, upgrades included", Type::Counter, |all| all.requests as f64),
     ("tunnels_opened", "Tunnels opened", Type::Counter, |all| all.tunnels_opened as f64),
+    (
+        "connections_passed_through",
+        "Connections passed through by their server name",
+        Type::Counter,
+        |all| all.passed_through as f64,
+    ),
     ("retries", "Requests retried with another backend", Type::Counter, |all| all.retries as f64),
     ("client_errors", "Requests answered with 4xx by the balancer", Type::Counter, |all| {
         all.client_errors as f64

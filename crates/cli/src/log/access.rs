@@ -61,7 +61,11 @@ impl AccessLog for Log {
         self.access(event, || {
             let first = [("client", access.client.into())];
             let of_kind = match access.is_tunnel {
-                true => vec![("path", access.path.into()), ("code", access.code.into())],
+                true => vec![
+                    ("path", access.path.into()),
+                    ("server_name", access.server_name.into()),
+                    ("code", access.code.into()),
+                ],
                 false => vec![
                     ("method", access.method.into()),
                     ("path", access.path.into()),

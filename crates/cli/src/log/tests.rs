@@ -190,6 +190,7 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
         client: [127, 0, 0, 1].into(),
         method: Some("GET"),
         path: Some("/a\n{\"level\":\"error\"}"),
+        server_name: None,
         is_tunnel: false,
         is_failure: true,
         status: Some(502),

@@ -339,7 +339,10 @@ impl Loop {
                         self.closed(at, how);
                     }
                 }
-                Io::Incoming(..) | Io::AcceptStopped(_) | Io::Secured(..) => {}
+                Io::Incoming(..)
+                | Io::AcceptStopped(_)
+                | Io::Secured(..)
+                | Io::PassedThrough(..) => {}
             }
         }
     }

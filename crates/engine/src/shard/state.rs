@@ -100,6 +100,8 @@ impl<S: Service> State<S> {
             // Its first bytes follow; until they do, its deadline is that of a silent client. Bound
             // here, or the event would be kept in memory for its drop, which costs every event.
             Event::Secured(id, info) => self.on_secured(id, info),
+            // No listener of a server passes connections through.
+            Event::PassedThrough(_, passed) => drop(passed),
             Event::Finished(id) => self.on_finished(id),
             Event::Closed(id, why) => {
                 let is_counted = self.core.connections.table.has(id, flag::COUNTED);

@@ -116,6 +116,7 @@ impl<R: Rig> World<R> {
                 assert!(conn.received.is_empty(), "C12: {id:?} received before it was secured");
                 return Some(Seen::Secured(id));
             }
+            Event::PassedThrough(id, _) => panic!("C12: {id:?} has no route"),
             Event::Received(id, bytes) => {
                 assert!(!bytes.is_empty(), "an empty receive");
                 let conn = live(&mut self.conns, id, "Received");

@@ -81,7 +81,9 @@ impl<'a> Client<'a> {
                     Next::Wait
                 }
                 // There is no listener.
-                Event::Incoming(..) | Event::AcceptStopped(_) => Next::Wait,
+                Event::Incoming(..) | Event::AcceptStopped(_) | Event::PassedThrough(..) => {
+                    Next::Wait
+                }
             };
             match next {
                 Next::Fill(index) => self.fill(index),

@@ -62,6 +62,12 @@ impl Boundary {
         }
     }
 
+    /// Creates the position in data that is not frames, and has no boundary.
+    #[must_use]
+    pub const fn unframed() -> Self {
+        Self { lost: true, ..Self::new() }
+    }
+
     /// Advances over `bytes`, which were forwarded.
     pub fn advance(&mut self, mut bytes: &[u8]) {
         while !self.lost {

@@ -276,7 +276,12 @@ impl Script {
 }
 
 fn configuration(backends: &[Arc<Backend>], settings: Settings) -> Arc<Configuration> {
-    let target = |backend| Target { backend: Arc::clone(backend), send_proxy: false, tls: None };
+    let target = |backend| Target {
+        backend: Arc::clone(backend),
+        send_proxy: false,
+        tls: None,
+        passthrough: Arc::default(),
+    };
     let backends = backends.iter().map(target).collect();
     Arc::new(Configuration { settings, backends, ..Configuration::default() })
 }

@@ -193,7 +193,12 @@ impl World {
         let backends = listed
             .filter_map(|(member, backend_plan)| {
                 let backend = Arc::clone(member.as_ref()?);
-                Some(Target { backend, send_proxy: backend_plan.send_proxy, tls: None })
+                Some(Target {
+                    backend,
+                    send_proxy: backend_plan.send_proxy,
+                    tls: None,
+                    passthrough: Arc::default(),
+                })
             })
             .collect();
         Arc::new(Configuration {

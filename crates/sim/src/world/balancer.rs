@@ -59,6 +59,7 @@ impl Balancer {
             backend: Arc::clone(backend),
             send_proxy: false,
             tls: None,
+            passthrough: Arc::default(),
         };
         let configuration = Arc::new(Configuration {
             settings: plan.settings.clone(),

@@ -530,7 +530,7 @@ mod tests {
         let reported: Vec<_> = events.try_iter().collect();
         assert!(reported.len() == 1 && reported[0].contains("a.example"), "{reported:?}");
         assert_eq!(server.certificates().len(), 2);
-        // Nobody held the lock: no account was made to ask about the renewal.
+        // The lock was not held: no account was made to ask about the renewal.
         assert!(!settings.folder().join("account.json").exists());
         std::fs::remove_dir_all(settings.dir).unwrap();
     }

@@ -261,7 +261,7 @@ mod tests {
 
         let refused = Err((
             TlsFailure::LacksCertificate,
-            Some(Error::AlertReceived(AlertDescription::AccessDenied)),
+            Some(Error::AlertReceived(AlertDescription::UnrecognisedName)),
         ));
         // Of another name, of a client that is no authority, and after the validation.
         assert_eq!(shake(&server, "b.example", &[b"acme-tls/1"]), refused);

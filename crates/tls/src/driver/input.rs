@@ -3,18 +3,16 @@
 use std::mem;
 use std::sync::Arc;
 
-use throng_io::{ConnId, Driver, TlsFailure};
+use throng_io::{ConnId, Driver, PassedThrough, TlsFailure};
 
 use super::table::{Endpoint, Stage, flag};
 use super::{Lending, Queued, Socket, Step, Tls};
 use crate::alert::Alert;
 use crate::challenges::ACME_TLS_1;
-use crate::handshake::{Failed, MAX_INPUT, Progress, plain_alert, whole_record};
+use crate::handshake::{Failed, MAX_INPUT, Progress, has_whole_hello, plain_alert, whole_record};
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
+use crate::server::TlsServer;
 use crate::session::{End, Messages, Opened};
-
-/// Maximum bytes of a ClientHello: one record. Browsers send less than 2 KiB.
-const MAX_HELLO: usize = HEADER_LEN + MAX_PLAINTEXT;
 
 /// The first byte of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
@@ -234,10 +232,9 @@ impl<D: Driver> Tls<D> {
         }
         let lent = &self.inner.lent()[at..];
         let (_, busy) = self.table.make_busy(id)?;
-        let len = busy.input.len() + lent.len();
-        busy.input.extend_from_slice(&lent[..lent.len().min(MAX_INPUT)]);
+        busy.input.extend_from_slice(lent);
         self.growth += lent.len();
-        self.check_hello(id, len);
+        self.check_hello(id);
         None
     }
 
@@ -252,8 +249,7 @@ impl<D: Driver> Tls<D> {
             self.lending = Lending::Scratch(0..self.scratch.len());
             return Some(Step::Received(id));
         }
-        let len = self.table.busy_ref(id)?.input.len();
-        self.check_hello(id, len);
+        self.check_hello(id);
         None
     }
 
@@ -266,37 +262,66 @@ impl<D: Driver> Tls<D> {
         first != HANDSHAKE_RECORD && self.table.endpoint(id).is_some_and(is_accepted)
     }
 
-    /// Checks what is kept of a client, `len` bytes of input, and lets it wait for its handshake.
-    fn check_hello(&mut self, id: ConnId, len: usize) {
+    /// Checks what is kept of a client, and lets it wait for its handshake if its ClientHello has
+    /// come whole. Early data may follow that: no answer has refused it yet.
+    fn check_hello(&mut self, id: ConnId) {
         let server = match self.table.endpoint(id) {
             Some(Endpoint::Server(server)) => Arc::clone(server),
             _ => return,
         };
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
-        busy.server.get_or_insert(server);
-        let most = if conn.has(flag::QUEUED) { MAX_INPUT } else { MAX_HELLO };
-        let is_tls = busy.input[0] == HANDSHAKE_RECORD;
-        // No client sends more before it has an answer.
-        if is_tls && len <= most {
-            return self.queue_hello(id);
+        busy.server.get_or_insert_with(|| Arc::clone(&server));
+        let (len, is_tls) = (busy.input.len(), busy.input[0] == HANDSHAKE_RECORD);
+        let is_queued = conn.has(flag::QUEUED);
+        let is_whole = is_queued || is_tls && has_whole_hello(&busy.input);
+        if is_whole && !is_queued && self.pass_through(id, &server) {
+            return;
         }
-        let is_http = busy.input[0].is_ascii_uppercase();
+        match is_whole {
+            true if len <= MAX_INPUT => self.queue_hello(id),
+            false if is_tls && len <= MAX_INPUT => {}
+            _ if is_tls => {
+                let alert =
+                    if is_whole { Alert::UNEXPECTED_MESSAGE } else { Alert::ILLEGAL_PARAMETER };
+                self.refuse_hello(id, alert);
+            }
+            // RFC 8446 section 5: a record of a type that is not expected.
+            _ => self.refuse_hello(id, Alert::UNEXPECTED_MESSAGE),
+        }
+    }
+
+    /// Ends the connection of a client that has not sent a ClientHello.
+    fn refuse_hello(&mut self, id: ConnId, alert: Alert) {
+        let is_http =
+            self.table.busy_ref(id).is_some_and(|busy| busy.input[0].is_ascii_uppercase());
         self.count_failure(id, TlsFailure::NotTls);
         self.finish_input(id, flag::TRUNCATED);
         if is_http {
             self.send_control(id, NOT_TLS);
-        } else if is_tls {
-            let mut alert = Vec::new();
-            plain_alert(Alert::ILLEGAL_PARAMETER, &mut alert);
-            self.send_control(id, &alert);
+        } else {
+            let mut record = Vec::new();
+            plain_alert(alert, &mut record);
+            self.send_control(id, &record);
         }
         self.end_stage(id);
     }
 
-    /// Lets a connection wait for its handshake if its first record is complete.
+    /// Passes a connection through if its server name says so. Returns false if its TLS is ended
+    /// here.
+    fn pass_through(&mut self, id: ConnId, server: &TlsServer) -> bool {
+        let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return false };
+        let Some((route, server_name)) = server.route(&busy.input) else { return false };
+        let received = mem::take(&mut busy.input);
+        self.table.remove(id);
+        let passed = Box::new(PassedThrough { server_name, route, received });
+        self.queued.push_back(Queued::PassedThrough(id, passed));
+        true
+    }
+
+    /// Lets a client wait for its handshake.
     fn queue_hello(&mut self, id: ConnId) {
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
-        if whole_record(&busy.input).is_some() && !conn.has(flag::QUEUED) {
+        if !conn.has(flag::QUEUED) {
             conn.flags |= flag::QUEUED;
             let address = busy.address;
             for id in self.handshakes.push_hello(address, id) {

@@ -19,8 +19,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use throng_io::{
-    Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, SendOutcome,
-    ServerTls, TlsFailure, TlsInfo, Traffic, Waker,
+    Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, PassedThrough,
+    SendOutcome, ServerTls, TlsFailure, TlsInfo, Traffic, Waker,
 };
 
 pub use self::queue::HandshakeLimits;
@@ -73,6 +73,7 @@ enum Lending {
 /// An event that was found together with another one.
 enum Queued {
     Secured(ConnId, Box<TlsInfo>),
+    PassedThrough(ConnId, Box<PassedThrough>),
     Connected(ConnId),
     Finished(ConnId),
     Sent(ConnId, Box<Batch>),
@@ -85,6 +86,7 @@ enum Step<S> {
     AcceptStopped(io::ErrorKind),
     Connected(ConnId),
     Secured(ConnId, Box<TlsInfo>),
+    PassedThrough(ConnId, Box<PassedThrough>),
     Received(ConnId),
     Finished(ConnId),
     Sent(ConnId, Box<Batch>),
@@ -101,6 +103,7 @@ fn plain<S>(event: Event<'_, S>) -> Event<'_, Socket<S>> {
         Event::Closed(id, why) => Event::Closed(id, why),
         Event::Connected(id) => Event::Connected(id),
         Event::Secured(id, info) => Event::Secured(id, info),
+        Event::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
         Event::Incoming(socket, peer, listener) => {
             Event::Incoming(Socket::plain(socket, Address::of(peer)), peer, listener)
         }
@@ -117,6 +120,7 @@ impl<S> From<Event<'_, S>> for Step<S> {
             Event::Closed(id, why) => Self::Closed(id, why),
             Event::Connected(id) => Self::Connected(id),
             Event::Secured(id, info) => Self::Secured(id, info),
+            Event::PassedThrough(id, passed) => Self::PassedThrough(id, passed),
             Event::Incoming(socket, peer, listener) => Self::Incoming(socket, peer, listener),
             Event::AcceptStopped(why) => Self::AcceptStopped(why),
         }
@@ -269,6 +273,7 @@ impl<D: Driver> Tls<D> {
             }
             Step::Connected(id) => Step::Connected(id),
             Step::Secured(id, info) => Step::Secured(id, info),
+            Step::PassedThrough(id, passed) => Step::PassedThrough(id, passed),
         })
     }
 
@@ -279,6 +284,8 @@ impl<D: Driver> Tls<D> {
                 let conn = self.table.conn(id)?;
                 (!conn.has(flag::CLOSING)).then_some(Step::Secured(id, info))
             }
+            // Since then it is a connection without TLS.
+            Queued::PassedThrough(id, passed) => Some(Step::PassedThrough(id, passed)),
             Queued::Connected(id) => {
                 let conn = self.table.conn(id)?;
                 conn.flags &= !flag::CONNECTING;
@@ -409,6 +416,7 @@ impl<D: Driver> Driver for Tls<D> {
             Step::Finished(id) => Event::Finished(id),
             Step::Closed(id, why) => Event::Closed(id, why),
             Step::Secured(id, info) => Event::Secured(id, info),
+            Step::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
             Step::Connected(id) => Event::Connected(id),
             Step::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
             Step::AcceptStopped(why) => Event::AcceptStopped(why),

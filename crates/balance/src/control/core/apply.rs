@@ -131,6 +131,7 @@ impl Core {
         }
         (entry.send_proxy, entry.tls) = (file.send_proxy, file.tls);
         entry.tls_name.clone_from(&file.tls_name);
+        entry.passthrough.clone_from(&file.passthrough);
         if entry.backend.weight() != weight {
             changes.reweighted.push(address);
             self.weigh(at, weight, now);

@@ -55,9 +55,11 @@ impl Core {
         for named in names {
             let addresses = self.found.get(&named.name).map(|found| found.addresses.as_slice());
             for &address in addresses.unwrap_or_default() {
-                let NamedBackend { name, weight, send_proxy, tls, tls_name } = named.clone();
+                let NamedBackend { name, weight, send_proxy, tls, tls_name, passthrough } =
+                    named.clone();
                 if all.len() < MAX_BACKENDS && seen.insert(canonical(address)) {
-                    let file = BackendConfig { address, weight, send_proxy, tls, tls_name };
+                    let file =
+                        BackendConfig { address, weight, send_proxy, tls, tls_name, passthrough };
                     all.push(Listed { file, name: Some(name) });
                 }
             }

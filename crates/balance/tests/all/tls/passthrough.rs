@@ -1,0 +1,284 @@
+//! Connections that are passed through by their server name to backends that end TLS themselves.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use throng_balance::{Access, AccessDetail, AccessLog, Balancer, Config};
+use throng_testkit::eventually;
+
+use super::{Folder, Identity, Running, backend, dial, get, secured, serve_head, trusting};
+use crate::support::unused_address;
+
+/// The records, each as a line.
+#[derive(Debug, Default)]
+struct Log(Mutex<Vec<String>>);
+
+impl AccessLog for Log {
+    fn detail(&self) -> AccessDetail {
+        AccessDetail::All
+    }
+
+    fn record(&self, access: &Access<'_>) {
+        let Access { server_name, is_tunnel, is_failure, backend, path, status, .. } = access;
+        let has_bytes = access.bytes_in > Some(100) && access.bytes_out > Some(100);
+        let text = format!(
+            "{server_name:?} {is_tunnel} {is_failure} {} {path:?} {status:?} {has_bytes} {}",
+            backend.is_some(),
+            access.reason
+        );
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+/// A backend with TLS of its own, which reads its client's stream to the end and then returns it
+/// turned around.
+fn turning(identity: &Identity, has_proxy: bool) -> SocketAddr {
+    let config = identity.server_config();
+    let (address, said) = backend(move |mut socket| {
+        if has_proxy {
+            let mut proxy = [0; 28];
+            socket.read_exact(&mut proxy).unwrap();
+            assert_eq!(&proxy[..12], b"\r\n\r\n\0\r\nQUIT\n");
+        }
+        let mut tls = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket);
+        let mut bytes = Vec::new();
+        if tls.read_to_end(&mut bytes).is_ok() {
+            bytes.reverse();
+            let _ = tls.write_all(&bytes);
+            tls.conn.send_close_notify();
+            let _ = tls.conn.complete_io(&mut tls.sock);
+        }
+        String::new()
+    });
+    std::mem::forget(said);
+    address
+}
+
+/// Sends `bytes`, ends the stream, and returns what comes back until its end.
+fn turned(client: &mut super::TlsClient, bytes: &[u8]) -> Vec<u8> {
+    client.write_all(bytes).unwrap();
+    client.conn.send_close_notify();
+    while client.conn.wants_write() {
+        client.conn.write_tls(&mut client.sock).unwrap();
+    }
+    client.sock.shutdown(Shutdown::Write).unwrap();
+    let mut back = Vec::new();
+    client.read_to_end(&mut back).unwrap();
+    back
+}
+
+#[test]
+fn streams_pass_through_whole_beside_those_that_are_ended_here() {
+    for has_proxy in [false, true] {
+        let folder = Folder::new(&format!("through-{has_proxy}"));
+        let own = Identity::new(&["balancer.example", "www.example.com"]);
+        own.write(&folder.0, "own");
+        let theirs = Identity::new(&["db.example.com", "*.example.com"]);
+        let behind = turning(&theirs, has_proxy);
+        let (plain, heads) = backend(|mut socket| serve_head(&mut socket));
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nkeep_alive = 0\nshards = 1\nbackends = [\"{plain}\", \
+             {{ address = \"{behind}\", passthrough = \"*.Example.com\", send_proxy = {has_proxy} \
+             }}]\n[tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n"
+        );
+        let file = folder.0.join("balance.toml").display().to_string();
+        let log = Arc::new(Log::default());
+        let config = Config::parse(&text, &file).unwrap();
+        let access: Arc<dyn AccessLog> = log.clone();
+        let running = Running(Balancer::start_with_access_log(config, access).unwrap());
+        let address = running.0.addresses()[0];
+        let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at / 7) as u8).collect();
+        let mut expected = bytes.clone();
+        expected.reverse();
+        for _ in 0..3 {
+            let mut client = secured(address, &theirs, "db.example.com");
+            assert!(turned(&mut client, &bytes) == expected);
+        }
+        // A name in a certificate goes before a wildcard.
+        for name in ["balancer.example", "www.example.com"] {
+            let answer = get(&mut secured(address, &own, name));
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            heads.recv().unwrap();
+        }
+        eventually("tunnels end with their streams", || {
+            let row = running.0.status();
+            row.backends.iter().all(|row| row.tunnels + row.requests + row.handshakes == 0)
+        });
+        let through = "Some(\"db.example.com\") true false true None None true ";
+        let log = log.0.lock().unwrap();
+        assert_eq!(log.iter().filter(|entry| *entry == through).count(), 3, "{log:?}");
+        eventually("it is counted", || running.0.status().metrics.passed_through == 3);
+        let rows = running.0.status().backends;
+        let row = rows.iter().find(|row| row.address == behind).unwrap();
+        assert_eq!(
+            (row.passthrough.as_slice(), row.totals.tunnels),
+            (&["*.example.com".to_owned()][..], 3)
+        );
+    }
+}
+
+#[test]
+fn no_certificate_is_needed_and_other_clients_are_served_as_before() {
+    let folder = Folder::new("through-alone");
+    let theirs = Identity::new(&["db.example.com"]);
+    let behind = turning(&theirs, false);
+    let (plain, _heads) = backend(|mut socket| serve_head(&mut socket));
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nshards = 1\nkeep_alive = 0\nbackends = [\"{plain}\", \
+         \"{behind},passthrough=db.example.com,passthrough=x.example.com\"]\n"
+    );
+    let running = Running::start(&text, &folder);
+    let address = running.0.addresses()[0];
+    let mut client = secured(address, &theirs, "db.example.com");
+    assert_eq!(turned(&mut client, b"abc"), b"cba");
+    let answer = get(&mut dial(address));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let mut stranger = secured(address, &theirs, "other.example.com");
+    let refused = stranger.read(&mut [0]).unwrap_err().to_string();
+    assert!(refused.contains("UnrecognisedName"), "{refused}");
+}
+
+#[test]
+fn a_backend_that_does_not_accept_is_passed_over_and_without_any_the_client_is_closed() {
+    let folder = Folder::new("through-down");
+    let theirs = Identity::new(&["db.example.com"]);
+    let (behind, down) = (turning(&theirs, false), unused_address());
+    let config = |more: &str| {
+        format!(
+            "listen = \"127.0.0.1:0\"\nshards = 1\npick = \"round_robin\"\nbackends = [{more}\
+             \"{down},passthrough=db.example.com\"]\n[health]\nfailures = 0\n"
+        )
+    };
+    let running = Running::start(&config(&format!("\"{behind},passthrough=*\",")), &folder);
+    // They are of two names: only one of them is tried.
+    let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
+    assert_eq!(
+        client.read(&mut [0]).map_err(|error| error.kind()),
+        Err(std::io::ErrorKind::UnexpectedEof)
+    );
+    let running =
+        Running::start(&config(&format!("\"{behind},passthrough=db.example.com\",")), &folder);
+    for _ in 0..4 {
+        let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
+        assert_eq!(turned(&mut client, b"abc"), b"cba");
+    }
+    eventually("tries are counted", || running.0.status().metrics.retries >= 1);
+}
+
+#[test]
+fn a_client_whose_hello_does_not_come_is_closed() {
+    let folder = Folder::new("through-stall");
+    let theirs = Identity::new(&["db.example.com"]);
+    let behind = turning(&theirs, false);
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n\
+         [timeouts]\nhead = \"100ms\"\n"
+    );
+    let running = Running::start(&text, &folder);
+    let name = ServerName::try_from("db.example.com").unwrap();
+    let mut tls = ClientConnection::new(trusting(&theirs), name).unwrap();
+    let mut hello = Vec::new();
+    tls.write_tls(&mut hello).unwrap();
+    let mut socket = dial(running.0.addresses()[0]);
+    socket.write_all(&hello[..hello.len() - 1]).unwrap();
+    assert_eq!(end(&mut socket), Vec::<u8>::new());
+    assert_eq!(running.0.status().backends[0].totals.connects, 0);
+}
+
+/// All that comes until the stream ends, in whichever way.
+fn end(socket: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match socket.read_to_end(&mut bytes) {
+        Ok(_) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => bytes,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn tunnels_without_frames_stay_to_the_end_of_a_drain() {
+    let folder = Folder::new("through-drain");
+    let theirs = Identity::new(&["db.example.com"]);
+    let config = theirs.server_config();
+    let (behind, _said) = backend(move |socket| {
+        let mut tls = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket);
+        let mut byte = [0];
+        while tls.read_exact(&mut byte).is_ok() && tls.write_all(&byte).is_ok() {}
+        String::new()
+    });
+    let text =
+        format!("listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n");
+    let running = Running::start(&text, &folder);
+    let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
+    let mut echo = |byte: u8| {
+        client.write_all(&[byte])?;
+        let mut back = [0];
+        client.read_exact(&mut back)?;
+        Ok::<u8, std::io::Error>(back[0])
+    };
+    assert_eq!(echo(1).unwrap(), 1);
+    running.0.drain(behind, Some(Duration::from_secs(3600))).unwrap();
+    let swept = running.0.status().metrics.sweeps;
+    eventually("event loops have taken the command", || {
+        running.0.status().metrics.sweeps > swept + 2
+    });
+    assert_eq!(echo(2).unwrap(), 2);
+    running.0.drain(behind, Some(Duration::ZERO)).unwrap();
+    while echo(3).is_ok() {}
+    eventually("it is counted", || running.0.status().metrics.tunnels == 0);
+}
+
+#[test]
+fn the_end_of_grace_ends_what_is_passed_through() {
+    let folder = Folder::new("through-grace");
+    let theirs = Identity::new(&["db.example.com"]);
+    let behind = turning(&theirs, false);
+    let text =
+        format!("listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n");
+    let running = Running::start(&text, &folder);
+    let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
+    client.write_all(b"half a stream").unwrap();
+    eventually("it is a tunnel", || running.0.status().metrics.tunnels == 1);
+    running.0.shut_down(Duration::ZERO, Duration::from_millis(100)).unwrap();
+    assert!(client.read(&mut [0]).is_err(), "a reset, not an orderly end");
+}
+
+#[test]
+fn names_can_change_while_it_runs() {
+    let folder = Folder::new("through-reload");
+    let theirs = Identity::new(&["a.example.com", "b.example.com"]);
+    let behind = turning(&theirs, false);
+    let parse = |listen: &str, name: &str| {
+        let text = format!(
+            "listen = \"{listen}\"\nshards = 1\nbackends = [\"{behind},passthrough={name}\"]\n"
+        );
+        Config::parse(&text, &folder.0.join("balance.toml").display().to_string()).unwrap()
+    };
+    let running = Running(Balancer::start(parse("127.0.0.1:0", "a.example.com")).unwrap());
+    let address = running.0.addresses()[0];
+    assert_eq!(turned(&mut secured(address, &theirs, "a.example.com"), b"abc"), b"cba");
+    let changes = running.0.apply(parse(&address.to_string(), "b.example.com")).unwrap();
+    assert!(changes.settings, "{changes:?}");
+    eventually("the new name is served", || {
+        let mut client = secured(address, &theirs, "b.example.com");
+        client.write_all(b"x").is_ok() && client.conn.complete_io(&mut client.sock).is_ok()
+    });
+    let mut client = secured(address, &theirs, "a.example.com");
+    assert!(client.read(&mut [0]).is_err());
+}
+
+#[test]
+fn mistakes_in_names_are_named() {
+    let error = |backend: &str| {
+        let text = format!("backends = [{{ address = \"127.0.0.1:1\", {backend} }}]");
+        Config::parse(&text, "balance.toml").unwrap_err().to_string()
+    };
+    let wrong = error("passthrough = [\"db.example.com\", \"10.0.0.1\"]");
+    assert!(wrong.contains("passthrough is \"10.0.0.1\": write a name such as"), "{wrong}");
+    let wrong = error("passthrough = \"*\", tls = true");
+    assert!(wrong.contains("TLS is passed through to it: drop tls, or passthrough"), "{wrong}");
+}

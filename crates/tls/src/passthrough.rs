@@ -1,0 +1,116 @@
+//! Server names whose TLS is not ended here.
+
+use std::collections::HashSet;
+
+use rustls::pki_types::DnsName;
+
+use crate::handshake::server_name;
+
+/// The pattern for all names that nothing else is for, and for clients that send none.
+const ANY: &str = "*";
+
+/// Patterns of server names whose connections are passed on as they come.
+#[derive(Debug, Default)]
+pub(crate) struct Passthrough {
+    patterns: HashSet<Box<str>>,
+    /// Names and wildcards of certificates: a name in a certificate goes before a wildcard here.
+    certified: HashSet<Box<str>>,
+}
+
+impl Passthrough {
+    pub(crate) fn new<'a>(
+        patterns: &[Box<str>],
+        certified: impl Iterator<Item = &'a Box<str>>,
+    ) -> Self {
+        let patterns: HashSet<_> = patterns.iter().cloned().collect();
+        let certified =
+            if patterns.is_empty() { HashSet::new() } else { certified.cloned().collect() };
+        Self { patterns, certified }
+    }
+
+    /// Returns the pattern of a whole ClientHello and the name in it; `None` if its TLS is ended
+    /// here, or rustls cannot read it.
+    pub(crate) fn route(&self, hello: &[u8]) -> Option<(Box<str>, Option<Box<str>>)> {
+        if self.patterns.is_empty() {
+            return None;
+        }
+        let name = server_name(hello)?;
+        let pattern = self.find(name.as_deref())?;
+        Some((pattern.into(), name))
+    }
+
+    /// Returns the pattern for a name: the name itself, then with a wildcard for its first label,
+    /// then any.
+    fn find(&self, name: Option<&str>) -> Option<&str> {
+        if let Some(name) = name {
+            let name = name.to_ascii_lowercase();
+            let wildcard = name.split_once('.').map(|(_, parent)| format!("*.{parent}"));
+            for form in [Some(name), wildcard].into_iter().flatten() {
+                if let Some(pattern) = self.patterns.get(form.as_str()) {
+                    return Some(pattern);
+                }
+                if self.certified.contains(form.as_str()) {
+                    return None;
+                }
+            }
+        }
+        self.patterns.get(ANY).map(Box::as_ref)
+    }
+}
+
+/// Returns whether `pattern` is a server name in lower case, `*.` and a domain, or `*`.
+#[must_use]
+pub fn is_server_name_pattern(pattern: &str) -> bool {
+    let name = pattern.strip_prefix("*.").unwrap_or(pattern);
+    let is_name = DnsName::try_from(name).is_ok() && !name.ends_with('.');
+    pattern == ANY || is_name && !name.bytes().any(|byte| byte.is_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boxed(names: &[&str]) -> Vec<Box<str>> {
+        names.iter().map(|name| Box::from(*name)).collect()
+    }
+
+    #[test]
+    fn the_most_specific_of_patterns_and_certificates_wins() {
+        let find = |patterns: &[&str], name: Option<&str>| {
+            let certified = boxed(&["www.example.com", "*.example.org"]);
+            let names = Passthrough::new(&boxed(patterns), certified.iter());
+            names.find(name).map(str::to_owned)
+        };
+        let all = &["db.example.com", "*.example.com", "a.example.org", "*"];
+        for (name, pattern) in [
+            (Some("db.example.com"), Some("db.example.com")),
+            (Some("DB.Example.com"), Some("db.example.com")),
+            (Some("x.example.com"), Some("*.example.com")),
+            (Some("www.example.com"), None),
+            (Some("a.example.org"), Some("a.example.org")),
+            (Some("b.example.org"), None),
+            (Some("x.y.example.com"), Some("*")),
+            (Some("example.com"), Some("*")),
+            (Some("localhost"), Some("*")),
+            (None, Some("*")),
+        ] {
+            assert_eq!(find(all, name).as_deref(), pattern, "{name:?}");
+        }
+        assert_eq!(find(&["*.example.com"], None), None);
+        assert_eq!(find(&["*.example.com"], Some("x.y.example.com")), None);
+    }
+
+    #[test]
+    fn a_pattern_is_a_name_a_wildcard_or_all() {
+        for pattern in
+            ["*", "localhost", "db.example.com", "*.example.com", "xn--bcher-kva.example"]
+        {
+            assert!(is_server_name_pattern(pattern), "{pattern}");
+        }
+        for pattern in
+            ["", "*.", "a.*.com", "*a.com", "10.0.0.1", "::1", "DB.example.com", "a b", "a."]
+        {
+            assert!(!is_server_name_pattern(pattern), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Connections that we start.
+
+use std::sync::Arc;
+
+use throng_io::{Closed, ConnId, Driver, TlsFailure};
+use throng_tls::{ClientConfigs, ClientSettings, TlsClient, Trust};
+
+use crate::rig::{Rig, Seen, finished};
+
+/// A connection of ours to the rig's own secured listener.
+pub(crate) fn connected(
+    rig: &mut Rig,
+    trust: Trust,
+    name: &str,
+) -> (ConnId, Result<ConnId, Closed>) {
+    let settings = ClientSettings { trust, ..ClientSettings::default() };
+    let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), name).unwrap();
+    connected_by(rig, &client)
+}
+
+fn connected_by(rig: &mut Rig, client: &Arc<TlsClient>) -> (ConnId, Result<ConnId, Closed>) {
+    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver(), b"").unwrap();
+    let (mut accepted, mut is_secured) = (None, false);
+    let outcome = rig.until(|seen| match seen {
+        Seen::Adopted(id) => {
+            accepted = Some(*id);
+            None
+        }
+        Seen::Secured(id, _) if *id == ours => {
+            is_secured = true;
+            None
+        }
+        Seen::Connected(id) if *id == ours => {
+            assert!(is_secured, "C12");
+            Some(Ok(()))
+        }
+        Seen::Closed(id, why) if *id == ours => Some(Err(*why)),
+        _ => None,
+    });
+    (ours, outcome.map(|()| accepted.expect("accepted")))
+}
+
+#[test]
+fn a_connection_of_ours_is_secured_and_carries_data_both_ways() {
+    let file = crate::support::certificate_file();
+    for (trust, name) in [
+        (Trust::File(file.clone()), "localhost"),
+        (Trust::File(file), "127.0.0.1"),
+        (Trust::Anyone, "other.example"),
+    ] {
+        let mut rig = Rig::new();
+        let (ours, accepted) = connected(&mut rig, trust, name);
+        let theirs = accepted.unwrap();
+        assert_eq!(rig.driver.secured(), 2);
+        for (from, to) in [(ours, theirs), (theirs, ours), (ours, theirs)] {
+            assert!(rig.send(from, b"across"));
+            let seen = rig.until(|seen| match seen {
+                Seen::Received(id, bytes) => Some((*id, bytes.clone())),
+                _ => None,
+            });
+            assert_eq!(seen, (to, b"across".to_vec()));
+        }
+        rig.driver.finish(ours);
+        assert_eq!(rig.until(finished), theirs);
+        assert!(!rig.driver.was_truncated(theirs));
+    }
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_refuses_a_connection_of_ours() {
+    let other = crate::support::other_certificate_file();
+    for (trust, name, why) in [
+        (Trust::File(other), "localhost", TlsFailure::UnknownIssuer),
+        (Trust::File(crate::support::certificate_file()), "other.example", TlsFailure::WrongName),
+    ] {
+        let mut rig = Rig::new();
+        let (_, outcome) = connected(&mut rig, trust, name);
+        assert_eq!(outcome, Err(Closed::Insecure(why)));
+    }
+}
+
+#[test]
+fn a_server_without_tls_refuses_a_connection_of_ours() {
+    let mut rig = Rig::new();
+    let secured = std::mem::replace(&mut rig.secured, rig.plain);
+    let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
+    let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b""] {
+        let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver(), b"").unwrap();
+        let closed = loop {
+            let seen = rig.turn();
+            for seen in &seen {
+                if let Seen::Received(id, _) = seen {
+                    match answer {
+                        b"" => rig.driver.finish(*id),
+                        answer => drop(rig.send(*id, answer)),
+                    }
+                }
+            }
+            let closed = seen.into_iter().find_map(|seen| match seen {
+                Seen::Closed(id, why) if id == ours => Some(why),
+                _ => None,
+            });
+            if let Some(closed) = closed {
+                break closed;
+            }
+        };
+        let expected = if answer.is_empty() { TlsFailure::Ended } else { TlsFailure::NotTls };
+        assert_eq!(closed, Closed::Insecure(expected));
+    }
+    rig.secured = secured;
+}
+
+#[test]
+fn c3_a_send_before_connected_leaves_when_it_is() {
+    let mut rig = Rig::new();
+    let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
+    let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
+    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver(), b"").unwrap();
+    assert!(!rig.send(ours, b"early"), "there are no keys yet");
+    assert_eq!(rig.driver.unsent(ours), 5);
+    let (mut seen, mut heard) = (Vec::new(), false);
+    while !heard || seen.last() != Some(&Seen::Sent(ours, 0)) {
+        for event in rig.turn() {
+            match event {
+                Seen::Received(_, bytes) => heard = bytes == b"early",
+                Seen::Connected(_) | Seen::Sent(..) => seen.push(event),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(seen, [Seen::Connected(ours), Seen::Sent(ours, 0)]);
+
+    let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver(), b"").unwrap();
+    assert!(!rig.send(ours, b"early"));
+    let mut seen = Vec::new();
+    while !matches!(seen.last(), Some(Seen::Closed(..))) {
+        for event in rig.turn() {
+            match event {
+                Seen::Received(id, _) => rig.driver.close(id),
+                Seen::Sent(..) => seen.push(event),
+                Seen::Closed(id, _) if id == ours => seen.push(event),
+                _ => {}
+            }
+        }
+    }
+    let closed = Seen::Closed(ours, Closed::Insecure(TlsFailure::Ended));
+    assert_eq!(seen, [Seen::Sent(ours, 5), closed]);
+}
+
+#[test]
+fn sessions_of_ours_are_resumed_if_wanted() {
+    for (only_tls12, resumes) in [(false, true), (true, true), (false, false), (true, false)] {
+        let mut rig = Rig::new();
+        let trust = Trust::File(crate::support::certificate_file());
+        let settings = ClientSettings { trust, only_tls12, resumes, certificate: None };
+        let configs = ClientConfigs::load(settings).unwrap();
+        let client = TlsClient::new(&configs, "localhost").unwrap();
+        for round in 0..4 {
+            let (ours, accepted) = connected_by(&mut rig, &client);
+            let theirs = accepted.unwrap();
+            for (from, to) in [(ours, theirs), (theirs, ours)] {
+                assert!(rig.send(from, b"across"));
+                let at = rig.until(|seen| match seen {
+                    Seen::Received(id, bytes) if bytes == b"across" => Some(*id),
+                    _ => None,
+                });
+                assert_eq!(at, to);
+            }
+            assert_eq!(rig.driver.output_memory(ours), 0);
+            let resumed = if resumes { round } else { 0 };
+            let stats = rig.server.stats();
+            assert_eq!((stats.full, stats.resumed), (round + 1 - resumed, resumed));
+        }
+    }
+}
