@@ -148,6 +148,13 @@ impl State {
         (held, is_endless.then_some("a client without a request that may stay for ever"))
     }
 
+    fn is_of_nobody(&self, upstream: &Upstream) -> bool {
+        let owner = upstream.owner.map(|owner| owner.client);
+        owner.is_some_and(|client| {
+            self.conns.at(client.slot()).is_none_or(|(other, _)| other != client)
+        })
+    }
+
     fn audit_upstream(&self, id: ConnId, upstream: &Upstream) -> Audited {
         let is_wanted = upstream.client.is_none_or(|client_id| {
             let Some((other, Conn::Client(client))) = self.conns.at(client_id.slot()) else {
@@ -165,6 +172,8 @@ impl State {
             Some("a backend's connection whose client does not know of it")
         } else if is_anothers {
             Some("a backend's connection that carried the body of another client")
+        } else if is_idle && self.is_of_nobody(upstream) {
+            Some("an idle connection that serves a client that has gone")
         } else if is_idle && !self.has_deadline(id) {
             Some("an idle connection that may stay for ever")
         } else if is_idle && upstream.http.finished {

@@ -184,6 +184,9 @@ impl State {
     /// Handles the end of a client's connection; its record was taken out.
     pub(super) fn client_closed(&mut self, id: ConnId, mut client: Client) {
         self.give_room_back(id);
+        for idle in self.pool.take_of(id) {
+            self.actions.push_back(Action::Close(idle));
+        }
         if let Some(exchange) = &client.exchange {
             self.record_leaving(exchange);
         }

@@ -29,6 +29,8 @@ pub(super) struct Pool {
     idle: HashMap<SocketAddr, Vec<Idle>>,
     /// The number of all, which each turn needs.
     len: usize,
+    /// The number of those that serve one client only.
+    owned: usize,
 }
 
 impl Pool {
@@ -49,9 +51,11 @@ impl Pool {
             };
             surplus = Some(idle.remove(oldest).id);
             self.len -= 1;
+            self.owned -= 1;
         }
         idle.push(Idle { id, owner });
         self.len += 1;
+        self.owned += usize::from(owner.is_some());
         surplus
     }
 
@@ -62,15 +66,34 @@ impl Pool {
         let last = last_of(Some(client)).or_else(|| last_of(None))?;
         let taken = idle.remove(last);
         self.len -= 1;
+        self.owned -= usize::from(taken.owner.is_some());
         Some(taken.id)
+    }
+
+    /// Takes all connections that serve nobody but a client that is gone.
+    pub(super) fn take_of(&mut self, client: ConnId) -> Vec<ConnId> {
+        let mut taken = Vec::new();
+        if self.owned == 0 {
+            return taken;
+        }
+        let is_of = |idle: &Idle| idle.owner.is_some_and(|owner| owner.client == client);
+        self.idle.retain(|_, idle| {
+            taken.extend(idle.extract_if(.., |idle| is_of(idle)).map(|idle| idle.id));
+            !idle.is_empty()
+        });
+        self.len -= taken.len();
+        self.owned -= taken.len();
+        taken
     }
 
     /// Removes a connection that has ended.
     pub(super) fn remove(&mut self, backend: SocketAddr, id: ConnId) {
         if let Some(idle) = self.idle.get_mut(&backend) {
-            let before = idle.len();
-            idle.retain(|other| other.id != id);
-            self.len -= before - idle.len();
+            let removed = idle.extract_if(.., |other| other.id == id);
+            for removed in removed {
+                self.len -= 1;
+                self.owned -= usize::from(removed.owner.is_some());
+            }
             if idle.is_empty() {
                 self.idle.remove(&backend);
             }
@@ -124,5 +147,25 @@ mod tests {
         assert_eq!(pool.take(backend, one), Some(id(2)));
         assert_eq!((pool.take(backend, one), pool.take(backend, other)), (None, Some(id(3))));
         assert!(pool.is_empty());
+    }
+
+    #[test]
+    fn what_served_one_client_only_is_taken_out_when_that_client_has_gone() {
+        let id = |slot| ConnId::new(0, slot, 0);
+        let backends = ["127.0.0.1:1", "127.0.0.1:2"].map(|at| at.parse().unwrap());
+        let (one, same, other) =
+            (owner(8, "192.0.2.1"), owner(8, "192.0.2.2"), owner(9, "192.0.2.1"));
+        let mut pool = Pool::default();
+        for (slot, (backend, owner)) in
+            [(0, Some(one)), (1, Some(same)), (0, Some(other)), (1, None)].into_iter().enumerate()
+        {
+            assert_eq!(pool.put(backends[backend], id(slot as u32), owner, 8), None);
+        }
+        let mut taken = pool.take_of(one.client);
+        taken.sort_unstable();
+        assert_eq!((taken, pool.len()), (vec![id(0), id(1)], 2));
+        assert_eq!(pool.take(backends[0], other), Some(id(2)));
+        assert_eq!((pool.take_of(other.client), pool.owned), (vec![], 0));
+        assert_eq!(pool.take(backends[1], one), Some(id(3)));
     }
 }

@@ -331,6 +331,37 @@ fn a_backend_connection_that_carried_a_body_serves_no_other_client() {
     }
 }
 
+/// Nobody else may use it, and its client will not come back.
+#[test]
+fn a_backend_connection_that_carried_a_body_ends_with_its_client() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok";
+    let mut clients = [balancer.connect(), balancer.connect()];
+    let mut servers = Vec::new();
+    for client in &mut clients {
+        client.send(request);
+        let mut server = backend.accept();
+        server.head();
+        server.exactly(2);
+        server.send(OK);
+        assert_eq!(client.answer().1, "ok");
+        servers.push(server);
+    }
+    let [one, mut other] = clients;
+    drop(one);
+    assert!(servers[0].is_at_end());
+    // That of the other client is still its own.
+    other.send(request);
+    servers[1].head();
+    servers[1].exactly(2);
+    servers[1].send(OK);
+    assert_eq!(other.answer().1, "ok");
+    drop(other);
+    assert!(servers[1].is_at_end());
+    balancer.assert_nothing_is_held();
+}
+
 /// Where the end of an answer is a matter of what the backend takes the request for, the next
 /// client gets another one.
 #[test]
