@@ -24,6 +24,8 @@ mod asynchronous;
 mod blocking;
 mod builder;
 mod dial;
+#[cfg(feature = "tokio")]
+mod dial_async;
 mod error;
 mod handshake;
 mod proxy;

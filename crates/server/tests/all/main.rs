@@ -2,6 +2,7 @@
 //! they measure it, or send it signals.
 
 mod across_shards;
+mod admission;
 mod adopted;
 mod apps;
 #[cfg(feature = "tokio")]
