@@ -455,6 +455,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let mut listed = self.state.core.connections.reading.resumed().take().into_iter();
         for id in listed.by_ref() {
             self.state.core.connections.table.unlist(id, flag::RESUME_LISTED);
+            let conn = self.state.core.connections.table.conn(id);
+            if conn.is_some_and(|conn| conn.is(Stage::Open) && conn.is_stopped()) {
+                // A message behind its upgrade has stopped it meanwhile: its service resumes it.
+                continue;
+            }
             // Called without bytes too: the end of the request may still have to be reported.
             let bytes = self.state.held.remove(&id).unwrap_or_default();
             self.state.on_held(id, bytes);
