@@ -74,6 +74,9 @@ pub struct BuildOptions {
     pub mailbox_mark: Option<usize>,
     /// Replacement of [`MAILBOX_CAPACITY`], for simulations.
     pub mailbox_capacity: Option<usize>,
+    /// Replacement of the number of connections that may be on their way to a shard, for
+    /// simulations.
+    pub handover_capacity: Option<usize>,
     /// Addresses of proxies, whose connections have no cap by address.
     pub trusted_proxies: Option<TrustedProxies>,
     /// `Some`: accepted connections begin with a PROXY header.
@@ -139,7 +142,8 @@ pub fn build<D: Driver, S: Service>(
         let (queue, inbox) = shard_queue(capacity, mark, driver.waker());
         queues.push(queue);
         inboxes.push(inbox);
-        let accepted = if options.own_tables.is_none() { HANDOVER_CAPACITY } else { 0 };
+        let room = options.handover_capacity.unwrap_or(HANDOVER_CAPACITY);
+        let accepted = if options.own_tables.is_none() { room } else { 0 };
         let (sender, receiver) = mailbox(accepted, driver.waker());
         handovers.push(receiver);
         if options.own_tables.is_none() {

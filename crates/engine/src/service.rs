@@ -190,6 +190,12 @@ pub trait Service {
         let _ = (id, traffic);
     }
 
+    /// Called with the event of [`Core::move_upgrade`] when its connection is gone, here or at the
+    /// shard that it has moved to: no callback for the connection follows.
+    fn on_move_failed(&mut self, core: &mut Core, event: UserEvent) {
+        let _ = (core, event);
+    }
+
     /// Called with a fault of this connection, which is being closed, or has ended.
     fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
         let _ = (cx, fault);

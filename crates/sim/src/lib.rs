@@ -14,6 +14,7 @@ pub mod driver;
 pub mod exchange;
 pub mod faults;
 pub mod lifecycle;
+pub mod moves;
 pub mod net;
 pub mod peer;
 pub mod plan;

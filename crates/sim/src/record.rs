@@ -11,6 +11,7 @@ use throng_engine::{Delivery, Receipt};
 use throng_io::ConnId;
 
 use crate::lifecycle::LifecycleCheck;
+use crate::moves::Moves;
 use crate::net::SharedNet;
 use crate::reader::Heard;
 use crate::rules::{Rules, matches};
@@ -218,6 +219,10 @@ pub struct Record {
     pub net: Option<SharedNet>,
     /// What becomes of each connection.
     pub lifecycle: LifecycleCheck,
+    /// Nanoseconds that each `on_open` takes.
+    pub opening_takes: u64,
+    /// What becomes of upgrades that move to another shard.
+    pub moves: Moves,
     /// What other threads will send to connections: when, in nanoseconds, and in which order.
     pub deliveries: BTreeMap<(u64, u64), Note>,
     /// Deliveries made.

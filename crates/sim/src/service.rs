@@ -16,6 +16,7 @@ use throng_proto::ws::handshake::{check_request, encode_response};
 
 use crate::ask::Ask;
 use crate::exchange::{Exchanges, Planned};
+use crate::moves;
 use crate::net::SharedNet;
 use crate::reader::Heard;
 use crate::record::{Audience, PendingCommand, Record, SentCommand, Session, SharedRecord};
@@ -365,6 +366,14 @@ impl Probe {
         }
     }
 
+    fn take_time(&self) {
+        let record = self.record.borrow();
+        if let Some(net) = record.net.as_ref().filter(|_| record.opening_takes > 0) {
+            let now = net.borrow().now();
+            net.borrow_mut().advance_to(now + record.opening_takes);
+        }
+    }
+
     fn note(&self, call: &str, id: ConnId) {
         self.note_mail();
         let mut record = self.record.borrow_mut();
@@ -382,7 +391,7 @@ impl Service for Probe {
         }
         let keep_alive = request.keep_alive();
         match request.path() {
-            "/ws" | "/ws-panic" | "/feed" => {}
+            "/ws" | "/ws-panic" | "/feed" | "/placed" => {}
             "/panic" => self.panic(),
             "/large" => {
                 self.plain(cx, 200, &"x".repeat(2000), keep_alive);
@@ -404,6 +413,10 @@ impl Service for Probe {
         }
         match check_request(request.method(), request.is_http11(), request) {
             Ok(key) => {
+                let home = moves::shard_of(peer, self.shards);
+                if request.path() == "/placed" && home != self.shard {
+                    return moves::leave(&self.record, cx, home, peer, key.accept());
+                }
                 let route = match request.path() {
                     "/ws-panic" => 1,
                     "/feed" => FEED,
@@ -449,9 +462,15 @@ impl Service for Probe {
 
     fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
         self.note("on_user_event", cx.id());
-        if let Some(parcel) = self.stops.on_delivery(cx, parcel) {
+        let parcel = moves::on_user_event(&self.record, cx, parcel, self.shards);
+        if let Some(parcel) = parcel.and_then(|parcel| self.stops.on_delivery(cx, parcel)) {
             self.exchanges.on_user_event(cx, parcel);
         }
+    }
+
+    fn on_move_failed(&mut self, core: &mut Core, event: UserEvent) {
+        self.note_mail();
+        moves::on_failed(&self.record, core, event);
     }
 
     fn on_gone(&mut self, cx: &mut Cx<'_>) {
@@ -499,6 +518,7 @@ impl Service for Probe {
                 record.violation(format!("on_open of peer {peer}, twice"));
             }
         }
+        self.take_time();
         if panics {
             self.panic();
         }

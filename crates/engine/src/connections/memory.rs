@@ -229,7 +229,36 @@ fn size_class(bytes: usize) -> usize {
     bytes.max(1).ilog2() as usize
 }
 
+/// Memory of a connection that moves to another shard: no measurement finds it meanwhile.
+#[derive(Debug)]
+pub(crate) struct InTransit {
+    account: Arc<MemoryAccount>,
+    bytes: usize,
+}
+
+impl InTransit {
+    /// Returns the memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for InTransit {
+    fn drop(&mut self) {
+        self.account.of_class[size_class(self.bytes)].fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl ShardMemory {
+    /// Counts memory that leaves this shard, until the value is dropped.
+    pub(crate) fn in_transit(&self, bytes: usize) -> InTransit {
+        let account = Arc::clone(&self.account);
+        account.of_class[size_class(bytes)].fetch_add(bytes, Ordering::Relaxed);
+        account.used.fetch_add(bytes, Ordering::Relaxed);
+        InTransit { account, bytes }
+    }
+
     pub(crate) fn new(account: Arc<MemoryAccount>, is_single: bool, seed: u64) -> Self {
         let (reported, random) = ([0; CLASSES], Random::new(seed));
         let (has_acted, must_wake_others) = (false, false);
@@ -412,6 +441,21 @@ mod tests {
         let (account, _) = shards([&[500], &[900]], false, 0.0);
         assert_eq!(account.used.load(Ordering::Relaxed), 0);
         assert!(!account.is_over());
+    }
+
+    #[test]
+    fn memory_that_moves_between_shards_is_counted_until_it_arrives() {
+        let (account, _) = shards([&[], &[]], false, 0.0);
+        let mut shard = ShardMemory::new(Arc::clone(&account), false, 1);
+        let moving = [shard.in_transit(600), shard.in_transit(0), shard.in_transit(600)];
+        assert_eq!(account.used.load(Ordering::Relaxed), 1200);
+        assert_eq!(
+            (shard.measure(&mut [Holder::new(id(0), 300, false)]), account.is_over()),
+            (0, true)
+        );
+        drop(moving);
+        assert_eq!(shard.measure(&mut [Holder::new(id(0), 300, false)]), 0);
+        assert_eq!((account.used.load(Ordering::Relaxed), account.is_over()), (300, false));
     }
 
     #[test]

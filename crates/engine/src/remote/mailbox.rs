@@ -145,12 +145,12 @@ impl<T> Mailbox<T> {
         self.put_or_drop(command, bytes, 1).map(drop)
     }
 
-    /// Queues a command unless there is no owner any more.
+    /// Queues a command that keeps `bytes` of memory alive, unless there is no owner any more.
     ///
     /// # Errors
     /// Returns the command when the mailbox is full, or the [`Inbox`] is gone.
-    pub fn send_to_owner(&self, command: T) -> Result<(), T> {
-        match self.put(command, 0, 1) {
+    pub fn send_to_owner(&self, command: T, bytes: usize) -> Result<(), T> {
+        match self.put(command, bytes, 1) {
             Ok(_) => Ok(()),
             Err(Unsent::Full(command) | Unsent::Gone(command)) => Err(command),
         }
@@ -236,6 +236,19 @@ impl<T> Inbox<T> {
     #[must_use]
     pub fn has_commands(&self) -> bool {
         self.inner.has_commands.load(Ordering::Acquire)
+    }
+
+    /// Closes the mailbox if it holds no commands: from then on there is no owner any more. Returns
+    /// whether it is closed.
+    pub fn close_if_empty(&mut self) -> bool {
+        let mut queue = lock(&self.inner.queue);
+        if queue.as_ref().is_some_and(|queue| !queue.commands.is_empty()) {
+            return false;
+        }
+        let waiting = queue.take().map(|queue| queue.waiting).unwrap_or_default();
+        drop(queue);
+        waiting.iter().for_each(|(_, waker)| waker.wake());
+        true
     }
 
     /// Takes all commands so far, oldest first; without a lock when there are none.

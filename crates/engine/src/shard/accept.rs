@@ -15,7 +15,6 @@ use crate::remote::adoption::Early;
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::shard::moves::Handover;
-use crate::shard::shutdown::Phase;
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
 
@@ -72,7 +71,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return;
         }
         let handover = Handover { socket, peer, key, upgrade: None };
-        match self.neighbours[shard].send_to_owner(handover) {
+        match self.neighbours[shard].send_to_owner(handover, 0) {
             Ok(()) => self.state.core.connections.stats.handed_over += 1,
             Err(Handover { socket, peer, key, .. }) => {
                 self.state.admission.keep(self.state.core.shard, shard);
@@ -205,34 +204,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
     pub(crate) fn retry_accept(&mut self) {
         if self.accept_rests_until.take().is_some() {
             self.driver.resume_accept();
-        }
-    }
-
-    pub(crate) fn take_handovers(&mut self) {
-        // Collected first: adopting borrows the shard.
-        let handovers: Vec<_> = self.handovers.drain().collect();
-        for handover in handovers {
-            if handover.upgrade.is_some() {
-                // The service refuses it if sessions do not open any more.
-                self.take_moved(handover);
-                // What its session has published leaves before the next one publishes.
-                self.flush_published();
-                self.checkpoint();
-                continue;
-            }
-            let Handover { socket, peer, key, .. } = handover;
-            match self.state.phase {
-                Phase::Running | Phase::Announced { .. } => drop(self.adopt(socket, peer, key)),
-                Phase::Draining(ref drain) if drain.hand_over => {
-                    self.adopt(socket, peer, key);
-                }
-                // Accepted before the drain began, and not entered yet: it is refused like those
-                // that come later.
-                _ => {
-                    self.state.admission.leave(self.state.core.shard, true, key);
-                    self.refuse(socket, peer, Refusal::Draining);
-                }
-            }
         }
     }
 }

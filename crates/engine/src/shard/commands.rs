@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throng_io::{ConnId, Driver};
 
-use super::Shard;
+use super::{MAX_MAIL_TIME, Shard};
 use crate::context::Cx;
 use crate::drain::DrainPlan;
 use crate::outbox::sent::Sent;
@@ -15,9 +15,7 @@ use crate::service::Service;
 use crate::shard::shutdown::{Drain, Phase};
 use crate::shard::state::drop_guarded;
 
-/// Time that a turn spends on commands of other threads, and commands and receivers between two
-/// readings of the clock.
-const MAX_COMMANDS_TIME: Duration = Duration::from_millis(1);
+/// Commands and receivers between two readings of the clock.
 const COMMANDS: u64 = 8;
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -39,7 +37,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 self.state.core.make_good(&lost);
             }
         }
-        let until = self.state.core.clock.read().after(MAX_COMMANDS_TIME);
+        let until = self.state.core.clock.read().after(MAX_MAIL_TIME);
         let mut work = 0;
         while let Some(command) = self.state.core.commands.pop_front() {
             self.flush_published();

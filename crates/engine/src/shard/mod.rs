@@ -21,6 +21,7 @@ pub(crate) mod state;
 mod timeouts;
 pub(crate) mod token_bucket;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,6 +60,9 @@ const ACCEPT_REST: Duration = Duration::from_millis(200);
 /// Time in which a turn continues connections whose input was held; at least one is.
 const MAX_RESUMING: Duration = Duration::from_micros(500);
 
+/// Time that a turn spends on commands of other threads, and on connections from other shards.
+const MAX_MAIL_TIME: Duration = Duration::from_millis(1);
+
 /// Heap that a thread of a connection uses, of its own and in its part of the allocator.
 const THREAD_MEMORY: usize = 8 << 10;
 
@@ -67,6 +71,8 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) driver: D,
     pub(crate) state: State<S>,
     pub(crate) handovers: Inbox<Handover<D::Socket>>,
+    /// Those taken out of there that wait for their turn.
+    arrived: VecDeque<Handover<D::Socket>>,
     /// The other shards' `handovers`, indexed by shard. Empty where each shard has a descriptor
     /// table of its own: there is no way for a socket to another thread.
     pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
@@ -125,6 +131,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             driver: parts.driver,
             state,
             handovers: parts.handovers,
+            arrived: VecDeque::new(),
             neighbours: parts.neighbours,
             accept_rests_until: None,
             starter: None,
@@ -513,7 +520,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let core = &state.core;
         let is_idle = core.connections.outbox.is_idle() && !core.connections.reading.has_resumed();
         // Commands that came while earlier ones were carried out woke a shard that was awake.
-        if !is_idle || !core.commands.is_empty() || state.inbox.has_any() {
+        let has_mail =
+            !core.commands.is_empty() || !self.arrived.is_empty() || state.inbox.has_any();
+        if !is_idle || has_mail {
             return Some(core.now());
         }
         let awaits_memory = || {
@@ -547,8 +556,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
             Phase::Draining(ref drain)
                 if drain.has_notified_all()
                     && self.state.core.connections.stats.connections == 0
-                    && !self.handovers.has_commands()
-                    && self.awaited(drain.deadline()) == 0 =>
+                    && self.awaited(drain.deadline()) == 0
+                    && self.arrived.is_empty()
+                    // Last: what another shard would send from here on stays there.
+                    && self.handovers.close_if_empty() =>
             {
                 let forced = drain.forced + self.forced_elsewhere();
                 self.state.phase = Phase::Stopped { forced };

@@ -1,4 +1,4 @@
-//! Connections that move to another shard before their session opens.
+//! Connections that move to another shard: just accepted, or before their session opens.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,11 +9,12 @@ use crate::conn::by_address::AddressKey;
 use crate::conn::held::HeldInput;
 use crate::conn::record::Conn;
 use crate::conn::stage::{Stage, flag};
+use crate::connections::memory::InTransit;
 use crate::context::{Cx, Move};
-use crate::message::UserEvent;
+use crate::message::{Refusal, UserEvent};
 use crate::service::Service;
-use crate::shard::Shard;
-use crate::shard::state::drop_guarded;
+use crate::shard::shutdown::Phase;
+use crate::shard::{MAX_MAIL_TIME, Shard};
 use crate::ws::inbound::Inbound;
 
 /// A socket on its way to the shard that will serve it, with the key under which its address is
@@ -34,6 +35,8 @@ pub(crate) struct MovedUpgrade {
     /// Its client has got the response.
     is_answered: bool,
     tls: Option<Arc<TlsInfo>>,
+    /// Counts the memory of `input` on the way.
+    memory: InTransit,
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -47,8 +50,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn carry_out_moves(&mut self) {
         for Move { id, to, event } in std::mem::take(&mut self.state.core.moves) {
             let Some(conn) = self.state.core.connections.table.conn(id) else {
-                let panicked = drop_guarded(event);
-                self.state.core.connections.stats.handler_panics += u64::from(panicked);
+                self.state.report_failed_move(event);
                 continue;
             };
             match can_move(conn) && self.neighbours.len() > to {
@@ -71,8 +73,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.inbound[id.slot()] = Inbound::Nothing;
         state.core.connections.leave(id);
         state.admission.keep(to, here);
-        let upgrade = Some(Box::new(MovedUpgrade { event, input, is_answered, tls }));
-        match self.neighbours[to].send_to_owner(Handover { socket, peer, key, upgrade }) {
+        let bytes = input.memory();
+        let memory = state.core.connections.memory.in_transit(bytes);
+        let upgrade = Some(Box::new(MovedUpgrade { event, input, is_answered, tls, memory }));
+        let handover = Handover { socket, peer, key, upgrade };
+        match self.neighbours[to].send_to_owner(handover, bytes) {
             Ok(()) => self.state.core.connections.stats.handed_over += 1,
             Err(returned) => {
                 self.state.admission.keep(here, to);
@@ -81,13 +86,60 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
+    pub(super) fn take_handovers(&mut self) {
+        if !self.arrived.is_empty() || self.handovers.has_commands() {
+            self.enter_arrived();
+        }
+    }
+
+    /// Enters connections from other shards for a bounded time, since sessions open with them;
+    /// those left are the next turn's.
+    #[inline(never)]
+    fn enter_arrived(&mut self) {
+        if self.arrived.is_empty() {
+            self.arrived.extend(self.handovers.drain());
+        }
+        let until = self.state.core.clock.read().after(MAX_MAIL_TIME);
+        while let Some(handover) = self.arrived.pop_front() {
+            match handover.upgrade.is_some() {
+                true => {
+                    // The service refuses it if sessions do not open any more.
+                    self.take_moved(handover);
+                    // What its session has published leaves before the next one publishes.
+                    self.flush_published();
+                    self.checkpoint();
+                }
+                false => self.enter_accepted(handover),
+            }
+            if self.state.core.clock.read() >= until {
+                break;
+            }
+        }
+    }
+
+    /// Enters a connection that another shard has just accepted.
+    fn enter_accepted(&mut self, handover: Handover<D::Socket>) {
+        let Handover { socket, peer, key, .. } = handover;
+        match self.state.phase {
+            Phase::Running | Phase::Announced { .. } => drop(self.adopt(socket, peer, key)),
+            Phase::Draining(ref drain) if drain.hand_over => {
+                self.adopt(socket, peer, key);
+            }
+            // Accepted before the drain began, and not entered yet: it is refused like those that
+            // come later.
+            _ => {
+                self.state.admission.leave(self.state.core.shard, true, key);
+                self.refuse(socket, peer, Refusal::Draining);
+            }
+        }
+    }
+
     /// Enters a connection that another shard has given up, and passes its upgrade to the service.
-    pub(super) fn take_moved(&mut self, handover: Handover<D::Socket>) {
+    fn take_moved(&mut self, handover: Handover<D::Socket>) {
         let Handover { socket, peer, key, upgrade: Some(upgrade) } = handover else { return };
-        let MovedUpgrade { event, input, is_answered, tls } = *upgrade;
+        let MovedUpgrade { event, input, is_answered, tls, memory } = *upgrade;
         let Some(id) = self.adopt_as(socket, peer, key, false) else {
-            drop_guarded(event);
-            return;
+            return self.state.report_failed_move(event);
         };
         if let Some(conn) = self.state.core.connections.table.conn_mut(id) {
             conn.set(flag::ANSWERED, is_answered);
@@ -99,7 +151,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         self.state.core.connections.await_upgrade(id);
         if !input.is_empty() {
-            self.state.core.connections.memory.add(input.len());
+            self.state.core.connections.memory.add(memory.bytes());
             self.state.held.insert(id, input);
             self.hold(id);
         }

@@ -17,7 +17,7 @@ use crate::conn::record::Admitted;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
-use crate::message::{Close, Refusal};
+use crate::message::{Close, Refusal, UserEvent};
 use crate::remote::ShardInbox;
 use crate::service::{Fault, Service};
 use crate::shard::admission::Admission;
@@ -160,20 +160,27 @@ impl<S: Service> State<S> {
     /// Reports a fault to the service, whose own panic changes nothing more.
     #[cold]
     pub(crate) fn report(&mut self, id: ConnId, fault: Fault<'_>) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.service.on_fault(&mut Cx::new(&mut self.core, id), fault);
-        }));
-        if let Err(payload) = outcome {
-            std::mem::forget(payload);
-        }
+        self.counted(|state| state.service.on_fault(&mut Cx::new(&mut state.core, id), fault));
     }
 
     /// Passes on the bytes that a connection has carried; a panic changes nothing more.
     #[cold]
     pub(crate) fn report_traffic(&mut self, id: ConnId, traffic: Option<Traffic>) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.service.on_traffic(id, traffic)));
-        if let Err(payload) = outcome {
+        self.counted(|state| state.service.on_traffic(id, traffic));
+    }
+
+    /// Returns to the service what it has given to a connection that could not move.
+    #[cold]
+    pub(crate) fn report_failed_move(&mut self, event: UserEvent) {
+        self.counted(|state| state.service.on_move_failed(&mut state.core, event));
+    }
+
+    /// Runs a callback that belongs to no connection that is left: its panic is only counted.
+    fn counted(&mut self, run: impl FnOnce(&mut Self)) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run(self))) {
+            // The panic hook already reported it. Leak the payload: its `Drop` could panic.
             std::mem::forget(payload);
+            self.core.connections.stats.handler_panics += 1;
         }
     }
 

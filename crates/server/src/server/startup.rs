@@ -286,6 +286,7 @@ impl Server {
             watching: Some(stalls.watching()),
             mailbox_mark: None,
             mailbox_capacity: None,
+            handover_capacity: None,
             trusted_proxies: trusted_proxies(&self.trusted_proxies),
             proxy_protocol: self.proxy_protocol.then(|| security.proxy_protocol()),
             relay: cluster.relay(),

@@ -386,6 +386,16 @@ impl Service for ShardService {
         self.ticks.run(core, now);
     }
 
+    fn on_move_failed(&mut self, core: &mut Core, event: UserEvent) {
+        if let Ok(delivered) = event.0.downcast::<Delivered>()
+            && let Delivered::Moved(moved) = *delivered
+            && let Some(entry) = &moved.entry
+        {
+            let access = entry.access(core.now());
+            self.shared.access.record(&Access { is_complete: false, ..access });
+        }
+    }
+
     fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
         let shared = &self.shared;
         let handle = Handle::of(cx.id());

@@ -102,6 +102,8 @@ pub struct Plan {
     pub wildcards: bool,
     /// Letters with which a shard's mailbox is crowded; `None`: as many as in production.
     pub mailbox_mark: Option<usize>,
+    /// Connections that may be on their way to a shard; `None`: as many as in production.
+    pub handover_capacity: Option<usize>,
     /// Faults of every driver.
     pub faults: Faults,
     /// Who comes.
@@ -205,6 +207,7 @@ impl Plan {
             rules: Rules::default(),
             wildcards: false,
             mailbox_mark: None,
+            handover_capacity: None,
             faults,
             parts,
             outside: Vec::new(),
@@ -215,10 +218,22 @@ impl Plan {
         stopping::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
         crowd::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
         http_client::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
+        plan.place(&mut Rng::new(seed ^ 0x706c_6163_6564));
         let mut rng = Rng::new(seed ^ 0x6d61_726b);
         plan.mailbox_mark = rng.one_in(2).then(|| rng.below(4));
         strangers::gather(&mut plan, &mut Rng::new(seed ^ 0x7374_7261_6e67));
         plan
+    }
+
+    /// Has some peers of a third of all plans ask for sessions that are placed by their number.
+    fn place(&mut self, rng: &mut Rng) {
+        if !rng.one_in(3) {
+            return;
+        }
+        self.handover_capacity = rng.one_in(3).then(|| rng.below(2));
+        for part in self.parts.iter_mut().filter(|_| rng.one_in(2)) {
+            part.place();
+        }
     }
 
     /// What the engine is built with.
@@ -243,6 +258,7 @@ impl Plan {
             }),
             mailbox_mark: self.mailbox_mark,
             mailbox_capacity: None,
+            handover_capacity: self.handover_capacity,
             seed: Some(self.seed),
         }
     }
@@ -258,6 +274,7 @@ impl Plan {
             rules: Rules::default(),
             wildcards: false,
             mailbox_mark: None,
+            handover_capacity: None,
             faults: Faults::default(),
             parts: Vec::new(),
             outside: Vec::new(),
@@ -428,6 +445,18 @@ pub fn events_request(channel: &str, number: u32) -> Vec<u8> {
 }
 
 impl Part {
+    /// Has it ask for a session that is placed by its number, if it asks for `/ws`.
+    pub fn place(&mut self) {
+        const PLAIN: &[u8] = b"GET /ws?";
+        for line in &mut self.script {
+            if let Do::Write(bytes) = line
+                && bytes.starts_with(PLAIN)
+            {
+                bytes.splice(..PLAIN.len(), *b"GET /placed?");
+            }
+        }
+    }
+
     pub(crate) fn new(number: u32, rng: &mut Rng) -> Self {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&rng.draw().to_le_bytes());

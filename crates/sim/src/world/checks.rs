@@ -21,6 +21,9 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
             faults.push(format!("on_close of peer {peer} is missing"));
         }
     }
+    for peer in &record.moves.under_way {
+        faults.push(format!("the upgrade of peer {peer} is lost between two shards"));
+    }
     if record.opened != record.closed {
         faults.push(format!("{} times on_open, {} times on_close", record.opened, record.closed));
     }
@@ -358,7 +361,7 @@ fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option
     if world.net.borrow().was_cut(peer.link) || plan.faults.clock_leaps > 0 {
         return true;
     }
-    if silent && plan.faults.adopt_fails > 0 {
+    if (silent || record.moves.lost.contains(&peer.number)) && plan.faults.adopt_fails > 0 {
         return true;
     }
     // A cap of its address is none for a newcomer whose neighbours are silent.

@@ -15,6 +15,7 @@ mod heartbeat;
 mod history;
 mod http;
 mod memory;
+mod moves;
 mod order;
 mod pair;
 mod presence;
