@@ -1,15 +1,15 @@
 //! State of a shard's user, of any type: no other thread reaches it, so it needs no lock.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::Core;
 
-/// One value of each type that was asked for.
+/// One value of each type that was asked for. They are few, and looked up for messages: comparing
+/// their numbers one by one is faster than hashing.
 #[derive(Default)]
-pub(crate) struct Locals(HashMap<TypeId, Box<dyn Any + Send>>);
+pub(crate) struct Locals(Vec<(TypeId, Box<dyn Any + Send>)>);
 
 impl fmt::Debug for Locals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,7 +19,15 @@ impl fmt::Debug for Locals {
 
 impl Locals {
     fn entry<T: Default + Send + 'static>(&mut self) -> &mut Box<dyn Any + Send> {
-        self.0.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(T::default()))
+        let key = TypeId::of::<T>();
+        let at = match self.0.iter().position(|(of, _)| *of == key) {
+            Some(at) => at,
+            None => {
+                self.0.push((key, Box::new(T::default())));
+                self.0.len() - 1
+            }
+        };
+        &mut self.0[at].1
     }
 }
 
