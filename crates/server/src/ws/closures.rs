@@ -12,7 +12,7 @@ use throng_http::{Reject, Request};
 #[cfg(feature = "tokio")]
 use super::accept::UpgradeFuture;
 use super::accept::{Accept, OnUpgrade, UpgradeLater};
-use super::sessions::{AnyEndpoint, Endpoint};
+use super::sessions::{AnyEndpoint, Endpoint, KeyFn};
 use super::socket::Socket;
 use crate::message::OwnedMessage;
 use crate::shard::hash_of;
@@ -63,7 +63,6 @@ pub struct Ws<D = ()> {
 
 type SocketFn<D> = dyn Fn(&mut Socket<'_, D>) + Send + Sync;
 type RecoveryFn<D> = dyn Fn(&mut Socket<'_, D>, &str, Recovery) + Send + Sync;
-type KeyFn<D> = dyn Fn(&D) -> u64 + Send + Sync;
 type RefreshFn<D> = dyn Fn(&mut Socket<'_, D>, &[u8]) + Send + Sync;
 type CloseFn<D> = dyn Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync;
 

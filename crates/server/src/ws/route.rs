@@ -1,6 +1,7 @@
 //! A WebSocket route: a handler of any type, and its options.
 
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use throng_engine::{Backpressure, SettingError};
@@ -9,6 +10,7 @@ use throng_proto::ws::deflate::Settings as Deflate;
 use super::closures::Ws;
 use super::handler::Handler;
 use super::sessions::{AnyEndpoint, Plain};
+use crate::shard::hash_of;
 
 /// A WebSocket handler with the options of its route, whatever the type of the handler.
 ///
@@ -72,7 +74,8 @@ impl<D: Send + 'static> IntoWsRoute for Ws<D> {
 
 impl<H: Handler> IntoWsRoute for H {
     fn into_ws_route(self) -> WsRoute {
-        WsRoute { endpoint: Arc::new(Plain(self)), options: WsOptions::default() }
+        let endpoint = Arc::new(Plain { handler: self, key: None });
+        WsRoute { endpoint, options: WsOptions::default() }
     }
 }
 
@@ -81,6 +84,45 @@ impl WsRoute {
     #[must_use]
     pub fn new(handler: impl IntoWsRoute) -> Self {
         handler.into_ws_route()
+    }
+
+    /// A route of a [`Handler`] whose sessions are placed by key, as [`Ws::place_by`] does for
+    /// closures: all of a key are on one event loop, and share its
+    /// [state](crate::Socket::shard_state).
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    ///
+    /// struct Room;
+    ///
+    /// impl Handler for Room {
+    ///     type Data = String;
+    ///
+    ///     fn on_upgrade(&self, request: &Request<'_>) -> Result<String, Reject> {
+    ///         Ok(request.param("name").unwrap_or_default().to_owned())
+    ///     }
+    ///
+    ///     fn on_message(&self, ws: &mut Socket<'_, String>, _: Message<'_>) {
+    ///         let count = ws.shard_state::<u64>();
+    ///         *count += 1;
+    ///         let text = count.to_string();
+    ///         ws.send(text);
+    ///     }
+    /// }
+    ///
+    /// let app = App::new().ws("/{name}", WsRoute::placed_by(Room, |name| name));
+    /// # Server::new(app).check().unwrap();
+    /// ```
+    #[must_use]
+    pub fn placed_by<H, K, F>(handler: H, key: F) -> Self
+    where
+        H: Handler,
+        K: Hash + ?Sized + 'static,
+        F: for<'d> Fn(&'d H::Data) -> &'d K + Send + Sync + 'static,
+    {
+        let key = move |data: &H::Data| hash_of(key(data));
+        let endpoint = Arc::new(Plain { handler, key: Some(Box::new(key)) });
+        Self { endpoint, options: WsOptions { is_placed: true, ..WsOptions::default() } }
     }
 
     /// The subprotocols this route speaks ([RFC 6455 section

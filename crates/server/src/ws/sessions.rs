@@ -75,47 +75,65 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     }
 }
 
+/// The hash of the key that a session with this data is placed by.
+pub(crate) type KeyFn<D> = dyn Fn(&D) -> u64 + Send + Sync;
+
 /// A user's [`Handler`].
-pub(crate) struct Plain<H>(pub(crate) H);
+pub(crate) struct Plain<H: Handler> {
+    pub(crate) handler: H,
+    pub(crate) key: Option<Box<KeyFn<H::Data>>>,
+}
 
 impl<H: Handler> Endpoint for Plain<H> {
     type Data = H::Data;
 
     fn on_upgrade(&self, request: &Request<'_>) -> Result<Accept<H::Data>, Reject> {
-        self.0.on_upgrade(request).map(Accept::new)
+        self.handler.on_upgrade(request).map(Accept::new)
+    }
+
+    fn is_placed(&self) -> bool {
+        self.key.is_some()
+    }
+
+    fn key_of(&self, data: &(dyn Any + Send)) -> Option<u64> {
+        Some(self.key.as_ref()?(data.downcast_ref()?))
+    }
+
+    fn accepted(&self, data: Box<dyn Any + Send>) -> Option<H::Data> {
+        data.downcast().ok().map(|data| *data)
     }
 
     fn on_open(&self, ws: &mut Socket<'_, H::Data>) {
-        self.0.on_open(ws);
+        self.handler.on_open(ws);
     }
 
     #[inline]
     fn on_message(&self, ws: &mut Socket<'_, H::Data>, message: Message<'_>) {
-        self.0.on_message(ws, message);
+        self.handler.on_message(ws, message);
     }
 
     fn on_chunk(&self, ws: &mut Socket<'_, H::Data>, chunk: Chunk<'_>) {
-        self.0.on_chunk(ws, chunk);
+        self.handler.on_chunk(ws, chunk);
     }
 
     fn on_recovery(&self, ws: &mut Socket<'_, H::Data>, channel: &str, recovery: Recovery) {
-        self.0.on_recovery(ws, channel, recovery);
+        self.handler.on_recovery(ws, channel, recovery);
     }
 
     fn on_refresh(&self, ws: &mut Socket<'_, H::Data>, data: &[u8]) {
-        self.0.on_refresh(ws, data);
+        self.handler.on_refresh(ws, data);
     }
 
     fn on_drained(&self, ws: &mut Socket<'_, H::Data>) {
-        self.0.on_drained(ws);
+        self.handler.on_drained(ws);
     }
 
     fn on_shutdown(&self, ws: &mut Socket<'_, H::Data>) {
-        self.0.on_shutdown(ws);
+        self.handler.on_shutdown(ws);
     }
 
     fn on_close(&self, ws: &mut Socket<'_, H::Data>, close: Close<'_>) {
-        self.0.on_close(ws, close);
+        self.handler.on_close(ws, close);
     }
 }
 

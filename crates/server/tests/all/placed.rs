@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{IoBackend, Shard};
+use throng::{Access, AccessLog, IoBackend, Shard};
 use throng_proto::ws;
 use throng_proto::ws::Opcode;
 use throng_proto::ws::handshake::{Key, encode_request};
@@ -179,7 +179,9 @@ fn a_connection_that_still_has_to_get_a_response_is_refused_where_it_would_move(
 #[test]
 fn clients_that_go_or_come_while_they_move_leave_nothing_behind() {
     for io in BACKENDS {
-        let (address, running) = start(Server::new(app()).io(io).shards(3));
+        let (logged, log) = mpsc::channel();
+        let server = Server::new(app()).io(io).shards(3).access_log(Paths(logged));
+        let (address, running) = start(server);
         for round in 0..60 {
             let mut bytes = Vec::new();
             let (key, path) = (Key::new(*b"0123456789abcdef"), format!("/now/{round}"));
@@ -192,9 +194,60 @@ fn clients_that_go_or_come_while_they_move_leave_nothing_behind() {
             let stats = running.stats();
             stats.accepted == 60 && stats.connections == 0
         });
+        // Each is in the log once, as a session or as a request that came to nothing.
+        let mut paths: Vec<String> =
+            (0..60).map(|_| log.recv_timeout(TIMEOUT).expect("a record of each")).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        assert_eq!((paths.len(), log.try_recv().ok()), (60, None), "{io:?}");
         visit(address, "/now/again", &format!("{io:?}"));
         stop(running);
     }
+}
+
+struct Paths(mpsc::Sender<String>);
+
+impl AccessLog for Paths {
+    fn record(&self, access: &Access<'_>) {
+        // After the test, nobody wants to know.
+        let _ = self.0.send(access.path.to_owned());
+    }
+}
+
+/// A handler of the user's, whose route places its sessions.
+struct Room;
+
+impl Handler for Room {
+    type Data = String;
+
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<String, Reject> {
+        room_of(request)
+    }
+
+    fn on_open(&self, ws: &mut Socket<'_, String>) {
+        let (room, mut session) = ws.split();
+        let count = session.shard_state::<HashMap<String, u32>>().entry(room.clone()).or_default();
+        *count += 1;
+        let text = count.to_string();
+        let _ = session.send(text);
+    }
+
+    fn on_message(&self, ws: &mut Socket<'_, String>, message: Message<'_>) {
+        let _ = ws.send(message);
+    }
+}
+
+#[test]
+fn sessions_of_a_handler_type_are_placed_by_their_route() {
+    let route = || WsRoute::placed_by(Room, |room: &String| room).max_message_size(100);
+    let (address, running) =
+        start(Server::new(App::new().ws("/handler/{room}", route())).shards(3));
+    visit(address, "/handler/", "a type");
+    eventually("some have moved", || moved(&running) > 0);
+    stop(running);
+    let threads = Server::new(App::new().ws("/{room}", route())).io(IoBackend::Threads);
+    let error = threads.check().unwrap_err().to_string();
+    assert!(error.contains("place_by is used"), "{error}");
 }
 
 #[test]
