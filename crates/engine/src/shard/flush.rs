@@ -72,6 +72,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         outbox.queue_fan_out(conn);
         if conn.has(flag::COUNTED) && conn.has(flag::UPGRADING) {
             self.driver.count_traffic(id);
+            conn.set(flag::UPGRADING, conn.out.is_some());
         }
         if conn.is_stopped() && !conn.has(flag::PAUSED) {
             conn.set(flag::PAUSED, true);

@@ -244,6 +244,12 @@ impl<S: Service> State<S> {
         samples.open(id, || clock.read());
         samples.forget(id);
         self.service.on_open(&mut Cx::new(&mut self.core, id));
+        if let Some(conn) = self.core.connections.table.conn_mut(id)
+            && conn.has(flag::COUNTED)
+        {
+            // Without a 101 response to send, no flush would begin to count.
+            conn.set(flag::UPGRADING, true);
+        }
     }
 
     /// Opens a stream of events: the head of the answer is queued, and the connection subscribed;

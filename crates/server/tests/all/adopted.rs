@@ -245,6 +245,29 @@ mod upgraded {
         }
     }
 
+    struct Bytes(std::sync::mpsc::Sender<(Option<u64>, Option<u64>)>);
+
+    impl throng::AccessLog for Bytes {
+        fn record(&self, access: &throng::Access<'_>) {
+            let _ = self.0.send((access.bytes_in, access.bytes_out));
+        }
+    }
+
+    #[test]
+    fn bytes_of_an_upgraded_connection_are_in_its_record() {
+        for io in BACKENDS {
+            let (sender, records) = std::sync::mpsc::channel();
+            let running = start(Server::new(app()).io(io).access_log(Bytes(sender)));
+            let address = upgrade_for(running.hub(), None);
+            let (_, mut client) = open(address, "", &[]);
+            assert_eq!(client.next(), Got::Text("room 7".into()));
+            drop(client);
+            let (bytes_in, bytes_out) = records.recv_timeout(TIMEOUT).unwrap();
+            assert!(bytes_in > Some(100) && bytes_out > Some(100), "{io:?}: {bytes_in:?}");
+            stop(running);
+        }
+    }
+
     #[test]
     fn an_upgraded_connection_moves_to_the_event_loop_of_its_key() {
         let room = || {
