@@ -162,8 +162,34 @@ impl Hub {
         self.remote().publish(channel, &message.into(), None)
     }
 
+    /// Publishes several messages like [`publish`](Self::publish), one after another: what others
+    /// publish comes before or after all of them. It costs one command for each shard that has
+    /// members, whatever the number of messages; in channels with history, and in those of a
+    /// cluster, it is one for each message, and others may come in between. The receipt has the
+    /// counts of all messages.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn f(hub: &Hub, trades: &[String]) {
+    /// let _ = hub.publish_all("trades", trades);
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A shard's queue is full. Members on the other shards get the messages, and the error has the
+    /// receipt. In a channel with history, all members get those before the one that failed.
+    pub fn publish_all<M: Into<Frame>>(
+        &self,
+        channel: &str,
+        messages: impl IntoIterator<Item = M>,
+    ) -> Result<Receipt, MailboxFull> {
+        let frames: Vec<Frame> = messages.into_iter().map(Into::into).collect();
+        self.remote().publish_all(channel, &frames)
+    }
+
     /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards' queues
-    /// for at most `timeout`; where it had to wait, it comes after what others published meanwhile. Do not call it in callbacks: their shard would wait for itself.
+    /// for at most `timeout`; where it had to wait, it comes after what others published meanwhile.
+    /// Do not call it in callbacks: their shard would wait for itself.
     ///
     /// # Errors
     /// There was no room in a shard's queue. Members on the other shards get the message.

@@ -40,7 +40,7 @@ impl Delivery {
         self.delivered + self.queued + self.dropped + self.closed
     }
 
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.delivered += other.delivered;
         self.queued += other.queued;
         self.dropped += other.dropped;
@@ -61,6 +61,8 @@ enum Counts {
     /// No other shard had receivers.
     Known(Delivery),
     Awaited(Arc<Tally>),
+    /// Those of several publications.
+    Several(Arc<[Receipt]>),
 }
 
 #[derive(Debug)]
@@ -102,12 +104,18 @@ impl Receipt {
         Self { counts: Counts::Known(delivery) }
     }
 
+    /// Creates the receipt of several publications.
+    pub(crate) fn of_all(receipts: Vec<Self>) -> Self {
+        Self { counts: Counts::Several(receipts.into()) }
+    }
+
     /// Returns the counts of all shards, if all have counted.
     #[must_use]
     pub fn total(&self) -> Option<Delivery> {
         let tally = match &self.counts {
             Counts::Known(delivery) => return Some(*delivery),
             Counts::Awaited(tally) => tally,
+            Counts::Several(all) => return sum(all.iter().map(Self::total)),
         };
         let sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
         (sum.missing == 0).then_some(sum.so_far)
@@ -117,18 +125,26 @@ impl Receipt {
     /// gets it, in any process.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        matches!(&self.counts, Counts::Known(delivery) if delivery.unreached > 0)
+        match &self.counts {
+            Counts::Known(delivery) => delivery.unreached > 0,
+            Counts::Awaited(_) => false,
+            Counts::Several(all) => all.iter().any(Self::is_refused),
+        }
     }
 
     /// Waits for the counts of all shards; `None` if `timeout` passes first. Do not call it in
     /// callbacks: their shard would wait for itself.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<Delivery> {
+        let deadline = Instant::now() + timeout;
         let tally = match &self.counts {
             Counts::Known(delivery) => return Some(*delivery),
             Counts::Awaited(tally) => tally,
+            Counts::Several(all) => {
+                let rest = || deadline.saturating_duration_since(Instant::now());
+                return sum(all.iter().map(|receipt| receipt.wait(rest())));
+            }
         };
-        let deadline = Instant::now() + timeout;
         let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
         sum.is_awaited = true;
         while sum.missing > 0 {
@@ -138,6 +154,14 @@ impl Receipt {
         }
         Some(sum.so_far)
     }
+}
+
+/// Adds up counts, if all are known.
+fn sum(mut all: impl Iterator<Item = Option<Delivery>>) -> Option<Delivery> {
+    all.try_fold(Delivery::default(), |mut sum, next| {
+        sum.add(next?);
+        Some(sum)
+    })
 }
 
 impl AckSlot {

@@ -8,7 +8,7 @@ use crate::configuration::Configuration;
 use crate::drain::DrainPlan;
 use crate::message::{Notice, UserEvent};
 use crate::outbox::frame::Frame;
-use crate::pubsub::delivery::AckSlot;
+use crate::pubsub::delivery::{AckSlot, Delivery};
 use crate::pubsub::filter::Filter;
 use crate::pubsub::history::Recorded;
 use crate::remote::adoption::Adoption;
@@ -25,6 +25,19 @@ pub enum Command {
         frame: Frame,
         /// The member that does not get it, usually the publisher.
         except: Option<ConnId>,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
+    /// Send several messages to every member of a channel.
+    PublishAll {
+        /// The channel's name.
+        channel: Arc<str>,
+        /// The messages, encoded once.
+        frames: Arc<[Frame]>,
+        /// Number of the message that is next.
+        next: usize,
+        /// The counts of those before.
+        so_far: Delivery,
         /// Slot for the shard's counts.
         ack: AckSlot,
     },
@@ -118,6 +131,9 @@ impl Command {
             Self::Publish { frame, .. }
             | Self::Broadcast { frame, .. }
             | Self::Send { frame, .. } => frame.as_bytes().len(),
+            Self::PublishAll { frames, .. } => {
+                frames.iter().map(|frame| frame.as_bytes().len()).sum()
+            }
             Self::Recorded { recorded, .. } => recorded.frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
             Self::CloseAll { reason, .. } => reason.len(),

@@ -231,6 +231,37 @@ impl Remote {
         })
     }
 
+    /// Sends several messages to every member of `channel`, in their order: one command to each shard
+    /// that has a member when this is called. To a channel with history, or one that a broker
+    /// carries, they are published one by one.
+    ///
+    /// # Errors
+    /// At least one shard's mailbox is full; the others have the command. A channel with history has
+    /// the messages before the one that there was no room for.
+    pub fn publish_all(&self, channel: &str, frames: &[Frame]) -> Result<Receipt, MailboxFull> {
+        if self.history_rule(channel).is_some() || self.relay_of(channel).is_some() {
+            let mut receipts = Vec::with_capacity(frames.len());
+            for frame in frames {
+                match self.publish(channel, frame, None) {
+                    Ok(receipt) => receipts.push(receipt),
+                    Err(MailboxFull { receipt }) => {
+                        receipts.extend(receipt);
+                        return Err(MailboxFull { receipt: Some(Receipt::of_all(receipts)) });
+                    }
+                }
+            }
+            return Ok(Receipt::of_all(receipts));
+        }
+        self.counters.publishes.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        let homes = self.totals.homes_of(channel, None);
+        let order = (homes.len() > 1).then(|| self.order_of(channel));
+        let (channel, frames): (Arc<str>, Arc<[Frame]>) = (channel.into(), frames.into());
+        self.to_all(Some(&homes), order, None, None, |ack| {
+            let (channel, frames) = (Arc::clone(&channel), Arc::clone(&frames));
+            Command::PublishAll { channel, frames, next: 0, so_far: Delivery::default(), ack }
+        })
+    }
+
     /// Counts a publication or broadcast, and returns the time if it is measured.
     fn sample(&self) -> Option<throng_io::Instant> {
         let before = self.counters.publishes.fetch_add(1, Ordering::Relaxed);

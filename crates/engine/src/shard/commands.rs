@@ -93,6 +93,24 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 work += delivery.receivers();
                 ack.count(delivery);
             }
+            Command::PublishAll { channel, frames, mut next, mut so_far, ack } => {
+                state.core.watch.deliver();
+                while let Some(frame) = frames.get(next)
+                    && work < COMMANDS
+                {
+                    let delivery = state.core.publish_now(&channel, frame, None, None);
+                    work += 1 + delivery.receivers();
+                    so_far.add(delivery);
+                    next += 1;
+                }
+                match next < frames.len() {
+                    true => {
+                        let rest = Command::PublishAll { channel, frames, next, so_far, ack };
+                        state.core.commands.push_front(rest);
+                    }
+                    false => ack.count(so_far),
+                }
+            }
             Command::Recorded { recorded, except, ack } => {
                 state.core.watch.deliver();
                 let delivery = state.core.deliver_recorded(&recorded, except, ack.began());

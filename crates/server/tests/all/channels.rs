@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{IoBackend, Receipt};
+use throng::{History, IoBackend, Receipt};
 use throng_proto::ws::Opcode;
 
 use crate::support::events::Events;
@@ -105,6 +105,66 @@ fn a_receipt_counts_every_receiver_of_every_shard_once() {
     // The same in the figures that Prometheus gets: 30 + 14 + 34 + 14 + 34.
     eventually("all are counted", || figure(address, "default", "delivered") == 126);
     stop(running);
+}
+
+#[test]
+fn a_batch_is_one_command_a_shard_and_comes_whole_and_in_order() {
+    for io in [IoBackend::Auto, IoBackend::Threads] {
+        for shards in [1, 3] {
+            let register = Register::default();
+            let app = served::app().ws("/ws", joining(&register));
+            let server = Server::new(app).io(io).shards(shards);
+            let history = History::new(100, Duration::from_secs(600));
+            let (address, running) = start(server.channel_history("kept", history));
+            let hub = running.hub();
+            let mut clients: Vec<Client> =
+                (0..12).map(|n| join(address, &n.to_string(), "all,kept", "")).collect();
+            let texts = |who: &str| (0..50).map(|n| format!("{who} {n}")).collect::<Vec<_>>();
+            // Two at once: neither comes in between the messages of the other.
+            let other = hub.clone();
+            let mine = texts("mine");
+            let thread = std::thread::spawn(move || other.publish_all("all", mine).unwrap());
+            let receipt = hub.publish_all("all", texts("yours")).unwrap();
+            assert_eq!(total(&receipt).receivers(), 50 * 12);
+            assert_eq!(total(&thread.join().unwrap()).receivers(), 50 * 12);
+            // By a channel with history they are one publication each.
+            let receipt = hub.publish_all("kept", texts("kept")).unwrap();
+            assert_eq!(total(&receipt).receivers(), 50 * 12, "{io:?}, {shards} shards");
+            assert_eq!(hub.history("kept", 100).unwrap().1.len(), 50);
+            assert_eq!(total(&hub.publish_all("all", [""; 0]).unwrap()), Delivery::default());
+            hub.broadcast("end").unwrap();
+            let first = until_end(&mut clients[0]);
+            let (one, two) = match first[0].starts_with("mine") {
+                true => ("mine", "yours"),
+                false => ("yours", "mine"),
+            };
+            assert_eq!(first, [texts(one), texts(two), texts("kept")].concat(), "{io:?}");
+            for client in &mut clients[1..] {
+                assert_eq!(until_end(client), first, "{io:?}, {shards} shards");
+            }
+            stop(running);
+        }
+    }
+}
+
+#[test]
+fn a_message_to_a_session_that_has_ended_is_counted_for_nobody() {
+    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+        let (sender, handles) = mpsc::channel();
+        let told = Ws::new().on_open(move |ws| sender.send(ws.handle()).unwrap());
+        let server = Server::new(served::app().ws("/ws", told)).io(io).shards(2);
+        let (address, running) = start(server);
+        let hub = running.hub();
+        let client = Client::connect(address, "/ws");
+        let handle = handles.recv().unwrap();
+        let sent = total(&hub.send(handle, "while it is there").unwrap());
+        assert_eq!((sent.receivers(), sent.unreached), (1, 0), "{io:?}");
+        drop(client);
+        eventually("it has ended", || running.stats().connections == 0);
+        let sent = total(&hub.send(handle, "after its end").unwrap());
+        assert_eq!(sent, Delivery::default(), "{io:?}");
+        stop(running);
+    }
 }
 
 #[test]
