@@ -1,5 +1,7 @@
 //! Metrics of the worker pool.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use throng_engine::workers::WorkerMetrics;
 use throng_http::openmetrics::{self, Type, Writer};
@@ -20,7 +22,8 @@ enum MetricValue {
 
 /// Returns all metrics; each is 0 while there is no pool.
 pub(super) fn each(figures: &WorkerMetrics) -> impl Iterator<Item = Metric> {
-    let busy = figures.busy.iter().map(|busy| busy.as_secs_f64()).sum();
+    // The sum of no floating-point numbers is -0.0.
+    let busy = figures.busy.iter().sum::<Duration>().as_secs_f64();
     let (wait, longest) = (figures.waits.sum().as_secs_f64(), figures.longest_wait.as_secs_f64());
     [
         ("threads", "Worker threads", MetricValue::Gauge(figures.workers)),

@@ -81,6 +81,20 @@ fn bodies_of_any_method_and_framing_are_whole() {
 }
 
 #[test]
+fn a_handler_finds_the_whole_body_in_its_request() {
+    let app = App::new().post("/", |request| request.body().len().to_string());
+    let bound = Server::new(app).bind("127.0.0.1:0").unwrap();
+    let (address, running) = (bound.local_addr(), bound.spawn().unwrap());
+    let mut stream = dial(address);
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&[b'x'; 100_000]).unwrap();
+    assert_eq!(answer(&mut stream).1, "100000");
+    drop(stream);
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+#[test]
 fn expect_100_continue_is_answered_and_the_connection_stays_open() {
     let (address, running) = served();
     let mut stream = dial(address);

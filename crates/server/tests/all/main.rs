@@ -60,6 +60,7 @@ mod timers;
 mod tls;
 #[cfg(all(feature = "tower", feature = "test"))]
 mod tower;
+mod types;
 mod unix_sockets;
 mod upgrades;
 mod workers;

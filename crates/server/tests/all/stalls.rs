@@ -99,6 +99,18 @@ fn a_handler_that_sleeps_is_counted_and_named_and_one_that_does_not_is_not() {
 }
 
 #[test]
+fn figures_of_a_server_that_has_done_nothing_are_zero_and_not_below() {
+    let (address, running) = start(Server::new(served::app()));
+    let metrics = served::get(address, "/metrics");
+    let negative: Vec<&str> = metrics.lines().filter(|line| line.contains(" -")).collect();
+    assert!(metrics.contains("throng_worker_busy_seconds_total 0"), "{metrics}");
+    assert!(negative.iter().all(|line| line.starts_with('#')), "{negative:?}");
+    let stats: Value = serde_json::from_str(&served::get(address, "/stats.json")).unwrap();
+    assert!(!stats.to_string().contains(":-"), "{stats}");
+    stop(running);
+}
+
+#[test]
 fn every_callback_of_a_session_counts() {
     let slow = |path: &'static str| {
         move |when: &'static str| {

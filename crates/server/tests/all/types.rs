@@ -1,0 +1,87 @@
+//! What programs store: which types threads may pass to each other, and which they may share.
+
+use throng::prelude::*;
+use throng::{
+    Access, BodyReader, BodyWriter, Chunk, Draining, Error, Event, MailboxFull, Position, Presence,
+    Publication, Receipt, Recovery, Running, SettingError, Since, Stats,
+};
+
+fn send<T: Send>() {}
+
+fn shared<T: Send + Sync + 'static>() {}
+
+#[test]
+fn handles_and_settings_are_shared_among_threads() {
+    shared::<Hub>();
+    shared::<Handle>();
+    shared::<Frame>();
+    shared::<OwnedMessage>();
+    shared::<Filter>();
+    shared::<Receipt>();
+    shared::<Delivery>();
+    shared::<MailboxFull>();
+    shared::<Running>();
+    shared::<Limits>();
+    shared::<Backpressure>();
+    shared::<DrainPlan>();
+    shared::<Stats>();
+    shared::<Position>();
+    shared::<Since>();
+    shared::<Publication>();
+    shared::<Presence>();
+    shared::<Recovery>();
+    shared::<Origins>();
+    shared::<Cors>();
+    shared::<Error>();
+    shared::<SettingError>();
+    shared::<Status>();
+    shared::<CloseCode>();
+    #[cfg(feature = "tokio")]
+    shared::<AsyncSession>();
+    #[cfg(feature = "tls")]
+    {
+        shared::<throng::Tls>();
+        shared::<throng::ClientCertificate>();
+    }
+    #[cfg(feature = "files")]
+    shared::<Files>();
+}
+
+#[test]
+fn what_one_thread_works_with_is_passed_to_another() {
+    send::<App>();
+    send::<Server>();
+    send::<WsRoute>();
+    send::<Ws<String>>();
+    send::<Responder>();
+    send::<BodyReader>();
+    send::<BodyWriter>();
+    send::<Response>();
+    send::<Reject>();
+    send::<Accept<String>>();
+    send::<Draining>();
+    send::<throng::Bound>();
+    #[cfg(feature = "tokio")]
+    {
+        send::<AsyncSocket>();
+        send::<throng::OwnedRequest>();
+    }
+    #[cfg(feature = "client")]
+    {
+        send::<throng::client::Client>();
+        send::<throng::client::Reconnecting>();
+        shared::<throng::client::Error>();
+    }
+    #[cfg(all(feature = "client", feature = "tokio"))]
+    send::<throng::client::AsyncClient>();
+}
+
+#[test]
+fn what_callbacks_are_lent_can_be_looked_at_by_scoped_threads() {
+    fn sync<T: Sync>() {}
+    sync::<Message<'_>>();
+    sync::<Chunk<'_>>();
+    sync::<Access<'_>>();
+    sync::<Event<'_>>();
+    sync::<Close<'_>>();
+}
