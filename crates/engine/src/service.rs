@@ -109,6 +109,12 @@ pub trait Service {
         let _ = cx;
     }
 
+    /// Server side: called when the client has ended its side of the stream while its request is
+    /// being answered. It may still read the answer, or have left.
+    fn on_half_closed(&mut self, cx: &mut Cx<'_>) {
+        let _ = cx;
+    }
+
     /// Called when the peer broke HTTP or missed a deadline; writes an answer of this status. The
     /// connection closes after it.
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str);

@@ -70,10 +70,10 @@ impl App {
     /// A request's body has come whole when the service is called, within
     /// [`Limits::max_body`](crate::Limits::max_body); the address of the client is among its
     /// extensions, as a `SocketAddr`. The response's body is sent while it is made, with at most 256
-    /// KiB waiting for the client, and is dropped when the connection ends. An error of the service
-    /// is answered with 500, and one in a body ends the connection. When the client goes before the
-    /// response begins, the service's future is not dropped, but runs to its end. WebSockets are
-    /// routes of an app; a service sees no upgrade.
+    /// KiB waiting for the client. An error of the service is answered with 500, and one in a body
+    /// ends the connection. When the client closes the connection, or its side of it, the service's
+    /// future or the body is dropped, and the connection ends. WebSockets are routes of an app; a
+    /// service sees no upgrade.
     ///
     /// `Connection`, the fields that it names, `Keep-Alive` and `Transfer-Encoding` are removed from
     /// requests and responses, as are `TE`, `Upgrade` and `Expect` from requests, and `Date` from
@@ -105,6 +105,7 @@ impl App {
         let other = (runtime.clone(), service.clone());
         let action = |runtime: Handle, service: S| {
             Action::Deferred(Box::new(move |request: &Request<'_>, responder| {
+                responder.end_with_client();
                 match convert(request) {
                     Ok(request) => {
                         drop(runtime.spawn(serve(service.clone(), request, responder)));
@@ -152,17 +153,18 @@ fn remove_fields(headers: &mut HeaderMap, fields: &[HeaderName]) -> bool {
 }
 
 /// Calls a service, and sends its response.
-async fn serve<S, B>(mut service: S, request: http::Request<ServiceBody>, responder: Responder)
+async fn serve<S, B>(mut service: S, request: http::Request<ServiceBody>, mut responder: Responder)
 where
     S: Service<http::Request<ServiceBody>, Response = http::Response<B>>,
     S::Error: fmt::Display,
     B: Body<Error: fmt::Display>,
 {
     let is_head = request.method() == http::Method::HEAD;
-    let response = match poll_fn(|cx| service.poll_ready(cx)).await {
-        Ok(()) => service.call(request).await,
-        Err(error) => Err(error),
+    let called = async {
+        poll_fn(|cx| service.poll_ready(cx)).await?;
+        service.call(request).await
     };
+    let Some(response) = unless_closed(called, &mut responder).await else { return };
     let failed = |what: &str| Response::error(Status::INTERNAL_SERVER_ERROR, what);
     let Ok(response) = response else { return responder.send(failed("the service failed")) };
     let (mut head, body) = response.into_parts();
@@ -184,6 +186,16 @@ where
     }
     // Its error is that of a client that takes no more, or of the body, which then has no end.
     let _ = send_body(body, head, responder).await;
+}
+
+/// Waits for a future, and drops it when the client leaves.
+async fn unless_closed<F: Future>(future: F, responder: &mut Responder) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => responder.poll_closed(cx).map(|()| None),
+    })
+    .await
 }
 
 async fn send_body<B: Body<Error: fmt::Display>>(

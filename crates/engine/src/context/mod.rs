@@ -188,6 +188,15 @@ impl Core {
         self.connections.stop_reading_until_gone(conn);
     }
 
+    /// Has [`Service::on_half_closed`](crate::Service::on_half_closed) called within about a second
+    /// when the client of this request has gone, although the connection is not read while its
+    /// answer is under way. Requests behind this one are lost then.
+    pub fn watch_client(&mut self, conn: ConnId) {
+        if let Some(conn) = self.connections.table.conn_mut(conn) {
+            self.connections.reading.watch(conn);
+        }
+    }
+
     /// Resumes reading messages after [`Core::stop_reading`], or more of a body after
     /// [`Flow::Stop`](crate::Flow::Stop).
     pub fn resume_reading(&mut self, conn: ConnId) {

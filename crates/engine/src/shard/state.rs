@@ -233,8 +233,11 @@ impl<S: Service> State<S> {
             Stage::Serving if is_upgrading => {
                 self.core.connections.finish(id, AfterFlush::Close);
             }
-            // What it has asked for is still answered; see `record_request`.
-            Stage::Serving => {}
+            // What it has asked for is still answered, unless the service ends that; see
+            // `record_request`.
+            Stage::Serving => self.guarded(id, |state| {
+                state.service.on_half_closed(&mut Cx::new(&mut state.core, id));
+            }),
             Stage::Http if self.held.contains_key(&id) => {}
             // Answers that are queued still go out to a client that has half-closed.
             Stage::Http | Stage::Upgrading => {

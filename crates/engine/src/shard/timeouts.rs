@@ -162,11 +162,16 @@ impl<S: Service> State<S> {
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
-    /// Ends sessions that are not read and whose peer has gone, as if its end had been read.
+    /// Ends sessions that are not read and whose peer has gone, as if its end had been read; of a
+    /// request that is being answered the service is told.
     pub(crate) fn end_deserted(&mut self) {
         let mut listed = self.state.core.connections.reading.watched().take();
         listed.retain(|&id| {
-            let is_stopped = self.state.core.connections.table.has(id, flag::STOPPED);
+            let conn = self.state.core.connections.table.conn(id);
+            let is_stopped = conn.is_some_and(|conn| {
+                let is_unread = conn.has(flag::STOPPED) || conn.is(Stage::Serving);
+                is_unread && !conn.has(flag::FINISHED)
+            });
             let has_gone = is_stopped && self.driver.has_peer_finished(id);
             if has_gone {
                 self.state.on_finished(id);

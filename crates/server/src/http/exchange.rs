@@ -12,8 +12,8 @@ use throng_io::ConnId;
 use throng_proto::http1::{self, HeaderName, HeaderValue};
 use throng_proto::ws::deflate;
 
-use super::Delivered;
 use super::reader::BodySender;
+use super::{ClientGuard, Delivered};
 use crate::app::Pending;
 
 /// Bytes that a source is asked for at a time: few enough that ten thousand slow readers fit in
@@ -43,6 +43,8 @@ pub(crate) struct Exchange {
     pub(crate) upgrade: Option<Box<PendingUpgrade>>,
     /// Middleware's changes to the response.
     pub(crate) pending: Pending,
+    /// Tells the handler when its client has left.
+    pub(crate) client: Option<ClientGuard>,
 }
 
 /// Returns whether the response to a request can be sent in gzip.
@@ -69,6 +71,7 @@ impl Exchange {
             outgoing: None,
             upgrade: None,
             pending,
+            client: None,
         }
     }
 

@@ -8,6 +8,7 @@ mod responder;
 mod writer;
 
 pub use reader::BodyReader;
+pub(crate) use responder::ClientGuard;
 pub use responder::Responder;
 pub use writer::BodyWriter;
 

@@ -1,6 +1,10 @@
 //! Responses from other threads.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use throng_engine::Remote;
 use throng_http::{IntoResponse, Reject, Response, Status};
@@ -14,19 +18,70 @@ use crate::ws::accept::AnyAccept;
 ///
 /// The connection's next request waits until then, so responses keep their order. Other connections
 /// are served meanwhile. A responder that is dropped without a response answers with 500. If the
-/// client has disconnected, the response is dropped.
+/// client has disconnected, the response is dropped; [`is_closed`](Self::is_closed) and
+/// [`closed`](Self::closed) tell it before.
 #[must_use = "dropped without a response, it answers with 500"]
 pub struct Responder {
     remote: Remote,
     id: ConnId,
     answered: bool,
+    client: Arc<Client>,
     /// Makes the response if this is dropped without one.
     fallback: fn() -> Response,
 }
 
 impl Responder {
-    pub(crate) fn new(remote: Remote, id: ConnId) -> Self {
-        Self { remote, id, answered: false, fallback: Self::no_answer }
+    /// Creates the responder of a request, and the connection's knowledge of its client.
+    pub(crate) fn new(remote: Remote, id: ConnId) -> (Self, ClientGuard) {
+        let client = Arc::<Client>::default();
+        let guard = ClientGuard(Arc::clone(&client));
+        (Self { remote, id, answered: false, client, fallback: Self::no_answer }, guard)
+    }
+
+    /// Returns whether the client has left: it has closed its connection, or its side of it, or the
+    /// server has closed it. A client that has closed only its side still gets the response.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Waits until the client has left, as [`is_closed`](Self::is_closed) tells, so that work of no
+    /// use can be given up. Of any runtime.
+    ///
+    /// ```
+    /// use std::future::Future;
+    /// use throng::prelude::*;
+    ///
+    /// async fn serve(mut responder: Responder, work: impl Future<Output = String>) {
+    ///     let mut work = std::pin::pin!(work);
+    ///     let done = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+    ///         std::task::Poll::Ready(text) => std::task::Poll::Ready(Some(text)),
+    ///         std::task::Poll::Pending => responder.poll_closed(cx).map(|()| None),
+    ///     });
+    ///     match done.await {
+    ///         Some(text) => responder.send(text),
+    ///         None => println!("the client has left"),
+    ///     }
+    /// }
+    /// ```
+    pub async fn closed(&mut self) {
+        poll_fn(|cx| self.poll_closed(cx)).await;
+    }
+
+    /// Polls whether the client has left; see [`closed`](Self::closed).
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_closed() {
+            return Poll::Ready(());
+        }
+        self.client.waiting().replace(cx.waker().clone());
+        // It may have left in between.
+        if self.is_closed() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Has the request end when its client ends its side of the connection.
+    #[cfg(feature = "tower")]
+    pub(crate) fn end_with_client(&self) {
+        self.client.ends_request.store(true, Ordering::Relaxed);
     }
 
     /// Returns the response of a responder that was dropped without one.
@@ -75,6 +130,46 @@ impl Drop for Responder {
             return self.remote.post(self.id, Box::new(Delivered::RequestPanicked));
         }
         self.deliver((self.fallback)());
+    }
+}
+
+/// What a responder knows of its client.
+#[derive(Default)]
+struct Client {
+    is_closed: AtomicBool,
+    /// The request ends when its client ends its side of the connection.
+    ends_request: AtomicBool,
+    waiting: Mutex<Option<Waker>>,
+}
+
+impl Client {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection's side: dropped with the request, it tells the responder so.
+pub(crate) struct ClientGuard(Arc<Client>);
+
+impl ClientGuard {
+    /// Tells that the client has left.
+    pub(crate) fn close(&self) {
+        self.0.is_closed.store(true, Ordering::Release);
+        let waiting = self.0.waiting().take();
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+
+    /// Returns whether the request ends with its client's side of the connection.
+    pub(crate) fn ends_request(&self) -> bool {
+        self.0.ends_request.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for ClientGuard {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -303,6 +303,20 @@ impl Service for ShardService {
         }
     }
 
+    fn on_half_closed(&mut self, cx: &mut Cx<'_>) {
+        let Some(client) =
+            self.exchanges.get(&cx.id()).and_then(|exchange| exchange.client.as_ref())
+        else {
+            return;
+        };
+        client.close();
+        if client.ends_request() {
+            self.record(cx, |access| access.is_complete = false);
+            self.exchanges.remove(&cx.id());
+            cx.abort();
+        }
+    }
+
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
         let status = Status::new(status);
         self.report_refused(cx, status, reason);

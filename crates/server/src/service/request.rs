@@ -17,7 +17,7 @@ use crate::cluster::{Guard, Node};
 use crate::events::Event;
 use crate::handle::Handle;
 use crate::http::exchange::Exchange;
-use crate::http::{Responder, reader};
+use crate::http::{ClientGuard, Responder, reader};
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::tls;
@@ -51,6 +51,11 @@ pub(crate) fn ready(admission: &Admission, node: &Node) -> Response {
         (true, Some(why)) => Response::unavailable(RETRY_AFTER, &why),
         (false, _) => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
     }
+}
+
+/// Creates the responder of this connection's request.
+pub(super) fn responder_of(cx: &Cx<'_>) -> (Responder, ClientGuard) {
+    Responder::new(cx.core_ref().remote().clone(), cx.id())
 }
 
 impl ShardService {
@@ -141,8 +146,9 @@ impl ShardService {
                 Err(reject) => self.refusal(cx, route, request.client(), reject),
             },
             Action::Deferred(handler) => {
-                handler(request, Responder::new(cx.core_ref().remote().clone(), cx.id()));
-                self.begin_exchange(cx, head, routed.pending);
+                let (responder, client) = responder_of(cx);
+                handler(request, responder);
+                self.begin_exchange(cx, head, routed.pending, client);
                 return Answer::Later;
             }
             Action::Streaming(_) => return self.stream_body(cx, shared, routed),
@@ -256,9 +262,20 @@ impl ShardService {
     }
 
     /// Remembers a request whose answer comes later.
-    fn begin_exchange(&mut self, cx: &Cx<'_>, head: &http1::Request<'_>, pending: Pending) {
-        let exchange = Exchange::new(head, cx.entered_route(), pending);
-        self.exchanges.insert(cx.id(), exchange);
+    fn begin_exchange(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &http1::Request<'_>,
+        pending: Pending,
+        client: ClientGuard,
+    ) {
+        let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+        let id = cx.id();
+        if client.ends_request() {
+            cx.core().watch_client(id);
+        }
+        exchange.client = Some(client);
+        self.exchanges.insert(id, exchange);
     }
 
     /// Calls a handler that takes the body while it comes.
@@ -268,11 +285,11 @@ impl ShardService {
         let Action::Streaming(handler) = &route.action else {
             return Answer::Done { keep_alive: false };
         };
-        let remote = cx.core_ref().remote();
-        let responder = Responder::new(remote.clone(), cx.id());
-        let (body_sender, reader) = reader::body(remote.clone(), cx.id());
+        let (responder, client) = responder_of(cx);
+        let (body_sender, reader) = reader::body(cx.core_ref().remote().clone(), cx.id());
         handler(&request, reader, responder);
         let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+        exchange.client = Some(client);
         let answer = match head.has_body() {
             true => {
                 exchange.body_sender = Some(body_sender);
@@ -296,9 +313,9 @@ impl ShardService {
     ) -> Answer {
         let Routed { route, head, request, pending, .. } = routed;
         let id = cx.id();
-        let responder = Responder::new(cx.core_ref().remote().clone(), id);
+        let (responder, client) = responder_of(cx);
         let job = BlockingJob::new(head, request, responder);
-        self.begin_exchange(cx, head, pending);
+        self.begin_exchange(cx, head, pending, client);
         let its = Arc::clone(shared);
         let work = move || {
             let BoundRoute { route, names, .. } = its.route(route);

@@ -9,13 +9,13 @@ use throng_http::{Reject, Status};
 use throng_proto::http1;
 use throng_proto::ws::handshake::{self, encode_response_fields};
 
-use super::request::Routed;
+use super::request::{Routed, responder_of};
 use super::{RETRY_AFTER, ShardService, Shared};
 use crate::app::Action;
 #[cfg(feature = "tokio")]
 use crate::asynchronous::OwnedRequest;
 use crate::http::exchange::{Exchange, PendingUpgrade};
-use crate::http::{Delivered, MovedUpgrade, Responder};
+use crate::http::{Delivered, MovedUpgrade};
 use crate::shard::shard_of;
 use crate::tls::Security;
 use crate::workers::BlockingJob;
@@ -165,7 +165,7 @@ impl ShardService {
     ) -> Answer {
         let Routed { route, head, request, pending, .. } = routed;
         let (id, client) = (cx.id(), request.client());
-        let responder = Responder::new(cx.core_ref().remote().clone(), id);
+        let (responder, _) = responder_of(cx);
         let cancel: Option<Box<dyn Any + Send>> = match later {
             UpgradeLater::Blocking(decide) => {
                 let job = BlockingJob::new(head, request, responder);

@@ -2,11 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -204,6 +205,44 @@ fn an_answer_to_a_client_that_has_gone_goes_nowhere() {
         assert_eq!(next.hear().body, b"now");
     }
     running.drain(at_once()).unwrap();
+}
+
+#[test]
+fn a_responder_is_told_when_its_client_has_left() {
+    let (address, running, asked) = waiting();
+    for half in [true, false] {
+        let mut client = Some(Client::dial(address));
+        client.as_mut().unwrap().say(get("/later/1"));
+        let (_, mut responder) = asked.recv_timeout(TIMEOUT).unwrap();
+        assert!(!responder.is_closed());
+        let woken = Arc::new(Woken(thread::current()));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert!(responder.poll_closed(&mut cx).is_pending());
+        match &client {
+            Some(client) if half => client.0.get_ref().shutdown(Shutdown::Write).unwrap(),
+            _ => drop(client.take()),
+        }
+        while !responder.is_closed() {
+            thread::park();
+        }
+        assert!(responder.poll_closed(&mut cx).is_ready());
+        assert!(pin!(responder.closed()).poll(&mut cx).is_ready());
+        responder.send("late");
+        if let Some(mut client) = client {
+            assert_eq!(client.hear().body, b"late", "one that still reads gets it");
+        }
+    }
+    running.drain(at_once()).unwrap();
+}
+
+/// Wakes the thread of a test.
+struct Woken(thread::Thread);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 #[test]

@@ -202,6 +202,52 @@ fn a_body_waits_for_its_client_and_ends_with_it() {
     assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "{} bytes", rest.len());
 }
 
+/// A client that ends only its side of the connection has left, as for hyper.
+#[test]
+fn a_service_and_its_waiting_body_end_with_their_client() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (waiting, waits) = mpsc::channel();
+    let called = waiting.clone();
+    let router = Router::new()
+        .route(
+            "/future",
+            get(|| async move {
+                let (_held, other) = oneshot::channel::<()>();
+                called.send(_held).unwrap();
+                drop(other.await);
+                "never"
+            }),
+        )
+        .route(
+            "/body",
+            get(|| async move {
+                let (fail, failed) = oneshot::channel();
+                waiting.send(fail).unwrap();
+                Body::new(Waits { piece: Some(vec![b'x'; PIECE].into()), fail: failed })
+            }),
+        );
+    let server =
+        TestServer::start(Server::new(App::new().service(runtime.handle().clone(), router)));
+    for (path, has_begun) in [("/future", false), ("/body", true)] {
+        for half in [true, false] {
+            let mut stream = throng_testkit::dial(server.address());
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+            stream.write_all(request.as_bytes()).unwrap();
+            let held = waits.recv().unwrap();
+            if has_begun {
+                stream.read_exact(&mut [0; 1024]).unwrap();
+            }
+            assert!(!held.is_closed(), "{path}");
+            match half {
+                true => stream.shutdown(std::net::Shutdown::Write).unwrap(),
+                false => drop(stream),
+            }
+            eventually(&format!("{path}, {half}: its work is dropped"), || held.is_closed());
+        }
+    }
+    eventually("nothing is left", || server.running().stats().connections == 0);
+}
+
 #[test]
 fn rfc9110_7_6_1_fields_of_the_connection_are_not_passed_on() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
