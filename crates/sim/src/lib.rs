@@ -17,6 +17,7 @@ pub mod lifecycle;
 pub mod moves;
 pub mod net;
 pub mod peer;
+mod placing;
 pub mod plan;
 pub mod reader;
 pub mod record;

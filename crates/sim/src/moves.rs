@@ -1,17 +1,6 @@
-//! Sessions that are placed, each on the shard of its peer's number, and what became of those that had to move there.
+//! What became of upgrades that had to move to another shard.
 
 use std::collections::BTreeSet;
-
-use throng_engine::{Answer, Core, Cx, UserEvent};
-use throng_proto::ws::handshake::encode_response;
-
-use crate::record::SharedRecord;
-
-/// An accepted upgrade on its way to another shard.
-struct Moved {
-    peer: u32,
-    accept: [u8; 28],
-}
 
 /// Upgrades that have moved, or could not.
 #[derive(Debug, Default)]
@@ -24,73 +13,4 @@ pub struct Moves {
     pub returned: BTreeSet<u32>,
     /// Peers whose connection was lost before.
     pub lost: BTreeSet<u32>,
-}
-
-/// The shard that a peer's session is placed on.
-#[must_use]
-pub fn shard_of(peer: u32, shards: usize) -> usize {
-    peer as usize % shards
-}
-
-/// Leaves an accepted upgrade to another shard.
-pub(crate) fn leave(
-    record: &SharedRecord,
-    cx: &mut Cx<'_>,
-    to: usize,
-    peer: u32,
-    accept: [u8; 28],
-) -> Answer {
-    let mut record = record.borrow_mut();
-    if !record.moves.under_way.insert(peer) {
-        record.violation(format!("peer {peer} moves, and moves again"));
-    }
-    let id = cx.id();
-    cx.core().move_upgrade(id, to, UserEvent(Box::new(Moved { peer, accept })));
-    Answer::Upgrading
-}
-
-/// Opens the session of an upgrade that has moved, or could not. Returns the event if it is another one.
-pub(crate) fn on_user_event(
-    record: &SharedRecord,
-    cx: &mut Cx<'_>,
-    event: UserEvent,
-    shards: usize,
-) -> Option<UserEvent> {
-    let moved = match event.0.downcast::<Moved>() {
-        Ok(moved) => *moved,
-        Err(event) => return Some(UserEvent(event)),
-    };
-    let (id, peer) = (cx.id(), moved.peer);
-    let mut record = record.borrow_mut();
-    if !record.moves.under_way.remove(&peer) {
-        record.violation(format!("the upgrade of peer {peer} came twice"));
-    }
-    match cx.core_ref().shard() == shard_of(peer, shards) {
-        true => record.moves.arrived += 1,
-        false => drop(record.moves.returned.insert(peer)),
-    }
-    if !cx.core().accept_upgrade(id) {
-        cx.core().finish_answer(id, false);
-        return None;
-    }
-    cx.set_route(0, peer);
-    if let Some(name) = crate::service::subprotocol_of(peer) {
-        cx.set_subprotocol(name);
-    }
-    cx.write(|out| {
-        let _ = encode_response(&moved.accept, None, out);
-    });
-    record.lifecycle.upgrade(id);
-    None
-}
-
-/// Notes an upgrade whose connection is gone.
-pub(crate) fn on_failed(record: &SharedRecord, core: &Core, event: UserEvent) {
-    let Ok(moved) = event.0.downcast::<Moved>() else { return };
-    let (peer, mut record) = (moved.peer, record.borrow_mut());
-    record.trace.mix(core.shard() as u64);
-    if !record.moves.under_way.remove(&peer) {
-        record.violation(format!("the upgrade of peer {peer} failed after its end"));
-    }
-    record.moves.lost.insert(peer);
 }

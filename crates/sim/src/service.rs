@@ -16,8 +16,8 @@ use throng_proto::ws::handshake::{check_request, encode_response};
 
 use crate::ask::Ask;
 use crate::exchange::{Exchanges, Planned};
-use crate::moves;
 use crate::net::SharedNet;
+use crate::placing;
 use crate::reader::Heard;
 use crate::record::{Audience, PendingCommand, Record, SentCommand, Session, SharedRecord};
 use crate::rng::message_hash;
@@ -413,9 +413,9 @@ impl Service for Probe {
         }
         match check_request(request.method(), request.is_http11(), request) {
             Ok(key) => {
-                let home = moves::shard_of(peer, self.shards);
+                let home = placing::shard_of(peer, self.shards);
                 if request.path() == "/placed" && home != self.shard {
-                    return moves::leave(&self.record, cx, home, peer, key.accept());
+                    return placing::leave(&self.record, cx, home, peer, key.accept());
                 }
                 let route = match request.path() {
                     "/ws-panic" => 1,
@@ -462,7 +462,7 @@ impl Service for Probe {
 
     fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
         self.note("on_user_event", cx.id());
-        let parcel = moves::on_user_event(&self.record, cx, parcel, self.shards);
+        let parcel = placing::on_user_event(&self.record, cx, parcel, self.shards, subprotocol_of);
         if let Some(parcel) = parcel.and_then(|parcel| self.stops.on_delivery(cx, parcel)) {
             self.exchanges.on_user_event(cx, parcel);
         }
@@ -470,7 +470,7 @@ impl Service for Probe {
 
     fn on_move_failed(&mut self, core: &mut Core, event: UserEvent) {
         self.note_mail();
-        moves::on_failed(&self.record, core, event);
+        placing::on_failed(&self.record, core, event);
     }
 
     fn on_gone(&mut self, cx: &mut Cx<'_>) {

@@ -148,7 +148,7 @@ impl State {
         (held, is_endless.then_some("a client without a request that may stay for ever"))
     }
 
-    fn is_of_nobody(&self, upstream: &Upstream) -> bool {
+    fn is_deserted(&self, upstream: &Upstream) -> bool {
         let owner = upstream.owner.map(|owner| owner.client);
         owner.is_some_and(|client| {
             self.conns.at(client.slot()).is_none_or(|(other, _)| other != client)
@@ -172,7 +172,7 @@ impl State {
             Some("a backend's connection whose client does not know of it")
         } else if is_anothers {
             Some("a backend's connection that carried the body of another client")
-        } else if is_idle && self.is_of_nobody(upstream) {
+        } else if is_idle && self.is_deserted(upstream) {
             Some("an idle connection that serves a client that has gone")
         } else if is_idle && !self.has_deadline(id) {
             Some("an idle connection that may stay for ever")

@@ -70,7 +70,7 @@ impl Pool {
         Some(taken.id)
     }
 
-    /// Takes all connections that serve nobody but a client that is gone.
+    /// Takes all connections that serve a client only that is gone.
     pub(super) fn take_of(&mut self, client: ConnId) -> Vec<ConnId> {
         let mut taken = Vec::new();
         if self.owned == 0 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_served_one_client_only_is_taken_out_when_that_client_has_gone() {
+    fn connections_of_one_client_are_taken_out_when_it_has_gone() {
         let id = |slot| ConnId::new(0, slot, 0);
         let backends = ["127.0.0.1:1", "127.0.0.1:2"].map(|at| at.parse().unwrap());
         let (one, same, other) =

@@ -331,7 +331,7 @@ fn a_backend_connection_that_carried_a_body_serves_no_other_client() {
     }
 }
 
-/// Nobody else may use it, and its client will not come back.
+/// Other clients may not use it, and its own will not come back.
 #[test]
 fn a_backend_connection_that_carried_a_body_ends_with_its_client() {
     let backend = Scripted::bind();

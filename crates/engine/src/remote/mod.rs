@@ -231,13 +231,13 @@ impl Remote {
         })
     }
 
-    /// Sends several messages to every member of `channel`, in their order: one command to each shard
-    /// that has a member when this is called. To a channel with history, or one that a broker
+    /// Sends several messages to every member of `channel`, in their order: one command to each
+    /// shard that has a member when this is called. To a channel with history, or one that a broker
     /// carries, they are published one by one.
     ///
     /// # Errors
-    /// At least one shard's mailbox is full; the others have the command. A channel with history has
-    /// the messages before the one that there was no room for.
+    /// At least one shard's mailbox is full; the others have the command. A channel with history
+    /// has the messages before the one that there was no room for.
     pub fn publish_all(&self, channel: &str, frames: &[Frame]) -> Result<Receipt, MailboxFull> {
         if self.history_rule(channel).is_some() || self.relay_of(channel).is_some() {
             let mut receipts = Vec::with_capacity(frames.len());

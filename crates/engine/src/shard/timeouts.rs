@@ -162,8 +162,8 @@ impl<S: Service> State<S> {
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
-    /// Ends sessions that are not read and whose peer has gone, as if its end had been read; of a
-    /// request that is being answered the service is told.
+    /// Ends sessions that are not read and whose peer has gone, as if its end had been read, and
+    /// reports those of requests that are being answered.
     pub(crate) fn end_deserted(&mut self) {
         let mut listed = self.state.core.connections.reading.watched().take();
         listed.retain(|&id| {

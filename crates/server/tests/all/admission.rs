@@ -1,6 +1,6 @@
 //! Who is let in when a server is full, and by which event loop.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
