@@ -48,6 +48,8 @@ pub enum Fill {
 pub(super) struct Reserved {
     part: u16,
     bytes: usize,
+    /// Of these, those that are not of the part's own memory.
+    shared: usize,
     /// The publisher whose share it is in.
     publisher: Option<u64>,
 }
@@ -64,6 +66,8 @@ type Waiting = (usize, Box<dyn FnOnce() + Send>);
 /// The memory of publications to one part.
 struct Part {
     bytes: AtomicUsize,
+    /// Of these, those in the part's own memory.
+    own: AtomicUsize,
     /// Bytes of each publisher, of those that were reserved while the part was crowded.
     shares: Mutex<HashMap<u64, usize>>,
     /// `None` once the node has ended: there is nothing to wait for.
@@ -73,13 +77,14 @@ struct Part {
 impl Default for Part {
     fn default() -> Self {
         let waiting = Mutex::new(Some(Vec::new()));
-        Self { bytes: AtomicUsize::new(0), shares: Mutex::default(), waiting }
+        let (bytes, own) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { bytes, own, shares: Mutex::default(), waiting }
     }
 }
 
 pub(super) struct Pool {
     bytes: AtomicUsize,
-    /// Of parts, above their own share.
+    /// Of these, those that are in no part's own memory.
     shared: AtomicUsize,
     parts: Box<[Part]>,
     /// Memory of each part's own.
@@ -114,20 +119,11 @@ impl Pool {
         publisher: Option<u64>,
     ) -> Option<(Fill, Reserved)> {
         let most = if publisher.is_some() { RESERVE * MAX_BYTES - self.own } else { SHARED };
-        if bytes > self.own + most {
-            return None;
-        }
         let part = &self.parts[usize::from(number)];
-        let before = part.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let above = self.above(before + bytes) - self.above(before);
-        let shared = self.shared.fetch_add(above, Ordering::Relaxed) + above;
+        let shared = self.take(part, bytes, most)?;
+        let used = part.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let mut reserved = Reserved { part: number, bytes, publisher: None };
-        if above > 0 && shared > most {
-            self.release(reserved);
-            return None;
-        }
-        let used = before + bytes;
+        let mut reserved = Reserved { part: number, bytes, shared, publisher: None };
         let Some(publisher) = publisher.filter(|_| self.is_crowded(used, all)) else {
             return Some((Fill::Room, reserved));
         };
@@ -140,9 +136,38 @@ impl Pool {
         Some((fill, reserved))
     }
 
-    /// Returns what is above a part's own memory.
-    fn above(&self, bytes: usize) -> usize {
-        bytes.saturating_sub(self.own)
+    /// Takes memory of the part's own and, for what does not fit there, of that which is shared,
+    /// up to `most`; returns how much of that. A reservation that fails has changed neither before
+    /// it knows, so that others are not refused for it.
+    fn take(&self, part: &Part, bytes: usize, most: usize) -> Option<usize> {
+        let (mut shared, mut used) = (0, part.own.load(Ordering::Relaxed));
+        loop {
+            let missing = bytes - self.room_of_own(used, bytes);
+            if missing > shared {
+                if !self.take_shared(missing - shared, most) {
+                    // Another thread has used room of the part's own meanwhile.
+                    self.shared.fetch_sub(shared, Ordering::Relaxed);
+                    return None;
+                }
+                shared = missing;
+            }
+            let own = used + (bytes - shared);
+            match part.own.compare_exchange_weak(used, own, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(shared),
+                Err(now) => used = now,
+            }
+        }
+    }
+
+    /// Returns how many of these bytes fit in a part's own memory, when so much of it is used.
+    fn room_of_own(&self, used: usize, bytes: usize) -> usize {
+        bytes.min(self.own.saturating_sub(used))
+    }
+
+    /// Takes memory that parts share, unless it would be more than `most` then.
+    fn take_shared(&self, bytes: usize, most: usize) -> bool {
+        let add = |used| (bytes <= most.saturating_sub(used)).then(|| used + bytes);
+        self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
     /// Returns what publishers to one part divide among themselves, whatever others use.
@@ -156,7 +181,8 @@ impl Pool {
     }
 
     /// Frees the memory of a publication, and wakes publishers when there is much room again.
-    pub(super) fn release(&self, Reserved { part: number, bytes, publisher }: Reserved) {
+    pub(super) fn release(&self, reserved: Reserved) {
+        let Reserved { part: number, bytes, shared, publisher } = reserved;
         let part = &self.parts[usize::from(number)];
         if let Some(publisher) = publisher {
             let mut shares = lock(&part.shares);
@@ -168,8 +194,10 @@ impl Pool {
             }
         }
         let used = part.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        let above = self.above(used) - self.above(used - bytes);
-        self.shared.fetch_sub(above, Ordering::Relaxed);
+        part.own.fetch_sub(bytes - shared, Ordering::Relaxed);
+        if shared > 0 {
+            self.shared.fetch_sub(shared, Ordering::Relaxed);
+        }
         let all = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Who registers under the lock later sees the memory freed; who has done so is listed.
         if all > LOW && all - bytes <= LOW {
@@ -340,5 +368,29 @@ mod tests {
             // The last one of the flood.
             assert_eq!((pool.bytes(), pool.shared.load(Ordering::Relaxed)), (1_000, 0));
         }
+    }
+
+    #[test]
+    fn threads_at_the_limit_of_a_share_take_what_they_give_back_and_no_room_of_others() {
+        let pool = &Pool::new(128);
+        let reserve = |part, bytes| pool.reserve(part, bytes, None).map(|(_, reserved)| reserved);
+        // Little is left of what is shared, and parts are about to use it.
+        let bases =
+            [(0, pool.own - 5_000), (1, pool.own - 5_000), (2, pool.own + SHARED - 100_000)];
+        let bases = bases.map(|(part, bytes)| reserve(part, bytes).unwrap());
+        std::thread::scope(|scope| {
+            for (part, bytes) in [(0, 200), (0, 10_000), (0, 10_000), (1, 10_000)] {
+                scope.spawn(move || {
+                    for _ in 0..500_000 {
+                        pool.release(reserve(part, bytes).expect("there is room"));
+                    }
+                });
+            }
+            scope.spawn(|| (0..500_000).for_each(|_| assert_eq!(reserve(3, SHARED), None)));
+        });
+        bases.into_iter().for_each(|reserved| pool.release(reserved));
+        let all = [&pool.bytes, &pool.shared, &pool.parts[0].bytes, &pool.parts[1].bytes];
+        assert_eq!(all.map(|bytes| bytes.load(Ordering::Relaxed)), [0; 4]);
+        assert!(pool.parts.iter().all(|part| part.own.load(Ordering::Relaxed) == 0));
     }
 }
