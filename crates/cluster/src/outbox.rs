@@ -40,6 +40,9 @@ pub struct Pending<T> {
 pub struct Outbox<T> {
     waiting: VecDeque<Pending<T>>,
     sent: VecDeque<Pending<T>>,
+    /// Those of the batch that is being answered which are to be sent again. They came before all
+    /// that are sent and have no answer yet.
+    again: Vec<Pending<T>>,
     max_age: u64,
     is_connected: bool,
     /// When it was noticed that the last connection was lost.
@@ -53,7 +56,15 @@ impl<T: Clone> Outbox<T> {
     #[must_use]
     pub fn new(max_age: u64) -> Self {
         let (waiting, sent) = (VecDeque::new(), VecDeque::new());
-        Self { waiting, sent, max_age, is_connected: false, away_since: 0, refused_since: None }
+        Self {
+            waiting,
+            sent,
+            again: Vec::new(),
+            max_age,
+            is_connected: false,
+            away_since: 0,
+            refused_since: None,
+        }
     }
 
     /// Takes a publication; returns it if members on this node are to get it instead. One that is
@@ -77,7 +88,7 @@ impl<T: Clone> Outbox<T> {
     /// Returns whether every publication has come out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.sent.is_empty()
+        self.waiting.is_empty() && self.sent.is_empty() && self.again.is_empty()
     }
 
     /// Returns the publication that is to be sent next.
@@ -101,11 +112,21 @@ impl<T: Clone> Outbox<T> {
         self.sent.pop_front()
     }
 
-    /// Notes that the broker has answered a batch, and takes back those of it that are to be sent
-    /// again, before all that wait; `is_refused`: since it takes none for now.
-    pub fn answered(&mut self, again: Vec<Pending<T>>, is_refused: bool, now: u64) {
+    /// Notes that the broker has not taken the oldest of those that were sent, and that it is to be
+    /// sent again: before all that wait, once the batch is [answered](Self::answered) or the
+    /// connection [broken](Self::broken).
+    pub fn postpone(&mut self) {
+        self.again.extend(self.sent.pop_front());
+    }
+
+    /// Notes that the broker has answered a batch; `is_refused`: it takes none for now.
+    pub fn answered(&mut self, is_refused: bool, now: u64) {
         self.refused_since = is_refused.then(|| self.refused_since.unwrap_or(now));
-        again.into_iter().rev().for_each(|pending| self.waiting.push_front(pending));
+        self.take_back();
+    }
+
+    fn take_back(&mut self) {
+        self.again.drain(..).rev().for_each(|pending| self.waiting.push_front(pending));
     }
 
     /// Notes that there is a connection: what waits may be sent.
@@ -130,6 +151,7 @@ impl<T: Clone> Outbox<T> {
                 unknown.push(pending);
             }
         }
+        self.take_back();
         unknown.reverse();
         unknown
     }
@@ -210,8 +232,8 @@ mod tests {
         }
         let mut refuse = |now, is_refused| {
             let sent = [outbox.send(), outbox.send()].map(|one| one.unwrap().item);
-            let again = [outbox.acknowledge(), outbox.acknowledge()].into_iter().flatten();
-            outbox.answered(again.collect(), is_refused, now);
+            (0..2).for_each(|_| outbox.postpone());
+            outbox.answered(is_refused, now);
             (sent, outbox.expire(now).len())
         };
         // It has waited for long, and is refused for the first time.
@@ -220,6 +242,22 @@ mod tests {
         assert_eq!(refuse(14_001, false), ([1, 2], 0), "one of another channel was taken");
         assert_eq!(refuse(14_002, true), ([1, 2], 0));
         assert_eq!(refuse(20_000, true), ([1, 2], 4));
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_is_lost_amid_a_batch_leaves_what_was_refused_before_it_in_order() {
+        let mut outbox = Outbox::new(5_000);
+        outbox.connected();
+        for (item, is_repeatable) in [(1, false), (2, true), (3, true), (4, true)] {
+            let _ = outbox.offer(pending(item, is_repeatable, 0), WhileDown::Buffer);
+        }
+        assert_eq!([1, 2, 3].map(|_| outbox.send().unwrap().item), [1, 2, 3]);
+        outbox.postpone();
+        assert!(outbox.broken(0).is_empty() && !outbox.is_empty());
+        let waiting = outbox.take_waiting(|_| true);
+        let waiting: Vec<_> = waiting.iter().map(|one| (one.item, one.is_retry)).collect();
+        assert_eq!(waiting, [(1, false), (2, true), (3, true), (4, false)]);
         assert!(outbox.is_empty());
     }
 

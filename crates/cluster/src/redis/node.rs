@@ -4,6 +4,8 @@ mod connect;
 mod publications;
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 mod time;
 
 use std::cell::RefCell;

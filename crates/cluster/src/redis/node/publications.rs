@@ -57,7 +57,7 @@ impl<M: Members> Node<M> {
         };
         let status = Arc::clone(&self.own.status);
         let counters = &status.counters;
-        let (mut again, mut refused, mut moving, mut fatal) = (Vec::new(), 0, 0, None);
+        let (mut refused, mut moving, mut fatal) = (0, 0, None);
         let (counts, mut done) = (self.awaits_receivers(), Vec::new());
         for outcome in outcomes {
             let is_published = outcome == Outcome::Published;
@@ -67,12 +67,12 @@ impl<M: Members> Node<M> {
                 Outcome::NotNow | Outcome::LeftOut | Outcome::OnTheWay => {
                     refused += u64::from(outcome == Outcome::NotNow);
                     moving += u64::from(outcome == Outcome::OnTheWay);
-                    again.extend(self.outbox.acknowledge());
+                    self.outbox.postpone();
                     continue;
                 }
                 Outcome::Moved(error) => {
                     fatal = Some(error);
-                    again.extend(self.outbox.acknowledge());
+                    self.outbox.postpone();
                     continue;
                 }
                 Outcome::Fatal(error) => {
@@ -87,9 +87,6 @@ impl<M: Members> Node<M> {
             }
         }
         self.count_receivers(&done);
-        if let Some(error) = fatal {
-            self.broken_by(&error);
-        }
         let now = self.now();
         if refused + moving > 0 {
             counters.postponed.fetch_add(refused + moving, Ordering::Relaxed);
@@ -100,7 +97,12 @@ impl<M: Members> Node<M> {
         }
         self.moving_since = (moving > 0).then(|| self.moving_since.unwrap_or(now));
         let takes_too_long = self.moving_since.is_some_and(|since| now > since + MAX_MOVING);
-        self.outbox.answered(again, refused > 0 || takes_too_long, now);
+        match fatal {
+            // What was postponed goes back among those that wait, before any are given to members
+            // of this node.
+            Some(error) => self.broken_by(&error),
+            None => self.outbox.answered(refused > 0 || takes_too_long, now),
+        }
     }
 
     /// Counts publications that have an outcome, and frees their memory.

@@ -1,0 +1,69 @@
+//! Steps of a part without a server.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use redis::{ErrorKind, RedisError};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::*;
+use crate::redis::calls::Outcome;
+use crate::redis::{Outgoing, Settings};
+use crate::{Announcement, Control, Place, WhileDown};
+
+/// Members that note the publications that they get.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<u8>>>);
+
+impl Members for Notes {
+    fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+    fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
+    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+    fn live(&mut self, _: &Arc<str>) {}
+    fn publish(&mut self, _: &str, envelope: &[u8]) {
+        self.0.lock().unwrap().extend(envelope);
+    }
+    fn end(&mut self, _: &Arc<str>) -> bool {
+        true
+    }
+    fn presence(&mut self, _: &str, _: Announcement<'_>) {}
+    fn control(&mut self, _: Control<'_>) {}
+    fn subscribers(&mut self, _: &str) -> u64 {
+        0
+    }
+}
+
+fn node() -> (Node<Notes>, Notes) {
+    let url = "redis://127.0.0.1:1".to_owned();
+    let settings = Settings { url, prefix: "test".to_owned(), node: 1 };
+    let target = Target::all(settings).unwrap().remove(0);
+    let pool = Arc::new(Pool::new(1));
+    let status = Arc::new(Status::new(vec![None], Arc::clone(&pool), Budget::new(1)));
+    let own = Own { part: 0, events: unbounded_channel().0, status, pool };
+    let notes = Notes::default();
+    let members = Rc::new(RefCell::new(notes.clone()));
+    (Node::new(target, own, members, Budget::new(1)), notes)
+}
+
+fn publish_locally(node: &mut Node<Notes>, text: u8) {
+    let (_, reserved) = node.own.pool.reserve(0, 10, None).unwrap();
+    let (channel, envelope) = ("a".into(), [text].into());
+    let while_down = WhileDown::Local;
+    node.publish(Outgoing { channel, envelope, keep: None, while_down }, reserved);
+}
+
+#[test]
+fn local_publications_keep_their_order_when_the_connection_is_lost_amid_a_batch() {
+    let (mut node, notes) = node();
+    node.outbox.connected();
+    (1..=3).for_each(|text| publish_locally(&mut node, text));
+    (0..2).for_each(|_| drop(node.outbox.send()));
+    let lost = RedisError::from((ErrorKind::Io, "the connection was closed"));
+    node.published(Ok(vec![Outcome::NotNow, Outcome::Fatal(lost)]));
+    publish_locally(&mut node, 4);
+    assert_eq!(*notes.0.lock().unwrap(), [1, 3, 4]);
+    assert_eq!(node.own.counters().unknown.load(Ordering::Relaxed), 1);
+    assert!(node.outbox.is_empty() && node.own.pool.bytes() == 0);
+}
