@@ -6,9 +6,12 @@
 //! the quarter is for one message each of very many. Publishers that cannot wait are refused when
 //! all is used.
 //!
-//! Half of the memory is shared by the parts of the node, and each has its share of the rest: what
-//! waits for a server that is away uses the shared half and its own share, and no publisher to
-//! another one is refused, held or left waiting for it.
+//! Half of the memory is shared by the parts of the node, and each has its share of the rest, which
+//! is at least 64 KiB: that of 128 partitions is 8 MiB, and all memory then 12. What waits for a
+//! server that is away uses the shared half and the share of its part. Publishers to another part
+//! have the share of that, and are not held for what waits elsewhere. Those that cannot wait are
+//! refused beyond it, but one message of up to 1 MiB is accepted when nothing is in the share, in
+//! which there is more than its memory then.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +31,9 @@ const SHARED: usize = MAX_BYTES / 2;
 
 /// Least memory of a part's own, where there are very many.
 const MIN_OWN: usize = 64 << 10;
+
+/// Most bytes of a message that is accepted beyond a part's own memory when none of that is in use.
+const MAX_ALONE: usize = 1 << 20;
 
 /// Factor by which publishers that wait may use more than others: this is for what each of very
 /// many may publish before it is held.
@@ -161,7 +167,8 @@ impl Pool {
 
     /// Returns how many of these bytes fit in a part's own memory, when so much of it is used.
     fn room_of_own(&self, used: usize, bytes: usize) -> usize {
-        bytes.min(self.own.saturating_sub(used))
+        let is_alone = used == 0 && bytes <= MAX_ALONE;
+        if is_alone { bytes } else { bytes.min(self.own.saturating_sub(used)) }
     }
 
     /// Takes memory that parts share, unless it would be more than `most` then.
@@ -392,5 +399,21 @@ mod tests {
         let all = [&pool.bytes, &pool.shared, &pool.parts[0].bytes, &pool.parts[1].bytes];
         assert_eq!(all.map(|bytes| bytes.load(Ordering::Relaxed)), [0; 4]);
         assert!(pool.parts.iter().all(|part| part.own.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn a_part_takes_a_message_that_is_larger_than_its_share_when_none_is_in_it() {
+        let pool = Pool::new(128);
+        let reserve = |part, bytes| pool.reserve(part, bytes, None).map(|(_, reserved)| reserved);
+        let mut away: Vec<_> = std::iter::from_fn(|| reserve(0, 100_000)).collect();
+        assert_eq!(away.len(), 1 + SHARED / 100_000);
+        let mut others: Vec<_> = (1..128).map(|part| reserve(part, 100_000).unwrap()).collect();
+        assert_eq!(reserve(1, 100_000), None);
+        pool.release(others.remove(0));
+        assert_eq!(reserve(1, MAX_ALONE + 1), None);
+        others.push(reserve(1, MAX_ALONE).unwrap());
+        away.append(&mut others);
+        away.into_iter().for_each(|reserved| pool.release(reserved));
+        assert_eq!((pool.bytes(), pool.shared.load(Ordering::Relaxed)), (0, 0));
     }
 }
