@@ -51,6 +51,9 @@ impl<M: Members> Node<M> {
         match event {
             Event::Send(to, command, waiting) => self.send_control(to, &command, waiting),
             Event::Sent(generation, waiting, done) => {
+                if generation == self.generation {
+                    self.controls -= 1;
+                }
                 if let Err(error) = &done
                     && is_fatal(error)
                     && generation == self.generation
@@ -68,6 +71,7 @@ impl<M: Members> Node<M> {
         let (mut connection, generation) = (link.commands.clone(), self.generation);
         let name = self.target.control(to);
         let publish = redis::cmd(self.target.publish()).arg(name).arg(command).to_owned();
+        self.controls += 1;
         self.start(async move {
             let done = publish.query_async(&mut connection).await;
             node::Event::Control(Event::Sent(generation, waiting, done))

@@ -83,6 +83,16 @@ impl Event {
             _ => false,
         }
     }
+
+    /// Returns when a question is given up.
+    fn due(&self) -> Option<Instant> {
+        match self {
+            Self::Survey(survey::Event::Ask(_, due, _) | survey::Event::Own(_, due, _)) => {
+                Some(*due)
+            }
+            _ => None,
+        }
+    }
 }
 
 pub(super) struct Channel {
@@ -134,6 +144,8 @@ pub(super) struct Node<M> {
     /// Commands and questions that came while the part was about to connect. Their number is
     /// bounded by that of all questions.
     early: Vec<Event>,
+    /// Commands for other nodes that are on their way to the broker.
+    pub(super) controls: usize,
     /// When to connect again, and how often that was tried without success.
     retry: (u64, u32),
     is_subscribing: bool,
@@ -195,6 +207,7 @@ impl<M: Members> Node<M> {
             last: None,
             is_linking: false,
             early: Vec::new(),
+            controls: 0,
             retry: (0, 0),
             is_subscribing: false,
             is_publishing: false,
@@ -223,6 +236,11 @@ impl<M: Members> Node<M> {
     /// clock of the server alone.
     pub(super) fn now(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
+    }
+
+    /// Returns a time by this clock.
+    pub(super) fn at(&self, time: Instant) -> u64 {
+        time.saturating_duration_since(self.began).as_millis() as u64
     }
 
     pub(super) fn draw(&mut self) -> u64 {
@@ -347,7 +365,8 @@ impl<M: Members> Node<M> {
 
     /// Returns whether the broker has all that it can have.
     fn is_done(&self) -> bool {
-        self.outbox.is_empty() && (self.link.is_none() || self.presence.is_settled())
+        let is_settled = self.link.is_none() || self.presence.is_settled();
+        self.outbox.is_empty() && self.early.is_empty() && self.controls == 0 && is_settled
     }
 
     /// Notes that the broker has taken what the first `follows` events asked for.

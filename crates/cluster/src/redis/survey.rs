@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::RedisError;
 
@@ -20,11 +20,12 @@ const MAX_ANSWERS: usize = 4_096;
 /// Bytes of the answers to one question of the program's own.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// Something that concerns questions; with the generation of the connection it came by.
+/// Something that concerns questions, with the time at which they are given up; with the generation
+/// of the connection it came by.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Ask(Arc<str>, Duration, Waiting<Counted>),
-    Own(Box<[u8]>, Duration, Waiting<Surveyed>),
+    Ask(Arc<str>, Instant, Waiting<Counted>),
+    Own(Box<[u8]>, Instant, Waiting<Surveyed>),
     Publish(Outgoing, Reserved, Duration, Waiting<Counted>),
     Asked(u64, u64, Result<HashSet<u64>, RedisError>),
     Answered(u64, Result<(), RedisError>),
@@ -165,6 +166,11 @@ fn refused() -> AskError {
     AskError::Failed("the message was refused".to_owned())
 }
 
+/// Returns when a question that is asked now is given up.
+fn due_in(limit: Duration) -> Instant {
+    Instant::now() + limit.min(LIMIT)
+}
+
 impl Bus {
     /// Asks all nodes for the subscribers of a channel. Nodes that do not answer within `limit`, at
     /// most five seconds, are named in the answer.
@@ -172,7 +178,7 @@ impl Bus {
         let (reply, waiting) = Waiting::begin(&self.asks);
         if let Some(waiting) = waiting {
             let part = self.part_of(&channel);
-            let event = Event::Ask(channel, limit.min(LIMIT), waiting);
+            let event = Event::Ask(channel, due_in(limit), waiting);
             let _ = self.events.send(part, node::Event::Survey(event));
         }
         reply
@@ -188,7 +194,7 @@ impl Bus {
             let why = format!("a question has {MAX_CONTENT} bytes at most");
             waiting.answer(Err(AskError::Failed(why)));
         } else {
-            let event = Event::Own(question.into(), limit.min(LIMIT), waiting);
+            let event = Event::Own(question.into(), due_in(limit), waiting);
             let _ = self.events.send(self.part_of_nodes(), node::Event::Survey(event));
         }
         reply
@@ -214,10 +220,10 @@ impl Bus {
 impl<M: Members> Node<M> {
     pub(super) fn on_survey(&mut self, event: Event) {
         match event {
-            Event::Ask(channel, limit, waiting) => self.count_all(&channel, limit, waiting),
-            Event::Own(question, limit, waiting) => {
+            Event::Ask(channel, due, waiting) => self.count_all(&channel, due, waiting),
+            Event::Own(question, due, waiting) => {
                 let answers = Answers::Own(waiting, HashMap::new());
-                self.ask_all(Content::Own(&question), limit, answers);
+                self.ask_all(Content::Own(&question), due, answers);
             }
             Event::Publish(outgoing, reserved, limit, waiting) => {
                 let channel = Arc::clone(&outgoing.channel);
@@ -258,7 +264,7 @@ impl<M: Members> Node<M> {
         for (number, is_published) in numbers {
             let Some(one) = self.survey.unpublished.remove(number) else { continue };
             match is_published {
-                true => self.count_all(&one.channel, one.limit, one.waiting),
+                true => self.count_all(&one.channel, due_in(one.limit), one.waiting),
                 false => one.waiting.answer(Err(refused())),
             }
         }
@@ -269,15 +275,15 @@ impl<M: Members> Node<M> {
         !self.survey.unpublished.is_empty()
     }
 
-    fn count_all(&mut self, channel: &str, limit: Duration, waiting: Waiting<Counted>) {
+    fn count_all(&mut self, channel: &str, due: Instant, waiting: Waiting<Counted>) {
         let answers = Answers::Counts(waiting, HashMap::new());
-        self.ask_all(Content::Subscribers(channel), limit, answers);
+        self.ask_all(Content::Subscribers(channel), due, answers);
     }
 
-    fn ask_all(&mut self, content: Content<'_>, limit: Duration, answers: Answers) {
+    fn ask_all(&mut self, content: Content<'_>, due: Instant, answers: Answers) {
         // Without a connection there is no answer.
         let Some(Link { commands, .. }) = self.link.clone() else { return };
-        let (asked, due) = (self.draw(), self.now() + limit.as_millis() as u64);
+        let (asked, due) = (self.draw(), self.at(due));
         self.survey.questions.insert(asked, Question { answers, due, nodes: None });
         let survey = Survey { number: asked, node: self.target.node, content };
         let mut pipeline = redis::Pipeline::with_capacity(2);

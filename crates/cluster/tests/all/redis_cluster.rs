@@ -187,6 +187,21 @@ fn a_partition_whose_master_hangs_at_its_first_use_is_down_and_serves_its_channe
     bus.stop();
 }
 
+#[test]
+fn a_command_at_the_first_use_of_a_partition_is_sent_though_the_node_is_stopped_at_once() {
+    let Some(cluster) = RedisCluster::start("stops", 3) else { return };
+    let notes = Notes::default();
+    let bus = start(cluster.url(""), 1, notes.clone()).unwrap();
+    let close = |channel: usize| {
+        let (channel, command) = (name(channel), Command::Close { code: 4001, reason: "" });
+        let close = Control { target: Target::Members(&channel), command };
+        bus.control(Recipients::Of(&channel), close.encode().unwrap())
+    };
+    let replies: Vec<_> = (0..CHANNELS).map(close).collect();
+    bus.stop();
+    replies.into_iter().for_each(|reply| assert_eq!(block_on(reply), Ok(1)));
+}
+
 /// Members that note commands, joins and leaves.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<String>>>);

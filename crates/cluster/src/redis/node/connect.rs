@@ -33,6 +33,13 @@ impl<M: Members> Node<M> {
         std::mem::take(&mut self.early).into_iter().for_each(|event| self.handle(event));
     }
 
+    /// Gives up the questions among these whose time is over.
+    pub(super) fn expire_early(&mut self, now: u64) {
+        let mut early = std::mem::take(&mut self.early);
+        early.retain(|event| event.due().is_none_or(|due| self.at(due) > now));
+        self.early = early;
+    }
+
     /// Notes that the broker delivers, once it does and has all subscriptions.
     pub(super) fn settle(&mut self) {
         if self.probe.is_none() && self.outbox.is_connected() {
@@ -89,6 +96,7 @@ impl<M: Members> Node<M> {
         self.link = None;
         (self.is_linking, self.is_subscribing) = (false, false);
         (self.is_publishing, self.is_asking) = (false, false);
+        self.controls = 0;
         self.probe = None;
         self.questions.clear();
         self.unanswered.clear();

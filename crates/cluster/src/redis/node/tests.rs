@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use redis::{ErrorKind, RedisError};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::redis::calls::Outcome;
+use crate::redis::reply::{AskError, Waiting, block_on};
 use crate::redis::{Outgoing, Settings};
 use crate::{Announcement, Control, Place, WhileDown};
 
@@ -66,4 +68,29 @@ fn local_publications_keep_their_order_when_the_connection_is_lost_amid_a_batch(
     assert_eq!(*notes.0.lock().unwrap(), [1, 3, 4]);
     assert_eq!(node.own.counters().unknown.load(Ordering::Relaxed), 1);
     assert!(node.outbox.is_empty() && node.own.pool.bytes() == 0);
+}
+
+#[test]
+fn a_question_that_waits_for_the_first_connection_ends_at_its_limit() {
+    let (mut node, _) = node();
+    // It does not give up the connection meanwhile.
+    (node.is_linking, node.left) = (true, 3_600_000);
+    let asks = Arc::default();
+    let ask = |node: &mut Node<Notes>, limit| {
+        let (reply, waiting) = Waiting::begin(&asks);
+        let ask = survey::Event::Ask("a".into(), Instant::now() + limit, waiting.unwrap());
+        node.handle(Event::Survey(ask));
+        reply
+    };
+    let reply = ask(&mut node, Duration::ZERO);
+    let (_answer, waiting) = Waiting::begin(&asks);
+    let command = control::Event::Send(None, Vec::new(), waiting.unwrap());
+    node.handle(Event::Control(command));
+    assert_eq!(node.early.len(), 2);
+    node.on_time();
+    assert_eq!(node.early.len(), 1, "the command waits on");
+    assert_eq!(block_on(reply), Err(AskError::NoAnswer));
+    let limit = Duration::from_millis(500);
+    let _reply = ask(&mut node, limit);
+    assert!(node.rest() <= limit, "{:?}", node.rest());
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::link::LIMIT;
-use super::{Channel, Members, Node};
+use super::{Channel, Event, Members, Node};
 
 /// Time without a publication after which delivery is probed, and time after which it is in any
 /// case: what is delivered may come from another server than the one that is published to.
@@ -25,12 +25,14 @@ impl<M: Members> Node<M> {
         let now = self.now();
         let retry = (self.link.is_none() && !self.is_linking).then_some(self.retry.0);
         let down = self.is_about_to_connect().then_some(self.left + MAX_UNLINKED + 1);
+        let early = self.early.iter().filter_map(Event::due).min().map(|due| self.at(due));
         let stop = self.stop.as_ref().map(|(at, _)| *at);
         let publish = Some(self.next_publish).filter(|at| *at > now);
         let beat = self.link.as_ref().and_then(|_| self.presence.next_beat());
         let due = [
             retry,
             down,
+            early,
             stop,
             beat,
             publish,
@@ -64,6 +66,7 @@ impl<M: Members> Node<M> {
         }
         self.on_presence_time(now);
         self.survey.expire(now);
+        self.expire_early(now);
         if self.link.is_none() {
             if self.is_up() && now > self.left + MAX_UNLINKED {
                 self.set_down("the partition is not connected to its master yet");
