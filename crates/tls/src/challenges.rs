@@ -4,10 +4,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::server::ClientHello;
 use rustls::sign::CertifiedKey;
 
 /// The protocol of validations by TLS (ALPN), RFC 8737 section 6.2.
 pub(crate) const ACME_TLS_1: &[u8] = b"acme-tls/1";
+
+/// Returns whether the client is an authority that validates a name: RFC 8737 section 3 has it
+/// offer one protocol.
+pub(crate) fn is_validation(hello: &ClientHello<'_>) -> bool {
+    let mut offered = hello.alpn().into_iter().flatten();
+    offered.next() == Some(ACME_TLS_1) && offered.next().is_none()
+}
 
 /// The path before a token, RFC 8555 section 8.3.
 const WELL_KNOWN: &str = "/.well-known/acme-challenge/";

@@ -20,11 +20,11 @@ use rustls::{
 };
 
 use crate::chain::ShortChains;
-use crate::challenges::{ACME_TLS_1, Challenges};
+use crate::challenges::{ACME_TLS_1, Challenges, is_validation};
 use crate::cipher::Version;
 pub use crate::error::ConfigError;
 pub(crate) use crate::error::without_file;
-use crate::passthrough::Passthrough;
+use crate::passthrough::{Passthrough, canonical};
 use crate::tickets::SharedTicketer;
 
 /// The application protocol that servers agree to (ALPN).
@@ -61,13 +61,18 @@ pub struct Managed {
     /// A file with the certificate, those that lead to a root, and the private key. As long as it
     /// is missing, handshakes with clients that no other certificate is for are refused.
     pub file: PathBuf,
-    /// The answers to challenges of the authority.
+    /// The names that it has, or will have once it is issued. As those of any certificate they go
+    /// before a wildcard of [`TlsConfig::passthrough`].
+    pub domains: Vec<String>,
+    /// The answers to challenges of the authority. A client that validates a name of theirs is
+    /// never passed through.
     pub challenges: Arc<Challenges>,
 }
 
 impl PartialEq for Managed {
     fn eq(&self, other: &Self) -> bool {
-        self.file == other.file && Arc::ptr_eq(&self.challenges, &other.challenges)
+        let is_same = self.file == other.file && self.domains == other.domains;
+        is_same && Arc::ptr_eq(&self.challenges, &other.challenges)
     }
 }
 
@@ -168,7 +173,11 @@ impl TlsConfig {
             let what = "a TLS server needs a certificate and its key".to_owned();
             return Err(ConfigError::without_file(what));
         }
-        let passthrough = Passthrough::new(&self.passthrough, resolver.of_name.keys());
+        let issued = self.managed.iter().flat_map(|managed| &managed.domains);
+        let certified = resolver.of_name.keys().map(Box::as_ref);
+        let certified = certified.chain(issued.map(String::as_str));
+        let passthrough =
+            Passthrough::new(&self.passthrough, certified, resolver.challenges.clone());
         let provider = Arc::new(match self.preference {
             SuitePreference::Client => aws_lc_rs::default_provider(),
             SuitePreference::Aes128 => preferring_aes128(),
@@ -376,7 +385,7 @@ impl Certificates {
     /// the default.
     fn find(&self, name: Option<&str>) -> &[Arc<CertifiedKey>] {
         let Some(name) = name else { return &self.default };
-        let name = name.to_ascii_lowercase();
+        let name = canonical(name);
         let wildcard = || {
             let (_, parent) = name.split_once('.')?;
             self.of_name.get(format!("*.{parent}").as_str())
@@ -397,13 +406,6 @@ impl ResolvesServerCert for Certificates {
         let usable = keys.iter().find(|key| key.key.choose_scheme(schemes).is_some());
         usable.or(keys.first()).cloned()
     }
-}
-
-/// Returns whether the client is an authority that validates a name: RFC 8737 section 3 has it
-/// offer one protocol.
-fn is_validation(hello: &ClientHello<'_>) -> bool {
-    let mut offered = hello.alpn().into_iter().flatten();
-    offered.next() == Some(ACME_TLS_1) && offered.next().is_none()
 }
 
 fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> {

@@ -385,40 +385,15 @@ fn better_alert(failed: &Error, is_silent: bool) -> Option<Alert> {
     }
 }
 
-/// Returns whether a client's ClientHello has come whole, or something that no ClientHello begins
-/// with, which rustls refuses. It may be cut into records anywhere (RFC 8446 section 5.1).
-pub(crate) fn has_whole_hello(input: &[u8]) -> bool {
-    let (mut rest, mut head, mut come) = (input, [0; 4], 0);
-    while let Some(len) = whole_record(rest) {
-        let (record, next) = rest.split_at(len);
-        let payload = record.get(HEADER_LEN..).unwrap_or_default();
-        if record[0] != ContentType::Handshake as u8 || payload.is_empty() {
-            return true;
-        }
-        for (to, from) in head.iter_mut().skip(come).zip(payload) {
-            *to = *from;
-        }
-        come += payload.len();
-        let [kind, len @ ..] = head;
-        let [high, middle, low] = len.map(usize::from);
-        let is_whole = come >= head.len() + (high << 16 | middle << 8 | low);
-        if kind != CLIENT_HELLO || come >= head.len() && is_whole {
-            return true;
-        }
-        rest = next;
-    }
-    false
-}
-
-/// The type of the handshake message.
-const CLIENT_HELLO: u8 = 1;
-
-/// Returns the server name of a ClientHello, if it has come whole and rustls can read it.
-pub(crate) fn server_name(mut hello: &[u8]) -> Option<Option<Box<str>>> {
+/// Returns what `read` finds in a ClientHello, if it has come whole and rustls can read it.
+pub(crate) fn read_hello<T>(
+    mut hello: &[u8],
+    read: impl FnOnce(&ClientHello<'_>) -> T,
+) -> Option<T> {
     let mut acceptor = Acceptor::default();
     while acceptor.read_tls(&mut hello).ok()? > 0 {
         if let Some(accepted) = acceptor.accept().ok()? {
-            return Some(accepted.client_hello().server_name().map(Box::from));
+            return Some(read(&accepted.client_hello()));
         }
     }
     None

@@ -19,6 +19,7 @@ pub mod config;
 pub mod driver;
 mod error;
 pub mod handshake;
+mod hello;
 mod passthrough;
 pub mod record;
 pub mod server;

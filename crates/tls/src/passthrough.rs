@@ -1,10 +1,12 @@
 //! Server names whose TLS is not ended here.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use rustls::pki_types::DnsName;
 
-use crate::handshake::server_name;
+use crate::challenges::{Challenges, is_validation};
+use crate::handshake::read_hello;
 
 /// The pattern for all names that nothing else is for, and for clients that send none.
 const ANY: &str = "*";
@@ -13,19 +15,25 @@ const ANY: &str = "*";
 #[derive(Debug, Default)]
 pub(crate) struct Passthrough {
     patterns: HashSet<Box<str>>,
-    /// Names and wildcards of certificates: a name in a certificate goes before a wildcard here.
+    /// Names and wildcards of certificates, also of one that is still to be issued: a name in a
+    /// certificate goes before a wildcard here.
     certified: HashSet<Box<str>>,
+    /// Those of the authority that issues a certificate.
+    challenges: Option<Arc<Challenges>>,
 }
 
 impl Passthrough {
     pub(crate) fn new<'a>(
         patterns: &[Box<str>],
-        certified: impl Iterator<Item = &'a Box<str>>,
+        certified: impl Iterator<Item = &'a str>,
+        challenges: Option<Arc<Challenges>>,
     ) -> Self {
-        let patterns: HashSet<_> = patterns.iter().cloned().collect();
-        let certified =
-            if patterns.is_empty() { HashSet::new() } else { certified.cloned().collect() };
-        Self { patterns, certified }
+        if patterns.is_empty() {
+            return Self::default();
+        }
+        let patterns = patterns.iter().cloned().collect();
+        let certified = certified.map(|name| name.to_ascii_lowercase().into()).collect();
+        Self { patterns, certified, challenges }
     }
 
     /// Returns the pattern of a whole ClientHello and the name in it; `None` if its TLS is ended
@@ -34,16 +42,27 @@ impl Passthrough {
         if self.patterns.is_empty() {
             return None;
         }
-        let name = server_name(hello)?;
+        let (name, validates) = read_hello(hello, |hello| {
+            (hello.server_name().map(Box::<str>::from), is_validation(hello))
+        })?;
+        if validates && name.as_deref().is_some_and(|name| self.is_challenged(name)) {
+            return None;
+        }
         let pattern = self.find(name.as_deref())?;
         Some((pattern.into(), name))
+    }
+
+    /// Returns whether an authority was asked to validate that name here.
+    fn is_challenged(&self, name: &str) -> bool {
+        let challenges = self.challenges.as_ref();
+        challenges.is_some_and(|challenges| challenges.tls_alpn_01(name).is_some())
     }
 
     /// Returns the pattern for a name: the name itself, then with a wildcard for its first label,
     /// then any.
     fn find(&self, name: Option<&str>) -> Option<&str> {
         if let Some(name) = name {
-            let name = name.to_ascii_lowercase();
+            let name = canonical(name);
             let wildcard = name.split_once('.').map(|(_, parent)| format!("*.{parent}"));
             for form in [Some(name), wildcard].into_iter().flatten() {
                 if let Some(pattern) = self.patterns.get(form.as_str()) {
@@ -56,6 +75,12 @@ impl Passthrough {
         }
         self.patterns.get(ANY).map(Box::as_ref)
     }
+}
+
+/// Returns a server name in the form in which names are compared: in lower case, and without the
+/// dot that may end it.
+pub(crate) fn canonical(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
 /// Returns whether `pattern` is a server name in lower case, `*.` and a domain, or `*`.
@@ -78,13 +103,16 @@ mod tests {
     fn the_most_specific_of_patterns_and_certificates_wins() {
         let find = |patterns: &[&str], name: Option<&str>| {
             let certified = boxed(&["www.example.com", "*.example.org"]);
-            let names = Passthrough::new(&boxed(patterns), certified.iter());
+            let certified = certified.iter().map(Box::as_ref);
+            let names = Passthrough::new(&boxed(patterns), certified, None);
             names.find(name).map(str::to_owned)
         };
         let all = &["db.example.com", "*.example.com", "a.example.org", "*"];
         for (name, pattern) in [
             (Some("db.example.com"), Some("db.example.com")),
             (Some("DB.Example.com"), Some("db.example.com")),
+            (Some("db.example.com."), Some("db.example.com")),
+            (Some("www.example.com."), None),
             (Some("x.example.com"), Some("*.example.com")),
             (Some("www.example.com"), None),
             (Some("a.example.org"), Some("a.example.org")),

@@ -208,6 +208,15 @@ impl TlsServer {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
     }
 
+    /// Passes no connection through from now on: what [`TlsConfig::passthrough`] names has no
+    /// receiver any more.
+    pub fn pass_nothing_through(&self) {
+        if let Some(files) = &self.files {
+            files.config().passthrough.clear();
+        }
+        self.set_passthrough(Passthrough::default());
+    }
+
     fn set_passthrough(&self, passthrough: Passthrough) {
         let mut current = self.passthrough.write().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(passthrough);

@@ -143,6 +143,7 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
         wrongs.must(has_port, "backends", value, "port 0 cannot be connected to: write its own");
         server_name(wrongs, "backends".to_owned(), named.tls_name.as_deref());
         passthrough(wrongs, "backends", &named.passthrough, named.tls);
+        not_ordered(wrongs, "backends", &named.passthrough, config);
         let is_weight = (1..=MAX_WEIGHT).contains(&named.weight);
         wrongs.must(is_weight, "backends", value, format!("its weight is 1 to {MAX_WEIGHT}"));
     }
@@ -171,6 +172,7 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
         }
         server_name(wrongs, format!("{key}.tls_name"), backend.tls_name.as_deref());
         passthrough(wrongs, &key, &backend.passthrough, backend.tls);
+        not_ordered(wrongs, &key, &backend.passthrough, config);
         let weight = format!("{key}.weight");
         wrongs.must(
             (1..=MAX_WEIGHT).contains(&backend.weight),
@@ -186,6 +188,19 @@ fn server_name(wrongs: &mut Wrongs, key: String, name: Option<&str>) {
     let Some(name) = name else { return };
     let remedy = "it is no host name and no IP address: write a name such as \"app.internal\"";
     wrongs.must(TlsClient::check_name(name).is_ok(), key, format_args!("{name:?}"), remedy);
+}
+
+/// Checks that no name is passed through that a certificate is ordered for.
+fn not_ordered(wrongs: &mut Wrongs, key: &str, patterns: &[Box<str>], config: &Config) {
+    let acme = config.tls.as_ref().and_then(|tls| tls.acme.as_ref());
+    let domains = acme.map_or(&[][..], |acme| &acme.domains);
+    for pattern in patterns {
+        let is_ordered = domains.iter().any(|domain| domain.eq_ignore_ascii_case(pattern));
+        let remedy = "a certificate is ordered for it, with which its TLS is ended here: drop it \
+                      here, or from tls.acme.domains";
+        let value = format_args!("{pattern:?}");
+        wrongs.must(!is_ordered, format!("{key}.passthrough"), value, remedy);
+    }
 }
 
 /// Checks the server names whose connections are passed through to a backend.

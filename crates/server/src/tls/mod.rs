@@ -212,10 +212,11 @@ impl Setting {
     /// Checks the setting and its files, if there is TLS, without a change to any of them.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(tls) = &self.0 else { return Ok(()) };
-        let managed = tls
-            .acme
-            .as_ref()
-            .map(|acme| Managed { file: acme.certificate_file(), challenges: Arc::default() });
+        let managed = tls.acme.as_ref().map(|acme| Managed {
+            file: acme.certificate_file(),
+            domains: acme.domains.clone(),
+            challenges: Arc::default(),
+        });
         TlsServer::load(TlsConfig { managed, ..tls.config()? }).map(drop).map_err(error)
     }
 

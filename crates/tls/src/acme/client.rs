@@ -92,7 +92,11 @@ impl Acme {
     /// Returns the certificate for [`TlsConfig::managed`](crate::TlsConfig::managed).
     #[must_use]
     pub fn managed(&self) -> Managed {
-        Managed { file: self.store.certificate.clone(), challenges: Arc::clone(&self.challenges) }
+        Managed {
+            file: self.store.certificate.clone(),
+            domains: self.settings.domains.clone(),
+            challenges: Arc::clone(&self.challenges),
+        }
     }
 
     /// Starts the client of the authority for the certificate of `server`, which already answers.

@@ -202,6 +202,15 @@ mod tests {
     use crate::handshake::Progress;
     use crate::server::TlsServer;
 
+    /// A client with these protocols.
+    fn client(name: &str, protocols: &[&[u8]]) -> ClientConnection {
+        let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
+        let mut config = settings.for_tests();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let name = name.to_owned().try_into().unwrap();
+        ClientConnection::new(Arc::new(config), name).unwrap()
+    }
+
     /// The handshake of a client with these protocols: the certificate that it was shown, or the
     /// failure at the server with the alert at the client.
     fn shake(
@@ -209,11 +218,7 @@ mod tests {
         name: &str,
         protocols: &[&[u8]],
     ) -> Result<Vec<u8>, (TlsFailure, Option<Error>)> {
-        let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
-        let mut config = settings.for_tests();
-        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        let name = name.to_owned().try_into().unwrap();
-        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut client = client(name, protocols);
         let mut handshake = server.handshake().unwrap();
         loop {
             let mut said = Vec::new();
@@ -240,7 +245,8 @@ mod tests {
     fn rfc8737_3_a_validation_is_shown_the_certificate_of_its_challenge() {
         let file = AcmeSettings::new("/nonexistent".into()).certificate_file();
         let challenges = Arc::new(Challenges::default());
-        let managed = Some(Managed { file, challenges: Arc::clone(&challenges) });
+        let domains = vec!["a.example".to_owned()];
+        let managed = Some(Managed { file, domains, challenges: Arc::clone(&challenges) });
         let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(Vec::new()) }).unwrap();
         let digest = [7; 32];
         challenges.add_certificate("A.example", validating("a.example", &digest).unwrap());
@@ -269,6 +275,36 @@ mod tests {
         assert_eq!(shake(&server, "a.example", &[]), refused);
         drop(Offer(&challenges));
         assert_eq!(shake(&server, "a.example", &[b"acme-tls/1"]), refused);
+    }
+
+    #[test]
+    fn validations_and_names_to_be_certified_are_not_passed_through() {
+        let file = AcmeSettings::new("/nonexistent".into()).certificate_file();
+        let challenges = Arc::new(Challenges::default());
+        let domains = vec!["A.example".to_owned()];
+        let managed = Some(Managed { file, domains, challenges: Arc::clone(&challenges) });
+        let passthrough = ["*", "*.example", "c.example"].map(Box::from).into();
+        let config = TlsConfig { managed, passthrough, ..TlsConfig::new(Vec::new()) };
+        let server = TlsServer::load(config).unwrap();
+        let route = |name: &str, protocols: &[&[u8]]| {
+            let mut hello = Vec::new();
+            client(name, protocols).write_tls(&mut hello).unwrap();
+            server.route(&hello).map(|(pattern, _)| String::from(pattern))
+        };
+        // It has no certificate yet, and its order has not begun.
+        assert_eq!(route("a.example", &[]), None);
+        assert_eq!(route("b.example", &[]).as_deref(), Some("*.example"));
+        // A backend may have certificates issued, too.
+        let validation = &[&b"acme-tls/1"[..]];
+        assert_eq!(route("c.example", validation).as_deref(), Some("c.example"));
+        assert_eq!(route("b.other", validation).as_deref(), Some("*"));
+        for name in ["a.example", "c.example", "b.other"] {
+            challenges.add_certificate(name, validating(name, &[7; 32]).unwrap());
+            assert_eq!(route(name, validation), None, "{name}");
+        }
+        assert_eq!(route("c.example", &[b"acme-tls/1", b"h2"]).as_deref(), Some("c.example"));
+        drop(Offer(&challenges));
+        assert_eq!(route("c.example", validation).as_deref(), Some("c.example"));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use super::table::{Endpoint, Stage, flag};
 use super::{Lending, Queued, Socket, Step, Tls};
 use crate::alert::Alert;
 use crate::challenges::ACME_TLS_1;
-use crate::handshake::{Failed, MAX_INPUT, Progress, has_whole_hello, plain_alert, whole_record};
+use crate::handshake::{Failed, MAX_INPUT, Progress, plain_alert, whole_record};
+use crate::hello::Arrival;
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::server::TlsServer;
 use crate::session::{End, Messages, Opened};
@@ -271,22 +272,20 @@ impl<D: Driver> Tls<D> {
         };
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
         busy.server.get_or_insert_with(|| Arc::clone(&server));
-        let (len, is_tls) = (busy.input.len(), busy.input[0] == HANDSHAKE_RECORD);
-        let is_queued = conn.has(flag::QUEUED);
-        let is_whole = is_queued || is_tls && has_whole_hello(&busy.input);
-        if is_whole && !is_queued && self.pass_through(id, &server) {
-            return;
+        // RFC 8446 section 5: a record of a type that is not expected.
+        if busy.input[0] != HANDSHAKE_RECORD {
+            return self.refuse_hello(id, Alert::UNEXPECTED_MESSAGE);
         }
-        match is_whole {
-            true if len <= MAX_INPUT => self.queue_hello(id),
-            false if is_tls && len <= MAX_INPUT => {}
-            _ if is_tls => {
-                let alert =
-                    if is_whole { Alert::UNEXPECTED_MESSAGE } else { Alert::ILLEGAL_PARAMETER };
-                self.refuse_hello(id, alert);
-            }
-            // RFC 8446 section 5: a record of a type that is not expected.
-            _ => self.refuse_hello(id, Alert::UNEXPECTED_MESSAGE),
+        let is_short = busy.input.len() <= MAX_INPUT;
+        let is_queued = conn.has(flag::QUEUED);
+        let arrival = if is_queued { Arrival::Whole } else { busy.hello.advance(&busy.input) };
+        match arrival {
+            Arrival::Whole if !is_queued && self.pass_through(id, &server) => {}
+            Arrival::Whole if is_short => self.queue_hello(id),
+            Arrival::Whole => self.refuse_hello(id, Alert::UNEXPECTED_MESSAGE),
+            Arrival::Partial if is_short => {}
+            Arrival::Partial => self.refuse_hello(id, Alert::ILLEGAL_PARAMETER),
+            Arrival::TooLong(alert) => self.refuse_hello(id, alert),
         }
     }
 

@@ -10,6 +10,7 @@ use throng_io::{Batch, ConnId, Instant};
 use super::queue::Address;
 use crate::client::TlsClient;
 use crate::handshake::{Handshake, Resumption};
+use crate::hello::HelloReader;
 use crate::server::TlsServer;
 use crate::session::{Messages, Session};
 
@@ -84,6 +85,8 @@ pub(super) struct Busy {
     pub(super) messages: Messages,
     /// Input that is not opened: the start of a record, or what came before a pause.
     pub(super) input: Vec<u8>,
+    /// How far `input` was read before the handshake.
+    pub(super) hello: HelloReader,
     /// The batch in flight, in plaintext.
     pub(super) batch: Option<Box<Batch>>,
     /// Bytes of `batch` that were sealed and given to the driver below.
@@ -109,6 +112,7 @@ impl Busy {
             resumption: None,
             messages: Messages::default(),
             input: Vec::new(),
+            hello: HelloReader::default(),
             batch: None,
             sealed: 0,
             in_flight: false,
@@ -141,6 +145,7 @@ impl Busy {
             resumption,
             messages,
             input,
+            hello: _,
             batch,
             sealed: _,
             in_flight,

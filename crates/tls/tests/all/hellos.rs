@@ -66,6 +66,21 @@ fn a_client_hello_without_end_is_refused() {
     assert_eq!(rig.until_read(&mut peer), [21, 3, 3, 0, 2, 2, 47], "illegal_parameter");
 }
 
+#[test]
+fn a_hello_that_announces_too_much_is_refused_by_its_header() {
+    for (start, alert) in [
+        // A message of 64 KiB and a byte; a record of 16 KiB and a byte.
+        (&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xfd][..], 47),
+        (&[22, 3, 1, 0x40, 1, 1], 22),
+    ] {
+        let mut rig = Rig::new();
+        let (id, mut peer) = rig.dial(rig.secured);
+        peer.write_all(start).unwrap();
+        assert_eq!(rig.until(finished), id, "{start:?}");
+        assert_eq!(rig.until_read(&mut peer), [21, 3, 3, 0, 2, 2, alert]);
+    }
+}
+
 /// A ClientHello in records with `most` bytes each.
 fn in_records(hello: &[u8], most: usize) -> Vec<u8> {
     let mut message = Vec::new();

@@ -1,0 +1,132 @@
+//! The arrival of a ClientHello, whatever its pieces.
+
+use crate::alert::Alert;
+use crate::handshake::MAX_INPUT;
+use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
+
+/// The type of the handshake message.
+const CLIENT_HELLO: u8 = 1;
+
+/// How much of a ClientHello has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// More is to come.
+    Partial,
+    /// All of it, or something that no ClientHello begins with, which rustls refuses.
+    Whole,
+    /// Its header, or that of one of its records, announces more than is taken.
+    TooLong(Alert),
+}
+
+/// Follows a ClientHello, which may be cut into records anywhere (RFC 8446 section 5.1). Each
+/// record is looked at once, however its bytes come.
+#[derive(Debug, Default)]
+pub(crate) struct HelloReader {
+    /// Where the first record begins that has not come whole.
+    at: usize,
+    /// The header of the message, and the bytes of the message in the records before.
+    head: [u8; 4],
+    come: usize,
+    /// The records that were looked at, ever.
+    #[cfg(test)]
+    steps: usize,
+}
+
+impl HelloReader {
+    /// Goes on with `input`: that of the call before, and what has come since then.
+    pub(crate) fn advance(&mut self, input: &[u8]) -> Arrival {
+        loop {
+            #[cfg(test)]
+            {
+                self.steps += 1;
+            }
+            let rest = input.get(self.at..).unwrap_or_default();
+            let Some((header, payload)) = rest.split_first_chunk::<HEADER_LEN>() else {
+                return Arrival::Partial;
+            };
+            let &[kind, _, _, high, low] = header;
+            let len = usize::from(u16::from_be_bytes([high, low]));
+            if len > MAX_PLAINTEXT {
+                return Arrival::TooLong(Alert::RECORD_OVERFLOW);
+            }
+            let is_whole = payload.len() >= len;
+            if kind != ContentType::Handshake as u8 || len == 0 {
+                return if is_whole { Arrival::Whole } else { Arrival::Partial };
+            }
+            let payload = &payload[..len.min(payload.len())];
+            for (to, from) in self.head.iter_mut().skip(self.come).zip(payload) {
+                *to = *from;
+            }
+            let come = self.come + payload.len();
+            let [kind, high, middle, low] = self.head.map(usize::from);
+            let message = self.head.len() + (high << 16 | middle << 8 | low);
+            let has_head = come >= self.head.len();
+            if has_head && kind == usize::from(CLIENT_HELLO) && message > MAX_INPUT {
+                return Arrival::TooLong(Alert::ILLEGAL_PARAMETER);
+            }
+            if !is_whole {
+                return Arrival::Partial;
+            }
+            if kind != usize::from(CLIENT_HELLO) || has_head && come >= message {
+                return Arrival::Whole;
+            }
+            (self.at, self.come) = (self.at + HEADER_LEN + len, come);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ClientHello with a body of `len` bytes, in records with at most `most` bytes each.
+    fn hello(len: usize, most: usize) -> Vec<u8> {
+        let mut message = vec![1, (len >> 16) as u8, (len >> 8) as u8, len as u8];
+        message.resize(4 + len, 0);
+        let record =
+            |part: &[u8]| [&[22, 3, 1][..], &(part.len() as u16).to_be_bytes(), part].concat();
+        message.chunks(most).flat_map(record).collect()
+    }
+
+    #[test]
+    fn each_record_is_looked_at_once_however_a_hello_comes() {
+        for (len, most) in [(8_000, 1), (8_000, 3), (60_000, 16_384)] {
+            let hello = hello(len, most);
+            let records = (4 + len).div_ceil(most);
+            for step in [1, 7, 1000] {
+                let mut reader = HelloReader::default();
+                let mut come = 0;
+                while come + step < hello.len() {
+                    come += step;
+                    assert_eq!(reader.advance(&hello[..come]), Arrival::Partial, "{come}");
+                }
+                assert_eq!(reader.advance(&hello), Arrival::Whole);
+                // Each arrival looks at the record that is under way, and at those it completes.
+                assert!(reader.steps <= hello.len().div_ceil(step) + records, "{}", reader.steps);
+            }
+        }
+    }
+
+    #[test]
+    fn a_hello_that_announces_too_much_is_refused_by_its_header() {
+        let arrival = |input: &[u8]| HelloReader::default().advance(input);
+        let overflow = Arrival::TooLong(Alert::RECORD_OVERFLOW);
+        assert_eq!(arrival(&[22, 3, 1, 0x40, 1]), overflow);
+        let second = [&hello(100, 50)[..55], &[22, 3, 3, 0xff, 0xff]].concat();
+        assert_eq!(arrival(&second), overflow);
+        let too_long = Arrival::TooLong(Alert::ILLEGAL_PARAMETER);
+        assert_eq!(arrival(&[22, 3, 1, 0x40, 0, 1, 1, 0, 0]), too_long);
+        assert_eq!(arrival(&[22, 3, 1, 0, 1, 1, 22, 3, 1, 0, 3, 1, 0, 0]), too_long);
+        assert_eq!(arrival(&[22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xfc]), Arrival::Partial);
+    }
+
+    #[test]
+    fn other_messages_are_left_to_rustls_once_their_record_is_whole() {
+        let mut reader = HelloReader::default();
+        assert_eq!(reader.advance(b"\x16\x03\x01\x00\x05hell"), Arrival::Partial);
+        assert_eq!(reader.advance(b"\x16\x03\x01\x00\x05hello"), Arrival::Whole);
+        for record in [&[22, 3, 1, 0, 0][..], &[21, 3, 3, 0, 2, 2, 10], &[0, 3, 3, 0, 0]] {
+            assert_eq!(HelloReader::default().advance(record), Arrival::Whole, "{record:?}");
+        }
+    }
+}
