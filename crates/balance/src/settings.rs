@@ -241,7 +241,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// From the request's last byte to the head of the answer. 504 after it. Default 60 s.
     pub response: Duration,
-    /// From a WebSocket handshake to the head of its answer. 504 after it. Default 10 s.
+    /// From a WebSocket handshake to the head of its answer, 504 after it; and from the beginning
+    /// of a tunnel that is passed through to the first byte of its backend. Default 10 s.
     pub upgrade: Duration,
     /// Between two bytes of a body, either way. Default 60 s.
     pub body: Duration,

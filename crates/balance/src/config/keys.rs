@@ -164,7 +164,9 @@ static KEYS: &[Key] = &[
     Key::new("timeouts.connect", TIMEOUT, "5s", "until a connection to a backend is made"),
     Key::new("timeouts.response", TIMEOUT, "60s",
         "from the end of a request to the head of its response; 504"),
-    Key::new("timeouts.upgrade", TIMEOUT, "10s", "from a WebSocket handshake to its response; 504"),
+    Key::new("timeouts.upgrade", TIMEOUT, "10s",
+        "from a WebSocket handshake to its response; 504; also to the first byte of a backend that \
+         connections are passed through to"),
     Key::new("timeouts.body", TIMEOUT, "60s", "between two bytes of a body"),
     Key::new("timeouts.head", TIMEOUT, "10s", "from accept to a complete head of a request; 408"),
     Key::new("timeouts.keep_alive", TIMEOUT, "75s", "idle time between two requests of a client"),

@@ -65,7 +65,7 @@ impl Entry {
             method: request.map(RequestSummary::method),
             path: request.map(RequestSummary::path),
             server_name: self.server_name.as_deref(),
-            is_tunnel: false,
+            is_tunnel: request.is_none(),
             is_failure: self.status.is_some_and(|status| status >= 500),
             status: self.status,
             code: None,
@@ -114,7 +114,6 @@ impl State {
         let entry = client.exchange.as_ref().and_then(|exchange| exchange.access.as_deref());
         let (Some(log), Some(entry)) = (&self.access, entry) else { return };
         log.record(&Access {
-            is_tunnel: true,
             is_failure: true,
             bytes_in: None,
             bytes_out: None,
@@ -227,5 +226,17 @@ impl State {
             },
             ..entry.access(self.now)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also before a backend is connected.
+    #[test]
+    fn a_connection_passed_through_is_never_recorded_as_a_request() {
+        let entry = Entry::new(IpAddr::from([127, 0, 0, 1]), Instant::default(), true);
+        assert!(entry.access(Instant::default()).is_tunnel);
     }
 }

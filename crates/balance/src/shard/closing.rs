@@ -135,13 +135,19 @@ impl State {
             let Conn::Tunnel(tunnel) = conn else { continue };
             let Some(count) = &tunnel.count else { continue };
             let is_ours = job.backend.as_ref().is_none_or(|own| Arc::ptr_eq(own, count.backend()));
-            if !is_ours || tunnel.flags & (flag::DROPPED | flag::CLOSE_DUE | flag::FINISHED) != 0 {
+            let is_unframed = tunnel.flags & flag::UNFRAMED != 0;
+            // A backend that has ended a stream of frames is lost, or has sent a Close frame.
+            let ends = match is_unframed {
+                true => 0,
+                false => flag::DROPPED | flag::CLOSE_DUE | flag::FINISHED,
+            };
+            if !is_ours || tunnel.flags & ends != 0 {
                 continue;
             }
             let Some((client, Conn::Tunnel(other))) = self.conns.at(tunnel.peer.slot()) else {
                 continue;
             };
-            match waits && tunnel.flags & flag::UNFRAMED != 0 {
+            match waits && is_unframed {
                 true => job.unframed.push(client),
                 false => found.push((tunnel.seen.max(other.seen), tunnel.opened, client)),
             }
@@ -281,6 +287,10 @@ impl State {
         let deadline = self.tick.after(self.configuration.settings.timeouts.close);
         let Some(client) = self.conns.tunnel(client_id) else { return false };
         let (flags, upstream_id) = (client.flags, client.peer);
+        if flags & flag::UNFRAMED != 0 {
+            self.cut_unframed(driver, client_id, upstream_id);
+            return true;
+        }
         if flags & (flag::CLOSED | flag::FINISHED | flag::ENDED) != 0 || upstream_id == client_id {
             return false;
         }
@@ -311,6 +321,24 @@ impl State {
             self.conns.set_end(id, deadline);
         }
         true
+    }
+
+    /// Resets both sides of a tunnel that is passed through, also if one has ended its stream: an
+    /// end of stream would look as if all data had been sent.
+    fn cut_unframed<D: Driver>(&mut self, driver: &mut D, client_id: ConnId, upstream_id: ConnId) {
+        let Conn::Tunnel(client) = self.conns.take(client_id) else { return };
+        self.metrics.closed += 1;
+        if let Some(count) = self.conns.tunnel(upstream_id).and_then(|tunnel| tunnel.count.as_ref())
+        {
+            count.backend().totals().closed.fetch_add(1, Relaxed);
+        }
+        // Before the connections are gone, which know how much they moved.
+        if !self.entries.is_empty() {
+            self.record_tunnel(driver, client_id, &client);
+        }
+        driver.abort(client_id);
+        driver.abort(upstream_id);
+        self.end_tunnel(driver, client_id, client);
     }
 
     /// Records that a Close frame was sent to `client`, after all data from `upstream`.

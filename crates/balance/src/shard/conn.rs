@@ -218,9 +218,12 @@ pub(super) mod flag {
     /// The tunnel passes bytes through that are not frames: each end of a stream is passed on, and
     /// no Close frame is sent.
     pub(in crate::shard) const UNFRAMED: u16 = 1 << 11;
+    /// Nothing has come from this side yet, a backend that is passed through to.
+    pub(in crate::shard) const SILENT: u16 = 1 << 12;
 
     /// With none of these, bytes from this side go straight to the other.
-    pub(in crate::shard) const SLOW_PATH: u16 = PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED;
+    pub(in crate::shard) const SLOW_PATH: u16 =
+        PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED | SILENT;
 }
 
 /// The records and deadlines, by the driver's slot.

@@ -33,7 +33,8 @@ impl State {
         self.metrics.tunnels_opened += 1;
         self.replace_records(driver, (client_id, &client), (upstream_id, &upstream), count);
         // One side is enough to notice the silence of both.
-        let idle = self.configuration.settings.timeouts.tunnel;
+        let timeouts = &self.configuration.settings.timeouts;
+        let idle = if upstream.is_passthrough { timeouts.upgrade } else { timeouts.tunnel };
         self.conns.set_deadline(client_id, self.tick.after(idle));
         self.conns.set_deadline(upstream_id, Tick::NEVER);
         // The 101, with the bytes after it; and early frames of the client.
@@ -79,7 +80,10 @@ impl State {
             Tunnel { peer, boundary, count, seen: now, opened: now, flags }
         };
         let own = side(upstream_id, early, None, of_client, of_upstream);
-        let other = side(client_id, late, Some(count), of_upstream, of_client);
+        let mut other = side(client_id, late, Some(count), of_upstream, of_client);
+        if upstream.is_passthrough {
+            other.flags |= flag::SILENT;
+        }
         for (id, http, side) in [(client_id, of_client, own), (upstream_id, of_upstream, other)] {
             match (http.paused, side.flags & flag::PAUSED != 0) {
                 (false, true) => driver.pause(id),

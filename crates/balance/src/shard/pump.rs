@@ -50,6 +50,7 @@ impl State {
     #[cold]
     fn tunnel_received_slow(&mut self, id: ConnId, bytes: &[u8]) -> Option<(ConnId, Box<Batch>)> {
         let tunnel = self.conns.tunnel(id)?;
+        tunnel.flags &= !flag::SILENT;
         let (flags, peer) = (tunnel.flags, tunnel.peer);
         let mut bytes = bytes;
         let mut close = None;

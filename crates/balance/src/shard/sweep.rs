@@ -78,13 +78,17 @@ impl State {
     }
 
     /// Returns when a tunnel will have been silent for too long, over both directions, if it stays
-    /// silent.
-    fn end_of_silence(&self, seen: Tick, flags: u16, peer: ConnId) -> Tick {
+    /// silent. One that is passed through has less time for its backend's first bytes: until then a
+    /// client has shown a ClientHello and no more.
+    fn end_of_silence(&self, seen: Tick, opened: Tick, flags: u16, peer: ConnId) -> Tick {
         let (other, both) = match self.conns.at(peer.slot()) {
             Some((_, Conn::Tunnel(tunnel))) => (tunnel.seen, flags | tunnel.flags),
             _ => (seen, flags),
         };
         let timeouts = &self.configuration.settings.timeouts;
+        if both & flag::SILENT != 0 {
+            return opened.after(timeouts.upgrade);
+        }
         let is_half_closed = flags & flag::UNFRAMED != 0 && both & flag::FINISHED != 0;
         let timeout = if is_half_closed { timeouts.half_closed } else { timeouts.tunnel };
         seen.max(other).after(timeout)
@@ -171,9 +175,9 @@ impl State {
     /// Closes a tunnel that has been silent for too long, or looks at it again later.
     fn expire_silent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(tunnel) = self.conns.tunnel(id) else { return };
-        let (seen, flags, peer) = (tunnel.seen, tunnel.flags, tunnel.peer);
+        let (seen, opened, flags, peer) = (tunnel.seen, tunnel.opened, tunnel.flags, tunnel.peer);
         let is_behind = flags & flag::SENDING != 0;
-        let end = self.end_of_silence(seen, flags, peer);
+        let end = self.end_of_silence(seen, opened, flags, peer);
         if end > self.tick {
             return self.conns.set_deadline(id, end);
         }
