@@ -4,6 +4,7 @@ use throng_io::Driver;
 use throng_proto::http1;
 
 use super::State;
+use super::conn::Conn;
 use crate::Configuration;
 use crate::command::Command;
 
@@ -24,7 +25,13 @@ impl State {
                         self.look_at_all_tunnels();
                     }
                     self.configuration = configuration;
-                    self.waiting.unbind();
+                    let conns = &self.conns;
+                    self.waiting.unbind(|id| match conns.at(id.slot()) {
+                        Some((at, Conn::Client(client))) if at == id => {
+                            client.exchange.as_ref().and_then(|exchange| exchange.route.clone())
+                        }
+                        _ => None,
+                    });
                 }
                 Command::CloseTunnels { backend, closing, most } => {
                     self.begin_close_job(backend, &closing, most);

@@ -49,7 +49,8 @@ impl State {
             let due = self.tick.after(self.configuration.settings.timeouts.queue);
             self.conns.set_deadline(id, due);
         }
-        self.waiting.push(id, backend);
+        let route = client.exchange.as_ref().and_then(|exchange| exchange.route.as_deref());
+        self.waiting.push(id, backend, route);
     }
 
     /// Refuses a request that no backend is left for, with the last failure as the reason.

@@ -47,6 +47,23 @@ fn a_turn_looks_at_no_client_while_all_that_are_up_are_full() {
     drop(clients);
 }
 
+/// The other backend has places, and serves connections that are passed through alone.
+#[test]
+fn a_turn_looks_at_no_client_while_all_that_serve_its_kind_are_full() {
+    let (backend, other) = (Scripted::bind(), Scripted::bind());
+    let settings = Settings { max_handshakes: 1, ..Settings::default() };
+    let all = [(backend.address, None), (other.address, Some("db.example.com"))];
+    let mut balancer = ByHand::with(&all, settings);
+    let clients: Vec<_> = (0..CLIENTS).map(|_| come(&balancer, "/")).collect();
+    balancer.turn_until("they wait", |it| it.shard.audit().waiting == CLIENTS - 1);
+    assert_eq!(busy_turns(&mut balancer, 20), 0);
+    let mut server = backend.accept();
+    server.head();
+    server.send(&accepted());
+    balancer.turn_until("one gets the place", |it| it.shard.audit().waiting == CLIENTS - 2);
+    drop(clients);
+}
+
 /// Clients that belong to a full backend, while another has places: no one looks at them, and they
 /// hold up no other.
 #[test]

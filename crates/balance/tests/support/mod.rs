@@ -329,6 +329,12 @@ pub(crate) struct ByHand {
 impl ByHand {
     /// As the balancer itself starts its shards.
     pub(crate) fn new(backends: &[SocketAddr], settings: Settings) -> Self {
+        let all: Vec<_> = backends.iter().map(|&address| (address, None)).collect();
+        Self::with(&all, settings)
+    }
+
+    /// Some with the server name whose connections are passed through to them.
+    pub(crate) fn with(backends: &[(SocketAddr, Option<&str>)], settings: Settings) -> Self {
         let (listener, address) =
             listen("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
         let options = Options {
@@ -340,15 +346,14 @@ impl ByHand {
         driver.add_listener(listener).unwrap();
         let (mailbox, commands) = mailbox(16, driver.waker());
         let (sender, reports) = channel();
-        let backends: Vec<_> =
-            backends.iter().map(|&address| Arc::new(Backend::new(address, 1))).collect();
-        let target = |backend| Target {
-            backend: Arc::clone(backend),
+        let target = |&(address, name): &(SocketAddr, Option<&str>)| Target {
+            backend: Arc::new(Backend::new(address, 1)),
             send_proxy: false,
             tls: None,
-            passthrough: Arc::default(),
+            passthrough: name.map(Box::from).into_iter().collect(),
         };
-        let targets = backends.iter().map(target).collect();
+        let targets: Vec<_> = backends.iter().map(target).collect();
+        let backends = targets.iter().map(|target| Arc::clone(&target.backend)).collect();
         let start = Start {
             configuration: Arc::new(Configuration {
                 settings,

@@ -26,7 +26,9 @@ impl Core {
         let occupancy = |entry: &Entry| Occupancy {
             tunnels: entry.backend.tunnels(),
             weight: entry.backend.weight(),
-            is_up: entry.backend.state() == State::Up,
+            // Clients of WebSocket tunnels find no place at a backend whose TLS is its own, and
+            // nothing asks those of its tunnels to connect again.
+            is_up: entry.backend.state() == State::Up && entry.passthrough.is_empty(),
         };
         let occupied: Vec<_> = self.entries.iter().map(occupancy).collect();
         let plan = Plan::new(&occupied);

@@ -23,6 +23,18 @@ fn a_rebalance_closes_each_surplus_at_its_part_of_the_rate() {
     );
 }
 
+#[test]
+fn a_rebalance_leaves_connections_that_are_passed_through_alone() {
+    let mut core = core(&[1, 2], "");
+    let named =
+        BackendConfig { passthrough: ["*".into()].into(), ..BackendConfig::new(address(3)) };
+    core.enlist(named, DesiredState { api: true, ..DesiredState::default() }, at(0.0));
+    open(&backend(&core, 1), 100);
+    open(&backend(&core, 3), 500);
+    let plan = core.rebalance(true, None).unwrap();
+    assert_eq!(plan.moves, [Surplus { address: address(1), tunnels: 100, close: 50 }]);
+}
+
 /// Their clients would come back to where they were, or anywhere, and be closed for nothing.
 #[test]
 fn a_rebalance_is_refused_where_clients_do_not_come_back_by_load() {
