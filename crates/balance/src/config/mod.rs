@@ -237,7 +237,9 @@ impl Config {
     /// # Errors
     /// Those of [`Config::parse`].
     pub fn from_draft(draft: Draft) -> Result<Self, ConfigErrors> {
-        let mut config = read::read(&draft).with_passthrough();
+        let config = read::read(&draft);
+        let (backends, names) = (config.backends.clone(), config.names.clone());
+        let mut config = config.with_passthrough(&backends, &names);
         for Wrong { key, value, remedy } in check::mistakes(&config) {
             draft.add(draft.values().error(&key, value, remedy));
         }
@@ -268,11 +270,15 @@ impl Config {
         self.backend_tls.clone().or_else(|| asks().then(BackendSide::default))
     }
 
-    /// Returns it with TLS of clients as its backends need it: with the server names that they have
-    /// connections of passed through.
-    pub(crate) fn with_passthrough(mut self) -> Self {
-        let own = self.backends.iter().map(|backend| &backend.passthrough);
-        let named = self.names.iter().map(|named| &named.passthrough);
+    /// Returns it with TLS of clients as these backends need it: with the server names that they
+    /// have connections of passed through.
+    pub(crate) fn with_passthrough(
+        mut self,
+        backends: &[BackendConfig],
+        names: &[NamedBackend],
+    ) -> Self {
+        let own = backends.iter().map(|backend| &backend.passthrough);
+        let named = names.iter().map(|named| &named.passthrough);
         let mut patterns: Vec<_> = own.chain(named).flat_map(|all| all.iter().cloned()).collect();
         patterns.sort_unstable();
         patterns.dedup();

@@ -50,6 +50,8 @@ pub(crate) struct Core {
     gone: Vec<Weak<Backend>>,
     settings: Settings,
     register: Option<Register>,
+    /// The backends of the last list in the file, also those that operators have removed since.
+    listed: Vec<BackendConfig>,
     /// The backends that have names.
     names: Vec<NamedBackend>,
     /// The outcome of their lookups.
@@ -83,6 +85,7 @@ impl Core {
             gone: Vec::new(),
             settings: config.settings.clone(),
             register: config.register.clone(),
+            listed: config.backends.clone(),
             names: config.names.clone(),
             found: BTreeMap::new(),
             lookup_interval: config.lookup_interval,
@@ -206,9 +209,10 @@ impl Core {
 
     // Operations of operators and backends.
 
-    /// Adds a backend, or keeps one that is being removed.
+    /// Adds a backend, or keeps one that is being removed. What else the file says of its address
+    /// holds: its TLS, and what is passed through to it.
     pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
-        let BackendConfig { address, weight, .. } = backend;
+        let BackendConfig { address, weight, send_proxy, .. } = backend;
         self.must_live()?;
         check_weight(weight)?;
         if let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_being_removed())
@@ -217,7 +221,10 @@ impl Core {
         }
         self.check_room(address)?;
         let desired = DesiredState { api: true, ..DesiredState::default() };
-        self.enlist(backend, desired, now);
+        let listed = self.listed(&self.listed, &self.names).into_iter().map(|listed| listed.file);
+        let known = listed.into_iter().find(|file| file.address == address);
+        let known = known.unwrap_or(backend);
+        self.enlist(BackendConfig { weight, send_proxy, ..known }, desired, now);
         Ok(())
     }
 

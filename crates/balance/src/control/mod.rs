@@ -98,7 +98,8 @@ impl Balancer {
         access: Option<Arc<dyn AccessLog>>,
     ) -> Result<Self, Error> {
         config.check()?;
-        let config = config.with_passthrough();
+        let (backends, names) = (config.backends.clone(), config.names.clone());
+        let config = config.with_passthrough(&backends, &names);
         let (listen, count) = (config.all_addresses(), config.shards);
         let descriptors = config.descriptors;
         let issuer = Issuer::open(config.tls.as_ref().and_then(|tls| tls.acme.as_ref()));
@@ -244,8 +245,10 @@ impl Balancer {
     /// changed then.
     pub fn apply(&self, config: Config) -> Result<Changes, Error> {
         config.check()?;
-        let config = config.with_passthrough();
         let inner = &self.inner;
+        // Without a list of its own, those that are there stay, and what is passed through to them.
+        let (backends, names) = inner.lock().backends_of(&config);
+        let config = config.with_passthrough(&backends, &names);
         inner.issuer.check_now();
         let clients = load_clients(&config)?;
         if clients.is_some() && !inner.uses_tls {
@@ -269,13 +272,18 @@ impl Balancer {
             };
             // New backends must not be connected to without TLS.
             let before = core.replace_clients(clients, of_all);
+            let has_tls = config.tls.is_some();
             let changes = core.apply(config, now, |core| inner.tell(core));
             match (&changes, prepared) {
                 (Ok(_), Some((server, next, accepts_plain))) => {
                     server.install(next);
                     server.accept_plain(accepts_plain);
                 }
-                (Ok(_), None) => {}
+                (Ok(_), None) => {
+                    if let Some(server) = inner.server.as_ref().filter(|_| !has_tls) {
+                        server.pass_nothing_through();
+                    }
+                }
                 (Err(_), _) => drop(core.replace_clients(before.0, before.1)),
             }
             changes
@@ -317,7 +325,7 @@ impl Balancer {
     }
 
     /// Adds a backend, which stays over reloads. One that was removed and has tunnels left is kept
-    /// as it is.
+    /// as it is. If the file has its address, the file's TLS and server names hold for it.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::Weight`], [`Error::Address`] or [`Error::TooMany`].

@@ -133,7 +133,7 @@ const OF_ALL: &[Figure<Metrics>] = &[
     ("tunnels_opened", "Tunnels opened", Type::Counter, |all| all.tunnels_opened as f64),
     (
         "connections_passed_through",
-        "Connections passed through by their server name",
+        "Connections to be passed through by their server name, also those that no backend accepted",
         Type::Counter,
         |all| all.passed_through as f64,
     ),
@@ -141,9 +141,13 @@ const OF_ALL: &[Figure<Metrics>] = &[
     ("client_errors", "Requests answered with 4xx by the balancer", Type::Counter, |all| {
         all.client_errors as f64
     }),
-    ("backend_errors", "Requests answered with 5xx by the balancer", Type::Counter, |all| {
-        all.backend_errors as f64
-    }),
+    (
+        "backend_errors",
+        "Requests answered with 5xx by the balancer, and connections to be passed through that no \
+         backend accepted",
+        Type::Counter,
+        |all| all.backend_errors as f64,
+    ),
     (
         "own_failures",
         "Connects that failed for lack of a port, a descriptor or memory on this machine",

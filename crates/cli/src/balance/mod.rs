@@ -140,8 +140,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 /// Prints and logs the addresses and the backends.
 fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: &Log) {
+    // Without the table, TLS is only passed through, and HTTP is served beside it.
+    let has_table = config.values().is_some_and(|values| values.has_section("tls"));
     for (place, address) in balancer.addresses().iter().enumerate() {
-        let scheme = if balancer.has_tls(place) { "https" } else { "http" };
+        let scheme = if has_table && balancer.has_tls(place) { "https" } else { "http" };
         let (most, how) = balancer.capacity();
         let how = how.map_or(String::new(), |how| format!(" (up to {most} connections, {how})"));
         say::line(format_args!("throng balances on {scheme}://{address}{how}"));

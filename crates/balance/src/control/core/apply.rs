@@ -7,7 +7,7 @@ use throng_io::Instant;
 use super::Core;
 use super::names::Listed;
 use crate::backend::State;
-use crate::config::{BackendConfig, Config, MAX_BACKENDS};
+use crate::config::{BackendConfig, Config, MAX_BACKENDS, NamedBackend};
 use crate::control::error::Error;
 use crate::registry::{DesiredState, Entry};
 use crate::status::Changes;
@@ -27,21 +27,15 @@ impl Core {
     ) -> Result<Changes, Error> {
         self.must_live()?;
         config.check()?;
-        let (backends, names) = match config.names_backends() {
-            true => (config.backends.clone(), config.names.clone()),
-            false => {
-                let listed = self.entries.iter().filter(|entry| entry.desired.name.is_none());
-                (
-                    listed.filter_map(|entry| entry.desired.file.clone()).collect(),
-                    self.names.clone(),
-                )
-            }
-        };
+        let (backends, names) = self.backends_of(&config);
         let files = self.listed(&backends, &names);
         for Listed { file, .. } in &files {
             self.check_address(file.address)?;
         }
         self.check_result(&files)?;
+        if config.names_backends() {
+            self.listed.clone_from(&backends);
+        }
         let mut changes = self.take_settings(config);
         self.names = names;
         self.forget_lookups();
@@ -60,6 +54,17 @@ impl Core {
             }
         }
         Ok(changes)
+    }
+
+    /// Returns the backends that a reload with `config` leads to: its own, or, if it does not name
+    /// any, those of the last one.
+    pub(crate) fn backends_of(&self, config: &Config) -> (Vec<BackendConfig>, Vec<NamedBackend>) {
+        if config.names_backends() {
+            return (config.backends.clone(), config.names.clone());
+        }
+        let listed = self.entries.iter().filter(|entry| entry.desired.name.is_none());
+        let files = listed.filter_map(|entry| entry.desired.file.clone());
+        (files.collect(), self.names.clone())
     }
 
     /// Checks that the backends of `files`, with those that stay beside them, are not too many, and

@@ -179,10 +179,7 @@ fn a_client_whose_hello_does_not_come_is_closed() {
          [timeouts]\nhead = \"100ms\"\n"
     );
     let running = Running::start(&text, &folder);
-    let name = ServerName::try_from("db.example.com").unwrap();
-    let mut tls = ClientConnection::new(trusting(&theirs), name).unwrap();
-    let mut hello = Vec::new();
-    tls.write_tls(&mut hello).unwrap();
+    let hello = hello(&theirs, "db.example.com");
     let mut socket = dial(running.0.addresses()[0]);
     socket.write_all(&hello[..hello.len() - 1]).unwrap();
     assert_eq!(end(&mut socket), Vec::<u8>::new());
@@ -232,6 +229,111 @@ fn tunnels_without_frames_stay_to_the_end_of_a_drain() {
     eventually("it is counted", || running.0.status().metrics.tunnels == 0);
 }
 
+/// The ClientHello of a client that asks for that name.
+fn hello(trusted: &Identity, name: &'static str) -> Vec<u8> {
+    let name = ServerName::try_from(name).unwrap();
+    let mut tls = ClientConnection::new(trusting(trusted), name).unwrap();
+    let mut hello = Vec::new();
+    tls.write_tls(&mut hello).unwrap();
+    hello
+}
+
+#[test]
+fn a_drain_ends_half_closed_tunnels_of_both_directions() {
+    for ends_client in [true, false] {
+        let folder = Folder::new(&format!("through-half-{ends_client}"));
+        let theirs = Identity::new(&["db.example.com"]);
+        let hello = hello(&theirs, "db.example.com");
+        let len = hello.len();
+        let (behind, ended) = backend(move |mut socket| {
+            socket.read_exact(&mut vec![0; len]).unwrap();
+            socket.write_all(b"x").unwrap();
+            if !ends_client {
+                socket.shutdown(Shutdown::Write).unwrap();
+                return format!("{:?}", socket.read(&mut [0]).map_err(|error| error.kind()));
+            }
+            assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+            socket.write_all(b"y").unwrap();
+            // Written until the connection is gone.
+            let error = loop {
+                if let Err(error) = socket.write_all(b"z") {
+                    break error;
+                }
+                std::thread::yield_now();
+            };
+            format!("{:?}", error.kind())
+        });
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n\
+             [timeouts]\nhalf_closed = \"1h\"\n"
+        );
+        let running = Running::start(&text, &folder);
+        let mut client = dial(running.0.addresses()[0]);
+        client.write_all(&hello).unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        if ends_client {
+            client.shutdown(Shutdown::Write).unwrap();
+            client.read_exact(&mut [0]).unwrap();
+        } else {
+            assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        }
+        running.0.drain(behind, Some(Duration::ZERO)).unwrap();
+        eventually("it has ended", || running.0.status().metrics.tunnels == 0);
+        let ended = ended.recv_timeout(super::TIMEOUT).unwrap();
+        assert!(!ended.starts_with("Ok"), "a reset, not an orderly end: {ended}");
+        eventually("it is counted", || running.0.status().backends[0].totals.closed == 1);
+    }
+}
+
+#[test]
+fn a_client_whose_backend_says_nothing_is_given_up_after_the_time_of_a_handshake() {
+    let folder = Folder::new("through-silent");
+    let theirs = Identity::new(&["db.example.com"]);
+    let hello = hello(&theirs, "db.example.com");
+    let len = hello.len();
+    let (behind, ended) = backend(move |mut socket| {
+        socket.read_exact(&mut vec![0; len]).unwrap();
+        format!("{:?}", socket.read(&mut [0]).map_err(|error| error.kind()))
+    });
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n\
+         [timeouts]\nupgrade = \"100ms\"\n"
+    );
+    let running = Running::start(&text, &folder);
+    let mut client = dial(running.0.addresses()[0]);
+    client.write_all(&hello).unwrap();
+    assert_eq!(end(&mut client), Vec::<u8>::new());
+    assert_eq!(ended.recv_timeout(super::TIMEOUT).unwrap(), "Err(ConnectionReset)");
+}
+
+#[test]
+fn a_backend_that_has_answered_may_be_silent_for_longer() {
+    let folder = Folder::new("through-answered");
+    let theirs = Identity::new(&["db.example.com"]);
+    let hello = hello(&theirs, "db.example.com");
+    let len = hello.len();
+    let (behind, _ended) = backend(move |mut socket| {
+        socket.read_exact(&mut vec![0; len]).unwrap();
+        socket.write_all(b"x").unwrap();
+        socket.read_exact(&mut [0]).unwrap();
+        socket.write_all(b"y").unwrap();
+        String::new()
+    });
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n\
+         [timeouts]\nupgrade = \"100ms\"\n"
+    );
+    let running = Running::start(&text, &folder);
+    let mut client = dial(running.0.addresses()[0]);
+    client.write_all(&hello).unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    // A tunnel's sweeps are a second apart, so its first deadline has passed by the third one.
+    let swept = running.0.status().metrics.sweeps;
+    eventually("it was looked at", || running.0.status().metrics.sweeps > swept + 2);
+    client.write_all(b"x").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+}
+
 #[test]
 fn the_end_of_grace_ends_what_is_passed_through() {
     let folder = Folder::new("through-grace");
@@ -269,6 +371,43 @@ fn names_can_change_while_it_runs() {
     });
     let mut client = secured(address, &theirs, "a.example.com");
     assert!(client.read(&mut [0]).is_err());
+}
+
+#[test]
+fn names_stay_with_their_backends_in_a_reload_without_a_list() {
+    let folder = Folder::new("through-kept");
+    let theirs = Identity::new(&["db.example.com"]);
+    let behind = turning(&theirs, false);
+    let parse = |listen: &str, more: &str| {
+        let text = format!("listen = \"{listen}\"\nshards = 1\n{more}\n");
+        Config::parse(&text, &folder.0.join("balance.toml").display().to_string()).unwrap()
+    };
+    let token = "[register]\ntoken = \"0123456789abcdef\"";
+    let list = format!("backends = [\"{behind},passthrough=db.example.com\"]\n{token}");
+    let running = Running(Balancer::start(parse("127.0.0.1:0", &list)).unwrap());
+    let address = running.0.addresses()[0];
+    let changes = running.0.apply(parse(&address.to_string(), token)).unwrap();
+    assert!(!changes.settings, "{changes:?}");
+    assert_eq!(turned(&mut secured(address, &theirs, "db.example.com"), b"abc"), b"cba");
+    // And they go with them.
+    let plain = unused_address();
+    let without = parse(&address.to_string(), &format!("backends = [\"{plain}\"]"));
+    running.0.apply(without).unwrap();
+    let mut client = secured(address, &theirs, "db.example.com");
+    let refused = client.read(&mut [0]).unwrap_err().to_string();
+    assert!(refused.contains("UnrecognisedName"), "{refused}");
+    assert!(!running.0.reload_certificates_if_changed().unwrap());
+}
+
+#[test]
+fn a_name_is_not_passed_through_and_ordered_a_certificate_for() {
+    let text = "backends = [\"127.0.0.1:1\", { address = \"127.0.0.1:2\", passthrough = \
+                [\"*.shop.example\", \"www.shop.example\"] }]\n[tls.acme]\n\
+                domains = [\"WWW.shop.example\"]\nagree_tos = true\ndir = \"acme\"\n";
+    let error = Config::parse(text, "balance.toml").unwrap_err().to_string();
+    let wrong = "backends[1].passthrough is \"www.shop.example\": a certificate is ordered for it";
+    assert!(error.contains(wrong), "{error}");
+    assert!(!error.contains("*.shop"), "{error}");
 }
 
 #[test]

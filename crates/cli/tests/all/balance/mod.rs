@@ -225,6 +225,13 @@ fn tunnels_and_requests_reach_the_backends() {
 }
 
 #[test]
+fn without_a_table_of_tls_an_address_is_one_of_http_although_names_are_passed_through() {
+    let balancer = Balancer::start(&["--backend", "127.0.0.1:1,passthrough=db.example.com"]);
+    let address = balancer.event("listening")["address"].clone();
+    assert_eq!(address, json!(format!("http://{}", balancer.address)));
+}
+
+#[test]
 fn a_backend_that_goes_down_is_logged_with_the_reason_of_each_502() {
     let backend = nowhere();
     let balancer = Balancer::before(&[backend], &["--set", "health.failures=1"]);

@@ -48,6 +48,26 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     }
 }
 
+#[test]
+fn a_backend_of_the_file_that_is_added_again_is_as_the_file_says() {
+    let text = "backends = [\"127.0.0.1:1,passthrough=db.example.com\", \"127.0.0.1:2,tls\"]";
+    let parsed = Config::parse(text, "b.toml").unwrap();
+    let mut core = Core::new(parsed.clone());
+    for round in 0..2 {
+        for port in [1, 2] {
+            core.remove(address(port)).unwrap();
+        }
+        expire(&mut core, at(1.0));
+        assert_eq!(ports(&core), [0u16; 0]);
+        core.add(BackendConfig { weight: 3, ..BackendConfig::new(address(1)) }, at(2.0)).unwrap();
+        core.add(BackendConfig::new(address(2)), at(2.0)).unwrap();
+        let (one, two) = (&core.entries[0], &core.entries[1]);
+        assert_eq!((&*one.passthrough, one.tls), (&["db.example.com".into()][..], None), "{round}");
+        assert_eq!((one.backend.weight(), two.tls), (3, Some(true)));
+        apply(&mut core, parsed.clone(), at(3.0)).unwrap();
+    }
+}
+
 /// A file that is empty, or was read while it was written, must not drain everything.
 #[test]
 fn only_a_list_of_backends_changes_the_list() {
