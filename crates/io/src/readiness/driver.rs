@@ -72,7 +72,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         if !P::LEVEL {
             self.record_edges();
         }
-        self.quota = self.ready_list.len();
+        (self.quota, self.passed) = (self.ready_list.len(), 0);
         let ready = events.max(self.quota);
         self.share = Share::of(ready, self.buffer.len());
         self.budget = Budget::of(ready, P::LEVEL && self.quota > 0, self.share);

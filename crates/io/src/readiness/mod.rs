@@ -57,6 +57,9 @@ pub struct ReadinessDriver<P: Poller> {
     /// their part of a turn, or than the turn had room for.
     ready_list: VecDeque<ConnId>,
     quota: usize,
+    /// How many of the first in the list were looked at and left in their places, because the
+    /// budget is used up. Edge-triggered only.
+    passed: usize,
     /// Connections accepted since the last wait whose registration is deferred, and how many of
     /// them were read.
     unregistered: Vec<ConnId>,
@@ -94,6 +97,7 @@ impl<P: Poller> ReadinessDriver<P> {
             pending: Pending { id: ConnId::from_bits(0), bits: 0, reads: 0 },
             ready_list: VecDeque::new(),
             quota: 0,
+            passed: 0,
             unregistered: Vec::new(),
             cursor: 0,
             table: Table::new(options.shard, options.first_generation, options.max_connections),

@@ -97,6 +97,12 @@ pub(super) enum Step<S> {
     Closed(ConnId, Closed),
 }
 
+/// Returns what an edge-triggered connection with these flags is ready for.
+fn bits_of(flags: u16) -> u8 {
+    let bits = [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::ERROR_PENDING, ERROR)];
+    bits.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |bits, (_, bit)| bits | bit)
+}
+
 impl<P: Poller> ReadinessDriver<P> {
     /// Receives for the next connection, if the next report is of the most common kind: input, for
     /// a connection that is being read, with no other work pending. Otherwise does nothing.
@@ -194,14 +200,33 @@ impl<P: Poller> ReadinessDriver<P> {
                 }
                 return Some(Pending { id, bits: READ, reads: self.share.reads });
             }
-            let mut bits = 0;
-            for (flag, bit) in
-                [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::ERROR_PENDING, ERROR)]
-            {
-                bits |= if entry.flags & flag != 0 { bit } else { 0 };
-            }
+            let bits = bits_of(entry.flags);
             entry.flags &= !(flag::QUEUED | flag::ERROR_PENDING);
             return Some(Pending { id, bits, reads: 1 });
+        }
+        if !P::LEVEL && self.budget.bytes == 0 { self.next_without_input() } else { None }
+    }
+
+    /// Returns the next connection with other work than input, for which the budget is used up. All
+    /// keep their places in the list, which are those of their input in a later turn.
+    #[cold]
+    fn next_without_input(&mut self) -> Option<Pending> {
+        while self.quota > 0 {
+            self.quota -= 1;
+            let id = *self.ready_list.get(self.passed)?;
+            self.passed += 1;
+            let Some(entry) = self.table.entry(id) else { continue };
+            let mut bits = bits_of(entry.flags) & !READ;
+            if entry.flags & flag::NOT_READING != 0 {
+                entry.flags &= !flag::ERROR_PENDING;
+            } else if bits != 0 {
+                // Without output an error is found by receiving.
+                let can_send = entry.outgoing != NONE && entry.flags & flag::BROKEN == 0;
+                bits = if can_send { WRITE } else { 0 };
+            }
+            if bits != 0 {
+                return Some(Pending { id, bits, reads: 1 });
+            }
         }
         None
     }
@@ -391,5 +416,88 @@ impl<P: Poller> ReadinessDriver<P> {
             self.enqueue(id);
         }
         self.events = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::portable::MioPoller;
+    use crate::{Driver, Event, Options, Segment, SendOutcome};
+
+    /// Takes the events of a turn: whose input came, in order, how many bytes, and whose output
+    /// has left.
+    fn drain(driver: &mut ReadinessDriver<MioPoller>) -> (Vec<ConnId>, usize, Vec<ConnId>) {
+        let (mut received, mut bytes, mut sent) = (Vec::new(), 0, Vec::new());
+        while let Some(event) = driver.next_event() {
+            match event {
+                Event::Received(id, input) => {
+                    bytes += input.len();
+                    received.push(id);
+                }
+                Event::Sent(id, _) => sent.push(id),
+                Event::Incoming(..) => {}
+                _ => panic!("an end"),
+            }
+        }
+        (received, bytes, sent)
+    }
+
+    /// Connects so many peers.
+    fn connect(driver: &mut ReadinessDriver<MioPoller>, count: usize) -> Vec<(ConnId, TcpStream)> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pair = |_| {
+            let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let socket = driver.socket(listener.accept().unwrap().0).unwrap();
+            (driver.adopt(socket).unwrap(), peer)
+        };
+        (0..count).map(pair).collect()
+    }
+
+    #[test]
+    fn output_leaves_and_input_keeps_its_order_when_the_budget_of_a_turn_is_used_up() {
+        const CHUNK: usize = MIN_RECEIVE * 3;
+        let mut driver = ReadinessDriver::<MioPoller>::new(Options::default()).unwrap();
+        let mut pairs = connect(&mut driver, 101);
+        let (writer, mut reader) = pairs.pop().unwrap();
+        let mut batch = Batch::default();
+        batch.push(Segment::Own(vec![b'x'; 16 << 20]));
+        assert!(matches!(driver.send(writer, Box::new(batch)), SendOutcome::Pending));
+        // Its first edges are out of the way.
+        let at_once = |driver: &ReadinessDriver<MioPoller>| Some(driver.now());
+        for _ in 0..10 {
+            driver.wait(at_once(&driver)).unwrap();
+            drain(&mut driver);
+        }
+        for (_, peer) in &mut pairs {
+            peer.write_all(&[b'i'; CHUNK]).unwrap();
+        }
+        let is = |driver: &mut ReadinessDriver<MioPoller>, id, flag| {
+            driver.table.entry(id).is_some_and(|entry| entry.flags & flag != 0)
+        };
+        while !pairs.iter().all(|(id, _)| is(&mut driver, *id, flag::CAN_READ)) {
+            driver.wait(at_once(&driver)).unwrap();
+        }
+        // Room for output comes last.
+        reader.set_nonblocking(true).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        while !is(&mut driver, writer, flag::CAN_WRITE) {
+            let _ = reader.read(&mut buffer);
+            driver.wait(at_once(&driver)).unwrap();
+        }
+        let before = driver.unsent(writer);
+        let (first, bytes, _) = drain(&mut driver);
+        assert!(first.len() < pairs.len() && bytes < RECEIVED_PER_TURN + CHUNK, "{bytes}");
+        assert!(driver.unsent(writer) < before, "it waits for the input of others");
+        driver.wait(at_once(&driver)).unwrap();
+        let (second, ..) = drain(&mut driver);
+        let all: Vec<_> = first.iter().chain(&second).take(pairs.len()).collect();
+        let mut once: Vec<_> = all.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), all.len(), "one has a second turn before another has its first");
     }
 }
