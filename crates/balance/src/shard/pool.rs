@@ -29,8 +29,8 @@ pub(super) struct Pool {
     idle: HashMap<SocketAddr, Vec<Idle>>,
     /// The number of all, which each turn needs.
     len: usize,
-    /// The number of those that serve one client only.
-    owned: usize,
+    /// The backend of each of those that serve one client only, by client.
+    owned: HashMap<ConnId, Vec<SocketAddr>>,
 }
 
 impl Pool {
@@ -49,13 +49,16 @@ impl Pool {
             let Some(oldest) = idle.iter().position(|idle| idle.owner.is_some()) else {
                 return Some(id);
             };
-            surplus = Some(idle.remove(oldest).id);
+            let removed = idle.remove(oldest);
+            surplus = Some(removed.id);
             self.len -= 1;
-            self.owned -= 1;
+            disown(&mut self.owned, backend, removed.owner);
         }
         idle.push(Idle { id, owner });
         self.len += 1;
-        self.owned += usize::from(owner.is_some());
+        if let Some(Owner { client, .. }) = owner {
+            self.owned.entry(client).or_default().push(backend);
+        }
         surplus
     }
 
@@ -66,23 +69,22 @@ impl Pool {
         let last = last_of(Some(client)).or_else(|| last_of(None))?;
         let taken = idle.remove(last);
         self.len -= 1;
-        self.owned -= usize::from(taken.owner.is_some());
+        disown(&mut self.owned, backend, taken.owner);
         Some(taken.id)
     }
 
     /// Takes all connections that serve a client only that is gone.
     pub(super) fn take_of(&mut self, client: ConnId) -> Vec<ConnId> {
         let mut taken = Vec::new();
-        if self.owned == 0 {
-            return taken;
+        for backend in self.owned.remove(&client).unwrap_or_default() {
+            let Some(idle) = self.idle.get_mut(&backend) else { continue };
+            let is_of = |idle: &mut Idle| idle.owner.is_some_and(|owner| owner.client == client);
+            taken.extend(idle.extract_if(.., is_of).map(|idle| idle.id));
+            if idle.is_empty() {
+                self.idle.remove(&backend);
+            }
         }
-        let is_of = |idle: &Idle| idle.owner.is_some_and(|owner| owner.client == client);
-        self.idle.retain(|_, idle| {
-            taken.extend(idle.extract_if(.., |idle| is_of(idle)).map(|idle| idle.id));
-            !idle.is_empty()
-        });
         self.len -= taken.len();
-        self.owned -= taken.len();
         taken
     }
 
@@ -92,7 +94,7 @@ impl Pool {
             let removed = idle.extract_if(.., |other| other.id == id);
             for removed in removed {
                 self.len -= 1;
-                self.owned -= usize::from(removed.owner.is_some());
+                disown(&mut self.owned, backend, removed.owner);
             }
             if idle.is_empty() {
                 self.idle.remove(&backend);
@@ -107,6 +109,18 @@ impl Pool {
     /// Returns the number of idle connections to all backends.
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+}
+
+/// Forgets one connection to `backend` that served this client only, if there is one.
+fn disown(owned: &mut HashMap<ConnId, Vec<SocketAddr>>, backend: SocketAddr, owner: Option<Owner>) {
+    let Some(Owner { client, .. }) = owner else { return };
+    let Some(backends) = owned.get_mut(&client) else { return };
+    if let Some(at) = backends.iter().position(|other| *other == backend) {
+        backends.swap_remove(at);
+    }
+    if backends.is_empty() {
+        owned.remove(&client);
     }
 }
 
@@ -165,7 +179,25 @@ mod tests {
         taken.sort_unstable();
         assert_eq!((taken, pool.len()), (vec![id(0), id(1)], 2));
         assert_eq!(pool.take(backends[0], other), Some(id(2)));
-        assert_eq!((pool.take_of(other.client), pool.owned), (vec![], 0));
+        assert_eq!((pool.take_of(other.client), pool.owned.len()), (vec![], 0));
         assert_eq!(pool.take(backends[1], one), Some(id(3)));
+        assert!(pool.is_empty());
+    }
+
+    #[test]
+    fn a_client_owns_nothing_once_its_connections_are_taken_removed_or_closed() {
+        let backend = "127.0.0.1:1".parse().unwrap();
+        let id = |slot| ConnId::new(0, slot, 0);
+        let client = owner(8, "192.0.2.1");
+        let mut pool = Pool::default();
+        for slot in 1..4 {
+            assert_eq!(pool.put(backend, id(slot), Some(client), 3), None);
+        }
+        pool.remove(backend, id(2));
+        assert_eq!(pool.take(backend, client), Some(id(3)));
+        assert_eq!(pool.owned[&client.client], [backend]);
+        assert_eq!(pool.put(backend, id(4), None, 1), Some(id(1)), "it makes room");
+        assert!(pool.owned.is_empty());
+        assert_eq!((pool.take_of(client.client), pool.len()), (vec![], 1));
     }
 }
