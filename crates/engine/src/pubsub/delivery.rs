@@ -132,25 +132,34 @@ impl Receipt {
         }
     }
 
-    /// Waits for the counts of all shards; `None` if `timeout` passes first. Do not call it in
-    /// callbacks: their shard would wait for itself.
+    /// Waits for the counts of all shards; `None` if `timeout` passes first. One that no clock can
+    /// reach, such as [`Duration::MAX`], is no limit. Do not call it in callbacks: their shard
+    /// would wait for itself.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<Delivery> {
-        let deadline = Instant::now() + timeout;
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    /// Waits until `deadline`; `None`: as long as it takes.
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<Delivery> {
         let tally = match &self.counts {
             Counts::Known(delivery) => return Some(*delivery),
             Counts::Awaited(tally) => tally,
             Counts::Several(all) => {
-                let rest = || deadline.saturating_duration_since(Instant::now());
-                return sum(all.iter().map(|receipt| receipt.wait(rest())));
+                return sum(all.iter().map(|receipt| receipt.wait_until(deadline)));
             }
         };
         let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
         sum.is_awaited = true;
         while sum.missing > 0 {
-            let rest = deadline.checked_duration_since(Instant::now())?;
-            let woken = tally.complete.wait_timeout(sum, rest);
-            (sum, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            sum = match deadline {
+                Some(deadline) => {
+                    let rest = deadline.checked_duration_since(Instant::now())?;
+                    let woken = tally.complete.wait_timeout(sum, rest);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => tally.complete.wait(sum).unwrap_or_else(PoisonError::into_inner),
+            };
         }
         Some(sum.so_far)
     }
@@ -217,12 +226,15 @@ mod tests {
         acks.pop().unwrap().count(delivery);
         assert_eq!(receipt.total(), None);
         let waiting = receipt.clone();
-        let waiter = std::thread::spawn(move || waiting.wait(Duration::from_secs(60)));
+        // A time that no clock reaches.
+        let waiter = std::thread::spawn(move || waiting.wait(Duration::MAX));
         drop(acks);
         let whole = Delivery { unreached: 1, ..delivery };
         assert_eq!(waiter.join().unwrap(), Some(whole));
         assert_eq!(receipt.total(), Some(whole));
         assert_eq!(whole.receivers(), 4);
+        let both = Receipt::of_all(vec![receipt, Receipt::known(delivery)]);
+        assert_eq!(both.wait(Duration::MAX).map(|sum| sum.receivers()), Some(8));
         let (receipt, mut acks) = Receipt::new(1, None);
         drop(acks.pop().unwrap().of_one());
         assert_eq!(
