@@ -38,14 +38,18 @@ impl Core {
         if !self.remote.announces(channel) {
             return;
         }
-        match self.remote.unannounced_frame(channel) {
-            Ok(Some(frame)) => {
-                if self.remote.send(id, &frame).is_err() {
-                    self.connections.stats.commands_dropped += 1;
+        let mut known_announced = true;
+        loop {
+            match self.remote.changed_frame(channel, known_announced) {
+                Ok(Some(frame)) => self.remote.send_always(id, frame),
+                Ok(None) => return,
+                Err(Panicked) => {
+                    self.connections.stats.handler_panics += 1;
+                    return;
                 }
             }
-            Ok(None) => {}
-            Err(Panicked) => self.connections.stats.handler_panics += 1,
+            // Another shard may have changed it meanwhile, and have queued its message before ours.
+            known_announced = !known_announced;
         }
     }
 

@@ -468,13 +468,23 @@ impl Remote {
     /// The mailbox's capacity does not apply: the caller must bound the number of events on their
     /// way, for instance by one per request.
     pub fn post(&self, to: ConnId, what: Box<dyn Any + Send>) {
+        self.put_always(to, Command::Post { to, event: UserEvent(what) });
+    }
+
+    /// Sends to one connection. The mailbox's capacity does not apply, as for [`Remote::post`].
+    pub(crate) fn send_always(&self, to: ConnId, frame: Frame) {
+        self.put_always(to, Command::Send { to, frame, ack: AckSlot::unclaimed() });
+    }
+
+    /// Queues a command for a connection's shard, whatever waits there.
+    fn put_always(&self, to: ConnId, command: Command) {
         let thread = self.registry().and_then(|registry| registry.queue(to.shard()));
         let queue = match &self.registry {
             Some(_) => thread.as_ref(),
             None => self.shards.get(to.shard()),
         };
         if let Some(queue) = queue {
-            queue.mailbox.send_always(Command::Post { to, event: UserEvent(what) });
+            queue.mailbox.send_always(command);
         }
     }
 

@@ -35,10 +35,15 @@ impl Remote {
         self.made(|presences| presences.announced(event, members))
     }
 
-    /// Returns what a client gets that joins a channel in which joins and leaves are not announced.
-    pub(crate) fn unannounced_frame(&self, channel: &str) -> Result<Option<Frame>, Panicked> {
+    /// Returns what a member of a channel gets that has got whether joins and leaves are
+    /// announced there, if that has changed.
+    pub(crate) fn changed_frame(
+        &self,
+        channel: &str,
+        known_announced: bool,
+    ) -> Result<Option<Frame>, Panicked> {
         let members = self.subscribers(channel);
-        self.made(|presences| presences.unannounced(channel, members))
+        self.made(|presences| presences.changed_since(channel, members, known_announced))
     }
 
     /// Returns what functions of the program make.

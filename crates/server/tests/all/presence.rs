@@ -6,10 +6,11 @@ mod example;
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{EventStream, Hub, IoBackend, Presence, PresenceEvent};
+use throng::{EventStream, Handle, Hub, IoBackend, Presence, PresenceEvent};
 
 use crate::support::events::Events;
 use crate::support::served::{self, start, stop, total};
@@ -210,6 +211,41 @@ fn a_channel_of_many_members_is_not_told_of_each_and_learns_when_it_is_again() {
     assert_eq!(names(&hub), expected, "from here on a list is complete");
     drop(others.pop());
     assert_eq!(event(&mut first), ("leave".to_owned(), expected.pop().unwrap()));
+    stop(running);
+}
+
+#[test]
+fn a_client_learns_that_joins_are_not_announced_though_its_event_loop_is_far_behind() {
+    let gone = Arc::new(OnceLock::<Handle>::new());
+    let to = Arc::clone(&gone);
+    let chat = Ws::new().on_open(move |ws| {
+        let hub = ws.hub();
+        // To one that has left, until there is no room for any command.
+        while to.get().is_some_and(|to| hub.send(*to, "x").is_ok()) {}
+        ws.subscribe("chat.a");
+    });
+    let presence = Presence::new().join_leave(true).max_announced(1);
+    let server = Server::new(served::app().ws("/ws", chat)).channel_presence("chat.*", presence);
+    let (address, running) = start(server.shards(1));
+    let hub = running.hub();
+    let mut count = 0;
+    let mut open = || {
+        count += 1;
+        let client = Client::upgrade(dial(address), "/ws", &[], &[]).unwrap();
+        eventually("it has joined", || hub.presence("chat.a", 9).unwrap().len() == count);
+        client
+    };
+    let (_first, mut leaves) = (open(), open());
+    assert_eq!(text(&mut leaves), "{\"members\":2,\"announced\":false}");
+    let handle = hub.presence("chat.a", 9).unwrap().pop().unwrap().handle;
+    let mut third = open();
+    assert_eq!(text(&mut third), "{\"members\":3,\"announced\":false}");
+    drop(leaves);
+    eventually("it has left", || hub.presence("chat.a", 9).unwrap().len() == 2);
+    gone.set(handle).unwrap();
+    let mut late = Client::upgrade(dial(address), "/ws", &[], &[]).unwrap();
+    assert_eq!(text(&mut late), "{\"members\":3,\"announced\":false}");
+    assert_eq!(running.stats().commands_dropped, 0, "and nothing is counted as dropped");
     stop(running);
 }
 

@@ -186,15 +186,18 @@ impl Presences {
         frame.map(Announced::Event)
     }
 
-    /// Returns what a client gets that joins a channel of so many members while joins and leaves
-    /// are not announced there. Calls functions of the program.
-    pub(crate) fn unannounced(&self, channel: &str, members: usize) -> Option<Frame> {
+    /// Returns what a member of a channel of so many gets that has got whether joins and leaves
+    /// are announced there, if that has changed. Calls functions of the program.
+    pub(crate) fn changed_since(
+        &self,
+        channel: &str,
+        members: usize,
+        known_announced: bool,
+    ) -> Option<Frame> {
         let rule = self.rules.of(channel).filter(|rule| rule.announces())?;
-        let is_unannounced = |found: &Channel| found.is_unannounced;
-        if !self.stripe(channel).get(channel).is_some_and(is_unannounced) {
-            return None;
-        }
-        rule.switch_frame(&PresenceSwitch { channel, members, is_announced: false })
+        let is_announced = !self.stripe(channel).get(channel)?.is_unannounced;
+        let switch = PresenceSwitch { channel, members, is_announced };
+        if is_announced == known_announced { None } else { rule.switch_frame(&switch) }
     }
 
     /// Returns up to `most` clients of a channel, in the order of their ids.
@@ -270,16 +273,28 @@ mod tests {
             let event = PresenceEvent { change, channel: "a", node: None, client, info: "" };
             presences.announced(&event, members)
         };
+        let leave = |slot, members| {
+            let client = ConnId::new(0, slot, 1);
+            assert!(presences.leave("a", client).is_some());
+            let (change, client) = (PresenceChange::Leave, client.to_bits());
+            let event = PresenceEvent { change, channel: "a", node: None, client, info: "" };
+            presences.announced(&event, members)
+        };
         let text = |frame: Option<Frame>| frame.map(|frame| frame.payload().to_vec());
         for _ in 0..2 {
             assert!(matches!(join(1, 1), Some(Announced::Event(_))));
-            assert_eq!(text(presences.unannounced("a", 1)), None);
+            assert_eq!(text(presences.changed_since("a", 1, true)), None);
             assert!(matches!(join(2, 2), Some(Announced::Switch(_))));
             assert!(join(3, 3).is_none());
             let given = br#"{"members":3,"announced":false}"#;
-            assert_eq!(text(presences.unannounced("a", 3)).as_deref(), Some(&given[..]));
-            (1..4).for_each(|slot| drop(presences.leave("a", ConnId::new(0, slot, 1))));
-            assert_eq!(text(presences.unannounced("a", 0)), None);
+            assert_eq!(text(presences.changed_since("a", 3, true)).as_deref(), Some(&given[..]));
+            assert_eq!(text(presences.changed_since("a", 3, false)), None);
+            // It changes while a member gets that.
+            assert!(leave(3, 2).is_none() && matches!(leave(2, 0), Some(Announced::Switch(_))));
+            let given = br#"{"members":1,"announced":true}"#;
+            assert_eq!(text(presences.changed_since("a", 1, false)).as_deref(), Some(&given[..]));
+            drop(presences.leave("a", ConnId::new(0, 1, 1)));
+            assert_eq!(text(presences.changed_since("a", 0, false)), None);
         }
     }
 }
