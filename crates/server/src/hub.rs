@@ -183,8 +183,7 @@ impl Hub {
         channel: &str,
         messages: impl IntoIterator<Item = M>,
     ) -> Result<Receipt, MailboxFull> {
-        let frames: Vec<Frame> = messages.into_iter().map(Into::into).collect();
-        self.remote().publish_all(channel, &frames)
+        self.remote().publish_all(channel, messages.into_iter().map(Into::into).collect())
     }
 
     /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards' queues
