@@ -94,10 +94,10 @@ impl Server {
         }
         let remedy = "io is threads, where each connection has a thread of its own; take io auto";
         let refused =
-            |setting| Err(Error::setting(setting, format!("{setting} is used, and {remedy}")));
+            |setting, what| Err(Error::setting(setting, format!("{what} is used, and {remedy}")));
         match (self.placed_route(), self.shard_ticks.is_empty()) {
-            (Some(_), _) => refused("place_by"),
-            (None, false) => refused("every_on_shard"),
+            (Some(_), _) => refused("place_by", "Ws::place_by or WsRoute::placed_by"),
+            (None, false) => refused("every_on_shard", "every_on_shard"),
             (None, true) => Ok(()),
         }
     }
@@ -197,8 +197,9 @@ impl Server {
         };
         if let (Some(path), true) = (self.placed_route(), own_tables.is_some()) {
             let message = format!(
-                "the sessions of {path} are placed by key, and each event loop has a descriptor \
-                 table of its own, so that no connection can move to another; keep one table for all"
+                "the sessions of {path} are placed by key (Ws::place_by or WsRoute::placed_by), and \
+                 each event loop has a descriptor table of its own, so that no connection can move \
+                 to another; keep one table for all"
             );
             return Err(Error::setting("place_by", message));
         }

@@ -247,7 +247,7 @@ fn sessions_of_a_handler_type_are_placed_by_their_route() {
     stop(running);
     let threads = Server::new(App::new().ws("/{room}", route())).io(IoBackend::Threads);
     let error = threads.check().unwrap_err().to_string();
-    assert!(error.contains("place_by is used"), "{error}");
+    assert!(error.contains("WsRoute::placed_by is used"), "{error}");
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn futures_decide_on_upgrades_and_serve_sessions_that_are_placed() {
 fn with_a_thread_for_each_connection_there_is_no_place_to_choose() {
     let app = || App::new().ws("/{room}", counted(Ws::on_upgrade(room_of)));
     let error = Server::new(app()).io(IoBackend::Threads).check().unwrap_err().to_string();
-    assert!(error.contains("place_by is used") && error.contains("take io auto"), "{error}");
+    assert!(error.contains("Ws::place_by or") && error.contains("take io auto"), "{error}");
     let ticking = Server::new(App::new()).every_on_shard(TIMEOUT, |(): &mut (), _| {});
     let error = ticking.io(IoBackend::Threads).check().unwrap_err().to_string();
     assert!(error.contains("every_on_shard is used"), "{error}");
