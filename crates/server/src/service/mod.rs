@@ -312,8 +312,8 @@ impl Service for ShardService {
         client.close();
         if client.ends_request() {
             self.record(cx, |access| access.is_complete = false);
-            self.exchanges.remove(&cx.id());
-            cx.abort();
+            let outgoing = self.exchanges.remove(&cx.id()).and_then(|exchange| exchange.outgoing);
+            response::break_off(cx, outgoing.is_none_or(|outgoing| outgoing.is_delimited()));
         }
     }
 

@@ -41,6 +41,17 @@ fn close_answered(cx: &mut Cx<'_>, status: Status) -> Answer {
     Answer::Done { keep_alive: false }
 }
 
+/// Ends a connection whose response is not whole, so that its client cannot take it for complete.
+/// `is_delimited`: it has not begun, or its missing end shows it (RFC 9112 section 8); what was
+/// answered before still arrives then.
+pub(super) fn break_off(cx: &mut Cx<'_>, is_delimited: bool) {
+    let id = cx.id();
+    match is_delimited {
+        true => cx.core().finish_answer(id, false),
+        false => cx.abort(),
+    }
+}
+
 impl ShardService {
     /// Compresses a response by the settings of its route.
     #[cfg(feature = "gzip")]
@@ -198,12 +209,7 @@ impl ShardService {
             Progress::Broken => {
                 let is_delimited = outgoing.is_delimited();
                 self.exchanges.remove(&id);
-                match is_delimited {
-                    // The missing end shows it (RFC 9112 section 8), and what was answered before
-                    // still arrives.
-                    true => cx.core().finish_answer(id, false),
-                    false => cx.abort(),
-                }
+                break_off(cx, is_delimited);
             }
         }
         None

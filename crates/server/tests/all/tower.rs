@@ -19,6 +19,8 @@ use throng::test::TestServer;
 use throng_testkit::eventually;
 use tokio::sync::oneshot;
 
+use crate::support::TIMEOUT;
+
 /// A body of so many pieces, which counts those that were asked for.
 struct Pieces {
     left: usize,
@@ -189,14 +191,14 @@ fn a_body_waits_for_its_client_and_ends_with_it() {
 
     // A body that has nothing to send does not outlive its client either.
     let stream = ask("/waits", 1024);
-    let fail = fails.recv().unwrap();
+    let fail = fails.recv_timeout(TIMEOUT).unwrap();
     assert!(!fail.is_closed());
     drop(stream);
     eventually("it is dropped while it waits", || fail.is_closed());
 
     // A body that fails has no end.
     let mut stream = ask("/waits", 1024);
-    fails.recv().unwrap().send(()).unwrap();
+    fails.recv_timeout(TIMEOUT).unwrap().send(()).unwrap();
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "{} bytes", rest.len());
@@ -233,7 +235,7 @@ fn a_service_and_its_waiting_body_end_with_their_client() {
             let mut stream = throng_testkit::dial(server.address());
             let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
             stream.write_all(request.as_bytes()).unwrap();
-            let held = waits.recv().unwrap();
+            let held = waits.recv_timeout(TIMEOUT).unwrap();
             if has_begun {
                 stream.read_exact(&mut [0; 1024]).unwrap();
             }
@@ -246,6 +248,48 @@ fn a_service_and_its_waiting_body_end_with_their_client() {
         }
     }
     eventually("nothing is left", || server.running().stats().connections == 0);
+}
+
+#[test]
+fn a_service_that_ends_with_its_client_does_not_take_the_answers_before() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (waiting, waits) = mpsc::channel();
+    let called = waiting.clone();
+    let future = move || async move {
+        let (held, other) = oneshot::channel::<()>();
+        called.send(held).unwrap();
+        drop(other.await);
+        "never"
+    };
+    let body = move || async move {
+        let (fail, failed) = oneshot::channel();
+        waiting.send(fail).unwrap();
+        Body::new(Waits { piece: Some(b"part".to_vec().into()), fail: failed })
+    };
+    let router = Router::new().route("/future", get(future)).route("/body", get(body));
+    // More than the client's system takes while it does not read, and less than stops requests.
+    let big = vec![b'x'; 300 << 10];
+    let expected = big.clone();
+    let app = App::new()
+        .get("/big", move |_: &Request<'_>| big.clone())
+        .nest("/api", App::new().service(runtime.handle().clone(), router));
+    let server = TestServer::start(Server::new(app));
+    let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+    for (path, behind) in [("/api/future", ""), ("/api/future", "/big"), ("/api/body", "")] {
+        // What is behind pauses the connection, whose end is then noticed on Linux only.
+        let behind = if cfg!(target_os = "linux") { behind } else { "" };
+        let behind = if behind.is_empty() { String::new() } else { ask(behind) };
+        let mut stream = throng_testkit::dial(server.address());
+        stream.write_all((ask("/big") + &ask(path) + &behind).as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let held = waits.recv_timeout(TIMEOUT).unwrap();
+        eventually("its work is dropped", || held.is_closed());
+        let mut answers = Vec::new();
+        stream.read_to_end(&mut answers).unwrap();
+        let begin = answers.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        assert!(answers[begin..].starts_with(&expected), "{path}: {} bytes", answers.len());
+        assert!(!answers.ends_with(b"0\r\n\r\n"), "{path}: the answer has no end");
+    }
 }
 
 #[test]
