@@ -72,8 +72,9 @@ impl App {
     /// extensions, as a `SocketAddr`. The response's body is sent while it is made, with at most 256
     /// KiB waiting for the client. An error of the service is answered with 500, and one in a body
     /// ends the connection. When the client closes the connection, or its side of it, the service's
-    /// future or the body is dropped, and the connection ends. WebSockets are routes of an app; a
-    /// service sees no upgrade.
+    /// future or the body is dropped, and the connection ends behind the responses before; where
+    /// the client's next request waits, within about a second, and on Linux only. WebSockets are
+    /// routes of an app; a service sees no upgrade.
     ///
     /// `Connection`, the fields that it names, `Keep-Alive` and `Transfer-Encoding` are removed from
     /// requests and responses, as are `TE`, `Upgrade` and `Expect` from requests, and `Date` from

@@ -17,8 +17,8 @@ pub(crate) struct Reading {
     /// Connections with an incomplete message or request. At each sweep the deadline of the message
     /// is checked.
     incomplete: WorkList,
-    /// Sessions that are not read, and end when their peer has gone. At each sweep the driver is
-    /// asked.
+    /// Sessions that are not read, and end when their peer has gone, and requests whose service
+    /// learns of it. At each sweep the driver is asked about those whose reading is paused.
     watched: WorkList,
     /// All bytes received when incomplete input was last counted.
     counted_in: u64,
@@ -91,17 +91,18 @@ impl Reading {
         !self.incomplete.is_empty()
     }
 
-    /// Lists a session that is not read, and ends when its peer has gone.
+    /// Lists a session that is not read, and ends when its peer has gone, or a request whose
+    /// service learns of it.
     pub(crate) fn watch(&mut self, conn: &mut Conn) {
         self.watched.add(conn);
     }
 
-    /// Returns the list of sessions that are not read, and end when their peer has gone.
+    /// Returns the list of sessions and requests whose peer is watched.
     pub(crate) fn watched(&mut self) -> &mut WorkList {
         &mut self.watched
     }
 
-    /// Returns whether a session's peer is watched.
+    /// Returns whether any peer is watched.
     pub(crate) fn has_watched(&self) -> bool {
         !self.watched.is_empty()
     }

@@ -235,9 +235,7 @@ impl<S: Service> State<S> {
             }
             // What it has asked for is still answered, unless the service ends that; see
             // `record_request`.
-            Stage::Serving => self.guarded(id, |state| {
-                state.service.on_half_closed(&mut Cx::new(&mut state.core, id));
-            }),
+            Stage::Serving => self.on_half_closed(id),
             Stage::Http if self.held.contains_key(&id) => {}
             // Answers that are queued still go out to a client that has half-closed.
             Stage::Http | Stage::Upgrading => {
@@ -260,6 +258,14 @@ impl<S: Service> State<S> {
             }
             _ => {}
         }
+    }
+
+    /// Reports to the service that the client of a request that is being answered has ended its
+    /// side.
+    pub(crate) fn on_half_closed(&mut self, id: ConnId) {
+        self.guarded(id, |state| {
+            state.service.on_half_closed(&mut Cx::new(&mut state.core, id));
+        });
     }
 
     pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {

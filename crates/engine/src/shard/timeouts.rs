@@ -168,15 +168,21 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let mut listed = self.state.core.connections.reading.watched().take();
         listed.retain(|&id| {
             let conn = self.state.core.connections.table.conn(id);
-            let is_stopped = conn.is_some_and(|conn| {
-                let is_unread = conn.has(flag::STOPPED) || conn.is(Stage::Serving);
-                is_unread && !conn.has(flag::FINISHED)
-            });
-            let has_gone = is_stopped && self.driver.has_peer_finished(id);
-            if has_gone {
-                self.state.on_finished(id);
+            let conn = conn.filter(|conn| !conn.has(flag::FINISHED));
+            // A request may be behind the one that was watched.
+            let is_serving =
+                conn.is_some_and(|conn| conn.is(Stage::Serving) && !conn.has(flag::UPGRADE_LATER));
+            let is_unread = is_serving || conn.is_some_and(|conn| conn.has(flag::STOPPED));
+            // Of one that is read the driver reports the end.
+            let is_paused = conn.is_some_and(|conn| conn.has(flag::PAUSED));
+            let has_gone = is_unread && is_paused && self.driver.has_peer_finished(id);
+            match has_gone {
+                // Requests before the end may still have to be read.
+                true if is_serving => self.state.on_half_closed(id),
+                true => self.state.on_finished(id),
+                false => {}
             }
-            let is_watched = is_stopped && !has_gone;
+            let is_watched = is_unread && !has_gone;
             if !is_watched {
                 self.state.core.connections.table.unlist(id, flag::WATCH_LISTED);
             }

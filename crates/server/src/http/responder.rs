@@ -40,6 +40,9 @@ impl Responder {
 
     /// Returns whether the client has left: it has closed its connection, or its side of it, or the
     /// server has closed it. A client that has closed only its side still gets the response.
+    ///
+    /// While more input of the client waits on the server, such as its next request, the connection
+    /// is not read: then it is known within about a second, and on Linux only.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.client.is_closed.load(Ordering::Acquire)

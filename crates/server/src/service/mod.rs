@@ -220,10 +220,15 @@ impl Service for ShardService {
     fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
         count_body(&mut self.entries, cx.id(), bytes.len(), 0);
         let exchange = self.exchanges.get(&cx.id());
-        match exchange.and_then(|exchange| exchange.body_sender.as_ref()) {
+        let flow = match exchange.and_then(|exchange| exchange.body_sender.as_ref()) {
             Some(body_sender) => body_sender.push(bytes),
             None => Flow::More,
+        };
+        if flow == Flow::Stop {
+            let id = cx.id();
+            cx.core().watch_client(id);
         }
+        flow
     }
 
     fn on_body_end(&mut self, cx: &mut Cx<'_>, trailers: HeaderLines<'_>) -> Answer {
@@ -236,6 +241,8 @@ impl Service for ShardService {
             };
             body_sender.end(trailers.iter().filter_map(text).collect());
         }
+        let id = cx.id();
+        cx.core().watch_client(id);
         Answer::Later
     }
 

@@ -271,9 +271,7 @@ impl ShardService {
     ) {
         let mut exchange = Exchange::new(head, cx.entered_route(), pending);
         let id = cx.id();
-        if client.ends_request() {
-            cx.core().watch_client(id);
-        }
+        cx.core().watch_client(id);
         exchange.client = Some(client);
         self.exchanges.insert(id, exchange);
     }
@@ -297,6 +295,8 @@ impl ShardService {
             }
             false => {
                 body_sender.end(Vec::new());
+                let id = cx.id();
+                cx.core().watch_client(id);
                 Answer::Later
             }
         };

@@ -165,6 +165,8 @@ impl ShardService {
     ) -> Answer {
         let Routed { route, head, request, pending, .. } = routed;
         let (id, client) = (cx.id(), request.client());
+        // Nobody asks it whether the client has left, so it needs no guard: an upgrade whose client
+        // leaves is cancelled with its exchange.
         let (responder, _) = responder_of(cx);
         let cancel: Option<Box<dyn Any + Send>> = match later {
             UpgradeLater::Blocking(decide) => {

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
@@ -116,16 +116,21 @@ fn pattern(len: usize) -> Vec<u8> {
 
 /// A server whose answers to `/later/{n}` wait until the test gives them.
 fn waiting() -> (SocketAddr, Running, Receiver<(String, Responder)>) {
+    waiting_on(IoBackend::Auto)
+}
+
+fn waiting_on(io: IoBackend) -> (SocketAddr, Running, Receiver<(String, Responder)>) {
     let (give, take): (Sender<_>, _) = channel();
     let give = Mutex::new(give);
-    let served = serve(Server::new(App::new().get("/now", |_: &Request<'_>| "now").deferred(
+    let app = App::new().get("/now", |_: &Request<'_>| "now").deferred(
         Method::Get,
         "/later/{n}",
         move |request, responder| {
             let n = request.param("n").unwrap_or_default().to_owned();
             give.lock().unwrap().send((n, responder)).unwrap();
         },
-    )));
+    );
+    let served = serve(Server::new(app).io(io));
     (served.0, served.1, take)
 }
 
@@ -215,7 +220,7 @@ fn a_responder_is_told_when_its_client_has_left() {
         client.as_mut().unwrap().say(get("/later/1"));
         let (_, mut responder) = asked.recv_timeout(TIMEOUT).unwrap();
         assert!(!responder.is_closed());
-        let woken = Arc::new(Woken(thread::current()));
+        let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
         assert!(responder.poll_closed(&mut cx).is_pending());
@@ -223,9 +228,8 @@ fn a_responder_is_told_when_its_client_has_left() {
             Some(client) if half => client.0.get_ref().shutdown(Shutdown::Write).unwrap(),
             _ => drop(client.take()),
         }
-        while !responder.is_closed() {
-            thread::park();
-        }
+        eventually("it is woken", || woken.0.load(Relaxed));
+        assert!(responder.is_closed());
         assert!(responder.poll_closed(&mut cx).is_ready());
         assert!(pin!(responder.closed()).poll(&mut cx).is_ready());
         responder.send("late");
@@ -236,12 +240,46 @@ fn a_responder_is_told_when_its_client_has_left() {
     running.drain(at_once()).unwrap();
 }
 
-/// Wakes the thread of a test.
-struct Woken(thread::Thread);
+/// Notes that it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// A request that waits behind the one that is being answered has paused the connection, and a
+/// paused one does not report its end.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_responder_is_told_of_a_client_that_left_requests_behind_its_own() {
+    for io in [IoBackend::Auto, IoBackend::Threads] {
+        let (address, running, asked) = waiting_on(io);
+        for half in [true, false] {
+            let mut client = Client::dial(address);
+            client.say(get("/later/1") + &get("/now"));
+            let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
+            assert!(!responder.is_closed());
+            // Not even read.
+            client.say(get("/later/2"));
+            if !half {
+                drop(client);
+                eventually("it has left", || responder.is_closed());
+                continue;
+            }
+            client.0.get_ref().shutdown(Shutdown::Write).unwrap();
+            eventually("it has half-closed", || responder.is_closed());
+            responder.send("one");
+            assert_eq!(client.hear().body, b"one", "one that still reads gets it");
+            assert_eq!(client.hear().body, b"now");
+            let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
+            responder.send("two");
+            assert_eq!(client.hear().body, b"two", "and so for those behind it");
+            client.ends();
+        }
+        running.drain(at_once()).unwrap();
     }
 }
 
