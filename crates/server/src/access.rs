@@ -4,10 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{CloseCode, ConnMap};
+use throng_engine::{CloseCode, ConnMap, Cx};
 use throng_http::{Network, RequestSummary, Status, client_address, client_on_unix_socket};
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::Request;
+
+#[cfg(feature = "tls")]
+use crate::tls::TlsConnection;
 
 /// Receives a record of each request and session, for [`Server::access_log`].
 ///
@@ -56,6 +59,9 @@ pub struct Access<'a> {
     pub request_id: Option<&'a str>,
     /// The header traceparent (W3C Trace Context), of 128 bytes at most.
     pub traceparent: Option<&'a str>,
+    /// The TLS of the connection, and in it the client's certificate; `None` if it has none.
+    #[cfg(feature = "tls")]
+    pub tls: Option<&'a TlsConnection>,
 }
 
 /// The log of a server.
@@ -70,13 +76,12 @@ impl Log {
     /// Returns what to keep of a request that begins.
     pub(crate) fn entry(
         &self,
+        cx: &Cx<'_>,
         head: &Request<'_>,
-        peer: Option<SocketAddr>,
         trusted_proxies: &[Network],
-        now: Instant,
     ) -> Option<Box<Entry>> {
         let is_on = self.0.as_ref().is_some_and(|log| log.is_on());
-        is_on.then(|| Box::new(Entry::new(head, peer, trusted_proxies, now)))
+        is_on.then(|| Box::new(Entry::new(cx, head, trusted_proxies)))
     }
 
     pub(crate) fn record(&self, access: &Access<'_>) {
@@ -107,6 +112,8 @@ pub(crate) struct Entry {
     peer: Option<SocketAddr>,
     client: Option<IpAddr>,
     began: Instant,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsConnection>,
     pub(crate) status: Option<Status>,
     /// Bytes of bodies.
     pub(crate) bytes_in: u64,
@@ -116,12 +123,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    fn new(
-        head: &Request<'_>,
-        peer: Option<SocketAddr>,
-        trusted_proxies: &[Network],
-        began: Instant,
-    ) -> Self {
+    fn new(cx: &Cx<'_>, head: &Request<'_>, trusted_proxies: &[Network]) -> Self {
+        let peer = cx.peer();
         let client = match peer {
             Some(peer) => Some(client_address(head, peer, trusted_proxies)),
             None => client_on_unix_socket(head, trusted_proxies),
@@ -130,7 +133,9 @@ impl Entry {
             request: RequestSummary::new(head),
             peer,
             client,
-            began,
+            began: cx.core_ref().now(),
+            #[cfg(feature = "tls")]
+            tls: TlsConnection::of(cx),
             status: None,
             bytes_in: 0,
             bytes_out: 0,
@@ -153,6 +158,8 @@ impl Entry {
             duration: now.since(self.began),
             request_id: self.request.request_id(),
             traceparent: self.request.traceparent(),
+            #[cfg(feature = "tls")]
+            tls: self.tls.as_ref(),
         }
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
+#[cfg(feature = "tls")]
+use throng::{ClientCertificate, TlsConnection};
 #[cfg(feature = "balance")]
 use throng_balance::{Access, AccessLog};
 use throng_config::AccessDetail;
@@ -114,7 +116,14 @@ impl throng::AccessLog for Log {
                 ],
             };
             let reason = (!access.is_complete).then_some("the client left, or was too slow");
+            #[cfg(feature = "tls")]
+            let certificate = access.tls.and_then(TlsConnection::client_certificate);
+            #[cfg(feature = "tls")]
+            let certificate = certificate.as_ref().map(ClientCertificate::subject);
+            #[cfg(not(feature = "tls"))]
+            let certificate = None::<&str>;
             let rest = [
+                ("client_certificate", certificate.into()),
                 ("bytes_in", access.bytes_in.into()),
                 ("bytes_out", access.bytes_out.into()),
                 ("duration", duration.into()),

@@ -100,21 +100,23 @@ events! {
     SIGNAL = "signal", Info, process, ["signal"],
         "a signal that has no effect";
     REQUEST = "request", Info, clients,
-        ["client", "method", "path", "status", "backend", "attempts", "bytes_in", "bytes_out",
-         "duration", "reason", "request_id", "traceparent"],
+        ["client", "client_certificate", "method", "path", "status", "backend", "attempts",
+         "bytes_in", "bytes_out", "duration", "reason", "request_id", "traceparent"],
         "a request was answered; with a backend by that, without one by this process, for the \
          reason given";
     REQUEST_FAILED = "request.failed", Warn, clients,
-        ["client", "method", "path", "status", "backend", "attempts", "bytes_in", "bytes_out",
-         "duration", "reason", "request_id", "traceparent"],
+        ["client", "client_certificate", "method", "path", "status", "backend", "attempts",
+         "bytes_in", "bytes_out", "duration", "reason", "request_id", "traceparent"],
         "a request was answered with a status of 500 or more, or its response was cut";
     SESSION = "session", Info, clients,
-        ["client", "path", "code", "backend", "bytes_in", "bytes_out", "duration", "reason",
+        ["client", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
+         "bytes_out", "duration", "reason",
          "request_id", "traceparent"],
         "a WebSocket ended; bytes are those of its connection; behind a balancer, the code is the \
          one that the balancer closed it with, if it did";
     SESSION_LOST = "session.lost", Warn, clients,
-        ["client", "path", "code", "backend", "bytes_in", "bytes_out", "duration", "reason",
+        ["client", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
+         "bytes_out", "duration", "reason",
          "request_id", "traceparent"],
         "a WebSocket ended because its backend did, without a Close frame";
     REFUSED = "refused", Info, clients, ["client", "route", "status", "reason"],

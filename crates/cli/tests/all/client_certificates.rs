@@ -163,6 +163,37 @@ fn clients_are_asked_for_certificates_as_the_settings_say() {
 }
 
 #[test]
+fn the_access_log_names_the_owner_of_a_client_certificate() {
+    if !is_installed("curl", "--version") {
+        return;
+    }
+    let folder = Folder::new("log");
+    Authority::new(&folder, "ca").certify(&folder, "known", 1);
+    let ca = format!("tls.client_ca={}", folder.path("ca.pem"));
+    let (chain, key) = (folder.path("server.pem"), folder.path("server.key"));
+    let mut command = throng();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--tls-cert", &chain, "--tls-key", &key]);
+    command.args(["--log-access", "all", "--set", "tls.client_auth=optional", "--set", &ca]);
+    let served = Served::spawn(command.stderr(Stdio::piped()));
+    let mut known = folder.with("known");
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    known.extend(["-H".to_owned(), format!("traceparent: {trace}")]);
+    for client in [&known, &Vec::new()] {
+        assert_eq!(folder.curl(&served, client, "localhost").as_deref(), Ok("200"));
+    }
+    served.terminate();
+    let (code, log) = served.end();
+    assert_eq!(code, Some(0), "{log}");
+    let events = log.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let requests: Vec<serde_json::Value> =
+        events.filter(|event: &serde_json::Value| event["event"] == "request").collect();
+    assert_eq!(requests.len(), 2, "{log}");
+    assert_eq!(requests[0]["client_certificate"], "CN=rcgen self signed cert", "{log}");
+    assert_eq!(requests[0]["traceparent"], trace, "{log}");
+    assert_eq!(requests[1].get("client_certificate"), None, "{log}");
+}
+
+#[test]
 fn files_of_client_authentication_that_are_wrong_are_named_at_start() {
     let folder = Folder::new("mistakes");
     Authority::new(&folder, "ca");

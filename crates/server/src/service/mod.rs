@@ -203,8 +203,7 @@ impl Receive for Unanswered {
 impl Service for ShardService {
     fn on_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
         let proxies = &self.shared.trusted_proxies;
-        if let Some(entry) = self.shared.access.entry(head, cx.peer(), proxies, cx.core_ref().now())
-        {
+        if let Some(entry) = self.shared.access.entry(cx, head, proxies) {
             self.entries.insert(cx.id(), entry);
         }
         let answer = self.route_request(cx, head);

@@ -10,7 +10,7 @@ use throng_tls::Certificate;
 use super::TlsVersion;
 
 /// The TLS of the connection that a request came on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConnection(Arc<TlsInfo>);
 
 /// The certificate that a client has presented. It was verified: see
@@ -34,6 +34,11 @@ impl RequestTls for Request<'_> {
 }
 
 impl TlsConnection {
+    /// Returns the TLS of a connection, if it has any.
+    pub(crate) fn of(cx: &Cx<'_>) -> Option<Self> {
+        cx.tls().map(|info| Self(Arc::clone(info)))
+    }
+
     /// Returns the version that was agreed on.
     #[must_use]
     pub fn version(&self) -> TlsVersion {
@@ -108,7 +113,7 @@ impl ClientCertificate<'_> {
 
 /// Makes the TLS of the connection part of a request.
 pub(crate) fn attach(request: &mut Request<'_>, cx: &Cx<'_>) {
-    if let Some(info) = cx.tls() {
-        request.insert_extension(TlsConnection(Arc::clone(info)));
+    if let Some(tls) = TlsConnection::of(cx) {
+        request.insert_extension(tls);
     }
 }
