@@ -110,14 +110,13 @@ events! {
         "a request was answered with a status of 500 or more, or its response was cut";
     SESSION = "session", Info, clients,
         ["client", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
-         "bytes_out", "duration", "reason",
-         "request_id", "traceparent"],
-        "a WebSocket ended; bytes are those of its connection; behind a balancer, the code is the \
-         one that the balancer closed it with, if it did";
+         "bytes_out", "duration", "reason", "request_id", "traceparent"],
+        "a WebSocket, or a connection that was passed through, ended; bytes are those of its \
+         connection; behind a balancer, the code is the one that the balancer closed it with, if it \
+         did";
     SESSION_LOST = "session.lost", Warn, clients,
         ["client", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
-         "bytes_out", "duration", "reason",
-         "request_id", "traceparent"],
+         "bytes_out", "duration", "reason", "request_id", "traceparent"],
         "a WebSocket ended because its backend did, without a Close frame";
     REFUSED = "refused", Info, clients, ["client", "route", "status", "reason"],
         "a connection, a request or an upgrade was refused";
