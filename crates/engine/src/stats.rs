@@ -98,7 +98,8 @@ counters! {
     accepted Counter,
     /// Connections refused: a limit on connections was reached, or the server is draining.
     refused Counter,
-    /// Accepted sockets handed to a less loaded shard.
+    /// Connections given to another shard: at accept to a less loaded one, and with a session that
+    /// is placed by key to the one of its key.
     handed_over Counter,
     /// Connections closed because they came from no trusted proxy, or their PROXY header was wrong
     /// or late.
