@@ -195,11 +195,19 @@ fn a_channel_of_many_members_is_not_told_of_each_and_learns_when_it_is_again() {
     }
     // The ninth, and those behind it.
     others.extend((8..20).map(|_| open()));
-    assert_eq!(text(&mut first), "{\"members\":9,\"announced\":false}");
+    let switched = "{\"members\":9,\"announced\":false}";
+    assert_eq!(text(&mut first), switched);
     // The ninth gets what all get, and later ones get it when they join.
     for (at, client) in others.iter_mut().enumerate().skip(7) {
         let given = format!("{{\"members\":{},\"announced\":false}}", at + 2);
-        assert_eq!(text(client), given);
+        loop {
+            let got = text(client);
+            if got == given {
+                break;
+            }
+            // What was announced before may still be on its way to the client's event loop.
+            assert!(got.starts_with("{\"join\"") || got == switched, "{got}");
+        }
     }
     for at in (6..20).rev() {
         drop(others.pop());
