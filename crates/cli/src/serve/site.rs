@@ -5,8 +5,9 @@ use throng::{Bound, EventStream, Position, Presence, Receipt, Recovery, Status, 
 #[cfg(feature = "redis")]
 use throng::{Cluster, WhileDown};
 
+use super::settings::Members;
 #[cfg(feature = "redis")]
-use super::settings::{Members, Scope};
+use super::settings::Scope;
 use super::{Rule, Settings};
 use crate::sockets::{self, Listen};
 

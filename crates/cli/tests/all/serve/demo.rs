@@ -1,5 +1,6 @@
 //! `throng demo`.
 
+#[cfg(feature = "tls")]
 use std::path::Path;
 use std::process::Output;
 

@@ -1,11 +1,14 @@
 //! Sandboxes and limits that forbid what a server would like to have.
 
+#[cfg(feature = "balance")]
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use super::{Running, Served, get, refused};
+#[cfg(feature = "balance")]
+use super::Running;
+use super::{Served, get, refused};
 
 /// Runs a program with a filter of system calls (seccomp) with which prlimit64 fails with EPERM.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
