@@ -57,7 +57,7 @@ impl ArrivalsByAddress {
         }
     }
 
-    /// Removes and returns the oldest of an address that `may_go` and came [`MIN_AGE`] ago.
+    /// Removes and returns the oldest of an address that `may_go` and came `MIN_AGE` ago.
     pub fn pop_oldest(
         &mut self,
         key: Option<AddressKey>,
