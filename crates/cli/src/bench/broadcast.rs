@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::args::{Connecting, SloArgs};
+use super::flags::{Connecting, SloArgs};
 use super::identity::HandshakeArgs;
 use super::measure;
 use super::output::OutputArgs;

@@ -7,8 +7,8 @@ use throng_config::units::{parse_count, parse_duration};
 use throng_load::find_max::Load;
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::args::{Connecting, SloArgs};
 use super::find_max::{self, FindMaxArgs};
+use super::flags::{Connecting, SloArgs, parse_rate};
 use super::identity::HandshakeArgs;
 use super::own::{OwnServer, check_shards};
 use super::payload::PayloadArgs;
@@ -111,14 +111,6 @@ impl Args {
         plan.check()?;
         Ok((plan, self.output, shards))
     }
-}
-
-/// `1000`, `1000/s` or `0.5/s`.
-pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix("/s").unwrap_or(text).replace(['_', ','], "");
-    number.parse().map_err(|_| {
-        format!("{text:?} is not a rate: write messages a second, such as 1000 or 1000/s")
-    })
 }
 
 #[cfg(test)]

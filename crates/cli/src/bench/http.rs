@@ -9,9 +9,8 @@ use throng_load::find_max::Load;
 use throng_load::http::{Expect, Pace, Plan};
 use throng_load::{Error, Target};
 
-use super::args::{Connecting, NumberArgs, SloArgs, StageArgs, TimeArgs};
-use super::fanout::parse_rate;
 use super::find_max::FindMaxArgs;
+use super::flags::{Connecting, NumberArgs, SloArgs, StageArgs, TimeArgs, parse_rate};
 use super::identity::IdentityArgs;
 use super::output;
 use super::own::{OwnServer, check_shards};

@@ -6,6 +6,7 @@ mod compare;
 pub mod deflate;
 mod fanout;
 mod find_max;
+pub mod flags;
 mod http;
 mod identity;
 pub mod output;

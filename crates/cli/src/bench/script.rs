@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Script, Target};
 
-use super::args::Common;
+use super::flags::Common;
 use super::output::OutputArgs;
 
 pub(super) const EXAMPLES: &str = "Examples:

@@ -11,7 +11,7 @@ use throng_load::units::grouped;
 use throng_load::{Error, Progress, Stage};
 
 use throng_cli::Failure;
-use throng_cli::bench::args::TimeArgs;
+use throng_cli::bench::flags::TimeArgs;
 use throng_cli::bench::output;
 use throng_cli::bench::progress::StatusLine;
 use throng_cli::signals::Stop;
