@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -88,7 +87,7 @@ fn router(made: &Arc<AtomicUsize>) -> Router {
             "/seen",
             get(|headers: HeaderMap, extensions: Extensions| async move {
                 let peer = extensions.get::<SocketAddr>().is_some();
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
                 ([("x-two", "2")], format!("{:?} {peer}", headers.get("x-one").unwrap()))
             }),
         )

@@ -58,6 +58,14 @@ fn turning(identity: &Identity, has_proxy: bool) -> SocketAddr {
     address
 }
 
+/// Starts a balancer that passes every name through to one backend.
+fn passing(backend: SocketAddr, folder: &Folder, setting: &str) -> Running {
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{backend},passthrough=*\"]\n{setting}\n"
+    );
+    Running::start(&text, folder)
+}
+
 /// Sends `bytes`, ends the stream, and returns what comes back until its end.
 fn turned(client: &mut super::TlsClient, bytes: &[u8]) -> Vec<u8> {
     client.write_all(bytes).unwrap();
@@ -174,11 +182,7 @@ fn a_client_whose_hello_does_not_come_is_closed() {
     let folder = Folder::new("through-stall");
     let theirs = Identity::new(&["db.example.com"]);
     let behind = turning(&theirs, false);
-    let text = format!(
-        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n\
-         [timeouts]\nhead = \"100ms\"\n"
-    );
-    let running = Running::start(&text, &folder);
+    let running = passing(behind, &folder, "timeouts.head = \"100ms\"");
     let hello = hello(&theirs, "db.example.com");
     let mut socket = dial(running.0.addresses()[0]);
     socket.write_all(&hello[..hello.len() - 1]).unwrap();
@@ -207,9 +211,7 @@ fn tunnels_without_frames_stay_to_the_end_of_a_drain() {
         while tls.read_exact(&mut byte).is_ok() && tls.write_all(&byte).is_ok() {}
         String::new()
     });
-    let text =
-        format!("listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n");
-    let running = Running::start(&text, &folder);
+    let running = passing(behind, &folder, "");
     let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
     let mut echo = |byte: u8| {
         client.write_all(&[byte])?;
@@ -263,11 +265,7 @@ fn a_drain_ends_half_closed_tunnels_of_both_directions() {
             };
             format!("{:?}", error.kind())
         });
-        let text = format!(
-            "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n\
-             [timeouts]\nhalf_closed = \"1h\"\n"
-        );
-        let running = Running::start(&text, &folder);
+        let running = passing(behind, &folder, "timeouts.half_closed = \"1h\"");
         let mut client = dial(running.0.addresses()[0]);
         client.write_all(&hello).unwrap();
         client.read_exact(&mut [0]).unwrap();
@@ -295,11 +293,7 @@ fn a_client_whose_backend_says_nothing_is_given_up_after_the_time_of_a_handshake
         socket.read_exact(&mut vec![0; len]).unwrap();
         format!("{:?}", socket.read(&mut [0]).map_err(|error| error.kind()))
     });
-    let text = format!(
-        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n\
-         [timeouts]\nupgrade = \"100ms\"\n"
-    );
-    let running = Running::start(&text, &folder);
+    let running = passing(behind, &folder, "timeouts.upgrade = \"100ms\"");
     let mut client = dial(running.0.addresses()[0]);
     client.write_all(&hello).unwrap();
     assert_eq!(end(&mut client), Vec::<u8>::new());
@@ -319,11 +313,7 @@ fn a_backend_that_has_answered_may_be_silent_for_longer() {
         socket.write_all(b"y").unwrap();
         String::new()
     });
-    let text = format!(
-        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n\
-         [timeouts]\nupgrade = \"100ms\"\n"
-    );
-    let running = Running::start(&text, &folder);
+    let running = passing(behind, &folder, "timeouts.upgrade = \"100ms\"");
     let mut client = dial(running.0.addresses()[0]);
     client.write_all(&hello).unwrap();
     client.read_exact(&mut [0]).unwrap();
@@ -339,9 +329,7 @@ fn the_end_of_grace_ends_what_is_passed_through() {
     let folder = Folder::new("through-grace");
     let theirs = Identity::new(&["db.example.com"]);
     let behind = turning(&theirs, false);
-    let text =
-        format!("listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{behind},passthrough=*\"]\n");
-    let running = Running::start(&text, &folder);
+    let running = passing(behind, &folder, "");
     let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
     client.write_all(b"half a stream").unwrap();
     eventually("it is a tunnel", || running.0.status().metrics.tunnels == 1);

@@ -1,13 +1,14 @@
 //! Futures of a server that drains.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use throng::Closed;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
+use tokio::sync::Semaphore;
 
 use super::{counter, families, is, runtime, serve};
 use crate::support::served::{self, start, stop};
@@ -90,16 +91,15 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
 fn messages_that_futures_have_begun_are_answered_before_a_drain_closes_their_session() {
     let runtime = runtime();
     for server in families() {
-        let (gate, begun) = (Arc::new(AtomicBool::new(false)), counter());
+        let (gate, begun) = (Arc::new(Semaphore::new(0)), counter());
         let (opens, begins) = (Arc::clone(&gate), Arc::clone(&begun));
         let each =
             Ws::new().on_message_async(runtime.handle().clone(), 4, move |session, message| {
                 let gate = Arc::clone(&gate);
                 begins.fetch_add(1, Ordering::SeqCst);
                 async move {
-                    while !gate.load(Ordering::SeqCst) {
-                        tokio::time::sleep(Duration::from_millis(1)).await;
-                    }
+                    // Closed: all may go on.
+                    gate.acquire().await.unwrap_err();
                     session.send(message).await
                 }
             });
@@ -108,7 +108,7 @@ fn messages_that_futures_have_begun_are_answered_before_a_drain_closes_their_ses
         client.send_text("first");
         eventually("it has begun", || is(&begun, 1));
         running.begin_drain(DrainPlan::default().window(Duration::ZERO));
-        opens.store(true, Ordering::SeqCst);
+        opens.close();
         assert_eq!(client.next(), Got::Text("first".into()));
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         client.send(Opcode::Close, &1001u16.to_be_bytes());

@@ -2,15 +2,15 @@
 
 use std::future::pending;
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
 
 use futures_util::SinkExt;
 use throng::Closed;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 
 use super::{close, counter, families, is, runtime, serve};
 use crate::support::served::{self, start, stop};
@@ -266,15 +266,14 @@ fn without_its_runtime_a_session_is_closed_with_1001() {
 #[test]
 fn messages_before_a_close_come_before_the_end_of_the_stream() {
     let runtime = runtime();
-    let (open, is_open) = (Arc::new(AtomicBool::new(false)), counter());
+    let (open, is_open) = (Arc::new(Semaphore::new(0)), counter());
     let (gate, done) = (Arc::clone(&open), Arc::clone(&is_open));
     let waits =
         Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
             let (gate, done) = (Arc::clone(&gate), Arc::clone(&done));
             async move {
-                while !gate.load(Ordering::SeqCst) {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
+                // Closed: all may go on.
+                gate.acquire().await.unwrap_err();
                 assert!(socket.close_reason().is_some());
                 let mut count = 0;
                 while socket.next().await.is_some() {
@@ -289,7 +288,7 @@ fn messages_before_a_close_come_before_the_end_of_the_stream() {
         client.send_text("one");
     }
     close(client);
-    open.store(true, Ordering::SeqCst);
+    open.close();
     eventually("all ten came", || is(&is_open, 10));
     stop(running);
 }
