@@ -142,8 +142,8 @@ pub fn build<D: Driver, S: Service>(
         let (queue, inbox) = shard_queue(capacity, mark, driver.waker());
         queues.push(queue);
         inboxes.push(inbox);
-        let room = options.handover_capacity.unwrap_or(HANDOVER_CAPACITY);
-        let accepted = if options.own_tables.is_none() { room } else { 0 };
+        let capacity = options.handover_capacity.unwrap_or(HANDOVER_CAPACITY);
+        let accepted = if options.own_tables.is_none() { capacity } else { 0 };
         let (sender, receiver) = mailbox(accepted, driver.waker());
         handovers.push(receiver);
         if options.own_tables.is_none() {

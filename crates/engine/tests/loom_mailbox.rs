@@ -182,7 +182,7 @@ fn a_sender_that_waits_for_room_is_woken_when_the_commands_are_taken_or_their_ow
                 for number in 0..2 {
                     let fill = sender.send_within((0, number), 0, 1).unwrap();
                     assert!(owner_ends || fill == Fill::Crowded);
-                    while sender.await_room(0, &waker) {
+                    while sender.await_capacity(0, &waker) {
                         sleeper.wait();
                     }
                 }
@@ -213,13 +213,13 @@ fn shards_that_wait_for_room_with_each_other_both_go_on() {
         let (mut sent, mut got, mut is_held) = (0, 0, false);
         while sent < 2 || got < 2 {
             got += commands.drain().count();
-            is_held = is_held && peer.await_room(0, &waker);
+            is_held = is_held && peer.await_capacity(0, &waker);
             if !is_held && sent < 2 {
                 let fill = peer.send_within((0, sent), 0, 1).unwrap();
                 sent += 1;
                 is_held = fill == Fill::Crowded;
                 // More to do in the next turn.
-                if !is_held || !peer.await_room(0, &waker) {
+                if !is_held || !peer.await_capacity(0, &waker) {
                     is_held = false;
                     continue;
                 }

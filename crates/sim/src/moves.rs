@@ -1,4 +1,4 @@
-//! What became of upgrades that had to move to another shard.
+//! Outcomes of upgrades that had to move to another shard.
 
 use std::collections::BTreeSet;
 

@@ -221,7 +221,7 @@ pub struct Record {
     pub lifecycle: LifecycleCheck,
     /// Nanoseconds that each `on_open` takes.
     pub opening_takes: u64,
-    /// What becomes of upgrades that move to another shard.
+    /// Outcomes of upgrades that move to another shard.
     pub moves: Moves,
     /// What other threads will send to connections: when, in nanoseconds, and in which order.
     pub deliveries: BTreeMap<(u64, u64), Note>,

@@ -244,7 +244,7 @@ impl Bus {
     }
 
     /// Accepts a publication; `None`: it is refused. A `publisher`, of any number, waits for
-    /// [room](Self::await_room) when it has used its share of the memory, and may use what is
+    /// [room](Self::await_capacity) when it has used its share of the memory, and may use what is
     /// reserved for such.
     #[must_use]
     pub fn publish_by(&self, outgoing: Outgoing, publisher: Option<u64>) -> Option<Fill> {
@@ -258,17 +258,17 @@ impl Bus {
         None
     }
 
-    /// Has `wake` called, on any thread, as soon as there is [room](Fill::Room) for publications
-    /// to a part, if it is crowded now; returns false if it is not. It replaces what the same
-    /// `sender` waits for that part with already.
+    /// Has `wake` called, on any thread, as soon as there is [capacity](Fill::Available) for
+    /// publications to a part, if it is crowded now; returns false if it is not. It replaces what
+    /// the same `sender` waits for that part with already.
     #[must_use]
-    pub fn await_room(
+    pub fn await_capacity(
         &self,
         part: u16,
         sender: usize,
         wake: impl FnOnce() + Send + 'static,
     ) -> bool {
-        self.pool.await_room(part, sender, Box::new(wake))
+        self.pool.await_capacity(part, sender, Box::new(wake))
     }
 
     /// Takes memory for a publication that may wait, or need not; otherwise counts it as refused.

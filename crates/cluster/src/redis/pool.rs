@@ -43,9 +43,9 @@ const RESERVE: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// There is room for many more publications.
-    Room,
+    Available,
     /// A publisher that can wait should publish no more until there is room at the part of this
-    /// number: see [`Bus::await_room`](super::Bus::await_room).
+    /// number: see [`Bus::await_capacity`](super::Bus::await_capacity).
     Crowded(u16),
 }
 
@@ -131,14 +131,14 @@ impl Pool {
         let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut reserved = Reserved { part: number, bytes, shared, publisher: None };
         let Some(publisher) = publisher.filter(|_| self.is_crowded(used, all)) else {
-            return Some((Fill::Room, reserved));
+            return Some((Fill::Available, reserved));
         };
         reserved.publisher = Some(publisher);
         let mut shares = lock(&part.shares);
         let share = shares.entry(publisher).or_default();
         *share += bytes;
         let left = MARK.saturating_sub(all).max(self.mark().saturating_sub(used));
-        let fill = if *share <= left { Fill::Room } else { Fill::Crowded(number) };
+        let fill = if *share <= left { Fill::Available } else { Fill::Crowded(number) };
         Some((fill, reserved))
     }
 
@@ -148,7 +148,7 @@ impl Pool {
     fn take(&self, part: &Part, bytes: usize, most: usize) -> Option<usize> {
         let (mut shared, mut used) = (0, part.own.load(Ordering::Relaxed));
         loop {
-            let missing = bytes - self.room_of_own(used, bytes);
+            let missing = bytes - self.own_capacity(used, bytes);
             if missing > shared {
                 if !self.take_shared(missing - shared, most) {
                     // Another thread has used room of the part's own meanwhile.
@@ -166,7 +166,7 @@ impl Pool {
     }
 
     /// Returns how many of these bytes fit in a part's own memory, when so much of it is used.
-    fn room_of_own(&self, used: usize, bytes: usize) -> usize {
+    fn own_capacity(&self, used: usize, bytes: usize) -> usize {
         let is_alone = used == 0 && bytes <= MAX_ALONE;
         if is_alone { bytes } else { bytes.min(self.own.saturating_sub(used)) }
     }
@@ -214,7 +214,7 @@ impl Pool {
         }
     }
 
-    pub(super) fn await_room(
+    pub(super) fn await_capacity(
         &self,
         number: u16,
         sender: usize,
@@ -267,35 +267,35 @@ mod tests {
 
     fn reserve(pool: &Pool, bytes: usize, publisher: u64) -> (bool, Reserved) {
         let (fill, reserved) = pool.reserve(0, bytes, Some(publisher)).unwrap();
-        (fill == Fill::Room, reserved)
+        (fill == Fill::Available, reserved)
     }
 
     #[test]
     fn publishers_that_wait_are_woken_when_little_is_used() {
         let pool = Pool::new(1);
         let woken = Arc::new(AtomicUsize::new(0));
-        let await_room = |sender| {
+        let await_capacity = |sender| {
             let woken = Arc::clone(&woken);
             let wake = move || {
                 woken.fetch_add(1, Ordering::Relaxed);
             };
-            pool.await_room(0, sender, Box::new(wake))
+            pool.await_capacity(0, sender, Box::new(wake))
         };
         let count = || woken.load(Ordering::Relaxed);
         let (_, first) = reserve(&pool, LOW, 7);
-        assert!(!await_room(0));
+        assert!(!await_capacity(0));
         let (has_room, second) = reserve(&pool, MARK - LOW, 7);
-        assert!(!has_room && await_room(0) && await_room(1));
-        assert!(await_room(0), "one waits twice, once listed");
+        assert!(!has_room && await_capacity(0) && await_capacity(1));
+        assert!(await_capacity(0), "one waits twice, once listed");
         let (_, third) = reserve(&pool, 1, 8);
         pool.release(second);
         assert_eq!(count(), 0);
         pool.release(third);
-        assert_eq!((count(), await_room(0)), (2, false));
+        assert_eq!((count(), await_capacity(0)), (2, false));
         assert!(reserve(&pool, 1, 7).0);
-        assert!(await_room(0));
+        assert!(await_capacity(0));
         pool.close();
-        assert_eq!((count(), await_room(0)), (3, false), "a node that has ended frees nothing");
+        assert_eq!((count(), await_capacity(0)), (3, false), "a node that has ended frees nothing");
         pool.release(first);
     }
 
@@ -358,19 +358,19 @@ mod tests {
             // One that cannot wait, and one that can.
             let (_, first) = pool.reserve(last, 10_000, None).unwrap();
             let (fill, second) = pool.reserve(last, 1_000, Some(7)).unwrap();
-            assert_eq!(fill, Fill::Room, "of {parts}");
+            assert_eq!(fill, Fill::Available, "of {parts}");
             pool.release(second);
             // One that floods is held until what it has published itself is gone.
             let flood = std::iter::from_fn(|| {
                 let (fill, reserved) = pool.reserve(last, 1_000, Some(7)).unwrap();
-                (fill == Fill::Room).then_some(reserved)
+                (fill == Fill::Available).then_some(reserved)
             });
             let flood: Vec<_> = flood.collect();
-            assert!(pool.await_room(last, 0, wake));
+            assert!(pool.await_capacity(last, 0, wake));
             flood.into_iter().for_each(|reserved| pool.release(reserved));
             pool.release(first);
             assert_eq!(woken.load(Ordering::Relaxed), 1, "of {parts}");
-            assert!(!pool.await_room(last, 0, Box::new(|| ())));
+            assert!(!pool.await_capacity(last, 0, Box::new(|| ())));
             away.into_iter().for_each(|(_, reserved)| pool.release(reserved));
             // The last one of the flood.
             assert_eq!((pool.bytes(), pool.shared.load(Ordering::Relaxed)), (1_000, 0));

@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// There is room for much more.
-    Room,
+    Available,
     /// The queue is crowded: a sender that can wait should send no more until there is room; see
-    /// [`Mailbox::await_room`](crate::mailbox::Mailbox::await_room).
+    /// [`Mailbox::await_capacity`](crate::mailbox::Mailbox::await_capacity).
     Crowded,
 }

@@ -130,7 +130,7 @@ pub(crate) struct Cold {
     pub(crate) assembling: Option<Tick>,
     /// Whether it is a publisher that waits for room in another shard's queue; see
     /// `connections/publishers.rs`.
-    pub(crate) awaits_room: bool,
+    pub(crate) awaits_capacity: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
     /// It was closed because its peer reads too slowly.
@@ -145,7 +145,7 @@ impl Cold {
             && self.tls.is_none()
             && self.admitted == Admitted::Counted
             && self.assembling.is_none()
-            && !self.awaits_room
+            && !self.awaits_capacity
             && self.closed_with == 0
             && !self.is_slow
             && self.dropped.is_none()

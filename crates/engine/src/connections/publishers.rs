@@ -48,7 +48,7 @@ impl Connections {
             return;
         }
         if let Some(cold) = self.table.cold_mut(id)
-            && !std::mem::replace(&mut cold.awaits_room, true)
+            && !std::mem::replace(&mut cold.awaits_capacity, true)
         {
             self.stats.publishers_held += 1;
             self.publishers.new.push(Publisher { id, others: crowded });
@@ -56,17 +56,17 @@ impl Connections {
     }
 
     /// Returns whether the connection is a publisher that is held.
-    pub(crate) fn awaits_room(&self, id: ConnId) -> bool {
-        self.table.cold(id).is_some_and(|cold| cold.awaits_room)
+    pub(crate) fn awaits_capacity(&self, id: ConnId) -> bool {
+        self.table.cold(id).is_some_and(|cold| cold.awaits_capacity)
     }
 
     /// Releases a publisher that does not have to wait any more.
     pub(crate) fn release_publisher(&mut self, id: ConnId) {
-        if !self.awaits_room(id) {
+        if !self.awaits_capacity(id) {
             return;
         }
         if let Some(cold) = self.table.cold_mut(id) {
-            cold.awaits_room = false;
+            cold.awaits_capacity = false;
         }
         self.table.shed_cold(id);
         self.mark_drained(id);

@@ -506,7 +506,7 @@ impl<'a> Cx<'a> {
     /// [`Service::on_drain`](crate::Service::on_drain) follows if [`Core::await_drain`] was called.
     #[must_use]
     pub fn is_held_back(&self) -> bool {
-        self.core.connections.awaits_room(self.id)
+        self.core.connections.awaits_capacity(self.id)
     }
 
     /// Counts a panic of a handler that did not run in a callback.

@@ -403,6 +403,6 @@ impl Core {
             || self.connections.outbox.has_worked_enough()
             || self.connections.kept_backlog(id) > self.connections.outbox.high_water()
             || self.connections.table.conn(id).is_some_and(Conn::is_stopped)
-            || self.connections.awaits_room(id)
+            || self.connections.awaits_capacity(id)
     }
 }

@@ -33,7 +33,7 @@ pub trait Relay: Any + Debug + Send + Sync {
     /// Registers `waker` to be woken when the way to this part of the broker is not crowded any
     /// more; returns false if it is not. It replaces the one that the same `sender` has given for
     /// the part before.
-    fn await_room(&self, part: u16, sender: usize, waker: &Waker) -> bool;
+    fn await_capacity(&self, part: u16, sender: usize, waker: &Waker) -> bool;
 
     /// Notes that a channel has its first member in this process.
     fn enter(&self, channel: &Arc<str>);
@@ -55,9 +55,9 @@ pub trait Relay: Any + Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayFill {
     /// There is room for many more.
-    Room,
+    Available,
     /// The way to the part of the broker that has the channel is crowded: see
-    /// [`Relay::await_room`].
+    /// [`Relay::await_capacity`].
     Crowded(u16),
 }
 

@@ -1,7 +1,7 @@
 //! Commands from other threads: a bounded queue with coalesced wake-ups.
 //!
 //! A sender that can wait does not have to be refused: [`Mailbox::send_within`] reports when the
-//! queue is *crowded*, which is well before it is full, and [`Mailbox::await_room`] wakes the
+//! queue is *crowded*, which is well before it is full, and [`Mailbox::await_capacity`] wakes the
 //! sender when it is not crowded any more. Registration and check are one step under the queue's
 //! lock, and so are taking the commands and the list of waiting senders, so no wake-up is lost. The
 //! owner never waits for a sender: two shards that wait for room with each other both still take
@@ -175,7 +175,7 @@ impl<T> Mailbox<T> {
     /// Registers `waker` to be woken when the commands are taken, if the queue is crowded now;
     /// returns false if it is not. `sender` identifies the caller: one that waits already is not
     /// listed again.
-    pub fn await_room(&self, sender: usize, waker: &Waker) -> bool {
+    pub fn await_capacity(&self, sender: usize, waker: &Waker) -> bool {
         let mut queue = lock(&self.inner.queue);
         let Some(queue) = queue.as_mut() else { return false };
         if !queue.is_crowded(self.inner.mark) {
@@ -201,7 +201,7 @@ impl<T> Mailbox<T> {
         match self.put(command, bytes, times) {
             Ok(fill) => Ok(fill),
             Err(Unsent::Full(command)) => Err(command),
-            Err(Unsent::Gone(_)) => Ok(Fill::Room),
+            Err(Unsent::Gone(_)) => Ok(Fill::Available),
         }
     }
 
@@ -221,7 +221,8 @@ impl<T> Mailbox<T> {
             // Set under the lock, so that a flag seen without commands is the only possible
             // disagreement.
             self.inner.has_commands.store(true, Ordering::Release);
-            let fill = if queue.is_crowded(self.inner.mark) { Fill::Crowded } else { Fill::Room };
+            let fill =
+                if queue.is_crowded(self.inner.mark) { Fill::Crowded } else { Fill::Available };
             (queue.commands.len() == 1, fill)
         };
         if first {

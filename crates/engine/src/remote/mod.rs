@@ -546,7 +546,7 @@ impl Remote {
     ) -> Posting {
         let mut posting = Posting::default();
         let mut post = |shard, queue: &ShardQueue| match queue.publish(command(), receivers) {
-            Some(Fill::Room) => posting.posted += 1,
+            Some(Fill::Available) => posting.posted += 1,
             Some(Fill::Crowded) => {
                 posting.posted += 1;
                 // Commands that wait for one connection are its backlog, which its policy bounds.
@@ -579,13 +579,13 @@ impl Remote {
 
     /// Registers `waker` to be woken when the queue of `shard`, or the way to a part of the
     /// [`BROKER`], has room, if it is crowded now; returns false if it is not.
-    pub(crate) fn await_room(&self, shard: usize, sender: usize, waker: &Waker) -> bool {
+    pub(crate) fn await_capacity(&self, shard: usize, sender: usize, waker: &Waker) -> bool {
         if let Some(part) = shard.checked_sub(BROKER) {
             let relay = self.order.relay.as_ref();
-            return relay.is_some_and(|relay| relay.await_room(part as u16, sender, waker));
+            return relay.is_some_and(|relay| relay.await_capacity(part as u16, sender, waker));
         }
         let queue = self.shards.get(shard);
-        queue.is_some_and(|queue| queue.mailbox.await_room(sender, waker))
+        queue.is_some_and(|queue| queue.mailbox.await_capacity(sender, waker))
     }
 
     /// Queues a command for a shard. An id made from wrong bits names a shard that does not exist;

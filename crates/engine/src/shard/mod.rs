@@ -432,7 +432,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let state = &mut self.state;
         let connections = &mut state.core.connections;
         let (low, kept) = (connections.outbox.low_water(), connections.kept_backlog(id));
-        let (backlog, is_held) = (connections.backlog(id), connections.awaits_room(id));
+        let (backlog, is_held) = (connections.backlog(id), connections.awaits_capacity(id));
         let Some(conn) = connections.table.conn_mut(id) else { return };
         conn.set(flag::DRAIN_LISTED, false);
         if kept > low || is_held {
@@ -451,7 +451,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         let connections = &self.state.core.connections;
         let is_stopped = connections.table.conn(id).is_some_and(Conn::is_stopped);
-        if paused && !is_stopped && !connections.awaits_room(id) {
+        if paused && !is_stopped && !connections.awaits_capacity(id) {
             self.resume_reading(id);
         }
     }

@@ -23,7 +23,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         for publisher in std::mem::take(&mut self.state.core.connections.publishers.new) {
             let connections = &mut self.state.core.connections;
             let id = publisher.id;
-            if !connections.awaits_room(id) {
+            if !connections.awaits_capacity(id) {
                 // It is closing already.
                 continue;
             }
@@ -32,21 +32,21 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 conn.set(flag::PAUSED, true);
                 self.driver.pause(id);
             }
-            self.await_room(publisher);
+            self.await_capacity(publisher);
         }
     }
 
     /// Lists a publisher under the first of its shards whose queue is still crowded, or resumes it.
-    fn await_room(&mut self, mut publisher: Publisher) {
+    fn await_capacity(&mut self, mut publisher: Publisher) {
         let Core { remote, connections, shard: own, .. } = &mut self.state.core;
         let waker = self.driver.waker();
         while let Some(shard) = publisher.others.pop() {
-            if !remote.await_room(shard, *own, &waker) {
+            if !remote.await_capacity(shard, *own, &waker) {
                 continue;
             }
             let mut held = connections.publishers.held.remove(&shard).unwrap_or_default();
             if held.len() > connections.table.slots() {
-                held.retain(|publisher| connections.awaits_room(publisher.id));
+                held.retain(|publisher| connections.awaits_capacity(publisher.id));
             }
             held.push(publisher);
             connections.publishers.held.insert(shard, held);
@@ -69,15 +69,15 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let waker = self.driver.waker();
         let mut free = Vec::new();
         connections.publishers.held.retain(|&shard, held| {
-            let is_crowded = remote.await_room(shard, *own, &waker);
+            let is_crowded = remote.await_capacity(shard, *own, &waker);
             if !is_crowded {
                 free.append(held);
             }
             is_crowded
         });
         for publisher in free {
-            if self.state.core.connections.awaits_room(publisher.id) {
-                self.await_room(publisher);
+            if self.state.core.connections.awaits_capacity(publisher.id) {
+                self.await_capacity(publisher);
             }
         }
     }

@@ -13,7 +13,7 @@ pub struct WorkerMetrics {
     /// Jobs that wait, those outside of the full queue included.
     pub queue_depth: usize,
     /// The part of these that waits for room in the queue.
-    pub waiting_for_room: usize,
+    pub waiting_for_capacity: usize,
     /// Jobs that run.
     pub running: Vec<RunningJob>,
     /// Jobs that have ended, by a panic too.

@@ -75,7 +75,7 @@ struct Inner {
     ended: Condvar,
     has_started: AtomicBool,
     /// Called when the job of a connection has found room.
-    on_room: Box<dyn Fn(ConnId) + Send + Sync>,
+    on_capacity: Box<dyn Fn(ConnId) + Send + Sync>,
 }
 
 struct State {
@@ -103,15 +103,15 @@ struct Job {
 }
 
 impl Workers {
-    /// Creates a pool with these settings. `on_room` is called, on a worker's thread, when the job
-    /// of a connection that was submitted with [`OverflowPolicy::WaitAndNotify`] and had to
+    /// Creates a pool with these settings. `on_capacity` is called, on a worker's thread, when the
+    /// job of a connection that was submitted with [`OverflowPolicy::WaitAndNotify`] and had to
     /// [wait](SubmitOutcome::Waiting) is in the queue.
     ///
     /// # Errors
     /// As for [`WorkerSettings::check`].
     pub fn new(
         settings: WorkerSettings,
-        on_room: impl Fn(ConnId) + Send + Sync + 'static,
+        on_capacity: impl Fn(ConnId) + Send + Sync + 'static,
     ) -> Result<Self, WorkerError> {
         settings.check()?;
         let threads = settings.threads();
@@ -131,7 +131,7 @@ impl Workers {
                 idle: (0..lists).map(|_| Condvar::new()).collect(),
                 ended: Condvar::new(),
                 has_started: AtomicBool::new(false),
-                on_room: Box::new(on_room),
+                on_capacity: Box::new(on_capacity),
             }),
         })
     }
@@ -281,7 +281,7 @@ impl Workers {
         inner.wake(&mut state);
         inner.wake_to_end(&state);
         drop(state);
-        notified.into_iter().for_each(&inner.on_room);
+        notified.into_iter().for_each(&inner.on_capacity);
         inner.discard(jobs);
     }
 
@@ -291,7 +291,7 @@ impl Workers {
         let state = self.inner.lock();
         WorkerMetrics {
             queue_depth: state.queue.depth(),
-            waiting_for_room: state.queue.outside(),
+            waiting_for_capacity: state.queue.outside(),
             ..state.recorder.metrics(Instant::now())
         }
     }
@@ -380,7 +380,7 @@ impl Inner {
                 self.wake(&mut state);
                 self.wake_to_end(&state);
                 drop(state);
-                notified.drain(..).for_each(&self.on_room);
+                notified.drain(..).for_each(&self.on_capacity);
                 let outcome = catch_unwind(AssertUnwindSafe(work));
                 let ended = Instant::now();
                 let panicked = outcome.is_err();

@@ -101,14 +101,14 @@ impl Relay for ClusterRelay {
     ) -> Option<RelayFill> {
         let outgoing = self.outgoing(channel, frame, except)?;
         Some(match self.bus.publish_by(outgoing, publisher.map(ConnId::to_bits))? {
-            Fill::Room => RelayFill::Room,
+            Fill::Available => RelayFill::Available,
             Fill::Crowded(part) => RelayFill::Crowded(part),
         })
     }
 
-    fn await_room(&self, part: u16, sender: usize, waker: &Waker) -> bool {
+    fn await_capacity(&self, part: u16, sender: usize, waker: &Waker) -> bool {
         let waker = Arc::clone(waker);
-        self.bus.await_room(part, sender, move || waker.wake())
+        self.bus.await_capacity(part, sender, move || waker.wake())
     }
 
     fn enter(&self, channel: &Arc<str>) {

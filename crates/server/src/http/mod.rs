@@ -43,7 +43,7 @@ pub(crate) enum Delivered {
     /// An upgrade that another shard's service has accepted.
     Moved(Box<MovedUpgrade>),
     /// There is room for more of the request's body.
-    Room,
+    Capacity,
     /// There is more of the response's body.
     More,
     /// An offloaded job is done: the [`Continuation`](crate::workers::Continuation) for the
@@ -59,5 +59,5 @@ pub(crate) enum Delivered {
     /// An offloaded job panicked.
     WorkPanicked,
     /// A job that waited for room in the workers' queue has been queued.
-    RoomInQueue,
+    QueueCapacity,
 }

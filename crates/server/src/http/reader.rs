@@ -126,7 +126,7 @@ impl BodyReader {
         let was_stopped = std::mem::take(&mut state.stopped);
         drop(state);
         if was_stopped {
-            self.remote.post(self.id, Box::new(Delivered::Room));
+            self.remote.post(self.id, Box::new(Delivered::Capacity));
         }
         Ok(true)
     }
@@ -153,7 +153,7 @@ impl Drop for BodyReader {
         let was_stopped = std::mem::take(&mut state.stopped);
         drop(state);
         if was_stopped {
-            self.remote.post(self.id, Box::new(Delivered::Room));
+            self.remote.post(self.id, Box::new(Delivered::Capacity));
         }
     }
 }

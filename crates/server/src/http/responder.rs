@@ -136,7 +136,7 @@ impl Drop for Responder {
     }
 }
 
-/// What a responder knows of its client.
+/// State of the client that the responder and the connection share.
 #[derive(Default)]
 struct Client {
     is_closed: AtomicBool,

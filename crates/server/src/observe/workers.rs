@@ -34,9 +34,9 @@ pub(super) fn each(figures: &WorkerMetrics) -> impl Iterator<Item = Metric> {
             MetricValue::Gauge(figures.queue_depth),
         ),
         (
-            "waiting_for_room",
+            "waiting_for_capacity",
             "Jobs, of those that wait, that wait for room in the full queue",
-            MetricValue::Gauge(figures.waiting_for_room),
+            MetricValue::Gauge(figures.waiting_for_capacity),
         ),
         ("jobs", "Jobs that have ended", MetricValue::Counter(figures.jobs)),
         (

@@ -490,8 +490,8 @@ impl Prepared {
         #[cfg(feature = "metrics")]
         let _ = self.shared.observer.set(observer.clone());
         let remote = remote.clone();
-        let on_room = move |id| remote.post(id, Box::new(Delivered::RoomInQueue));
-        self.pool.set(Workers::new(self.workers, on_room).map_err(Error::of_workers)?);
+        let on_capacity = move |id| remote.post(id, Box::new(Delivered::QueueCapacity));
+        self.pool.set(Workers::new(self.workers, on_capacity).map_err(Error::of_workers)?);
         Ok(Finished {
             stalls: self.stalls,
             pool: self.pool,

@@ -266,7 +266,7 @@ impl Service for ShardService {
             Delivered::Moved(moved) => self.upgrade_moved(cx, *moved),
             Delivered::More => self.source_woke(cx),
             // Once its body has come to its end, there is another request to wait with.
-            Delivered::Room => {
+            Delivered::Capacity => {
                 let id = cx.id();
                 if self.exchanges.get(&id).is_some_and(|exchange| exchange.body_sender.is_some()) {
                     cx.core().resume_reading(id);

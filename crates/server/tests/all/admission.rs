@@ -1,4 +1,4 @@
-//! Who is let in when a server is full, and by which event loop.
+//! Admission of connections at a full server, and the choice of their event loop.
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What programs store: which types threads may pass to each other, and which they may share.
+//! `Send` and `Sync` of the types that programs store.
 
 use throng::prelude::*;
 use throng::{

@@ -1,6 +1,7 @@
 //! Simulated worlds: thousands of schedules of peers, networks and faults.
 
 mod accidents;
+mod admission;
 mod backpressure;
 mod balance;
 mod balancer;
@@ -20,7 +21,6 @@ mod order;
 mod pair;
 mod presence;
 mod publishers;
-mod room;
 mod seeds;
 mod support;
 mod turns;

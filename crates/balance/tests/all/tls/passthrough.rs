@@ -61,7 +61,8 @@ fn turning(identity: &Identity, has_proxy: bool) -> SocketAddr {
 /// Starts a balancer that passes every name through to one backend.
 fn passing(backend: SocketAddr, folder: &Folder, setting: &str) -> Running {
     let text = format!(
-        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{backend},passthrough=*\"]\n{setting}\n"
+        "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{backend},passthrough=*\"]\n\
+         {setting}\n"
     );
     Running::start(&text, folder)
 }

@@ -1,4 +1,4 @@
-//! What it writes, and what becomes of it when nobody can read it.
+//! Output of `throng serve`, also to a pipe whose reader has gone.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -39,7 +39,7 @@ fn it_accepts_on_a_socket_that_the_service_manager_opened() {
     assert!(!output.status.success() && errors.contains("systemd-socket-activate"), "{errors}");
 }
 
-/// What the server at `path` answers to a request.
+/// Returns the answer of the server at `path` to a request.
 #[cfg(unix)]
 fn get_at(path: &Path, target: &str, header: &str) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(path).unwrap();

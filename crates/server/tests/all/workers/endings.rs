@@ -163,7 +163,7 @@ fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
             eventually("the result was recorded", || results.lock().unwrap().len() == number + 1);
         }
         assert_eq!(*results.lock().unwrap(), [true, true, false, false, false, false], "{io:?}");
-        let figures = ["queue_depth", "waiting_for_room", "refused"];
+        let figures = ["queue_depth", "waiting_for_capacity", "refused"];
         assert_eq!(figures.map(|name| figure(address, name)), [1, 0, 4], "{io:?}");
         gate.open();
         eventually("the others are done", || figure(address, "jobs") == 2);

@@ -42,8 +42,8 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
         gate.await_guests(1);
         // One runs, two are in the queue, and of each connection at most one waits beside it.
         eventually("connections pause", || {
-            figure(address, "queue_depth") > figure(address, "waiting_for_room")
-                && figure(address, "waiting_for_room") >= 2
+            figure(address, "queue_depth") > figure(address, "waiting_for_capacity")
+                && figure(address, "waiting_for_capacity") >= 2
         });
         assert!(figure(address, "queue_depth") <= 2 + 4);
         // Everyone else is served.
@@ -122,7 +122,7 @@ fn paused(gate: &Gate, io: IoBackend) -> (Client, SocketAddr, throng::Running) {
     for number in 0..6 {
         client.send_text(&number.to_string());
     }
-    eventually("it pauses", || figure(address, "waiting_for_room") == 1);
+    eventually("it pauses", || figure(address, "waiting_for_capacity") == 1);
     (client, address, running)
 }
 

@@ -87,7 +87,7 @@ fn requests_wait_for_room_and_each_is_answered() {
     for (i, http) in clients.iter_mut().enumerate() {
         http.say(&format!("GET /http/{i} HTTP/1.1\r\nHost: x\r\n\r\n"));
     }
-    eventually("eight wait for room", || figure(address, "waiting_for_room") == 8);
+    eventually("eight wait for room", || figure(address, "waiting_for_capacity") == 8);
     gate.open();
     for (i, http) in clients.iter_mut().enumerate() {
         assert_eq!(http.hear().1, i.to_string());

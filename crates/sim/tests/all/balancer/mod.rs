@@ -1,8 +1,8 @@
 //! The balancer step by step, in virtual time.
 
+mod admission;
 mod closing;
 mod rates;
-mod room;
 mod slow;
 mod timeouts;
 

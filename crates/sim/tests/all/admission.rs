@@ -1,4 +1,4 @@
-//! Who makes room for a newcomer of an address that has as many connections as it may, in virtual time.
+//! Newcomers of an address that has as many connections as it may, in virtual time.
 
 use throng_engine::Limit;
 use throng_sim::{Ask, Do, End, Expect, Plan, SECOND, World};

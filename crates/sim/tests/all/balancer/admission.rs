@@ -1,4 +1,4 @@
-//! Which client makes room for another one of its address.
+//! Newcomers of an address that has as many connections as it may.
 
 use std::time::Duration;
 
