@@ -115,7 +115,8 @@ pub(super) async fn order(
 }
 
 /// Makes the order. One that names the certificate that it replaces (RFC 9773 section 5) may be
-/// refused for that: then one without.
+/// refused for that: then one without. An error that another attempt may not have is none of these:
+/// authorities limit renewals less than other orders.
 async fn begin(
     account: &Account,
     names: &[String],
@@ -128,7 +129,7 @@ async fn begin(
             Ok(order) => return Ok(order),
             Err(error @ (Error::Api(_) | Error::Unsupported(_) | Error::Other(_))) => {
                 let failure = Failure::of(error);
-                if failure.is("rateLimited") {
+                if failure.is("rateLimited") || failure.is("badNonce") {
                     return Err(failure);
                 }
             }
