@@ -7,10 +7,8 @@ use clap::Subcommand;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::find_max::FindMaxArgs;
-use super::flags::{Common, Connecting, NumberArgs, SloArgs, StageArgs, TimeArgs};
-use super::identity::HandshakeArgs;
-use super::output::OutputArgs;
+use super::flags::{Common, LoopArgs, TimeArgs};
+use super::measurement::Measurement;
 use super::payload::PayloadArgs;
 use super::{broadcast, compare, deflate, fanout, http, own, script};
 
@@ -131,15 +129,7 @@ struct Echo {
     #[arg(long, short, value_name = "PER_SECOND")]
     rate: Option<f64>,
     #[command(flatten)]
-    stages: StageArgs,
-    /// Let the rate rise from 0 over this time, before the warm-up
-    #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
-          value_parser = parse_duration, requires = "rate", conflicts_with = "find_max")]
-    rate_ramp: Duration,
-    #[command(flatten)]
-    find_max: FindMaxArgs,
-    #[command(flatten)]
-    number: NumberArgs,
+    loops: LoopArgs,
     /// Offer permessage-deflate: no-context (each message by itself), or window:BITS (9 to 15;
     /// those before it are the context). The report has the ratio of both directions, and says so
     /// if the server declines
@@ -147,39 +137,29 @@ struct Echo {
           value_parser = deflate::parse)]
     deflate: Option<Deflate>,
     #[command(flatten)]
-    handshake: HandshakeArgs,
-    #[command(flatten)]
     time: TimeArgs,
     #[command(flatten)]
-    thresholds: SloArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-    #[command(flatten)]
-    connecting: Connecting,
+    common: Common,
 }
 
 impl Echo {
-    fn plan(self) -> Result<(Plan, OutputArgs), Error> {
-        let highest = self.stages.highest().map(|rate| rate / self.connections as f64);
+    fn measurement(self) -> Result<Measurement, Error> {
+        let of_all = |rate: f64| rate * self.connections as f64;
+        let highest = self.loops.highest().map(|rate| rate / self.connections as f64);
         let pace = match self.rate.or(highest) {
             Some(rate_per_s) => Pace::Open { rate_per_s },
             None => Pace::Closed { pipeline: self.pipeline },
         };
-        let rate_per_s = self.rate.map(|rate| rate * self.connections as f64);
-        let (number, duration, warmup) = self.number.times(&self.time, rate_per_s);
-        let (duration, warmup) = self.stages.times(duration, warmup);
+        let (number, duration, warmup) = self.loops.times(&self.time, self.rate.map(of_all));
+        let search = self.loops.find_max.options(of_all(self.rate.unwrap_or(10.0)));
         let mode = Mode::Echo { pace, duration, warmup };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
         (plan.connections, plan.number) = (self.connections, number);
-        plan.rate_ramp = self.rate_ramp;
-        plan.stages = self.stages.stages;
+        plan.rate_ramp = self.loops.rate_ramp;
+        plan.stages = self.loops.stages;
         plan.deflate = self.deflate.unwrap_or_default();
         self.payload.apply(&mut plan)?;
-        self.handshake.apply(&mut plan)?;
-        plan.slos = self.thresholds.slo;
-        self.connecting.apply(&mut plan);
-        plan.check()?;
-        Ok((plan, self.output))
+        Ok(Measurement { search, ..self.common.measurement(plan)? })
     }
 }
 
@@ -204,6 +184,17 @@ struct Idle {
     common: Common,
 }
 
+impl Idle {
+    fn measurement(self) -> Result<Measurement, Error> {
+        let mode = Mode::Idle { hold: self.hold };
+        let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
+        plan.connections = self.connections;
+        plan.echo_after_idle = self.echo;
+        plan.await_close = self.await_close;
+        self.common.measurement(plan)
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 struct Connect {
     #[command(flatten)]
@@ -223,6 +214,19 @@ struct Connect {
     common: Common,
 }
 
+impl Connect {
+    fn measurement(self) -> Result<Measurement, Error> {
+        let TimeArgs { duration, warmup } = self.time;
+        let mode = Mode::Connect { duration, warmup };
+        let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
+        let most = self.number.map_or(usize::MAX, |number| number.max(1));
+        plan.connections = self.concurrency.min(most);
+        plan.number = self.number.map(|number| number as u64);
+        self.payload.apply(&mut plan)?;
+        self.common.measurement(plan)
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 struct TargetArgs {
     /// The server, as ws://host:port/path or wss://...; without a path, where `throng serve` does this
@@ -233,16 +237,8 @@ struct TargetArgs {
 /// The task of a command line.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// A plan for one run of the generator.
-    Run(Plan, OutputArgs),
-    /// A plan whose highest rate is searched, from a first rate on.
-    FindMax(Box<Plan>, f64, FindMaxArgs, OutputArgs),
-    /// HTTP requests.
-    Http(http::Args),
-    /// One message to many.
-    Broadcast(broadcast::Args),
-    /// Many channels at a fixed rate.
-    Fanout(fanout::Args),
+    /// Load on a server.
+    Measure(Measurement),
     /// Two sides of runs.
     Compare(compare::Args),
     /// The server of our own.
@@ -252,65 +248,28 @@ pub(super) enum Task {
 impl Args {
     /// Returns the task of the command line.
     pub(super) fn task(self) -> Result<Task, Error> {
-        let (echo_after_idle, await_close) = match &self.work {
-            Work::Idle(idle) => (idle.echo, idle.await_close),
-            _ => (false, None),
-        };
-        let number = match &self.work {
-            Work::Connect(connect) => connect.number,
-            _ => None,
-        };
-        let (target, mode, connections, payload, common) = match self.work {
-            Work::Echo(echo) => {
-                let (rate, find_max) = (echo.rate, echo.find_max);
-                let (plan, output) = echo.plan()?;
-                if !find_max.find_max {
-                    return Ok(Task::Run(plan, output));
-                }
-                let start_per_s = rate.unwrap_or(10.0) * plan.connections as f64;
-                return Ok(Task::FindMax(Box::new(plan), start_per_s, find_max, output));
-            }
-            Work::Idle(idle) => {
-                let (mode, payload) = (Mode::Idle { hold: idle.hold }, PayloadArgs::default());
-                (idle.target, mode, idle.connections, payload, idle.common)
-            }
-            Work::Connect(connect) => {
-                let TimeArgs { duration, warmup } = connect.time;
-                let mode = Mode::Connect { duration, warmup };
-                let places = connect
-                    .number
-                    .map_or(connect.concurrency, |number| connect.concurrency.min(number.max(1)));
-                (connect.target, mode, places, connect.payload, connect.common)
-            }
-            Work::Script(args) => {
-                let (plan, output) = args.plan()?;
-                return Ok(Task::Run(plan, output));
-            }
-            Work::Broadcast(args) => return Ok(Task::Broadcast(args)),
-            Work::Fanout(args) => return Ok(Task::Fanout(args)),
-            Work::Http(args) => return Ok(Task::Http(args)),
+        let measurement = match self.work {
+            Work::Echo(echo) => echo.measurement(),
+            Work::Idle(idle) => idle.measurement(),
+            Work::Connect(connect) => connect.measurement(),
+            Work::Broadcast(args) => args.measurement(),
+            Work::Fanout(args) => args.measurement(),
+            Work::Script(args) => args.measurement(),
+            Work::Http(args) => args.measurement(),
             Work::Compare(args) => return Ok(Task::Compare(args)),
             Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
         };
-        let mut plan = Plan::new(Target::parse(&target.url)?, mode);
-        plan.connections = connections;
-        plan.echo_after_idle = echo_after_idle;
-        plan.await_close = await_close;
-        plan.number = number.map(|number| number as u64);
-        payload.apply(&mut plan)?;
-        common.handshake.apply(&mut plan)?;
-        plan.slos = common.thresholds.slo;
-        common.connecting.apply(&mut plan);
-        plan.check()?;
-        Ok(Task::Run(plan, common.output))
+        measurement.map(Task::Measure)
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::{CommandFactory, Parser};
+    use throng_load::find_max::Load;
     use throng_load::{Content, RateStage};
 
+    use super::super::output::OutputArgs;
     use super::*;
 
     #[derive(Debug, Parser)]
@@ -319,13 +278,31 @@ mod tests {
         args: Args,
     }
 
-    fn plan(line: &str) -> Result<(Plan, OutputArgs), String> {
-        let words = std::iter::once("bench").chain(line.split_whitespace());
+    /// What these words are after `throng bench`.
+    pub(in crate::bench) fn measurement(words: &[&str]) -> Result<Measurement, String> {
+        let words = std::iter::once("bench").chain(words.iter().copied());
         let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
         match bench.args.task().map_err(|error| error.to_string())? {
-            Task::Run(plan, output) => Ok((plan, output)),
+            Task::Measure(measurement) => Ok(measurement),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The plan of WebSocket clients, event loops of a server of our own, and how it is shown.
+    pub(in crate::bench) fn websocket(
+        line: &str,
+    ) -> Result<(Plan, Option<usize>, OutputArgs), String> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match measurement(&words)? {
+            Measurement { load: Load::WebSocket(plan), own_shards, output, .. } => {
+                Ok((*plan, own_shards, output))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn plan(line: &str) -> Result<(Plan, OutputArgs), String> {
+        websocket(line).map(|(plan, _, output)| (plan, output))
     }
 
     const URL: &str = "ws://127.0.0.1:9001";

@@ -1,20 +1,15 @@
 //! `throng bench broadcast`: one message to all members of a channel, on a server of our own or a
 //! foreign one.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::flags::{Connecting, SloArgs};
-use super::identity::HandshakeArgs;
-use super::measure;
-use super::output::OutputArgs;
-use super::own::{OwnServer, check_shards};
+use super::flags::Common;
+use super::measurement::Measurement;
+use super::own::{PLACEHOLDER, own_shards};
 use super::payload::PayloadArgs;
-use crate::Failure;
-use crate::signals::Stop;
 
 pub(super) const EXAMPLES: &str = "Examples:
   throng bench broadcast
@@ -42,76 +37,32 @@ pub(super) struct Args {
     #[arg(long, alias = "url", value_name = "URL")]
     against: Option<String>,
     #[command(flatten)]
-    handshake: HandshakeArgs,
-    #[command(flatten)]
-    thresholds: SloArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-    #[command(flatten)]
-    connecting: Connecting,
-}
-
-/// Measures, and shows the report.
-pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
-    args.output.check()?;
-    // A mistake in the flags is reported before a server is started, so the address comes later.
-    let (plan, output, shards) = args.plan("ws://127.0.0.1:1")?;
-    let (plan, own) = match shards {
-        Some(shards) => {
-            let own = OwnServer::start(shards)?;
-            let target = Target::parse(&format!("ws://{}", own.address))?;
-            (Plan { target, server_pids: vec![own.pid()], ..plan }, Some(own))
-        }
-        None => (plan, None),
-    };
-    let outcome = measure(&plan, &output, stop);
-    drop(own);
-    outcome
+    common: Common,
 }
 
 impl Args {
-    /// The plan, how to show its result, and, for a server of our own at `own`, its event loops.
-    fn plan(self, own: &str) -> Result<(Plan, OutputArgs, Option<usize>), Error> {
+    pub(super) fn measurement(self) -> Result<Measurement, Error> {
         if self.rounds == 0 {
             return Err(Error::Usage("--rounds is 0; it must be at least 1".to_owned()));
         }
-        let shards = self.against.is_none().then_some(self.shards);
-        shards.map_or(Ok(()), check_shards)?;
+        let pids = &self.common.connecting.server_pid;
+        let own_shards = own_shards(self.against.is_some(), self.shards, pids)?;
+        let target = Target::parse(self.against.as_deref().unwrap_or(PLACEHOLDER))?;
         let mode = Mode::Broadcast { publishes: self.rounds, timeout: self.timeout };
-        let mut plan = Plan::new(Target::parse(self.against.as_deref().unwrap_or(own))?, mode);
+        let mut plan = Plan::new(target, mode);
         plan.connections = self.subscribers;
         self.payload.apply(&mut plan)?;
-        self.handshake.apply(&mut plan)?;
-        plan.slos = self.thresholds.slo;
-        self.connecting.apply(&mut plan);
-        if shards.is_some() && !plan.server_pids.is_empty() {
-            return Err(Error::Usage(
-                "--server-pid is for a foreign server; without --against it is known".to_owned(),
-            ));
-        }
-        plan.check()?;
-        Ok((plan, self.output, shards))
+        Ok(Measurement { own_shards, ..self.common.measurement(plan)? })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
+    use super::super::args::tests::websocket;
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Bench {
-        #[command(flatten)]
-        args: Args,
-    }
-
     fn plan(line: &str) -> Result<(Plan, Option<usize>), String> {
-        let words = std::iter::once("broadcast").chain(line.split_whitespace());
-        let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
-        let (plan, _, shards) =
-            bench.args.plan("ws://127.0.0.1:1").map_err(|error| error.to_string())?;
-        Ok((plan, shards))
+        websocket(&format!("broadcast {line}")).map(|(plan, own_shards, _)| (plan, own_shards))
     }
 
     #[test]

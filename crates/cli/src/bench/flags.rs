@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use throng_config::units::{parse_count, parse_duration};
-use throng_load::{Plan, RateStage, Slo, TlsPlan, TlsTrust};
+use throng_load::find_max::Load;
+use throng_load::{Error, Plan, RateStage, Slo, TlsPlan, TlsTrust};
 
+use super::find_max::FindMaxArgs;
 use super::identity::HandshakeArgs;
+use super::measurement::Measurement;
 use super::output::OutputArgs;
 
 /// The times of a measurement.
@@ -31,9 +34,21 @@ pub(super) struct SloArgs {
     pub(super) slo: Vec<Slo>,
 }
 
-/// A number of messages or requests.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-pub(super) struct NumberArgs {
+/// What an open or closed loop has besides its rate and its times.
+#[derive(Debug, ClapArgs)]
+pub(super) struct LoopArgs {
+    /// Rates of all connections together that follow one another, each reached evenly within its
+    /// time: 10s:1k,30s:5k rises to 1,000 a second within 10 s, and to 5,000 within 30 s more; 0s:1k
+    /// jumps. All of it is measured (open loop)
+    #[arg(long, value_name = "TIME:RATE,...", value_delimiter = ',', value_parser = parse_stage,
+          conflicts_with_all = ["rate", "rate_ramp", "find_max", "duration", "warmup"])]
+    pub(super) stages: Vec<RateStage>,
+    /// Let the rate rise from 0 over this time, before the warm-up
+    #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
+          value_parser = parse_duration, requires = "rate", conflicts_with = "find_max")]
+    pub(super) rate_ramp: Duration,
+    #[command(flatten)]
+    pub(super) find_max: FindMaxArgs,
     /// So many messages or requests in all, and the run is over; with --rate it takes as long as
     /// they need
     #[arg(long, short, value_name = "N", value_parser = parse_count,
@@ -41,44 +56,26 @@ pub(super) struct NumberArgs {
     number: Option<usize>,
 }
 
-impl NumberArgs {
-    /// The number of a closed loop, and the times of the run, in which all connections together
-    /// have this rate if it is an open loop.
-    pub(super) fn times(
-        self,
-        time: &TimeArgs,
-        rate_per_s: Option<f64>,
-    ) -> (Option<u64>, Duration, Duration) {
-        let Some(number) = self.number else { return (None, time.duration, time.warmup) };
-        match rate_per_s.map(|rate| Duration::try_from_secs_f64(number as f64 / rate)) {
-            None => (Some(number as u64), WEEK, Duration::ZERO),
-            Some(duration) => (None, duration.unwrap_or(Duration::MAX), Duration::ZERO),
-        }
-    }
-}
-
-/// The stages of an open loop.
-#[derive(Debug, ClapArgs)]
-pub(super) struct StageArgs {
-    /// Rates of all connections together that follow one another, each reached evenly within its
-    /// time: 10s:1k,30s:5k rises to 1,000 a second within 10 s, and to 5,000 within 30 s more; 0s:1k
-    /// jumps. All of it is measured (open loop)
-    #[arg(long, value_name = "TIME:RATE,...", value_delimiter = ',', value_parser = parse_stage,
-          conflicts_with_all = ["rate", "rate_ramp", "find_max", "duration", "warmup"])]
-    pub(super) stages: Vec<RateStage>,
-}
-
-impl StageArgs {
-    /// The highest rate, if there are stages.
+impl LoopArgs {
+    /// The highest rate of the stages, if there are any.
     pub(super) fn highest(&self) -> Option<f64> {
         (!self.stages.is_empty()).then(|| RateStage::highest(&self.stages))
     }
 
-    /// The times of a run with these stages, or else those given.
-    pub(super) fn times(&self, duration: Duration, warmup: Duration) -> (Duration, Duration) {
-        match self.stages.is_empty() {
-            true => (duration, warmup),
-            false => (RateStage::total(&self.stages), Duration::ZERO),
+    /// The number of a closed loop, and duration and warm-up of the run, in which all connections
+    /// together have this rate if it is an open loop without stages.
+    pub(super) fn times(
+        &self,
+        time: &TimeArgs,
+        rate_per_s: Option<f64>,
+    ) -> (Option<u64>, Duration, Duration) {
+        if !self.stages.is_empty() {
+            return (None, RateStage::total(&self.stages), Duration::ZERO);
+        }
+        let Some(number) = self.number else { return (None, time.duration, time.warmup) };
+        match rate_per_s.map(|rate| Duration::try_from_secs_f64(number as f64 / rate)) {
+            None => (Some(number as u64), WEEK, Duration::ZERO),
+            Some(duration) => (None, duration.unwrap_or(Duration::MAX), Duration::ZERO),
         }
     }
 }
@@ -96,16 +93,32 @@ fn parse_stage(text: &str) -> Result<RateStage, String> {
 /// The longest time that a run may have.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// What all loads of WebSocket clients have.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Common {
     #[command(flatten)]
-    pub(super) thresholds: SloArgs,
+    thresholds: SloArgs,
     #[command(flatten)]
-    pub(super) handshake: HandshakeArgs,
+    handshake: HandshakeArgs,
     #[command(flatten)]
-    pub(super) output: OutputArgs,
+    output: OutputArgs,
     #[command(flatten)]
     pub(super) connecting: Connecting,
+}
+
+impl Common {
+    /// Returns a run of this plan, which has all but these flags, on its target.
+    ///
+    /// # Errors
+    /// The plan makes no sense, or a file that a flag names cannot be read.
+    pub(super) fn measurement(self, mut plan: Plan) -> Result<Measurement, Error> {
+        self.handshake.apply(&mut plan)?;
+        self.connecting.apply(&mut plan);
+        plan.slos = self.thresholds.slo;
+        plan.check()?;
+        let load = Load::WebSocket(Box::new(plan));
+        Ok(Measurement { load, search: None, own_shards: None, output: self.output })
+    }
 }
 
 /// How this generator connects, and which processes it measures.
@@ -207,7 +220,7 @@ impl TlsArgs {
 
 impl Connecting {
     /// Puts the flags into the plan.
-    pub(super) fn apply(self, plan: &mut Plan) {
+    fn apply(self, plan: &mut Plan) {
         plan.threads = self.threads;
         plan.sources = self.sources;
         plan.window = self.window;

@@ -1,7 +1,6 @@
 //! `throng bench http`: requests and answers, on a server of our own or a foreign one.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use throng_config::units::{parse_count, parse_duration, parse_size};
@@ -9,14 +8,11 @@ use throng_load::find_max::Load;
 use throng_load::http::{Expect, Pace, Plan};
 use throng_load::{Error, Target};
 
-use super::find_max::FindMaxArgs;
-use super::flags::{Connecting, NumberArgs, SloArgs, StageArgs, TimeArgs, parse_rate};
+use super::flags::{Connecting, LoopArgs, SloArgs, TimeArgs, parse_rate};
 use super::identity::IdentityArgs;
-use super::output;
-use super::own::{OwnServer, check_shards};
-use super::progress::StatusLine;
-use crate::Failure;
-use crate::signals::Stop;
+use super::measurement::Measurement;
+use super::output::OutputArgs;
+use super::own::own_shards;
 
 pub(super) const EXAMPLES: &str = "Examples:
   throng bench http                                         a server of our own that answers OK
@@ -55,15 +51,7 @@ pub(super) struct Args {
     #[arg(long, short, value_name = "PER_SECOND", value_parser = parse_rate)]
     rate: Option<f64>,
     #[command(flatten)]
-    stages: StageArgs,
-    /// Let the rate rise from 0 over this time, before the warm-up
-    #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
-          value_parser = parse_duration, requires = "rate", conflicts_with = "find_max")]
-    rate_ramp: Duration,
-    #[command(flatten)]
-    find_max: FindMaxArgs,
-    #[command(flatten)]
-    number: NumberArgs,
+    loops: LoopArgs,
     /// A connection for each request: connect, ask with Connection: close, read the answer to its
     /// end
     #[arg(long)]
@@ -81,7 +69,7 @@ pub(super) struct Args {
     #[command(flatten)]
     thresholds: SloArgs,
     #[command(flatten)]
-    output: output::OutputArgs,
+    output: OutputArgs,
     #[command(flatten)]
     connecting: Connecting,
 }
@@ -120,41 +108,15 @@ struct RequestArgs {
     expect_status: Expect,
 }
 
-/// Measures, and shows the report.
-pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
-    args.output.check()?;
-    // The address is a placeholder: mistakes in the flags are reported before a server is started.
-    let (start_per_s, find_max) = (args.rate.unwrap_or(1000.0), args.find_max);
-    let (plan, output, shards) = args.plan("http://127.0.0.1:1")?;
-    let (plan, own) = match shards {
-        Some(shards) => {
-            let own = OwnServer::start(shards)?;
-            let target = Target::parse_http(&format!("http://{}/", own.address))?;
-            (Plan { target, server_pids: vec![own.pid()], ..plan }, Some(own))
-        }
-        None => (plan, None),
-    };
-    if find_max.find_max {
-        let load = Load::Http(Box::new(plan));
-        let outcome = super::find_max::run(&load, start_per_s, find_max, &output, stop);
-        drop(own);
-        return outcome;
-    }
-    let line = StatusLine::new("http", output.quiet);
-    let outcome = throng_load::http::run(&plan, stop.flag(), &mut |progress| line.show(progress));
-    drop((own, line));
-    output.show(&outcome?)
-}
-
 impl Args {
-    /// The plan, how to show its result, and, for a server of our own at `own`, its event loops.
-    fn plan(self, own: &str) -> Result<(Plan, output::OutputArgs, Option<usize>), Error> {
-        let shards = self.url.is_none().then_some(self.shards);
-        shards.map_or(Ok(()), check_shards)?;
-        let target = Target::parse_http(self.url.as_deref().unwrap_or(own))?;
-        let (number, duration, warmup) = self.number.times(&self.time, self.rate);
-        let (duration, warmup) = self.stages.times(duration, warmup);
-        let rate = self.rate.or(self.stages.highest());
+    pub(super) fn measurement(self) -> Result<Measurement, Error> {
+        let pids = &self.connecting.server_pid;
+        let own_shards = own_shards(self.url.is_some(), self.shards, pids)?;
+        // The address of a server of our own comes when it is started.
+        let target = Target::parse_http(self.url.as_deref().unwrap_or("http://127.0.0.1:1"))?;
+        let (number, duration, warmup) = self.loops.times(&self.time, self.rate);
+        let search = self.loops.find_max.options(self.rate.unwrap_or(1000.0));
+        let rate = self.rate.or(self.loops.highest());
         let body = self.request.body()?;
         let body_text = str::from_utf8(&body).ok().filter(|_| self.request.template);
         let others = [target.resource("/")].into_iter().chain(body_text);
@@ -172,8 +134,8 @@ impl Args {
             pace: rate.map_or(Pace::Closed, |rate_per_s| Pace::Open { rate_per_s }),
             keep_alive: !self.no_keep_alive,
             number,
-            rate_ramp: self.rate_ramp,
-            stages: self.stages.stages,
+            rate_ramp: self.loops.rate_ramp,
+            stages: self.loops.stages,
             duration,
             warmup,
             timeout: self.timeout,
@@ -187,13 +149,9 @@ impl Args {
             tls: self.connecting.tls.plan(),
             ..Plan::new(target)
         };
-        if shards.is_some() && !plan.server_pids.is_empty() {
-            return Err(Error::Usage(
-                "--server-pid is for a foreign server; without a URL it is known".to_owned(),
-            ));
-        }
         plan.check()?;
-        Ok((plan, self.output, shards))
+        let load = Load::Http(Box::new(plan));
+        Ok(Measurement { load, search, own_shards, output: self.output })
     }
 }
 
@@ -217,22 +175,14 @@ impl RequestArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
+    use super::super::args::tests::measurement;
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Bench {
-        #[command(flatten)]
-        args: Args,
-    }
-
     fn plan(words: &[&str]) -> Result<(Plan, Option<usize>), String> {
-        let words = std::iter::once("http").chain(words.iter().copied());
-        let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
-        let (plan, _, shards) =
-            bench.args.plan("http://127.0.0.1:1").map_err(|error| error.to_string())?;
-        Ok((plan, shards))
+        match measurement(&[&["http"], words].concat())? {
+            Measurement { load: Load::Http(plan), own_shards, .. } => Ok((*plan, own_shards)),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -36,23 +36,16 @@ pub(super) struct HandshakeArgs {
 }
 
 impl HandshakeArgs {
-    /// Puts the flags into the plan.
+    /// Puts the flags into the plan, whose messages or script are known.
     ///
     /// # Errors
     /// The file of tokens cannot be read, or has none.
     pub(super) fn apply(self, plan: &mut Plan) -> Result<(), Error> {
-        let has_token = match &plan.content {
-            Content::Template(template) => template.needs_token(),
+        let has_token = match (&plan.content, &plan.script) {
+            (_, Some(script)) => script.needs_token(),
+            (Content::Template(template), None) => template.needs_token(),
             _ => false,
         };
-        self.apply_with(plan, has_token)
-    }
-
-    /// Puts the flags into the plan, whose messages have a place for tokens (`has_token`) or not.
-    ///
-    /// # Errors
-    /// As for [`HandshakeArgs::apply`].
-    pub(super) fn apply_with(self, plan: &mut Plan, has_token: bool) -> Result<(), Error> {
         let others = self.subprotocol.iter().map(String::as_str).chain([plan.resource()]);
         let others = others.chain(has_token.then_some("{token}"));
         (plan.headers, plan.tokens) = self.identity.fields(others)?;

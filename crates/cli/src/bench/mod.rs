@@ -9,6 +9,7 @@ mod find_max;
 pub mod flags;
 mod http;
 mod identity;
+mod measurement;
 pub mod output;
 mod own;
 mod payload;
@@ -17,12 +18,9 @@ mod script;
 
 use std::process::ExitCode;
 
-use throng_load::find_max::Load;
-use throng_load::{Error, Plan, Report};
+use throng_load::Error;
 
 use self::args::Task;
-use self::output::OutputArgs;
-use self::progress::StatusLine;
 use crate::Failure;
 use crate::signals::Stop;
 
@@ -44,27 +42,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     // process lets it go.
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     match args.task()? {
-        Task::Run(plan, output) => measure(&plan, &output, &stop),
-        Task::FindMax(plan, start_per_s, args, output) => {
-            output.check()?;
-            find_max::run(&Load::WebSocket(plan), start_per_s, args, &output, &stop)
-        }
-        Task::Broadcast(args) => broadcast::run(args, &stop),
-        Task::Fanout(args) => fanout::run(args, &stop),
-        Task::Http(args) => http::run(args, &stop),
+        Task::Measure(measurement) => measurement.run(&stop),
         Task::Compare(args) => compare::run(&args),
         Task::OwnServer(args) => own::run(&args),
     }
-}
-
-/// One run of the generator, and its report in any form.
-fn measure(plan: &Plan, output: &OutputArgs, stop: &Stop) -> Result<ExitCode, Failure> {
-    output.check()?;
-    output.show(&load(plan, output.quiet, stop)?)
-}
-
-/// One run of the generator.
-fn load(plan: &Plan, quiet: bool, stop: &Stop) -> Result<Report, Error> {
-    let line = StatusLine::new(plan.mode.name(), quiet);
-    throng_load::run(plan, stop.flag(), &mut |progress| line.show(progress))
 }

@@ -10,7 +10,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use throng::Status;
 use throng::prelude::*;
-use throng_load::{Error, MAX_SHARDS};
+use throng_load::find_max::Load;
+use throng_load::{Error, MAX_SHARDS, Target};
 
 use crate::{Failure, say};
 
@@ -56,27 +57,39 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses event loops for [`OwnServer`] that it would not start with, before anything is started.
-pub(super) fn check_shards(shards: usize) -> Result<(), Error> {
+/// Stands for the URL of a server of our own until that is started.
+pub(super) const PLACEHOLDER: &str = "ws://127.0.0.1:1";
+
+/// Returns the event loops of a server of our own, which is started where no URL is given.
+///
+/// # Errors
+/// A server has not so many event loops; a process is named, although that of our own is known.
+pub(super) fn own_shards(
+    has_url: bool,
+    shards: usize,
+    server_pids: &[u32],
+) -> Result<Option<usize>, Error> {
+    if has_url {
+        return Ok(None);
+    }
     match shards {
-        1..=MAX_SHARDS => Ok(()),
+        1..=MAX_SHARDS if server_pids.is_empty() => Ok(Some(shards)),
+        1..=MAX_SHARDS => Err(Error::Usage(
+            "--server-pid is for a foreign server; that of our own is known".to_owned(),
+        )),
         _ => Err(Error::Usage(format!("--shards is {shards}; a server has 1 to {MAX_SHARDS}"))),
     }
 }
 
 /// A running server of our own; ended when dropped.
-pub(super) struct OwnServer {
-    child: Child,
-    /// Where it listens.
-    pub(super) address: String,
-}
+pub(super) struct OwnServer(Child);
 
 impl OwnServer {
-    /// Starts one with so many event loops.
+    /// Starts one with so many event loops, and makes it the server of this load.
     ///
     /// # Errors
     /// It could not be started, or ended before it listened.
-    pub(super) fn start(shards: usize) -> Result<Self, Error> {
+    pub(super) fn start(shards: usize, load: &mut Load) -> Result<Self, Error> {
         let cannot = |why: String| Error::Child(format!("cannot start a server to measure: {why}"));
         // Where this program cannot be found, starting it fails with a message that names it.
         let program = std::env::current_exe().unwrap_or_else(|_| "throng".into());
@@ -91,24 +104,32 @@ impl OwnServer {
             Some(output) => BufReader::new(output).read_line(&mut line),
             None => Ok(0),
         };
-        let server = Self { child, address: line.trim_end().to_owned() };
+        let (pids, server) = (vec![child.id()], Self(child));
         match read {
             // It has said why on standard error.
-            Ok(0) => Err(cannot("it ended before it listened".to_owned())),
-            Ok(_) => Ok(server),
-            Err(error) => Err(cannot(error.to_string())),
+            Ok(0) => return Err(cannot("it ended before it listened".to_owned())),
+            Ok(_) => {}
+            Err(error) => return Err(cannot(error.to_string())),
         }
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        let address = line.trim_end();
+        match load {
+            Load::WebSocket(plan) => {
+                plan.target = Target::parse(&format!("ws://{address}"))?;
+                plan.server_pids = pids;
+            }
+            Load::Http(plan) => {
+                plan.target = Target::parse_http(&format!("http://{address}/"))?;
+                plan.server_pids = pids;
+            }
+        }
+        Ok(server)
     }
 }
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
         // Its figures have been read; nothing is lost with it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

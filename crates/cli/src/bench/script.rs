@@ -8,7 +8,7 @@ use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Script, Target};
 
 use super::flags::Common;
-use super::output::OutputArgs;
+use super::measurement::Measurement;
 
 pub(super) const EXAMPLES: &str = "Examples:
   throng bench script wss://example.org/chat chat.txt --connections 200 --tokens tokens.txt
@@ -61,23 +61,18 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// The plan, and how to show its result.
+    /// The measurement.
     ///
     /// # Errors
     /// The script cannot be read, or has a mistake; flags that make no sense.
-    pub(super) fn plan(self) -> Result<(Plan, OutputArgs), Error> {
+    pub(super) fn measurement(self) -> Result<Measurement, Error> {
         let script = read(&self.script)?;
         let Self { duration, warmup, timeout, .. } = self;
         let mode = Mode::Script { duration, warmup, timeout };
         let mut plan = Plan::new(Target::parse(&self.url)?, mode);
         plan.connections = self.connections;
-        let has_token = script.needs_token();
         plan.script = Some(script.into());
-        self.common.handshake.apply_with(&mut plan, has_token)?;
-        plan.slos = self.common.thresholds.slo;
-        self.common.connecting.apply(&mut plan);
-        plan.check()?;
-        Ok((plan, self.common.output))
+        self.common.measurement(plan)
     }
 }
 

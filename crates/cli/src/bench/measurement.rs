@@ -1,0 +1,56 @@
+//! A measurement: a load, the server that it is for, and how its report is shown.
+
+use std::process::ExitCode;
+
+use throng_load::Progress;
+use throng_load::find_max::{Load, Options};
+
+use super::find_max;
+use super::output::OutputArgs;
+use super::own::OwnServer;
+use super::progress::StatusLine;
+use crate::Failure;
+use crate::signals::Stop;
+
+/// What `echo`, `http` and the like make of their flags, with every mistake in them reported.
+#[derive(Debug)]
+pub(super) struct Measurement {
+    pub(super) load: Load,
+    /// How to search the highest rate; otherwise one run is made.
+    pub(super) search: Option<Options>,
+    /// Event loops of a server of our own, which takes the place of the load's target.
+    pub(super) own_shards: Option<usize>,
+    pub(super) output: OutputArgs,
+}
+
+impl Measurement {
+    /// Measures, and shows the report.
+    pub(super) fn run(mut self, stop: &Stop) -> Result<ExitCode, Failure> {
+        self.output.check()?;
+        // Kept to the end: dropped, it would stop.
+        let _own = match self.own_shards {
+            Some(shards) => Some(OwnServer::start(shards, &mut self.load)?),
+            None => None,
+        };
+        let quiet = self.output.quiet;
+        match (&self.load, self.search) {
+            (load, Some(options)) => {
+                self.output.show(&find_max::search(load, options, quiet, stop)?)
+            }
+            (Load::WebSocket(plan), None) => {
+                self.output.show(&watched(plan.mode.name(), quiet, |watch| {
+                    throng_load::run(plan, stop.flag(), watch)
+                })?)
+            }
+            (Load::Http(plan), None) => self.output.show(&watched("http", quiet, |watch| {
+                throng_load::http::run(plan, stop.flag(), watch)
+            })?),
+        }
+    }
+}
+
+/// Makes a run, whose progress a line shows until it ends.
+fn watched<R>(title: &str, quiet: bool, run: impl FnOnce(&mut dyn FnMut(&Progress)) -> R) -> R {
+    let line = StatusLine::new(title, quiet);
+    run(&mut |progress| line.show(progress))
+}
