@@ -19,9 +19,6 @@ pub(crate) const MAX_BACKENDS: usize = 4096;
 /// The largest number of names of backends: each has a thread.
 const MAX_NAMES: usize = 256;
 
-/// The largest number of event loops, more than any machine has CPUs.
-pub(crate) const MAX_SHARDS: usize = 1024;
-
 /// A mistake in the value of a key.
 pub(super) struct Wrong {
     pub(super) key: String,

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use throng_config::{Fields, Key, Kind, Records, Table, acme, log, tls};
 
-use super::check::MAX_SHARDS;
 use super::sources;
 use crate::backend::MAX_WEIGHT;
+
+/// The largest number of event loops, more than any machine has CPUs.
+pub(crate) const MAX_SHARDS: usize = 1024;
 
 /// The table of `throng balance`.
 pub(super) static TABLE: Table = Table { program: "balance", keys: KEYS };

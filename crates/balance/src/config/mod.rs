@@ -21,7 +21,8 @@ use crate::Network;
 use crate::settings::Settings;
 use check::Wrong;
 
-pub(crate) use check::{MAX_BACKENDS, MAX_SHARDS, check_backend};
+pub(crate) use check::{MAX_BACKENDS, check_backend};
+pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
 pub use tls::{BackendSide, ClientSide};
 
