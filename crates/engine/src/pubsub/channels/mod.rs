@@ -1,7 +1,7 @@
 //! Channels of one shard, and their members.
 //!
 //! A channel's members are a dense vector, so a publish is a linear walk. A membership costs 12
-//! bytes: 4 in the channel (`Member`) and 8 at the connection (`Sub`, in `subs.rs`), which knows
+//! bytes: 4 in the channel (`Member`) and 8 at the connection (`Sub`, in `table.rs`), which knows
 //! its place among the members, so that leaving is a swap-remove. The connection that is moved
 //! finds the channel among its own: it needs no reference to it, which would be 4 bytes more.
 //! Vectors grow by an eighth and shrink, so that the slack is small too.
@@ -23,7 +23,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use subs::{MAX_CHANNELS, Sub, Subs};
+use subs::{MAX_CHANNELS, Subs};
+use table::Sub;
 use totals::HomesScratch;
 use trie::{Scratch, Trie};
 

@@ -7,18 +7,8 @@
 //! because each membership in it leads to its channel, and the channel knows its members: callers
 //! pass that as `owner`. With more, a connection has a [`Table`].
 
-use super::table::Table;
+use super::table::{NO_SUB, Sub, Table};
 use super::{ChannelIndex, NONE, grow, trim};
-
-/// One membership of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sub {
-    pub(super) channel: ChannelIndex,
-    /// Which of the channel's members it is.
-    pub(super) position: u32,
-}
-
-pub(super) const NO_SUB: Sub = Sub { channel: NONE, position: NONE };
 
 /// Memberships that are looked through one by one: four cache lines.
 const MAX_LIST: usize = 32;

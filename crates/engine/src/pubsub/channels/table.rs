@@ -4,8 +4,18 @@
 //! for 8. This one grows by an eighth, which keeps it between 7/8 and 7/9 full: 9.2 to 10.3 bytes,
 //! for a few steps more on the way.
 
-use super::subs::{NO_SUB, Sub};
 use super::{ChannelIndex, NONE};
+
+/// One membership of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sub {
+    pub(super) channel: ChannelIndex,
+    /// Which of the channel's members it is.
+    pub(super) position: u32,
+}
+
+/// A free place.
+pub(super) const NO_SUB: Sub = Sub { channel: NONE, position: NONE };
 
 /// Hash table of one connection's memberships. Linear probing; removal moves later entries up, so
 /// there are no tombstones.
