@@ -9,6 +9,10 @@ use super::super::link::Link;
 use super::{Event, Members, Node, StartError};
 use crate::WhileDown;
 
+/// The longest wait before another attempt, in milliseconds: what is published meanwhile waits for
+/// five seconds, and a server that has started again has to be found well before.
+const LONGEST_RETRY: u64 = 1_000;
+
 impl<M: Members> Node<M> {
     pub(super) fn is_up(&self) -> bool {
         self.own.status.is_part_up(self.own.part)
@@ -111,7 +115,7 @@ impl<M: Members> Node<M> {
         let unknown = self.outbox.broken(self.now());
         self.count(&unknown, |counters| &counters.unknown);
         let tries = self.retry.1;
-        let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(5_000) };
+        let longest = if tries == 0 { 0 } else { (250 << (tries - 1).min(5)).min(LONGEST_RETRY) };
         let wait = if longest == 0 { 0 } else { self.draw() % longest };
         self.retry = (self.now() + wait, tries + 1);
     }

@@ -94,3 +94,17 @@ fn a_question_that_waits_for_the_first_connection_ends_at_its_limit() {
     let _reply = ask(&mut node, limit);
     assert!(node.rest() <= limit, "{:?}", node.rest());
 }
+
+#[test]
+fn a_server_that_was_away_for_long_is_found_before_what_waits_for_it_is_given_up() {
+    let (mut node, _) = node();
+    let waits: Vec<u64> = (0..1_000)
+        .map(|_| {
+            node.broken("away");
+            node.retry.0.saturating_sub(node.now())
+        })
+        .collect();
+    assert_eq!(waits[0], 0, "the first attempt is at once");
+    assert!(waits.iter().all(|wait| *wait < 1_000), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait > 500), "they do not all come at once: {waits:?}");
+}
