@@ -144,6 +144,12 @@ pub struct Metrics {
     /// Client connections refused: a limit was reached, or an untrusted peer connected where PROXY
     /// is required; and those closed without a request to make room for others.
     pub refused: u64,
+    /// Of these, for [`max_connections`](crate::Settings::max_connections), or the descriptors that
+    /// limit it.
+    pub refused_full: u64,
+    /// Of these, for
+    /// [`max_connections_per_address`](crate::Settings::max_connections_per_address).
+    pub refused_full_address: u64,
     /// Connections ended because TLS needed more memory than `max_tls_memory`.
     pub memory_ended: u64,
     /// Requests ever begun, upgrades included.
@@ -182,6 +188,8 @@ impl std::ops::AddAssign for Metrics {
             queued,
             accepted,
             refused,
+            refused_full,
+            refused_full_address,
             memory_ended,
             requests,
             tunnels_opened,
@@ -202,6 +210,8 @@ impl std::ops::AddAssign for Metrics {
         self.queued += queued;
         self.accepted += accepted;
         self.refused += refused;
+        self.refused_full += refused_full;
+        self.refused_full_address += refused_full_address;
         self.memory_ended += memory_ended;
         self.requests += requests;
         self.tunnels_opened += tunnels_opened;

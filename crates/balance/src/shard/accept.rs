@@ -24,13 +24,13 @@ impl State {
         let settings = &configuration.settings;
         let is_proxy =
             settings.trusted_proxies.iter().any(|network| network.contains(address.ip()));
-        let counted = match settings.accept_proxy && !is_proxy {
-            true => Err(Full::Address),
-            false => self.admit(driver, address, is_proxy),
-        };
-        let Ok(counted) = counted else {
+        if settings.accept_proxy && !is_proxy {
             self.metrics.refused += 1;
             return;
+        }
+        let counted = match self.admit(driver, address, is_proxy) {
+            Ok(counted) => counted,
+            Err(full) => return self.count_refused(full),
         };
         let phase = if settings.accept_proxy { Phase::Proxy } else { Phase::Head };
         let deadline = self.tick.after(settings.timeouts.head);
@@ -110,9 +110,18 @@ impl State {
             Full::Address => self.new_clients_of_address.pop_oldest(key, driver.now(), is_new),
         };
         let Some(id) = oldest else { return false };
-        self.metrics.refused += 1;
+        self.count_refused(full);
         self.close(driver, id);
         true
+    }
+
+    /// Counts a client that was refused at a limit, or ended to make room for another one.
+    fn count_refused(&mut self, full: Full) {
+        self.metrics.refused += 1;
+        match full {
+            Full::All => self.metrics.refused_full += 1,
+            Full::Address => self.metrics.refused_full_address += 1,
+        }
     }
 
     /// Uncounts the client connection `id`, which has ended.

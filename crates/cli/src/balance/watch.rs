@@ -5,7 +5,7 @@ use std::io::stdout;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use throng_balance::{Balancer, NameRow, Row, Status};
+use throng_balance::{Balancer, Metrics, NameRow, Row, Status};
 use throng_load::units::grouped;
 
 use crate::log::{Event, Log, Value, events};
@@ -13,6 +13,9 @@ use crate::say;
 
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The shortest time between two events of limits.
+const BETWEEN_LIMITS: Duration = Duration::from_secs(10);
 
 pub(super) struct Watch {
     states: BTreeMap<SocketAddr, &'static str>,
@@ -24,6 +27,7 @@ pub(super) struct Watch {
     looked: Instant,
     /// Tunnels and other requests ever, then.
     before: (u64, u64),
+    limits: Limits,
 }
 
 impl Watch {
@@ -37,6 +41,7 @@ impl Watch {
             shown: false,
             looked: Instant::now(),
             before: ever(&status),
+            limits: Limits::default(),
         }
     }
 
@@ -49,7 +54,9 @@ impl Watch {
         }
         self.looked = now;
         let status = balancer.status();
-        for Change { event, message, fields } in self.changes(&status) {
+        let mut changes = self.changes(&status);
+        changes.extend(self.limits.look(&status.metrics, now));
+        for Change { event, message, fields } in changes {
             log.event(event, message, fields);
         }
         let ever = ever(&status);
@@ -96,6 +103,43 @@ impl Watch {
         if std::mem::take(&mut self.shown) {
             say::text_as_is("\r\x1b[2K");
         }
+    }
+}
+
+/// Connections that were refused at a limit.
+#[derive(Default)]
+struct Limits {
+    /// Those of the last event.
+    logged: Metrics,
+    last: Option<Instant>,
+}
+
+impl Limits {
+    /// Returns an event if there are more, and the last one is some time ago.
+    fn look(&mut self, metrics: &Metrics, now: Instant) -> Option<Change> {
+        let full = metrics.refused_full - self.logged.refused_full;
+        let of_address = metrics.refused_full_address - self.logged.refused_full_address;
+        let is_recent = self.last.is_some_and(|last| now.duration_since(last) < BETWEEN_LIMITS);
+        if full + of_address == 0 || is_recent {
+            return None;
+        }
+        (self.logged, self.last) = (*metrics, Some(now));
+        let (reason, message) = if full > 0 {
+            let reason = format!("{} clients are connected", grouped(metrics.connections));
+            (reason, "raise max_connections, or the limit of open files (ulimit -n)")
+        } else {
+            let reason = "an address has as many connections as it may".to_owned();
+            (
+                reason,
+                "name a proxy of many clients in trusted_proxies, or raise max_connections_per_address",
+            )
+        };
+        let connections = ("connections", (full + of_address).into());
+        Some(Change {
+            event: &events::LIMIT_REACHED,
+            message: message.to_owned(),
+            fields: vec![connections, ("reason", reason.into())],
+        })
     }
 }
 
@@ -176,6 +220,30 @@ mod tests {
     fn field(change: &Change, name: &str) -> Value {
         let found = change.fields.iter().find(|(field, _)| *field == name);
         found.map_or(Value::None, |(_, value)| value.clone())
+    }
+
+    #[test]
+    fn connections_beyond_a_limit_are_one_event_in_ten_seconds() {
+        let mut limits = Limits::default();
+        let start = Instant::now();
+        let mut metrics = Metrics { connections: 1_000, refused: 3, ..Metrics::default() };
+        let mut look = |metrics: &Metrics, second| {
+            limits.look(metrics, start + Duration::from_secs(second)).map(|change| {
+                assert_eq!(change.event.name, "limit.reached");
+                (field(&change, "connections"), field(&change, "reason"), change.message)
+            })
+        };
+        assert_eq!(look(&metrics, 0), None, "none of these was refused at a limit");
+        metrics.refused_full = 2;
+        let (connections, reason, message) = look(&metrics, 1).unwrap();
+        assert_eq!((connections, reason), (2_u64.into(), "1,000 clients are connected".into()));
+        assert!(message.contains("max_connections,") && message.contains("ulimit"), "{message}");
+        metrics.refused_full_address = 5;
+        assert_eq!(look(&metrics, 10), None, "too early for another one");
+        let (connections, _, message) = look(&metrics, 11).unwrap();
+        assert_eq!(connections, 5_u64.into());
+        assert!(message.contains("max_connections_per_address"), "{message}");
+        assert_eq!(look(&metrics, 30), None);
     }
 
     #[test]

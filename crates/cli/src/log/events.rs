@@ -135,6 +135,9 @@ events! {
     CLUSTER_REFUSED = "cluster.refused", Warn, process, ["messages", "reason"],
         "so many messages were refused, or have waited for the cluster for too long, since the last \
          such line: no member gets them";
+    LIMIT_REACHED = "limit.reached", Warn, process, ["connections", "reason"],
+        "so many connections were refused, or ended without a request to make room for others, \
+         since the last such line";
     REGISTERED = "registered", Info, process, ["balancer", "address", "weight"],
         "this backend is registered at a balancer";
     REGISTER_FAILED = "register.failed", Warn, process, ["balancer", "reason"],
