@@ -18,7 +18,7 @@ pub struct Plan {
     pub target: Target,
     /// What is measured.
     pub mode: Mode,
-    /// Connections held, or, with [`Mode::Connect`], being made at a time. With [`Mode::Broadcast`] the
+    /// Connections held, or, with [`Mode::Connect`], being made at a time, and at a rate of its own the most that are. With [`Mode::Broadcast`] the
     /// subscribers; the publisher is one more. With [`Mode::Fanout`] what [`Plan::fanout_connections`] says.
     /// Default 100.
     pub connections: usize,
@@ -63,13 +63,14 @@ pub struct Plan {
     pub slos: Vec<Slo>,
     /// The steps of [`Mode::Script`]. Default none.
     pub script: Option<Arc<Script>>,
-    /// Messages of a closed [`Mode::Echo`], or connections of [`Mode::Connect`], in all, after which the run is over;
+    /// Messages of a closed [`Mode::Echo`], or connections of a closed [`Mode::Connect`], in all, after which the run is over;
     /// without a warm-up. Default: as many as fit its time.
     pub number: Option<u64>,
-    /// Time over which the rate of an open [`Mode::Echo`] rises from 0, before the warm-up; not counted. Default zero.
+    /// Time over which the rate of an open [`Mode::Echo`] or [`Mode::Connect`] rises from 0, before the warm-up; not
+    /// counted. Default zero.
     pub rate_ramp: Duration,
-    /// Stages of the rate of an open [`Mode::Echo`], all of them measured; its pace has the highest, its duration is their
-    /// length. Default none.
+    /// Stages of the rate of an open [`Mode::Echo`] or [`Mode::Connect`], all of them measured; the mode has the highest
+    /// rate, and their length as its duration. Default none.
     pub stages: Vec<RateStage>,
 }
 
@@ -120,6 +121,10 @@ pub enum Mode {
     },
     /// Connect, upgrade, one echo, reset; how many a second, how soon.
     Connect {
+        /// Connections a second that begin by a schedule (open loop), in all; time counts from the planned moment, and also
+        /// while one waits because [`Plan::connections`] are open. `None`, the default: a closed loop, in which the end
+        /// of each connection begins the next.
+        rate_per_s: Option<f64>,
         /// Time measured. Default 10 s.
         duration: Duration,
         /// Time run before, not counted. Default 1 s.
@@ -177,6 +182,8 @@ pub const MAX_CONNECTIONS: usize = 50_000_000;
 const MAX_UNDER_WAY: usize = 1 << 26;
 /// Most messages under way per connection.
 pub const MAX_PIPELINE: usize = 65_536;
+/// Most connections a second of one run.
+pub(crate) const MAX_CONNECTS_PER_S: f64 = 1e6;
 /// Largest message: 1 GiB.
 pub const MAX_SIZE: usize = 1 << 30;
 /// Bytes of a message of [`Mode::Fanout`] that name it.
@@ -353,7 +360,10 @@ impl Plan {
                 self.size
             ));
         }
-        let is_open = matches!(self.mode, Mode::Echo { pace: Pace::Open { .. }, .. });
+        let is_open = matches!(
+            self.mode,
+            Mode::Echo { pace: Pace::Open { .. }, .. } | Mode::Connect { rate_per_s: Some(_), .. }
+        );
         if !self.rate_ramp.is_zero() && (!is_open || self.rate_ramp > TOO_LONG) {
             return refuse(
                 "--rate-ramp is for --rate, which it lets rise over a week (168h) at most"
@@ -364,7 +374,7 @@ impl Plan {
             let (least, of) = match self.mode {
                 Mode::Echo { pace: Pace::Closed { .. }, .. } => (1, "messages of a closed loop"),
                 // Each place of a connection is used.
-                Mode::Connect { .. } => {
+                Mode::Connect { rate_per_s: None, .. } => {
                     (self.connections as u64, "connections, as many as --concurrency")
                 }
                 _ => (u64::MAX, "for echo and connect"),
@@ -375,7 +385,10 @@ impl Plan {
                 return refuse(format!("--number is {number}; it is {of}{least}"));
             }
         }
-        let most = 1e6 * self.connections as f64;
+        let most = match self.mode {
+            Mode::Connect { .. } => MAX_CONNECTS_PER_S,
+            _ => 1e6 * self.connections as f64,
+        };
         if let Some(wrong) = RateStage::mistake(&self.stages, most) {
             return refuse(wrong);
         }
@@ -409,7 +422,7 @@ impl Plan {
                 );
             }
             Mode::Echo { duration, warmup, .. }
-            | Mode::Connect { duration, warmup }
+            | Mode::Connect { duration, warmup, .. }
             | Mode::Fanout { duration, warmup, .. }
             | Mode::Script { duration, warmup, .. }
                 if duration > TOO_LONG || warmup > TOO_LONG =>
@@ -466,6 +479,13 @@ impl Plan {
             {
                 refuse(format!(
                     "--rate is messages a second per connection, between 0.001 and 1000000, not {rate_per_s}"
+                ))
+            }
+            Mode::Connect { rate_per_s: Some(rate_per_s), .. }
+                if !(0.001..=MAX_CONNECTS_PER_S).contains(&rate_per_s) =>
+            {
+                refuse(format!(
+                    "--rate is connections a second, between 0.001 and {MAX_CONNECTS_PER_S}, not {rate_per_s}"
                 ))
             }
             _ => Ok(()),
@@ -575,7 +595,14 @@ mod tests {
             (plan(Pace::Open { rate_per_s: f64::NAN }), "--rate"),
             (Plan { mode: Mode::Idle { hold: Duration::ZERO }, ..fine() }, "--hold"),
             (
-                Plan { mode: Mode::Connect { duration: Duration::ZERO, warmup: SECOND }, ..fine() },
+                Plan {
+                    mode: Mode::Connect {
+                        rate_per_s: None,
+                        duration: Duration::ZERO,
+                        warmup: SECOND,
+                    },
+                    ..fine()
+                },
                 "--duration",
             ),
             (

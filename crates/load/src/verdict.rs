@@ -147,6 +147,17 @@ impl Verdict {
         Self { limit, line }
     }
 
+    /// The same, saying that `waited` of `planned` connections found all `places` taken: then the generator's bound may
+    /// be the limit, and not the server.
+    #[must_use]
+    pub fn with_places(mut self, waited: u64, planned: u64, places: u64) -> Self {
+        if waited > 0 {
+            self.line.push_str("; ");
+            self.line.push_str(&waited_for_place(waited, planned, places));
+        }
+        self
+    }
+
     /// The same, saying that `lost` of `expected` deliveries never came. A server may drop by its policy, so that
     /// alone makes no figure worthless; but nobody should read the figures without it.
     #[must_use]
@@ -157,6 +168,15 @@ impl Verdict {
         }
         self
     }
+}
+
+/// What a bound on the connections open at a time did to a schedule, and the remedy.
+pub(crate) fn waited_for_place(waited: u64, planned: u64, places: u64) -> String {
+    let [waited, planned, places] = [waited, planned, places].map(units::grouped);
+    format!(
+        "{waited} of {planned} connections waited for one of {places} places: more of them (--concurrency) tell \
+         whether the server can do more"
+    )
 }
 
 fn judge(facts: &Facts) -> (Limit, String) {
@@ -436,6 +456,13 @@ mod tests {
         check(&busy, Limit::Server, &["99 %"]);
         let unknown = Facts { server: None, ..paced(backlog) };
         check(&unknown, Limit::Unknown, &["fell behind the plan", "--server-pid"]);
+    }
+
+    #[test]
+    fn a_bound_that_was_reached_is_said() {
+        let verdict = |waited| Verdict::of(&facts(0.5, 0.99)).with_places(waited, 5_000, 1_000);
+        assert!(verdict(12).line.contains("; 12 of 5,000 connections waited for one of 1,000"));
+        assert!(!verdict(0).line.contains("--concurrency"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use throng_load::{Deflate, Error, Mode, Pace, Plan, Target};
 use super::flags::{Common, LoopArgs, TimeArgs};
 use super::measurement::Measurement;
 use super::payload::PayloadArgs;
-use super::{broadcast, compare, deflate, fanout, http, own, script};
+use super::{broadcast, compare, connect, deflate, fanout, http, own, script};
 
 /// Measure the throughput, latency and memory of a WebSocket or HTTP server under load.
 ///
@@ -68,10 +68,12 @@ enum Work {
   throng bench idle ws://127.0.0.1:9001/echo --hold 1s --await-close 60s    does a shutdown lose a Close frame?")]
     Idle(Idle),
     /// Connect, upgrade, one echo, reset: connections per second, and time by phase
-    #[command(after_help = "Example:
-  throng bench connect ws://127.0.0.1:9001/echo --concurrency 64 --duration 10s
-  throng bench connect wss://127.0.0.1:9001/echo --insecure --number 10k")]
-    Connect(Connect),
+    ///
+    /// Closed loop by default: as each connection ends, the next begins in its place. With --rate an
+    /// open loop: connections begin by a fixed schedule whatever becomes of those before them, and
+    /// their time counts from the planned moment, so a stall of the server cannot hide.
+    #[command(after_help = connect::EXAMPLES)]
+    Connect(connect::Args),
     /// One message to all members of a channel: time until the last receives it, and server cost
     ///
     /// All connections join by the URL (our server: /ws/{channel}), and a message from one more
@@ -196,42 +198,10 @@ impl Idle {
 }
 
 #[derive(Debug, ClapArgs)]
-struct Connect {
-    #[command(flatten)]
-    target: TargetArgs,
-    /// Connections being made at a time
-    #[arg(long, short, value_name = "N", default_value_t = 64, value_parser = parse_count)]
-    concurrency: usize,
-    #[command(flatten)]
-    payload: PayloadArgs,
-    /// So many connections in all, and the run is over
-    #[arg(long, short, value_name = "N", value_parser = parse_count,
-          conflicts_with_all = ["duration", "warmup"])]
-    number: Option<usize>,
-    #[command(flatten)]
-    time: TimeArgs,
-    #[command(flatten)]
-    common: Common,
-}
-
-impl Connect {
-    fn measurement(self) -> Result<Measurement, Error> {
-        let TimeArgs { duration, warmup } = self.time;
-        let mode = Mode::Connect { duration, warmup };
-        let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
-        let most = self.number.map_or(usize::MAX, |number| number.max(1));
-        plan.connections = self.concurrency.min(most);
-        plan.number = self.number.map(|number| number as u64);
-        self.payload.apply(&mut plan)?;
-        self.common.measurement(plan)
-    }
-}
-
-#[derive(Debug, ClapArgs)]
-struct TargetArgs {
+pub(super) struct TargetArgs {
     /// The server, as ws://host:port/path or wss://...; without a path, where `throng serve` does this
     #[arg(value_name = "URL")]
-    url: String,
+    pub(super) url: String,
 }
 
 /// The task of a command line.
@@ -345,6 +315,14 @@ pub(super) mod tests {
         assert_eq!((idle.connections, idle.ramp), (15, Duration::from_secs(3)));
         let (connect, _) = plan(&format!("connect {URL} --concurrency 7 --sources 3")).unwrap();
         assert_eq!((connect.connections, connect.sources), (7, Some(3)));
+        let (connect, _) = plan(&format!("connect {URL} --rate 500/s -d 2s -w 0s")).unwrap();
+        let (rate_per_s, duration, warmup) = (Some(500.0), Duration::from_secs(2), Duration::ZERO);
+        assert_eq!(connect.mode, Mode::Connect { rate_per_s, duration, warmup });
+        assert_eq!(connect.connections, 1000);
+        let (connect, _) = plan(&format!("connect {URL} -c 7 --stages 1s:10,1s:20")).unwrap();
+        let rate_per_s = Some(20.0);
+        assert_eq!(connect.mode, Mode::Connect { rate_per_s, duration, warmup });
+        assert_eq!((connect.connections, connect.stages.len()), (7, 2));
     }
 
     #[test]
@@ -395,6 +373,11 @@ pub(super) mod tests {
         let of = |line: &str| plan(&format!("connect {URL} {line}")).unwrap().0;
         assert_eq!((of("-n 10k").number, of("-n 10k").connections), (Some(10_000), 64));
         assert_eq!((of("-n 5").number, of("-n 5").connections), (Some(5), 5));
+        // By a schedule they take as long as it says.
+        let (rate_per_s, duration, warmup) = (Some(100.0), Duration::from_secs(2), Duration::ZERO);
+        let open = of("-n 200 --rate 100");
+        assert_eq!((open.number, open.connections), (None, 1000));
+        assert_eq!(open.mode, Mode::Connect { rate_per_s, duration, warmup });
         assert_eq!(of("").number, None);
     }
 
@@ -443,6 +426,11 @@ pub(super) mod tests {
             ("echo ws://h -n 5 --find-max", "cannot be used with"),
             ("connect ws://h -n 0", "--number is 0"),
             ("connect ws://h -n 5 -d 1s", "cannot be used with"),
+            ("connect ws://h -n 5 --find-max", "cannot be used with"),
+            ("connect ws://h --rate 0", "--rate is connections a second"),
+            ("connect ws://h --rate fast", "1000/s"),
+            ("connect ws://h --rate-ramp 5s", "--rate"),
+            ("connect ws://h --rate 5 -c 0", "--concurrency is 0"),
             ("echo ws://h --stages 10s", "such as 10s:1k"),
             ("echo ws://h --stages 10s:x", "such as 10s:1k"),
             ("echo ws://h --stages 1s:5 --rate 5", "cannot be used with"),

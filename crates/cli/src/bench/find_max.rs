@@ -1,4 +1,4 @@
-//! `--find-max` of `throng bench echo` and `http`: the highest rate that keeps the thresholds.
+//! `--find-max` of `throng bench echo`, `connect`, `fanout` and `http`: the highest rate that keeps the thresholds.
 
 use throng_load::Error;
 use throng_load::find_max::{Event, Load, Options, Report, find_max};

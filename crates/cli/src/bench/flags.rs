@@ -49,8 +49,8 @@ pub(super) struct LoopArgs {
     pub(super) rate_ramp: Duration,
     #[command(flatten)]
     pub(super) find_max: FindMaxArgs,
-    /// So many messages or requests in all, and the run is over; with --rate it takes as long as
-    /// they need
+    /// So many messages, requests or connections in all, and the run is over; with --rate it takes
+    /// as long as they need
     #[arg(long, short, value_name = "N", value_parser = parse_count,
           conflicts_with_all = ["duration", "warmup", "find_max", "rate_ramp", "stages"])]
     number: Option<usize>,

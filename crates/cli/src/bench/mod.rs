@@ -3,6 +3,7 @@
 pub mod args;
 mod broadcast;
 mod compare;
+mod connect;
 pub mod deflate;
 mod fanout;
 mod find_max;

@@ -139,9 +139,11 @@ fn rates_follow_one_another_in_stages() {
     let http = served.url.replace("ws://", "http://") + "/livez";
     // 20 while it rises, 40 at the rate, and 20 while it falls.
     let stages = ["--stages", "200ms:200,0s:400/s,100ms:400,100ms:0", "-c", "8", "--json"];
-    for (words, answers) in
-        [(&["echo", &served.url, "--threads", "2"][..], "messages"), (&["http", &http], "requests")]
-    {
+    for (words, answers) in [
+        (&["echo", &served.url, "--threads", "2"][..], "messages"),
+        (&["http", &http], "requests"),
+        (&["connect", &served.url], "connections"),
+    ] {
         let report = bench_json(&[words, &stages].concat());
         let result = &report["result"];
         let planned = result["open_loop"]["planned"].as_u64().unwrap();
@@ -151,6 +153,20 @@ fn rates_follow_one_another_in_stages() {
         assert_eq!(report["errors"]["wrong_answers"].as_u64().unwrap_or(0), 0, "{report}");
         assert_eq!(report["plan"]["stages"][1]["rate_per_s"], 400.0, "{report}");
     }
+}
+
+#[test]
+fn the_highest_rate_of_connections_is_searched() {
+    let served = Served::start();
+    let words = ["connect", &served.url, "--find-max", "--rate", "40/s", "-c", "30", "--quiet"];
+    // No connection is made within that time.
+    let short = ["--slo", "max<1us", "-d", "100ms", "-w", "0s", "--json"];
+    let output = bench(&[&words[..], &short].concat());
+    assert_eq!(output.status.code(), Some(99));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["of"], &report["connections"]), (&json!("connect"), &json!(30)));
+    let steps = report["steps"].as_array().unwrap();
+    assert!(steps[0]["rate_per_s"] == 40.0 && steps.iter().all(|step| step["kept"] == false));
 }
 
 #[test]
@@ -309,6 +325,11 @@ fn servers_with_tls_are_measured_over_tls() {
         result["tls"]["count"], result["connections"],
         "the handshakes have times of their own"
     );
+    let rate = ["connect", &served.url, "--json", "-d", "200ms", "-w", "0s", "--rate", "50"];
+    let report = bench_json(&[&rate[..], &trusted].concat());
+    let result = &report["result"];
+    assert_eq!(result["tls"]["count"], result["open_loop"]["planned"], "{report}");
+    assert_eq!(result["open_loop"]["unanswered"], 0, "{report}");
     // Full handshakes until here. Resumed ones follow each thread's first.
     assert_eq!(resumed(&served.url, chain), 0);
     for version in [&[][..], &["--tls12"]] {

@@ -38,6 +38,11 @@ pub trait Work {
     /// The request target of a connection.
     fn resource(&self, index: usize) -> &str;
 
+    /// Whether connections are made only when it asks for them by [`ClientPool::redial`], however many are under way.
+    fn dials_itself(&self) -> bool {
+        false
+    }
+
     /// A connection is open.
     fn on_open(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, now: Instant) {
         let _ = (pool, cx, index, now);
@@ -197,6 +202,8 @@ pub struct ClientPool {
     nonce: u64,
     read_serial: u64,
     read_at: Instant,
+    /// Why a TCP connection failed, once that has been asked.
+    refusal: Option<(std::io::ErrorKind, String)>,
 }
 
 impl ClientPool {
@@ -290,10 +297,20 @@ impl ClientPool {
         self.lane().ready.fetch_add(change as u64, Ordering::Relaxed);
     }
 
-    /// Why a TCP connection failed. The driver says only that it did, so one more is made to hear the reason.
+    /// Why a TCP connection failed. The driver says only that it did, so one more is made to hear the reason; only once,
+    /// since this thread waits for it.
     #[cold]
-    fn explain_refusal(&self) -> Error {
-        explain_refusal(&self.shared, self.peer, self.tls.as_deref())
+    fn explain_refusal(&mut self) -> Error {
+        if let Some((kind, text)) = &self.refusal {
+            let ready = self.shared.sum(|lane| &lane.ready) as usize;
+            let reason = std::io::Error::new(*kind, text.clone());
+            return Error::Connect { peer: self.peer, reason, ready };
+        }
+        let error = explain_refusal(&self.shared, self.peer, self.tls.as_deref());
+        if let Error::Connect { reason, .. } = &error {
+            self.refusal = Some((reason.kind(), reason.to_string()));
+        }
+        error
     }
 }
 

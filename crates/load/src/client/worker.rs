@@ -107,6 +107,10 @@ pub fn clock() -> Result<Clock, Error> {
 /// # Errors
 /// No descriptor or memory for the poll, a connection could not even be begun, or the poll failed.
 pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Error> {
+    let (at_start, window) = match work.dials_itself() {
+        true => (0, start.connections),
+        false => (start.connections, start.window),
+    };
     let mut pool = ClientPool {
         clock: start.clock,
         shared: Arc::clone(&start.shared),
@@ -122,12 +126,13 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         agreed: 0,
         subprotocols: 0,
         conns: vec![OUT; start.connections],
-        dialler: Dialler::new(start.connections, start.window, start.ramp, start.clock.now()),
+        dialler: Dialler::new(at_start, window, start.ramp, start.clock.now()),
         wanted: start.wanted,
         seed: RandomState::new().hash_one(start.thread),
         nonce: 0,
         read_serial: u64::MAX,
         read_at: Instant(0),
+        refusal: None,
     };
     let (ended, traffic) = Worker::new(start, &mut pool, &mut work)?.run()?;
     let outcome = work.finish(&mut pool, ended);

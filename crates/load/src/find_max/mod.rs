@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::report::{Report, Step};
 use self::search::Search;
-use crate::plan::{Mode, Pace};
+use crate::plan::{MAX_CONNECTS_PER_S, Mode, Pace};
 use crate::report::{Measured, OpenLoopReport};
 use crate::units::rounded;
-use crate::verdict::Limit;
+use crate::verdict::{Limit, waited_for_place};
 use crate::{Error, Plan, Progress, http};
 
 /// Share of the planned messages that have to be answered within the measured time.
@@ -22,7 +22,7 @@ const ANSWERED: f64 = 0.95;
 /// The plan whose rate is searched; its own pace is not used.
 #[derive(Clone, Debug)]
 pub enum Load {
-    /// [`Mode::Echo`] or [`Mode::Fanout`].
+    /// [`Mode::Echo`], [`Mode::Connect`] or [`Mode::Fanout`].
     WebSocket(Box<Plan>),
     /// Requests.
     Http(Box<http::Plan>),
@@ -110,10 +110,10 @@ impl Load {
         }
         match self {
             Self::WebSocket(plan) => match plan.mode {
-                Mode::Echo { .. } | Mode::Fanout { .. } => {
+                Mode::Echo { .. } | Mode::Connect { .. } | Mode::Fanout { .. } => {
                     self.plan_at(plan, options.start_per_s).check()
                 }
-                _ => refuse("--find-max is for echo, fanout and http".to_owned()),
+                _ => refuse("--find-max is for echo, connect, fanout and http".to_owned()),
             },
             Self::Http(plan) => at(plan, options.start_per_s).check(),
         }
@@ -123,6 +123,7 @@ impl Load {
     fn most_per_s(&self) -> f64 {
         match self {
             Self::WebSocket(plan) => match plan.mode {
+                Mode::Connect { .. } => MAX_CONNECTS_PER_S,
                 Mode::Fanout { .. } => 1e7,
                 _ => (1e6 * plan.connections as f64).min(1e8),
             },
@@ -136,6 +137,7 @@ impl Load {
             Mode::Echo { pace, .. } => {
                 *pace = Pace::Open { rate_per_s: rate / plan.connections as f64 };
             }
+            Mode::Connect { rate_per_s, .. } => *rate_per_s = Some(rate),
             Mode::Fanout { rate_per_s, .. } => *rate_per_s = rate,
             _ => {}
         }
@@ -152,10 +154,20 @@ impl Load {
         match self {
             Self::WebSocket(plan) => {
                 let report = crate::run(&self.plan_at(plan, rate_per_s), stop, watch)?;
+                let mut waited = None;
                 let (per_s, latency, kept_pace) = match &report.result {
                     Measured::Echo(echo) => {
                         let kept_pace = kept_pace(echo.messages, echo.open_loop.as_ref());
                         (echo.messages_per_s, echo.latency, kept_pace)
+                    }
+                    Measured::Connect(connect) => {
+                        let planned = connect.open_loop.map_or(0, |open| open.planned);
+                        waited =
+                            connect.waited_for_place.filter(|&waited| waited > 0).map(|waited| {
+                                waited_for_place(waited, planned, plan.connections as u64)
+                            });
+                        let kept_pace = kept_pace(connect.connections, connect.open_loop.as_ref());
+                        (connect.connections_per_s, connect.total, kept_pace)
                     }
                     Measured::Fanout(fanout) => {
                         let in_time = fanout.received_per_s * fanout.measured_s + 1.0;
@@ -177,6 +189,9 @@ impl Load {
                     ..Step::at(rate_per_s)
                 };
                 step.judge(kept_pace, report.errors.first);
+                if let (Some(reason), Some(waited)) = (&mut step.reason, waited) {
+                    *reason += &format!("; {waited}");
+                }
                 Ok(step)
             }
             Self::Http(plan) => {

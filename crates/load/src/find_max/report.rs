@@ -21,7 +21,7 @@ const FEW: u64 = 1000;
 /// A rate that was tried.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// Messages or requests planned a second, of all connections together.
+    /// Messages, connections or requests planned a second, of all connections together.
     pub rate_per_s: f64,
     /// Answers a second within the measured time; `null` if the run has no report.
     pub answered_per_s: Option<f64>,
@@ -46,11 +46,11 @@ pub struct Report {
     pub schema: &'static str,
     /// `find-max`.
     pub mode: &'static str,
-    /// The mode whose rate was searched: `echo`, `fanout` or `http`.
+    /// The mode whose rate was searched: `echo`, `connect`, `fanout` or `http`.
     pub of: &'static str,
     /// The server.
     pub url: String,
-    /// Connections.
+    /// Connections; of `connect` the most at a time.
     pub connections: usize,
     /// The thresholds, as they were typed.
     pub thresholds: Vec<String>,
@@ -195,7 +195,8 @@ impl Report {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             points
         };
-        Plot::new("Latency by rate", Axis::log("messages a second"), Axis::log("time in ms"))
+        let of = if self.of == "connect" { "connections a second" } else { "messages a second" };
+        Plot::new("Latency by rate", Axis::log(of), Axis::log("time in ms"))
             .series("p50", &points(|latency| latency.p50_us))
             .series("p99", &points(|latency| latency.p99_us))
     }
@@ -209,8 +210,9 @@ impl Render for Report {
             conditions: vec![
                 self.url.clone(),
                 format!(
-                    "{} of {} connections, open loop, to {:.1} %",
+                    "{} {} {} connections, open loop, to {:.1} %",
                     self.of,
+                    if self.of == "connect" { "with at most" } else { "of" },
                     grouped(self.connections as u64),
                     self.precision * 100.0
                 ),

@@ -67,6 +67,7 @@ impl PlanReport {
         let connections = grouped(self.connections as u64);
         let mut words = match self.mode {
             "broadcast" => format!("{connections} subscribers"),
+            "connect" if self.rate_per_s.is_some() => format!("at most {connections} at a time"),
             "connect" => format!("{connections} at a time"),
             _ if self.connections == 1 => "1 connection".to_owned(),
             _ => format!("{connections} connections"),
@@ -85,14 +86,19 @@ impl PlanReport {
             add(format!("pipeline {pipeline} (closed loop)"));
         }
         if let (Some(rate), None) = (self.rate_per_s, &self.stages) {
-            let of = if self.mode == "fanout" { "in all" } else { "each" };
-            add(format!("{} messages/s {of} (open loop)", rounded(rate)));
+            let of = match self.mode {
+                "connect" => "connections/s",
+                "fanout" => "messages/s in all",
+                _ => "messages/s each",
+            };
+            add(format!("{} {of} (open loop)", rounded(rate)));
         }
         if let Some(ramp) = self.rate_ramp_s {
             add(format!("rising over {}", seconds(ramp)));
         }
         if let Some(stages) = &self.stages {
-            add(format!("{} messages/s in all (open loop)", StageReport::words(stages)));
+            let of = if self.mode == "connect" { "connections/s" } else { "messages/s in all" };
+            add(format!("{} {of} (open loop)", StageReport::words(stages)));
         }
         if let Some(number) = self.number {
             let of = if self.mode == "connect" { "connections" } else { "messages" };
@@ -318,6 +324,7 @@ impl Report {
         ];
         figures.extend(quantiles(connect.total));
         figures.push(self.limit());
+        let open = connect.open_loop.as_ref();
         vec![
             Table::list(figures),
             times(&[
@@ -326,7 +333,9 @@ impl Report {
                 ("upgrade", connect.upgrade),
                 ("echo", connect.echo),
                 ("together", connect.total),
-            ]),
+                ("lateness", open.and_then(|open| open.lateness)),
+            ])
+            .notes(open.map(OpenLoopReport::note)),
         ]
     }
 

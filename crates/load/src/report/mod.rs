@@ -68,7 +68,7 @@ pub struct PlanReport {
     pub mode: &'static str,
     /// The server and the request target.
     pub url: String,
-    /// Connections held, being made at a time, or subscribers.
+    /// Connections held, being made at a time (in an open loop at most), or subscribers.
     pub connections: usize,
     /// Payload bytes of a message.
     pub size_bytes: usize,
@@ -82,7 +82,8 @@ pub struct PlanReport {
     pub deflate: String,
     /// Messages under way per connection, in a closed loop.
     pub pipeline: Option<usize>,
-    /// Messages a second in an open loop: per connection, or with `fanout` to all channels together.
+    /// Messages a second in an open loop: per connection, or with `fanout` to all channels together. With `connect`
+    /// connections a second.
     pub rate_per_s: Option<f64>,
     /// Time measured (echo, connect) or held (idle).
     pub duration_s: Option<f64>,
@@ -158,7 +159,8 @@ impl PlanReport {
             }
             Mode::Idle { hold } => report.duration_s = Some(hold.as_secs_f64()),
             Mode::Connect { .. } if plan.number.is_some() => {}
-            Mode::Connect { duration, warmup } => {
+            Mode::Connect { rate_per_s, duration, warmup } => {
+                report.rate_per_s = rate_per_s;
                 report.duration_s = Some(duration.as_secs_f64());
                 report.warmup_s = Some(warmup.as_secs_f64());
             }
@@ -241,8 +243,8 @@ pub enum Measured {
     Echo(EchoReport),
     /// Idle connections.
     Idle(IdleReport),
-    /// Connections made one after the other.
-    Connect(ConnectReport),
+    /// Connections made one after the other, or by a schedule.
+    Connect(Box<ConnectReport>),
     /// One message to many.
     Broadcast(BroadcastReport),
     /// Many channels at a fixed rate.
@@ -327,7 +329,7 @@ pub struct ClosesReport {
     pub left_open: u64,
 }
 
-/// Connections made one after the other.
+/// Connections made one after the other, or by a schedule.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ConnectReport {
     /// Time measured.
@@ -346,8 +348,12 @@ pub struct ConnectReport {
     pub upgrade: Option<Summary>,
     /// From there to the answer to one message.
     pub echo: Option<Summary>,
-    /// All of them together.
+    /// All of them together; in an open loop from the planned time on, with the age of those without an answer.
     pub total: Option<Summary>,
+    /// How the schedule was kept; `null` in a closed loop. Its messages are connections.
+    pub open_loop: Option<OpenLoopReport>,
+    /// Of the connections planned in an open loop, those that found all places taken. Their time ran while they waited.
+    pub waited_for_place: Option<u64>,
 }
 
 /// One publishes, all others receive.

@@ -1,5 +1,6 @@
 //! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads down, report.
 
+mod connect;
 mod fanout;
 mod idle;
 mod modes;
@@ -66,7 +67,12 @@ pub fn run(
             modes::open_echo(&context, steering, rate_per_s, duration, warmup)
         }
         Mode::Idle { hold } => idle::run(&context, steering, hold),
-        Mode::Connect { duration, warmup } => modes::connect(&context, steering, duration, warmup),
+        Mode::Connect { rate_per_s: None, duration, warmup } => {
+            connect::closed(&context, steering, duration, warmup)
+        }
+        Mode::Connect { rate_per_s: Some(rate_per_s), duration, warmup } => {
+            connect::open(&context, steering, rate_per_s, duration, warmup)
+        }
         Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup } => {
             let layout = ChannelLayout { channels, subscribers };
             fanout::run(&context, steering, layout, rate_per_s, duration, warmup)
@@ -129,7 +135,9 @@ impl RunContext<'_> {
     ) -> Result<(R, Setup, Vec<W::Outcome>), Error> {
         let exact = matches!(
             self.plan.mode,
-            Mode::Echo { pace: Pace::Open { .. }, .. } | Mode::Fanout { .. }
+            Mode::Echo { pace: Pace::Open { .. }, .. }
+                | Mode::Connect { rate_per_s: Some(_), .. }
+                | Mode::Fanout { .. }
         );
         let seed = RandomState::new().hash_one(self.plan.connections);
         let handshake = Arc::new(Handshake::of(self.plan, seed)?);

@@ -10,14 +10,13 @@ use super::RunContext;
 use super::steer::{Measured, Moment, Steering};
 use crate::client::{Setup, Timeline};
 use crate::report::{
-    BroadcastReport, ConnectReport, DeflateReport, EchoReport, GeneratorReport, Histogram,
-    Measured as Results, OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
+    BroadcastReport, DeflateReport, EchoReport, GeneratorReport, Histogram, Measured as Results,
+    OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
 };
 use crate::sampler::{CpuUsage, Processes};
 use crate::verdict::{Facts, Pacing, Verdict};
 use crate::work::{
-    Broadcast, BroadcastOutcome, ClosedEcho, ClosedOutcome, Connect, ConnectOutcome, OpenEcho,
-    OpenOutcome, Publication,
+    Broadcast, BroadcastOutcome, ClosedEcho, ClosedOutcome, OpenEcho, OpenOutcome, Publication,
 };
 use crate::{Error, Record, Slo, Stage};
 
@@ -141,56 +140,6 @@ pub(super) fn open_echo(
         Facts { completed: sum.planned - sum.unanswered, pacing: Some(pacing), ..Facts::default() };
     let times = Times { of: "latency", record: &sum.latency, rate_per_s: echo.messages_per_s };
     Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts, &times))
-}
-
-/// Connect, upgrade, one echo, reset, and again.
-pub(super) fn connect(
-    context: &RunContext<'_>,
-    mut steering: Steering<'_>,
-    duration: Duration,
-    warmup: Duration,
-) -> Result<Report, Error> {
-    let (measured, mut setup, outcomes) = context.with_threads(
-        0,
-        (1 << 20) + 2 * context.plan.size,
-        |thread, share| Connect::new(context.plan, thread, share),
-        || {
-            let begin = steering.moment();
-            let timeline = context.begin(warmup, duration);
-            if let Some(number) = context.plan.number {
-                steering.count(number, NO_ANSWER, |shared| {
-                    number.saturating_sub(shared.sum(|lane| &lane.sent))
-                });
-                return Ok(steering.measured(begin));
-            }
-            measure(&mut steering, timeline, warmup, duration)
-        },
-    )?;
-    let mut sum = ConnectOutcome::default();
-    outcomes.iter().for_each(|outcome| sum.merge(outcome));
-    let (connections, mut measured_s) = (sum.together.count(), measured.seconds(duration));
-    if let Some(number) = context.plan.number {
-        let (from, to) = sum.span.unwrap_or((Instant(0), Instant(0)));
-        measured_s = to.since(from).as_secs_f64().max(1e-9);
-        if !measured.cut_short {
-            setup.errors.note_missing(number.saturating_sub(sum.over));
-        }
-    }
-    let connect = ConnectReport {
-        measured_s,
-        connections,
-        connections_per_s: connections as f64 / measured_s,
-        connections_per_server_cpu_s: measured.per_server_cpu_s(),
-        tcp: sum.tcp.summary(),
-        tls: sum.tls.summary(),
-        upgrade: sum.upgrade.summary(),
-        echo: sum.echo.summary(),
-        total: sum.together.summary(),
-    };
-    let facts = Facts { completed: connections, ..Facts::default() };
-    let rate_per_s = connect.connections_per_s;
-    let times = Times { of: "total", record: &sum.together, rate_per_s };
-    Ok(context.report(None, setup, &measured, Results::Connect(connect), facts, &times))
 }
 
 /// One publishes, all others receive.

@@ -1,16 +1,16 @@
-//! Connect, upgrade, one echo, reset, and again.
+//! Connect, upgrade, one echo, reset, and again: a closed loop.
 
 use std::sync::atomic::Ordering;
 
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{ClientPool, Payload, Timeline, Work};
+use crate::client::{ClientPool, Payload, Timeline, Times, Work};
 use crate::plan::Plan;
 use crate::{Error, Record};
 
 /// Failures in a row, on one thread, after which there is no point in going on.
-const HOPELESS: u32 = 200;
+pub(super) const HOPELESS: u32 = 200;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -54,6 +54,17 @@ impl ConnectOutcome {
         if let Some((from, to)) = other.span {
             self.extend(from, to);
         }
+    }
+
+    /// Adds the time of each step of a connection whose answer came `now`.
+    pub(super) fn add_steps(&mut self, times: Times, now: Instant) {
+        let ns = |from: Instant, to: Instant| to.since(from).as_nanos() as u64;
+        self.tcp.add(ns(times.dialled, times.tcp.unwrap_or(times.connected)));
+        if let Some(tcp) = times.tcp {
+            self.tls.add(ns(tcp, times.connected));
+        }
+        self.upgrade.add(ns(times.connected, times.opened));
+        self.echo.add(ns(times.opened, now));
     }
 
     fn extend(&mut self, from: Instant, to: Instant) {
@@ -127,15 +138,9 @@ impl Work for Connect {
         self.failures_in_a_row = 0;
         let times = pool.times(index);
         if self.left.is_some() || self.timeline.is_some_and(|timeline| timeline.counts(now)) {
-            let ns = |from: Instant, to: Instant| to.since(from).as_nanos() as u64;
             self.outcome.extend(times.dialled, now);
-            self.outcome.tcp.add(ns(times.dialled, times.tcp.unwrap_or(times.connected)));
-            if let Some(tcp) = times.tcp {
-                self.outcome.tls.add(ns(tcp, times.connected));
-            }
-            self.outcome.upgrade.add(ns(times.connected, times.opened));
-            self.outcome.echo.add(ns(times.opened, now));
-            self.outcome.together.add(ns(times.dialled, now));
+            self.outcome.add_steps(times, now);
+            self.outcome.together.add(now.since(times.dialled).as_nanos() as u64);
         }
         self.total += 1;
         pool.lane().done.store(self.total, Ordering::Relaxed);

@@ -6,6 +6,7 @@ mod connect;
 mod fanout;
 mod idle;
 mod open;
+mod open_connect;
 mod script;
 mod talk;
 
@@ -18,5 +19,6 @@ pub(crate) use fanout::{
 };
 pub(crate) use idle::{Closes, Idle};
 pub(crate) use open::{OpenEcho, OpenOutcome};
+pub(crate) use open_connect::{OpenConnect, OpenConnectOutcome};
 pub(crate) use script::{ScriptOutcome, ScriptWork};
 pub(crate) use talk::{Talk, TalkTally};

@@ -43,6 +43,35 @@ fn the_rate_from_which_a_server_fails_is_found() {
 }
 
 #[test]
+fn the_rate_of_connections_is_searched() {
+    let target = format!("ws://{}/any", crate::server::start(crate::server::Manners::Echo));
+    let short = Duration::from_millis(200);
+    let mode = Mode::Connect { rate_per_s: None, duration: short, warmup: Duration::ZERO };
+    let slos = |text: &str| vec![Slo::parse(text).unwrap()];
+    let plan = Plan {
+        connections: 50,
+        setup_timeout: PATIENT,
+        slos: slos("max<600s"),
+        ..Plan::new(Target::parse(&target).unwrap(), mode)
+    };
+    let stop = AtomicBool::new(false);
+    let options = Options { start_per_s: 25.0, precision: 0.5 };
+    let load = Load::WebSocket(Box::new(plan.clone()));
+    let report = find_max(&load, options, &stop, &mut |event| {
+        if let Event::Begins { step: 2, .. } = event {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let report = report.unwrap();
+    assert_eq!((report.max_rate_per_s, report.of), (Some(25.0), "connect"), "{report}");
+    assert_eq!(report.steps[0].latency.unwrap().count, 5);
+    assert!(report.to_text().contains("connect with at most 50 connections"), "{report}");
+    let plan = Plan { slos: slos("max<1us"), ..plan };
+    let report = search(Load::WebSocket(Box::new(plan)), 8.0).unwrap();
+    assert_eq!((report.max_rate_per_s, report.exit_code()), (None, 99), "{report}");
+}
+
+#[test]
 fn a_server_that_keeps_no_rate_is_no_success() {
     let server = crate::http_server::start(crate::http_server::Manners::Right);
     let url = format!("http://127.0.0.1:{}/x?y=1", server.port);

@@ -73,7 +73,11 @@ fn a_connection_that_is_made_again_has_the_next_number() {
     let (report, heads) = run(Manners::Guarded, "/?{sequence}", |plan| {
         bearer(plan);
         plan.connections = 1;
-        plan.mode = Mode::Connect { duration: Duration::from_secs(1), warmup: Duration::ZERO };
+        plan.mode = Mode::Connect {
+            rate_per_s: None,
+            duration: Duration::from_secs(1),
+            warmup: Duration::ZERO,
+        };
     });
     report.unwrap();
     for (number, head) in heads.iter().enumerate() {

@@ -48,7 +48,7 @@ fn what_was_given_is_sent_and_expected_back() {
         duration: SHORT,
         warmup: Duration::ZERO,
     };
-    let connect = Mode::Connect { duration: 3 * SHORT, warmup: Duration::ZERO };
+    let connect = Mode::Connect { rate_per_s: None, duration: 3 * SHORT, warmup: Duration::ZERO };
     for mode in [closed(), open, connect] {
         for (content, text) in [
             (given(b"hello"), true),

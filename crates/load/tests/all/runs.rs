@@ -19,6 +19,10 @@ fn echo(pipeline: usize) -> Mode {
     Mode::Echo { pace: Pace::Closed { pipeline }, duration: SHORT, warmup: SHORT / 5 }
 }
 
+fn connect(rate_per_s: Option<f64>) -> Mode {
+    Mode::Connect { rate_per_s, duration: SHORT, warmup: SHORT / 5 }
+}
+
 fn plan(manners: Manners, mode: Mode) -> Plan {
     let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
     Plan { connections: 8, setup_timeout: Duration::from_secs(60), ..Plan::new(target, mode) }
@@ -181,14 +185,44 @@ fn idle_reports_the_servers_memory() {
 
 #[test]
 fn connect_times_each_step() {
-    let mode = Mode::Connect { duration: SHORT, warmup: SHORT / 5 };
-    let report = fine(&Plan { connections: 4, sources: Some(3), ..plan(Manners::Echo, mode) });
+    let plan = plan(Manners::Echo, connect(None));
+    let report = fine(&Plan { connections: 4, sources: Some(3), ..plan });
     let Measured::Connect(connect) = &report.result else { panic!("{report}") };
     assert!(connect.connections > 0);
     for step in [connect.tcp, connect.upgrade, connect.echo, connect.total] {
         assert_eq!(step.unwrap().count, connect.connections);
     }
     assert_eq!(report.plan.source_addresses, 3);
+}
+
+#[test]
+fn connections_by_a_schedule_are_all_made_and_timed() {
+    let mode = Mode::Connect { rate_per_s: Some(200.0), duration: 3 * SHORT, warmup: SHORT };
+    let report = fine(&Plan { connections: 100, threads: 2, ..plan(Manners::Echo, mode) });
+    let Measured::Connect(connect) = &report.result else { panic!("{report}") };
+    let open = connect.open_loop.unwrap();
+    // One more or less where phases of the two threads meet the edges.
+    assert!((58..=62).contains(&open.planned) && open.unanswered == 0, "{open:?}");
+    for step in [connect.tcp, connect.upgrade, connect.echo, connect.total, open.lateness] {
+        assert_eq!(step.unwrap().count, open.planned);
+    }
+    assert!(connect.waited_for_place.is_some());
+    assert!(report.to_string().contains("at most 100 at a time, 100 B binary, 200 connections/s"));
+    assert!(report.to_string().contains("latency counts from the planned time"), "{report}");
+}
+
+#[test]
+fn connections_that_find_all_places_taken_count_from_their_planned_time() {
+    // Nobody is answered: the first two keep both places.
+    let mode = Mode::Connect { rate_per_s: Some(50.0), duration: SHORT, warmup: Duration::ZERO };
+    let report = run(&Plan { connections: 2, ..plan(Manners::Mute, mode) }).unwrap();
+    let Measured::Connect(connect) = &report.result else { panic!("{report}") };
+    let open = connect.open_loop.unwrap();
+    assert!(open.planned > 2 && open.unanswered == open.planned, "{report}");
+    assert_eq!(connect.total.unwrap().count, open.planned, "none is left out");
+    assert_eq!(connect.waited_for_place, Some(open.planned - 2));
+    assert!(report.verdict.line.contains("connections waited for one of 2 places"), "{report}");
+    assert_eq!((report.verdict.limit, report.exit_code()), (Limit::Invalid, 1));
 }
 
 #[test]
@@ -286,13 +320,12 @@ fn lost_connections_make_the_run_invalid() {
     let report = run(&plan(Manners::Cut, echo(1))).unwrap();
     assert_eq!(report.errors.connections_lost, 8, "{report}");
     assert_eq!(report.exit_code(), 1);
-    let mode = Mode::Connect { duration: SHORT, warmup: Duration::ZERO };
-    fine(&plan(Manners::Cut, mode));
+    fine(&plan(Manners::Cut, connect(None)));
 }
 
 #[test]
 fn a_server_that_does_not_upgrade_is_named() {
-    for mode in [echo(1), Mode::Connect { duration: SHORT, warmup: SHORT }] {
+    for mode in [echo(1), connect(None), connect(Some(50.0))] {
         for (manners, hint) in [
             (Manners::NotFound, "404"),
             (Manners::WrongKey, "Sec-WebSocket-Accept"),
@@ -315,7 +348,7 @@ fn a_server_that_does_not_answer_is_not_waited_for() {
 
 #[test]
 fn nobody_there_is_said_with_the_remedy() {
-    for mode in [echo(1), Mode::Connect { duration: SHORT, warmup: SHORT }] {
+    for mode in [echo(1), connect(None), connect(Some(50.0))] {
         let plan = Plan::new(Target::parse(NOBODY).unwrap(), mode);
         let error = run(&plan).unwrap_err();
         assert!(error.to_string().contains("Is the server running"), "{error}");

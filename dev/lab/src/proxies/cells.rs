@@ -113,7 +113,7 @@ impl Bench<'_> {
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<Figures, Error> {
         let ProxyPlan { duration, warmup, .. } = *self.plan;
-        let mode = Mode::Connect { duration, warmup };
+        let mode = Mode::Connect { rate_per_s: None, duration, warmup };
         let report = self.run(&self.plan(running, CONNECTING, SIZE, mode), watch)?;
         let Measured::Connect(connect) = &report.result else { return Ok(Figures::default()) };
         Ok(Figures {

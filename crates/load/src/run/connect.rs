@@ -1,0 +1,125 @@
+//! The phases of the connect mode, and its reports.
+
+use std::time::Duration;
+
+use throng_io::Instant;
+
+use super::RunContext;
+use super::modes::{DRAIN, NO_ANSWER, Times, measure};
+use super::steer::Steering;
+use crate::report::{ConnectReport, Measured as Results, OpenLoopReport, Report};
+use crate::verdict::{Facts, Pacing};
+use crate::work::{Connect, ConnectOutcome, OpenConnect, OpenConnectOutcome};
+use crate::{Error, Stage};
+
+/// As each connection ends, its place makes the next.
+pub(super) fn closed(
+    context: &RunContext<'_>,
+    mut steering: Steering<'_>,
+    duration: Duration,
+    warmup: Duration,
+) -> Result<Report, Error> {
+    let (measured, mut setup, outcomes) = context.with_threads(
+        0,
+        (1 << 20) + 2 * context.plan.size,
+        |thread, share| Connect::new(context.plan, thread, share),
+        || {
+            let begin = steering.moment();
+            let timeline = context.begin(warmup, duration);
+            if let Some(number) = context.plan.number {
+                steering.count(number, NO_ANSWER, |shared| {
+                    number.saturating_sub(shared.sum(|lane| &lane.sent))
+                });
+                return Ok(steering.measured(begin));
+            }
+            measure(&mut steering, timeline, warmup, duration)
+        },
+    )?;
+    let mut sum = ConnectOutcome::default();
+    outcomes.iter().for_each(|outcome| sum.merge(outcome));
+    let (connections, mut measured_s) = (sum.together.count(), measured.seconds(duration));
+    if let Some(number) = context.plan.number {
+        let (from, to) = sum.span.unwrap_or((Instant(0), Instant(0)));
+        measured_s = to.since(from).as_secs_f64().max(1e-9);
+        if !measured.cut_short {
+            setup.errors.note_missing(number.saturating_sub(sum.over));
+        }
+    }
+    let connect = ConnectReport {
+        measured_s,
+        connections,
+        connections_per_s: connections as f64 / measured_s,
+        connections_per_server_cpu_s: measured.per_server_cpu_s(),
+        tcp: sum.tcp.summary(),
+        tls: sum.tls.summary(),
+        upgrade: sum.upgrade.summary(),
+        echo: sum.echo.summary(),
+        total: sum.together.summary(),
+        open_loop: None,
+        waited_for_place: None,
+    };
+    let facts = Facts { completed: connections, ..Facts::default() };
+    let rate_per_s = connect.connections_per_s;
+    let times = Times { of: "total", record: &sum.together, rate_per_s };
+    Ok(context.report(None, setup, &measured, Results::Connect(Box::new(connect)), facts, &times))
+}
+
+/// Connections begin by the schedule.
+pub(super) fn open(
+    context: &RunContext<'_>,
+    mut steering: Steering<'_>,
+    rate_per_s: f64,
+    duration: Duration,
+    warmup: Duration,
+) -> Result<Report, Error> {
+    let (measured, setup, outcomes) = context.with_threads(
+        0,
+        (1 << 20) + 2 * context.plan.size,
+        |thread, places| OpenConnect::new(context.plan, rate_per_s, thread, places),
+        || {
+            let warmup = warmup + context.plan.rate_ramp;
+            let timeline = context.begin(warmup, duration);
+            let measured = measure(&mut steering, timeline, warmup, duration)?;
+            let shared = &context.shared;
+            let waiting =
+                || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
+            steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+            Ok(measured)
+        },
+    )?;
+    let mut sum = OpenConnectOutcome::default();
+    outcomes.iter().for_each(|outcome| sum.merge(outcome));
+    let OpenConnectOutcome { steps, open, waited } = sum;
+    let measured_s = measured.seconds(duration);
+    let connect = ConnectReport {
+        measured_s,
+        connections: open.in_time,
+        connections_per_s: open.in_time as f64 / measured_s,
+        connections_per_server_cpu_s: measured.per_server_cpu_s(),
+        tcp: steps.tcp.summary(),
+        tls: steps.tls.summary(),
+        upgrade: steps.upgrade.summary(),
+        echo: steps.echo.summary(),
+        total: open.latency.summary(),
+        open_loop: Some(OpenLoopReport {
+            planned: open.planned,
+            planned_per_s: open.planned as f64 / measured_s,
+            unanswered: open.unanswered,
+            lateness: open.lateness.summary(),
+        }),
+        waited_for_place: Some(waited),
+    };
+    let pacing = Pacing {
+        lateness_p99_ns: open.lateness.quantile_ns(0.99),
+        planned: open.planned,
+        in_time: open.in_time,
+    };
+    let completed = open.planned - open.unanswered;
+    let facts = Facts { completed, pacing: Some(pacing), ..Facts::default() };
+    let times = Times { of: "total", record: &open.latency, rate_per_s: connect.connections_per_s };
+    let mut report =
+        context.report(None, setup, &measured, Results::Connect(Box::new(connect)), facts, &times);
+    let places = context.plan.connections as u64;
+    report.verdict = report.verdict.with_places(waited, open.planned, places);
+    Ok(report)
+}

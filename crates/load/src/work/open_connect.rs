@@ -1,0 +1,237 @@
+//! Connections by the schedule: connect, upgrade, one echo, reset, whatever became of the connections before.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use throng_engine::{Close, Core, Cx, Message};
+use throng_io::Instant;
+
+use super::connect::{ConnectOutcome, HOPELESS};
+use super::open::OpenOutcome;
+use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
+use crate::plan::Plan;
+use crate::{Error, Schedule};
+
+/// See the module's documentation. A connection takes a place for as long as it lives; when all are taken, those that
+/// are due wait for one, and their time runs.
+#[derive(Debug)]
+pub(crate) struct OpenConnect {
+    plan: Plan,
+    payload: Payload,
+    rate_per_s: f64,
+    /// This thread's place between two connections of one schedule, 0 to 1.
+    shift: f64,
+    running: Option<Running>,
+    /// Free places and since when, the longest free first.
+    free: VecDeque<(u32, Instant)>,
+    /// The planned time of the connection at each place that has no answer yet.
+    awaited: Vec<Option<Instant>>,
+    /// The next connection of the schedule.
+    next: u64,
+    answered: u64,
+    failures_in_a_row: u32,
+    outcome: OpenConnectOutcome,
+}
+
+#[derive(Debug)]
+struct Running {
+    schedule: Schedule,
+    timeline: Timeline,
+    /// Connections planned until the end.
+    planned: u64,
+    /// Those of them that failed.
+    failed: u64,
+}
+
+/// What one thread measured.
+#[derive(Debug, Default)]
+pub(crate) struct OpenConnectOutcome {
+    /// The steps of the connections that were planned within the measured time; they count from the connect call.
+    pub(crate) steps: ConnectOutcome,
+    /// From the planned time to the answer, and how late the connect calls were, not counting the wait for a place.
+    pub(crate) open: OpenOutcome,
+    /// Planned connections that found all places taken.
+    pub(crate) waited: u64,
+}
+
+impl OpenConnectOutcome {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.steps.merge(&other.steps);
+        self.open.merge(&other.open);
+        self.waited += other.waited;
+    }
+}
+
+impl OpenConnect {
+    pub(crate) fn new(plan: &Plan, rate_per_s: f64, thread: usize, places: usize) -> Self {
+        Self {
+            plan: plan.clone(),
+            payload: Payload::of(plan, plan.first(thread)),
+            rate_per_s,
+            shift: thread as f64 / plan.threads as f64,
+            running: None,
+            free: (0..places as u32).map(|place| (place, Instant(0))).collect(),
+            awaited: vec![None; places],
+            next: 0,
+            answered: 0,
+            failures_in_a_row: 0,
+            outcome: OpenConnectOutcome::default(),
+        }
+    }
+
+    /// The planned time of the next connection; `None` if there are no more.
+    fn planned(&self) -> Option<Instant> {
+        let running = self.running.as_ref()?;
+        (self.next < running.planned).then(|| running.schedule.planned(self.next))
+    }
+
+    fn counts(&self, at: Instant) -> bool {
+        self.running.as_ref().is_some_and(|running| running.timeline.counts(at))
+    }
+
+    /// Counts a connection that will have no answer. Leaving its time out would make a server that stops accepting look
+    /// fast.
+    fn count_unanswered(&mut self, planned: Instant, now: Instant) {
+        if self.counts(planned) {
+            self.outcome.open.unanswered += 1;
+            self.outcome.open.latency.add(now.since(planned).as_nanos() as u64);
+        }
+    }
+
+    /// The connection at this place is over, with or without an answer.
+    fn release(&mut self, pool: &ClientPool, place: usize) {
+        let now = pool.clock.now();
+        if let Some(planned) = self.awaited[place].take() {
+            self.count_unanswered(planned, now);
+            if let Some(running) = &mut self.running {
+                running.failed += 1;
+            }
+        }
+        self.free.push_back((place as u32, now));
+        self.publish(pool);
+    }
+
+    /// Shows the steering thread how many are awaited in all, and have come.
+    fn publish(&self, pool: &ClientPool) {
+        let Some(running) = &self.running else { return };
+        pool.lane().sent.store(running.planned - running.failed, Ordering::Relaxed);
+        pool.lane().done.store(self.answered, Ordering::Relaxed);
+    }
+}
+
+impl Work for OpenConnect {
+    type Outcome = OpenConnectOutcome;
+
+    fn resource(&self, _: usize) -> &str {
+        self.plan.resource()
+    }
+
+    fn dials_itself(&self) -> bool {
+        true
+    }
+
+    fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
+        let places = (pool.connections(), self.plan.connections);
+        let rate = (self.rate_per_s, self.plan.rate_ramp);
+        let schedule = Schedule::of_thread(timeline.start, places, &self.plan.stages, rate);
+        let schedule = schedule.shifted(self.shift);
+        let planned = schedule.due(Instant(timeline.to.0 - 1));
+        self.running = Some(Running { schedule, timeline, planned, failed: 0 });
+        self.publish(pool);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        // Without a free place the end of a connection is waited for.
+        self.planned().filter(|_| !self.free.is_empty())
+    }
+
+    fn on_deadline(&mut self, pool: &mut ClientPool, _: &mut Core, now: Instant) {
+        // As many as a turn reads from, so that a generator that has fallen behind does not keep its own answers waiting.
+        for _ in 0..MOST_EVENTS {
+            let Some(planned) = self.planned().filter(|&planned| planned <= now) else { return };
+            let Some((place, free_since)) = self.free.pop_front() else { return };
+            self.next += 1;
+            self.awaited[place as usize] = Some(planned);
+            pool.redial(place as usize);
+            if self.counts(planned) {
+                let OpenConnectOutcome { open, waited, .. } = &mut self.outcome;
+                open.planned += 1;
+                open.lateness.add(now.since(planned.max(free_since)).as_nanos() as u64);
+                *waited += u64::from(free_since > planned);
+            }
+        }
+    }
+
+    fn on_open(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, _: Instant) {
+        let sent = cx.send(self.payload.message(index, 0));
+        pool.note_sent(sent);
+    }
+
+    fn on_message(
+        &mut self,
+        pool: &mut ClientPool,
+        cx: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        let Some(planned) = self.awaited[index].take() else { return };
+        if !self.payload.is_answer(message, index, 0) {
+            pool.note_wrong(|| self.payload.describe(message, index, 0));
+        }
+        self.failures_in_a_row = 0;
+        self.answered += 1;
+        self.outcome.open.in_time += u64::from(self.counts(now));
+        if self.counts(planned) {
+            self.outcome.open.latency.add(now.since(planned).as_nanos() as u64);
+            self.outcome.steps.add_steps(pool.times(index), now);
+        }
+        self.publish(pool);
+        cx.abort();
+    }
+
+    fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
+        if pool.shared.is_finishing() {
+            return;
+        }
+        if self.awaited[index].is_some() {
+            pool.errors.connections_lost += 1;
+            pool.errors.note(|| {
+                format!("a connection ended with {} before it had its answer", close.code)
+            });
+        }
+        self.release(pool, index);
+    }
+
+    /// The first connection tells whether the run makes sense; later failures are counted.
+    fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
+        self.failures_in_a_row += 1;
+        if self.answered == 0 || self.failures_in_a_row >= HOPELESS {
+            pool.shared.fail(error);
+            return;
+        }
+        pool.errors.connects_failed += 1;
+        pool.errors.note(|| error.to_string());
+        self.release(pool, index);
+    }
+
+    /// Connections without an answer, and those that still wait for a place, have waited from their planned time until
+    /// now at least.
+    fn finish(&mut self, _: &mut ClientPool, now: Instant) -> OpenConnectOutcome {
+        for place in 0..self.awaited.len() {
+            if let Some(planned) = self.awaited[place].take() {
+                self.count_unanswered(planned, now);
+            }
+        }
+        let all_taken = self.free.is_empty();
+        while let Some(planned) = self.planned().filter(|&planned| planned <= now) {
+            self.next += 1;
+            if self.counts(planned) {
+                self.outcome.open.planned += 1;
+                self.outcome.waited += u64::from(all_taken);
+            }
+            self.count_unanswered(planned, now);
+        }
+        std::mem::take(&mut self.outcome)
+    }
+}
