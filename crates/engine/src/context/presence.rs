@@ -116,11 +116,15 @@ impl Core {
         let event = PresenceEvent { change, channel, node: None, client: id.to_bits(), info };
         match self.remote.presence_frame(&event) {
             Ok(Some(announced)) => {
-                let (frame, except) = match announced {
+                let (frame, except) = match &announced {
                     Announced::Event(frame) => (frame, Some(id)),
-                    Announced::Switch(frame) => (frame, None),
+                    Announced::Switch { frame, .. } => (frame, None),
                 };
-                self.publish_in_order(channel, &frame, except, None);
+                // It was made without the lock of the order, under which functions of the program
+                // cannot be called. It is not sent if another shard has switched meanwhile.
+                self.publish_if(channel, frame, except, None, |remote| {
+                    remote.is_current(channel, &announced)
+                });
                 self.hold_publisher(id);
             }
             Ok(None) => {}

@@ -17,7 +17,7 @@ use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::remote::losses::{Lost, Receivers};
-use crate::remote::{Command, Posting, PublishPath, shards_of};
+use crate::remote::{Command, Posting, PublishPath, Remote, shards_of};
 use crate::samples::is_sampled;
 
 impl Core {
@@ -84,16 +84,32 @@ impl Core {
         except: Option<ConnId>,
         began: Option<Instant>,
     ) -> Receipt {
+        self.publish_if(channel, frame, except, began, |_| true)
+    }
+
+    /// Publishes in the order of the channel, if it is wanted still when its turn has come. Where
+    /// all members are on this shard, and no commands wait for it, nothing of other shards can come
+    /// before it.
+    pub(super) fn publish_if(
+        &mut self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+        began: Option<Instant>,
+        is_wanted: impl FnOnce(&Remote) -> bool,
+    ) -> Receipt {
         let name = self.find_homes(channel);
         if !self.has_commands() && self.has_receivers_here_only() {
             return Receipt::known(self.publish_now(channel, frame, except, began));
         }
         let name = name.unwrap_or_else(|| channel.into());
         let receivers = Receivers::Channel(Arc::clone(&name), except);
-        let (receipt, here) = self.post_in_order(Some(channel), &receivers, began, |ack| {
+        let command = |ack| {
             let (channel, frame) = (Arc::clone(&name), frame.clone());
             Command::Publish { channel, frame, except, ack }
-        });
+        };
+        let (receipt, here) =
+            self.post_in_order(Some(channel), &receivers, began, is_wanted, command);
         if let Some(ack) = here {
             ack.count(self.publish_now(channel, frame, except, began));
         }
@@ -116,13 +132,14 @@ impl Core {
     }
 
     /// Posts a command to each shard that `homes` lists, in the order of `channel` or of all
-    /// channels. If nothing waits for this shard, it gets none, and its slot is returned: the
-    /// receivers here are next.
+    /// channels, if it is wanted still. If nothing waits for this shard, it gets none, and its slot
+    /// is returned: the receivers here are next.
     fn post_in_order(
         &mut self,
         channel: Option<&str>,
         receivers: &Receivers,
         began: Option<Instant>,
+        is_wanted: impl FnOnce(&Remote) -> bool,
         command: impl Fn(AckSlot) -> Command,
     ) -> (Receipt, Option<AckSlot>) {
         let Self { homes, shard, crowded, remote, commands, queue, .. } = self;
@@ -134,6 +151,9 @@ impl Core {
         let command = || command(acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed));
         let one = channel.map(|channel| remote.order_of(channel));
         let all = channel.is_none().then(|| remote.order_of_all());
+        if !is_wanted(remote) {
+            return (Receipt::known(Delivery::default()), None);
+        }
         // Whatever comes before this message was put into this shard's queue under the same lock.
         let here = commands.is_empty() && !queue.has_commands();
         let but = here.then_some(*shard);
@@ -192,10 +212,11 @@ impl Core {
             return Receipt::known(self.broadcast_here(filter, frame));
         }
         let receivers = Receivers::Filter(Arc::clone(filter));
-        let (receipt, here) = self.post_in_order(None, &receivers, None, |ack| {
+        let command = |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
-        });
+        };
+        let (receipt, here) = self.post_in_order(None, &receivers, None, |_| true, command);
         if let Some(ack) = here {
             ack.count(self.broadcast_here(filter, frame));
         }

@@ -31,8 +31,7 @@ impl Remote {
         &self,
         event: &PresenceEvent<'_>,
     ) -> Result<Option<Announced>, Panicked> {
-        let members = self.subscribers(event.channel);
-        self.made(|presences| presences.announced(event, members))
+        self.made(|presences| presences.announced(event, || self.subscribers(event.channel)))
     }
 
     /// Returns what a member of a channel gets that has got whether joins and leaves are
@@ -64,6 +63,13 @@ impl Remote {
         rule.is_some_and(Presence::announces)
     }
 
+    /// Returns whether this is what members of a channel are to get still: another shard may have
+    /// switched since it was made.
+    pub(crate) fn is_current(&self, channel: &str, announced: &Announced) -> bool {
+        let presences = self.order.presences.as_ref();
+        presences.is_some_and(|all| all.is_announced(channel) == announced.is_announced())
+    }
+
     /// Sends a join or leave that a broker has delivered to the members of its channel, but for the
     /// client itself, if it is one of this process (`is_own`).
     pub fn announce_followed(&self, node: u64, is_own: bool, presence: &CarriedPresence<'_>) {
@@ -74,7 +80,9 @@ impl Remote {
             Ok(Some(Announced::Event(frame))) => {
                 self.publish_followed(channel, &frame, is_own.then_some(client));
             }
-            Ok(Some(Announced::Switch(frame))) => self.publish_followed(channel, &frame, None),
+            Ok(Some(Announced::Switch { frame, .. })) => {
+                self.publish_followed(channel, &frame, None);
+            }
             Ok(None) | Err(Panicked) => {}
         }
     }

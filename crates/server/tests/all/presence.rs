@@ -4,17 +4,18 @@
 #[path = "../../examples/presence.rs"]
 mod example;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::Shutdown;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{EventStream, Handle, Hub, IoBackend, Presence, PresenceEvent};
+use throng::{EventStream, Handle, Hub, IoBackend, Presence, PresenceEvent, PresenceSwitch};
 
 use crate::support::events::Events;
 use crate::support::served::{self, start, stop, total};
-use crate::support::{Client, Got, dial, eventually};
+use crate::support::{Client, Got, TIMEOUT, dial, eventually};
 
 /// `/ws?name=` joins `chat.a`; a message may panic, be published, or leave.
 fn app() -> App {
@@ -276,5 +277,65 @@ fn the_members_of_the_example_see_each_other() {
     assert_eq!(text(&mut ann), "bob: hello");
     drop(bob);
     assert_eq!(text(&mut ann), "* bob left");
+    stop(running);
+}
+
+/// Two event loops that switch at the same time: the members of all have to end with what the last one decided.
+#[test]
+fn a_switch_that_is_out_of_date_when_it_would_be_sent_is_not() {
+    let (made, is_made) = mpsc::channel();
+    let (send, may_send) = mpsc::channel::<()>();
+    let may_send = Mutex::new(may_send);
+    // The event loop on which a switch is made to joins that are announced no longer waits until others have switched
+    // back.
+    let switch = move |switch: &PresenceSwitch<'_>| {
+        if !switch.is_announced {
+            made.send(()).unwrap();
+            let _ = may_send.lock().unwrap().recv_timeout(TIMEOUT);
+        }
+        Some(switch.to_frame())
+    };
+    let presence = Presence::new().join_leave_with(|_| None).max_announced(4).switch_with(switch);
+    let chat = Ws::new()
+        .on_open(|ws| {
+            let _ = ws.send(format!("{:?}", std::thread::current().id()));
+        })
+        .on_message(|ws, message| match message {
+            Message::Text("join") => {
+                ws.subscribe("chat.a");
+                let _ = ws.send("joined");
+            }
+            message => drop(ws.publish("chat.a", message)),
+        });
+    let server = Server::new(served::app().ws("/ws", chat)).channel_presence("chat.*", presence);
+    let (address, running) = start(server.shards(2));
+    let hub = running.hub();
+    // Clients by event loop, until one has a client, and another one four.
+    let mut by_loop = BTreeMap::<String, Vec<Client>>::new();
+    eventually("clients of two event loops", || {
+        let mut client = Client::upgrade(dial(address), "/ws", &[], &[]).unwrap();
+        let name = text(&mut client);
+        by_loop.entry(name).or_default().push(client);
+        by_loop.len() == 2 && by_loop.values().any(|clients| clients.len() >= 4)
+    });
+    let mut of_loops: Vec<_> = by_loop.into_values().collect();
+    of_loops.sort_by_key(Vec::len);
+    let (mut members, mut last) = (of_loops.pop().unwrap(), of_loops.pop().unwrap());
+    members.truncate(4);
+    for client in &mut members {
+        client.send_text("join");
+        assert_eq!(text(client), "joined");
+    }
+    let last = &mut last[0];
+    last.send_text("join");
+    is_made.recv_timeout(TIMEOUT).unwrap();
+    // The fifth member's switch is made, and not sent. Three quarters of four are left:
+    members.truncate(2);
+    let member = &mut members[0];
+    assert_eq!(text(member), "{\"members\":3,\"announced\":true}");
+    assert_eq!(hub.presence("chat.a", 9).unwrap().len(), 3);
+    send.send(()).unwrap();
+    last.send_text("end");
+    assert_eq!(text(member), "end", "and nothing that the other event loop decided before");
     stop(running);
 }

@@ -67,8 +67,18 @@ struct Channel {
 pub(crate) enum Announced {
     /// The message of the event, for all but the client.
     Event(Frame),
-    /// Joins and leaves are announced no longer, or again: for the client, too.
-    Switch(Frame),
+    /// Joins and leaves are announced no longer, or again (`is_announced`): for the client, too.
+    Switch { frame: Frame, is_announced: bool },
+}
+
+impl Announced {
+    /// Whether joins and leaves are announced in a channel whose members get this.
+    pub(crate) fn is_announced(&self) -> bool {
+        match self {
+            Self::Event(_) => true,
+            Self::Switch { is_announced, .. } => *is_announced,
+        }
+    }
 }
 
 type Stripe = HashMap<Arc<str>, Channel>;
@@ -162,12 +172,19 @@ impl Presences {
         Some(info)
     }
 
-    /// Returns what members of a channel, which are so many, get of a join or leave that is in the
-    /// lists already. Calls functions of the program.
-    pub(crate) fn announced(&self, event: &PresenceEvent<'_>, members: usize) -> Option<Announced> {
+    /// Returns what members of a channel get of a join or leave that is in the lists already.
+    /// `count` returns how many they are; of several shards the last to decide has them all in it.
+    /// Calls functions of the program.
+    pub(crate) fn announced(
+        &self,
+        event: &PresenceEvent<'_>,
+        count: impl FnOnce() -> usize,
+    ) -> Option<Announced> {
         let rule = self.rules.of(event.channel).filter(|rule| rule.announces())?;
         let channel = event.channel;
-        let (is_switched, is_announced) = match self.stripe(channel).get_mut(channel) {
+        let mut stripe = self.stripe(channel);
+        let members = count();
+        let (is_switched, is_announced) = match stripe.get_mut(channel) {
             Some(found) => {
                 let is_announced = rule.is_announced(members, !found.is_unannounced);
                 let was_unannounced = std::mem::replace(&mut found.is_unannounced, !is_announced);
@@ -176,14 +193,21 @@ impl Presences {
             // None of its members is listed.
             None => (false, rule.is_announced(members, true)),
         };
+        drop(stripe);
         if is_switched {
             let switch = PresenceSwitch { channel, members, is_announced };
-            return rule.switch_frame(&switch).map(Announced::Switch);
+            let frame = rule.switch_frame(&switch)?;
+            return Some(Announced::Switch { frame, is_announced });
         }
         // Joins and leaves of a client are the values of one key.
         let keyed = |frame: Frame| frame.keyed(("presence", event.node, event.client));
         let frame = if is_announced { rule.frame(event).map(keyed) } else { None };
         frame.map(Announced::Event)
+    }
+
+    /// Returns whether joins and leaves are announced in a channel.
+    pub(crate) fn is_announced(&self, channel: &str) -> bool {
+        self.stripe(channel).get(channel).is_none_or(|found| !found.is_unannounced)
     }
 
     /// Returns what a member of a channel of so many gets that has got whether joins and leaves
@@ -271,26 +295,27 @@ mod tests {
             assert!(presences.join("a", client, ""));
             let (change, client) = (PresenceChange::Join, client.to_bits());
             let event = PresenceEvent { change, channel: "a", node: None, client, info: "" };
-            presences.announced(&event, members)
+            presences.announced(&event, || members)
         };
         let leave = |slot, members| {
             let client = ConnId::new(0, slot, 1);
             assert!(presences.leave("a", client).is_some());
             let (change, client) = (PresenceChange::Leave, client.to_bits());
             let event = PresenceEvent { change, channel: "a", node: None, client, info: "" };
-            presences.announced(&event, members)
+            presences.announced(&event, || members)
         };
         let text = |frame: Option<Frame>| frame.map(|frame| frame.payload().to_vec());
         for _ in 0..2 {
             assert!(matches!(join(1, 1), Some(Announced::Event(_))));
             assert_eq!(text(presences.changed_since("a", 1, true)), None);
-            assert!(matches!(join(2, 2), Some(Announced::Switch(_))));
+            assert!(matches!(join(2, 2), Some(Announced::Switch { is_announced: false, .. })));
             assert!(join(3, 3).is_none());
             let given = br#"{"members":3,"announced":false}"#;
             assert_eq!(text(presences.changed_since("a", 3, true)).as_deref(), Some(&given[..]));
             assert_eq!(text(presences.changed_since("a", 3, false)), None);
             // It changes while a member gets that.
-            assert!(leave(3, 2).is_none() && matches!(leave(2, 0), Some(Announced::Switch(_))));
+            assert!(leave(3, 2).is_none());
+            assert!(matches!(leave(2, 0), Some(Announced::Switch { is_announced: true, .. })));
             let given = br#"{"members":1,"announced":true}"#;
             assert_eq!(text(presences.changed_since("a", 1, false)).as_deref(), Some(&given[..]));
             drop(presences.leave("a", ConnId::new(0, 1, 1)));
