@@ -32,6 +32,10 @@ impl State {
         self.metrics.tunnels += 1;
         self.metrics.tunnels_opened += 1;
         self.replace_records(driver, (client_id, &client), (upstream_id, &upstream), count);
+        // They serve this client only, which sends no more requests.
+        for idle in self.pool.take_of(client_id) {
+            self.close(driver, idle);
+        }
         // One side is enough to notice the silence of both.
         let timeouts = &self.configuration.settings.timeouts;
         let idle = if upstream.is_passthrough { timeouts.upgrade } else { timeouts.tunnel };

@@ -362,6 +362,34 @@ fn a_backend_connection_that_carried_a_body_ends_with_its_client() {
     balancer.assert_nothing_is_held();
 }
 
+/// Its own will send no more requests, however long the tunnel lasts.
+#[test]
+fn a_backend_connection_that_carried_a_body_ends_when_its_client_becomes_a_tunnel() {
+    let backend = Scripted::bind();
+    let timeouts = Timeouts { keep_alive: FOR_EVER, ..Timeouts::default() };
+    let settings = Settings { timeouts, ..Settings::default() };
+    let balancer = Balancer::start(&[backend.address], settings);
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok");
+    let mut carrier = backend.accept();
+    carrier.head();
+    carrier.exactly(2);
+    carrier.send(OK);
+    assert_eq!(client.answer().1, "ok");
+    client.send(&upgrade("/"));
+    let mut server = backend.accept();
+    server.head();
+    server.send(&accepted());
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    assert!(carrier.is_at_end());
+    client.send(b"\x81\x82\0\0\0\0hi");
+    server.exactly(8);
+    drop(client);
+    assert!(server.is_at_end());
+    drop(server);
+    balancer.assert_nothing_is_held();
+}
+
 /// Where the end of an answer is a matter of what the backend takes the request for, the next
 /// client gets another one.
 #[test]
