@@ -70,8 +70,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     pub(super) fn begin_drain(&mut self, plan: DrainPlan) {
         let state = &mut self.state;
-        // Threads that start now are in no list of the drain.
-        state.admission.begin_drain(plan.hand_over && self.starter.is_none());
+        state.admission.begin_drain(plan.hand_over);
         let mut ids: Vec<ConnId> = state.core.connections.table.ids().collect();
         if self.starter.is_some() {
             // Connections on their own threads are spread over the same window.

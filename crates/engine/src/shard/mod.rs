@@ -289,6 +289,18 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         if self.state.continue_drain() {
             self.driver.stop_listening();
+            self.add_late_threads();
+        }
+    }
+
+    /// Adds the threads that have started since the drain began to its list.
+    fn add_late_threads(&mut self) {
+        if self.starter.is_none() {
+            return;
+        }
+        let started = self.state.core.remote.registry().map(ThreadRegistry::taken);
+        if let Phase::Draining(drain) = &mut self.state.phase {
+            drain.add(started.unwrap_or_default(), self.state.seed);
         }
     }
 

@@ -114,6 +114,14 @@ impl Drain {
         }
     }
 
+    /// Adds connections, some of which may be in the list, or have been notified: those ignore it.
+    pub(crate) fn add(&mut self, ids: Vec<ConnId>, seed: u64) {
+        self.waiting.extend(ids);
+        self.waiting.sort_unstable();
+        self.waiting.dedup();
+        Random::new(seed).shuffle(&mut self.waiting);
+    }
+
     /// Returns connections to close now.
     pub(crate) fn next_batch(&mut self, now: Instant) -> Vec<ConnId> {
         if now < self.begun {
@@ -140,14 +148,13 @@ impl Drain {
         (std::mem::take(&mut self.working), now >= self.last_close)
     }
 
-    /// Returns true when the listeners are to be closed: the last of the closes was due, or another
-    /// process takes over, and nothing waited in a turn that began after the drain. `accepted`:
-    /// connections accepted so far.
+    /// Returns true once, when the listeners are to be closed: the last of the closes was due, or
+    /// another process takes over, and nothing waited in a turn that began after the drain.
+    /// `accepted`: connections accepted so far.
     pub(crate) fn ends_listening(&mut self, accepted: u64) -> bool {
         let before = self.accepted.replace(accepted);
         let ends = self.notified_all || self.hand_over && before == Some(accepted);
-        self.is_listening &= !ends;
-        ends
+        ends && std::mem::replace(&mut self.is_listening, false)
     }
 
     /// Returns true when the last of the closes was due.

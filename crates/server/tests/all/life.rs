@@ -129,7 +129,7 @@ fn succeed(address: SocketAddr, old: &Running, io: IoBackend) -> Running {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_server_that_hands_over_leaves_new_connections_to_its_successor() {
-    for io in [IoBackend::Auto, IoBackend::Portable] {
+    for io in BACKENDS {
         let (address, old) = start(named("old", io));
         // Accepted before the drain, asked afterwards.
         let mut early: Vec<_> = (0..4).map(|_| dial(address)).collect();
@@ -152,7 +152,7 @@ fn a_server_that_hands_over_leaves_new_connections_to_its_successor() {
 fn a_server_that_hands_over_serves_sessions_and_streams_that_it_has_accepted() {
     const UPGRADE: &str = "HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    for io in [IoBackend::Auto, IoBackend::Portable] {
+    for io in BACKENDS {
         let (address, old) = start(named("old", io));
         let mut early: Vec<_> = (0..3).map(|_| dial(address)).collect();
         eventually("they are accepted", || old.stats().connections == 3);
