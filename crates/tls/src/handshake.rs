@@ -3,10 +3,9 @@
 //! rustls is given one record at a time until the handshake is complete, so that no record of the
 //! session is opened by it. Then its keys are taken over ([`Session`]) and it is dropped. It hands
 //! out keys and sequence numbers, but not the traffic secrets that updates are derived from. Those
-//! reach a [`KeyLog`], which `Capture` uses; `Session::new` checks at every handshake that the
-//! keys are derived from them.
+//! are [captured](Secrets); `Session::new` checks at every handshake that the keys are derived from
+//! them.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -14,41 +13,39 @@ use std::sync::Arc;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
-use rustls::server::{Acceptor, ClientHello, ResolvesServerCert, UnbufferedServerConnection};
-use rustls::sign::CertifiedKey;
+use rustls::server::{Acceptor, ClientHello, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, InsufficientSizeError, UnbufferedConnectionCommon,
     UnbufferedStatus,
 };
 use rustls::{
     CertificateError, ClientConfig, ConnectionTrafficSecrets, Error, ExtractedSecrets,
-    HandshakeKind, InvalidMessage, KeyLog, OtherError, ProtocolVersion, ServerConfig, SideData,
+    HandshakeKind, InvalidMessage, OtherError, ProtocolVersion, ServerConfig, SideData,
 };
 use throng_io::{TlsFailure, TlsInfo};
-use zeroize::Zeroize;
 
 use crate::alert::Alert;
-use crate::cipher::{MAX_SECRET, Suite, Version};
+pub use crate::capture::Secrets;
+use crate::capture::{CAPTURED, Capture, Captured, Secret};
+use crate::cipher::{Suite, Version};
 use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{Direction, Session};
 
 /// Maximum input that waits for the rest of a message. A client's certificates may be long.
 pub const MAX_INPUT: usize = 64 * 1024;
 
-/// A handshake in progress.
+/// A handshake in progress, without its [`Secrets`].
 pub struct Handshake {
-    /// None when its session was taken over.
-    connection: Option<Connection>,
+    connection: Connection,
     /// Bytes received and not used by rustls; of them, the first `visible` were given to it.
     input: Vec<u8>,
-    visible: usize,
+    visible: u32,
     /// Bytes that rustls has used, which may have kept them: certificates, for example.
-    used: usize,
-    captured: Captured,
+    used: u16,
+    /// The name that a client asked for. A thin pointer: there may be thousands of these.
+    server_name: Option<Arc<String>>,
     /// Output was made. Until then nothing is encrypted.
     has_sent: bool,
-    /// Of a client whose session was taken over.
-    resumption: Option<Resumption>,
 }
 
 /// Takes the tickets that a client gets after its handshake, for later ones to resume the session.
@@ -71,6 +68,8 @@ const RUSTLS_MEMORY: usize = 3_300;
 enum Connection {
     Server(UnbufferedServerConnection),
     Client(UnbufferedClientConnection),
+    /// The session was taken over; of a client's, tickets may come.
+    Taken(Option<Resumption>),
 }
 
 /// Result of one step of a connection of rustls.
@@ -178,10 +177,8 @@ impl Handshake {
     }
 
     fn of(connection: Connection) -> Self {
-        let connection = Some(connection);
-        let captured = Captured::default();
-        let (input, has_sent, resumption) = (Vec::new(), false, None);
-        Self { connection, input, visible: 0, used: 0, captured, has_sent, resumption }
+        let (input, server_name, has_sent) = (Vec::new(), None, false);
+        Self { connection, input, visible: 0, used: 0, server_name, has_sent }
     }
 
     /// Returns the number of bytes that [`Handshake::receive`] takes now.
@@ -193,13 +190,13 @@ impl Handshake {
     /// Returns whether a record is complete that was not given to rustls.
     #[must_use]
     pub fn has_record(&self) -> bool {
-        whole_record(&self.input[self.visible..]).is_some()
+        whole_record(&self.input[self.visible as usize..]).is_some()
     }
 
     /// Returns the memory of the handshake and of the input that it keeps: at least what it is.
     #[must_use]
     pub fn memory(&self) -> usize {
-        size_of::<Self>() + RUSTLS_MEMORY + self.used + self.input.capacity()
+        size_of::<Self>() + RUSTLS_MEMORY + usize::from(self.used) + self.input.capacity()
     }
 
     /// Appends input.
@@ -214,16 +211,25 @@ impl Handshake {
         Ok(())
     }
 
-    /// Continues as far as the input allows, and appends what is to be sent to `out`.
+    /// Continues as far as the input allows, appends what is to be sent to `out`, and adds to
+    /// `secrets` what has become known of them.
     ///
     /// # Errors
     /// The handshake failed; `out` ends with the alert that says so, if one is to be sent.
-    pub fn advance(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
+    pub fn advance(
+        &mut self,
+        secrets: &mut Secrets,
+        out: &mut Vec<u8>,
+    ) -> Result<Progress, Failed> {
         CAPTURED.with_borrow_mut(Captured::wipe);
         let progress = self.process(out);
-        CAPTURED.with_borrow_mut(|captured| self.captured.add(captured));
+        let lacks_certificate = CAPTURED.with_borrow_mut(|captured| {
+            secrets.add(&mut captured.secrets);
+            self.server_name = captured.server_name.take().or(self.server_name.take());
+            mem::take(&mut captured.lacks_certificate)
+        });
         // rustls has only a text for it.
-        progress.map_err(|failed| match self.captured.lacks_certificate {
+        progress.map_err(|failed| match lacks_certificate {
             true => Failed(Error::Other(OtherError(Arc::new(LacksCertificate)))),
             false => failed,
         })
@@ -231,12 +237,12 @@ impl Handshake {
 
     fn process(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
         loop {
-            let input = &mut self.input[..self.visible];
+            let input = &mut self.input[..self.visible as usize];
             let before = out.len();
             let (discard, step) = match &mut self.connection {
-                Some(Connection::Server(server)) => perform(server.process_tls_records(input), out),
-                Some(Connection::Client(client)) => perform(client.process_tls_records(input), out),
-                None => return Err(internal("the session was taken over")),
+                Connection::Server(server) => perform(server.process_tls_records(input), out),
+                Connection::Client(client) => perform(client.process_tls_records(input), out),
+                Connection::Taken(_) => return Err(taken_over()),
             };
             self.has_sent |= out.len() > before;
             match step {
@@ -268,14 +274,13 @@ impl Handshake {
     /// Appends the alert of a handshake that failed. rustls is asked only while it has output: it
     /// must not look at input again that it has refused.
     fn take_alert(&mut self, out: &mut Vec<u8>) {
-        let input = &mut self.input[..self.visible];
-        loop {
-            let Some(connection) = &mut self.connection else { return };
-            let (wants_write, before) = (connection.wants_write(), out.len());
-            let step = match connection {
-                _ if !wants_write => return,
+        let input = &mut self.input[..self.visible as usize];
+        while self.connection.wants_write() {
+            let before = out.len();
+            let step = match &mut self.connection {
                 Connection::Server(server) => perform(server.process_tls_records(input), out).1,
                 Connection::Client(client) => perform(client.process_tls_records(input), out).1,
+                Connection::Taken(_) => return,
             };
             if step.is_err() || out.len() == before {
                 return;
@@ -286,8 +291,9 @@ impl Handshake {
     /// Removes input that rustls has used.
     fn take(&mut self, used: usize) {
         self.input.drain(..used);
-        self.visible -= used;
-        self.used += used;
+        // The length of input, which is short.
+        self.visible -= used as u32;
+        self.used = self.used.saturating_add(used.try_into().unwrap_or(u16::MAX));
         if self.input.is_empty() {
             self.input = Vec::new();
         }
@@ -295,32 +301,37 @@ impl Handshake {
 
     /// Shows rustls one record more, if it is complete.
     fn show_next_record(&mut self) -> bool {
-        let Some(len) = whole_record(&self.input[self.visible..]) else { return false };
-        self.visible += len;
+        let Some(len) = whole_record(&self.input[self.visible as usize..]) else { return false };
+        self.visible += len as u32;
         true
     }
 
     /// Takes over the session, once: its keys, the outcome of the handshake, and input that came
-    /// after it. The secrets that were captured stay in place, where they are wiped when dropped.
+    /// after it. The secrets stay in place, where they are wiped when dropped.
     ///
     /// # Errors
     /// rustls did not give out the keys; the configuration was not [prepared](prepare).
-    pub fn take_session(&mut self) -> Result<(Session, TlsInfo, Vec<u8>), Failed> {
-        let (input, captured) = (mem::take(&mut self.input), &self.captured);
-        match self.connection.take() {
-            None => Err(internal("the session was taken over")),
-            Some(Connection::Server(server)) => {
-                let info = info(&server, server.handshake_kind(), captured.server_name.clone());
-                let (secrets, _) = server.dangerous_into_kernel_connection().map_err(Failed)?;
-                let session = session(info.version, &secrets, &captured.server, &captured.client)?;
+    pub fn take_session(
+        &mut self,
+        secrets: &Secrets,
+    ) -> Result<(Session, TlsInfo, Vec<u8>), Failed> {
+        let input = mem::take(&mut self.input);
+        match mem::replace(&mut self.connection, Connection::Taken(None)) {
+            Connection::Taken(_) => Err(taken_over()),
+            Connection::Server(server) => {
+                let name = self.server_name.take();
+                let name = name.as_ref().map(|name| name.as_str());
+                let info = info(&server, server.handshake_kind(), name);
+                let (keys, _) = server.dangerous_into_kernel_connection().map_err(Failed)?;
+                let session = session(info.version, &keys, &secrets.server, &secrets.client)?;
                 Ok((session, info, input))
             }
-            Some(Connection::Client(client)) => {
+            Connection::Client(client) => {
                 let info = info(&client, client.handshake_kind(), None);
-                let (secrets, rest) = client.dangerous_into_kernel_connection().map_err(Failed)?;
-                let session = session(info.version, &secrets, &captured.client, &captured.server)?;
+                let (keys, rest) = client.dangerous_into_kernel_connection().map_err(Failed)?;
+                let session = session(info.version, &keys, &secrets.client, &secrets.server)?;
                 if ProtocolVersion::from(info.version) == ProtocolVersion::TLSv1_3 {
-                    self.resumption = Some(Resumption(Box::new(rest)));
+                    self.connection = Connection::Taken(Some(Resumption(Box::new(rest))));
                 }
                 Ok((session.of_client(), info, input))
             }
@@ -330,7 +341,10 @@ impl Handshake {
     /// Returns what takes the tickets of a client's session, after that was taken over. TLS 1.2 has
     /// its ticket within the handshake.
     pub fn take_resumption(&mut self) -> Option<Resumption> {
-        self.resumption.take()
+        match &mut self.connection {
+            Connection::Taken(resumption) => resumption.take(),
+            Connection::Server(_) | Connection::Client(_) => None,
+        }
     }
 }
 
@@ -339,6 +353,7 @@ impl Connection {
         match self {
             Self::Server(server) => server.wants_write(),
             Self::Client(client) => client.wants_write(),
+            Self::Taken(_) => false,
         }
     }
 }
@@ -434,6 +449,10 @@ fn encode(
     written.map(drop)
 }
 
+fn taken_over() -> Failed {
+    internal("the session was taken over")
+}
+
 fn internal(error: impl fmt::Display) -> Failed {
     Failed(Error::General(error.to_string()))
 }
@@ -441,7 +460,7 @@ fn internal(error: impl fmt::Display) -> Failed {
 fn info<Data: SideData>(
     connection: &UnbufferedConnectionCommon<Data>,
     kind: Option<HandshakeKind>,
-    server_name: Option<Box<str>>,
+    server_name: Option<&str>,
 ) -> TlsInfo {
     let certificates = connection.peer_certificates().unwrap_or_default();
     TlsInfo {
@@ -450,7 +469,7 @@ fn info<Data: SideData>(
         group: connection.negotiated_key_exchange_group().map(|group| group.name().into()),
         connected: None,
         is_resumed: kind == Some(HandshakeKind::Resumed),
-        server_name,
+        server_name: server_name.map(Box::from),
         alpn: connection.alpn_protocol().map(Box::from),
         peer_certificates: certificates.iter().map(|it| Box::from(it.as_ref())).collect(),
     }
@@ -458,7 +477,7 @@ fn info<Data: SideData>(
 
 fn session(
     version: u16,
-    secrets: &ExtractedSecrets,
+    keys: &ExtractedSecrets,
     send: &Secret,
     receive: &Secret,
 ) -> Result<Session, Failed> {
@@ -467,8 +486,8 @@ fn session(
         ProtocolVersion::TLSv1_2 => Version::Tls12,
         _ => return Err(internal("a version that was not offered")),
     };
-    let (suite, tx) = direction(&secrets.tx, send)?;
-    let (_, rx) = direction(&secrets.rx, receive)?;
+    let (suite, tx) = direction(&keys.tx, send)?;
+    let (_, rx) = direction(&keys.rx, receive)?;
     Session::new(version, suite, &tx, &rx).map_err(internal)
 }
 
@@ -490,77 +509,6 @@ fn direction<'a>(
     Ok((suite, direction))
 }
 
-thread_local! {
-    /// Filled by [`Capture`] during [`Handshake::advance`], which empties it again.
-    static CAPTURED: RefCell<Captured> = RefCell::default();
-}
-
-/// Facts of a handshake that rustls gives to callbacks only.
-#[derive(Default)]
-struct Captured {
-    client: Secret,
-    server: Secret,
-    server_name: Option<Box<str>>,
-    /// No certificate was found for the client.
-    lacks_certificate: bool,
-}
-
-impl Captured {
-    /// Takes over what `more` has, and wipes it. Moved, secrets would stay behind on the stack.
-    fn add(&mut self, more: &mut Self) {
-        for (secret, more) in [(&mut self.client, &more.client), (&mut self.server, &more.server)] {
-            if let Some(bytes) = more.bytes() {
-                secret.set(bytes);
-            }
-        }
-        self.server_name = more.server_name.take().or(self.server_name.take());
-        self.lacks_certificate |= more.lacks_certificate;
-        more.wipe();
-    }
-
-    fn wipe(&mut self) {
-        self.client.wipe();
-        self.server.wipe();
-        (self.server_name, self.lacks_certificate) = (None, false);
-    }
-}
-
-/// A traffic secret, wiped when dropped.
-struct Secret {
-    bytes: [u8; MAX_SECRET],
-    len: usize,
-}
-
-impl Default for Secret {
-    fn default() -> Self {
-        Self { bytes: [0; MAX_SECRET], len: 0 }
-    }
-}
-
-impl Secret {
-    fn set(&mut self, secret: &[u8]) {
-        if let Some(bytes) = self.bytes.get_mut(..secret.len()) {
-            bytes.copy_from_slice(secret);
-            self.len = secret.len();
-        }
-    }
-
-    fn bytes(&self) -> Option<&[u8]> {
-        (self.len > 0).then_some(&self.bytes[..self.len])
-    }
-
-    fn wipe(&mut self) {
-        self.bytes.zeroize();
-        self.len = 0;
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.wipe();
-    }
-}
-
 /// Changes a configuration so that [`Handshake`] can take over its sessions: secrets and the
 /// client's server name are captured, and data before the end of a handshake is refused.
 pub fn prepare(config: &mut ServerConfig) {
@@ -578,67 +526,15 @@ pub fn prepare_client(config: &mut ClientConfig) {
     config.key_log = Arc::new(Capture { next: Arc::clone(&config.key_log) });
 }
 
-/// Captures what passes through a callback of rustls.
-#[derive(Debug)]
-struct Capture<T> {
-    next: T,
-}
-
-const CLIENT_SECRET: &str = "CLIENT_TRAFFIC_SECRET_0";
-const SERVER_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
-
-impl KeyLog for Capture<Arc<dyn KeyLog>> {
-    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
-        match label {
-            CLIENT_SECRET => CAPTURED.with_borrow_mut(|captured| captured.client.set(secret)),
-            SERVER_SECRET => CAPTURED.with_borrow_mut(|captured| captured.server.set(secret)),
-            _ => {}
-        }
-        if self.next.will_log(label) {
-            self.next.log(label, client_random, secret);
-        }
-    }
-
-    fn will_log(&self, label: &str) -> bool {
-        matches!(label, CLIENT_SECRET | SERVER_SECRET) || self.next.will_log(label)
-    }
-}
-
-impl ResolvesServerCert for Capture<Arc<dyn ResolvesServerCert>> {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let name = hello.server_name().map(Box::from);
-        let found = self.next.resolve(hello);
-        CAPTURED.with_borrow_mut(|captured| {
-            (captured.server_name, captured.lacks_certificate) = (name, found.is_none());
-        });
-        found
-    }
-
-    fn only_raw_public_keys(&self) -> bool {
-        self.next.only_raw_public_keys()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// There may be thousands that do not go on.
     #[test]
-    fn captured_secrets_are_wiped_where_they_were() {
-        let (mut from, mut to) = (Captured::default(), Captured::default());
-        from.client.set(&[1; 32]);
-        from.server.set(&[2; 48]);
-        from.server_name = Some("a.example".into());
-        to.add(&mut from);
-        assert_eq!(to.client.bytes(), Some(&[1; 32][..]));
-        assert_eq!(to.server.bytes(), Some(&[2; 48][..]));
-        for secret in [&from.client, &from.server] {
-            assert_eq!((secret.bytes(), secret.bytes), (None, [0; MAX_SECRET]));
-        }
-        // What comes in a later step does not replace what is known.
-        to.add(&mut from);
-        assert_eq!(to.server.bytes(), Some(&[2; 48][..]));
-        assert_eq!(to.server_name.as_deref(), Some("a.example"));
+    fn a_handshake_is_little_more_than_that_of_rustls() {
+        let ours = size_of::<Handshake>() - size_of::<UnbufferedServerConnection>();
+        assert!(ours <= 40, "{ours}");
     }
 
     #[test]

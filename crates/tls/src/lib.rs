@@ -10,6 +10,7 @@
 
 pub mod acme;
 pub mod alert;
+mod capture;
 pub mod certificate;
 pub mod chain;
 mod challenges;

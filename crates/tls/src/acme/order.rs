@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::client::{ClientSettings, Trust};
     use crate::config::{Managed, TlsConfig};
-    use crate::handshake::Progress;
+    use crate::handshake::{Progress, Secrets};
     use crate::server::TlsServer;
 
     /// A client with these protocols.
@@ -221,12 +221,13 @@ mod tests {
     ) -> Result<Vec<u8>, (TlsFailure, Option<Error>)> {
         let mut client = client(name, protocols);
         let mut handshake = server.handshake().unwrap();
+        let mut secrets = Secrets::default();
         loop {
             let mut said = Vec::new();
             client.write_tls(&mut said).unwrap();
             handshake.receive(&said).unwrap();
             let mut answer = Vec::new();
-            let progress = handshake.advance(&mut answer);
+            let progress = handshake.advance(&mut secrets, &mut answer);
             let mut heard = Ok(());
             let mut rest = answer.as_slice();
             while !rest.is_empty() && heard.is_ok() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use throng_io::{ConnId, Driver, PassedThrough, TlsFailure};
 
+use super::queue::Address;
 use super::table::{Endpoint, Stage, flag};
 use super::{Lending, Queued, Socket, Step, Tls};
 use crate::alert::Alert;
@@ -45,8 +46,8 @@ impl<D: Driver> Tls<D> {
             return None;
         }
         match &mut conn.stage {
-            Stage::Begin(..) => return self.read_hello(id, at),
-            Stage::Handshake => self.read_handshake(id, at),
+            Stage::Begin(_) => return self.read_hello(id, at),
+            Stage::Handshake(..) => self.read_handshake(id, at),
             Stage::Established(session) => {
                 if conn.flags & flag::BUSY != 0 {
                     return self.read_cut(id, at);
@@ -108,8 +109,8 @@ impl<D: Driver> Tls<D> {
             return None;
         }
         match &mut conn.stage {
-            Stage::Begin(..) => return self.read_kept_hello(id),
-            Stage::Handshake => self.continue_handshake(id, Input::Kept),
+            Stage::Begin(_) => return self.read_kept_hello(id),
+            Stage::Handshake(..) => self.continue_handshake(id, Input::Kept),
             Stage::Established(session) => {
                 self.scratch = mem::take(&mut busy.input);
                 let keys = self.warm.keys(id);
@@ -212,11 +213,8 @@ impl<D: Driver> Tls<D> {
 
     /// Drops the keys: nothing more is opened or sealed.
     pub(super) fn end_stage(&mut self, id: ConnId) {
-        if let Some((conn, busy)) = self.table.conn_and_busy(id) {
+        if let Some(conn) = self.table.conn(id) {
             conn.flags |= flag::CLOSE_SENT;
-            if let Some(busy) = busy {
-                busy.handshake = None;
-            }
             self.table.set_stage(id, Stage::Ended);
             self.warm.forget(id);
         }
@@ -270,8 +268,8 @@ impl<D: Driver> Tls<D> {
             Some(Endpoint::Server(server)) => Arc::clone(server),
             _ => return,
         };
+        self.table.count_later(id);
         let Some((conn, busy)) = self.table.make_busy(id) else { return };
-        busy.server.get_or_insert_with(|| Arc::clone(&server));
         // RFC 8446 section 5: a record of a type that is not expected.
         if busy.input[0] != HANDSHAKE_RECORD {
             return self.refuse_hello(id, Alert::UNEXPECTED_MESSAGE);
@@ -319,10 +317,10 @@ impl<D: Driver> Tls<D> {
 
     /// Lets a client wait for its handshake.
     fn queue_hello(&mut self, id: ConnId) {
-        let Some((conn, busy)) = self.table.make_busy(id) else { return };
+        let Some(conn) = self.table.conn(id) else { return };
+        let Some(address) = conn.stage.party().map(|party| party.address) else { return };
         if !conn.has(flag::QUEUED) {
             conn.flags |= flag::QUEUED;
-            let address = busy.address;
             for id in self.handshakes.push_hello(address, id) {
                 self.give_up(id);
             }
@@ -335,15 +333,14 @@ impl<D: Driver> Tls<D> {
         if let Some((conn, busy)) = self.table.make_busy(id) {
             conn.flags |= flag::QUEUED;
             busy.connected = Some(now);
-            self.handshakes.push_step(busy.address, id);
+            self.handshakes.push_step(Address::OWN, id);
         }
     }
 
     /// Keeps lent input of a handshake under way. Once a record is complete the handshake waits for
     /// its turn, and no more is read until then.
     fn read_handshake(&mut self, id: ConnId, at: usize) {
-        let Some((conn, Some(busy))) = self.table.conn_and_busy(id) else { return };
-        let Some(handshake) = &mut busy.handshake else { return };
+        let Some((_, handshake)) = self.table.handshake(id) else { return };
         let lent = &self.inner.lent()[at..];
         // So much comes behind the last message only, and cannot all be kept.
         if lent.len() > handshake.room() {
@@ -353,9 +350,14 @@ impl<D: Driver> Tls<D> {
             return self.fail(id, &[], &failed);
         }
         self.growth += lent.len();
-        if handshake.has_record() && !conn.has(flag::QUEUED) {
+        let has_record = handshake.has_record();
+        let Some(conn) = self.table.conn(id) else { return };
+        if has_record
+            && !conn.has(flag::QUEUED)
+            && let Some(party) = conn.stage.party()
+        {
+            self.handshakes.push_step(party.address, id);
             conn.flags |= flag::QUEUED;
-            self.handshakes.push_step(busy.address, id);
             self.inner.pause(id);
         }
     }
@@ -363,7 +365,7 @@ impl<D: Driver> Tls<D> {
     /// Continues the handshake of a server that has closed the connection: an alert may say why.
     pub(super) fn hear_last_words(&mut self, id: ConnId) {
         let Some(conn) = self.table.conn(id) else { return };
-        let is_waiting = conn.has(flag::QUEUED) && matches!(conn.stage, Stage::Handshake);
+        let is_waiting = conn.has(flag::QUEUED) && matches!(conn.stage, Stage::Handshake(..));
         if is_waiting && conn.has(flag::CONNECTING) {
             conn.flags &= !flag::QUEUED;
             self.continue_handshake(id, Input::Kept);
@@ -380,10 +382,8 @@ impl<D: Driver> Tls<D> {
 
     /// Counts a handshake that failed, once for each connection.
     pub(super) fn count_failure(&mut self, id: ConnId, why: TlsFailure) {
-        if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
-            && let Some(server) = busy.server.take()
-        {
-            server.report_failure(busy.address.shown(), why);
+        if let Some((server, client)) = self.table.count(id) {
+            server.report_failure(client.shown(), why);
         }
     }
 
@@ -396,9 +396,9 @@ impl<D: Driver> Tls<D> {
         conn.flags &= !flag::QUEUED;
         let is_over = conn.flags & (flag::NO_INPUT_MASK | flag::CLOSE_SENT) != 0;
         match (&conn.stage, conn.has(flag::CONNECTING)) {
-            (Stage::Begin(..), true) if !is_over => self.begin_client(id),
-            (Stage::Begin(..), false) if !is_over => self.begin_server(id),
-            (Stage::Handshake, _) if !is_over => self.continue_handshake(id, Input::Kept),
+            (Stage::Begin(_), true) if !is_over => self.begin_client(id),
+            (Stage::Begin(_), false) if !is_over => self.begin_server(id),
+            (Stage::Handshake(..), _) if !is_over => self.continue_handshake(id, Input::Kept),
             _ => {}
         }
         // Nothing was read while a handshake under way waited.
@@ -416,7 +416,7 @@ impl<D: Driver> Tls<D> {
         }
         let table = &self.table;
         let is_under_way =
-            |id| table.conn_ref(id).is_some_and(|conn| matches!(conn.stage, Stage::Handshake));
+            |id| table.conn_ref(id).is_some_and(|conn| matches!(conn.stage, Stage::Handshake(..)));
         if let Some(oldest) = self.handshakes.begin(id, table.handshakes(), is_under_way) {
             self.give_up(oldest);
         }
@@ -439,10 +439,8 @@ impl<D: Driver> Tls<D> {
         };
         match begun {
             Ok(handshake) => {
-                self.table.set_stage(id, Stage::Handshake);
-                let Some((_, busy)) = self.table.make_busy(id) else { return };
                 self.growth += handshake.memory();
-                busy.handshake = Some(Box::new(handshake));
+                self.table.begin_handshake(id, handshake);
                 self.continue_handshake(id, Input::Kept);
             }
             Err(failed) => self.fail(id, &[], &failed),
@@ -452,8 +450,7 @@ impl<D: Driver> Tls<D> {
     /// Continues a handshake with more input, of which it is given as much as it may keep. What is
     /// beyond that can only follow a handshake that completes with it.
     fn continue_handshake(&mut self, id: ConnId, input: Input) {
-        let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return };
-        let Some(handshake) = &mut busy.handshake else { return };
+        let Some((_, handshake)) = self.table.handshake(id) else { return };
         let room = handshake.room();
         let (received, is_beyond) = match input {
             Input::Lent(at) => {
@@ -465,13 +462,15 @@ impl<D: Driver> Tls<D> {
                 (handshake.receive(&lent[..given]), given < lent.len())
             }
             Input::Kept => {
-                let mut kept = mem::take(&mut busy.input);
-                busy.input = kept.split_off(kept.len().min(room));
-                (handshake.receive(&kept), !busy.input.is_empty())
+                let kept = self.table.take_input(id, room);
+                let is_beyond = self.table.busy_ref(id).is_some_and(|busy| !busy.input.is_empty());
+                let Some((_, handshake)) = self.table.handshake(id) else { return };
+                (handshake.receive(&kept), is_beyond)
             }
         };
+        let Some((secrets, handshake)) = self.table.handshake(id) else { return };
         let mut out = Vec::new();
-        match received.and_then(|()| handshake.advance(&mut out)) {
+        match received.and_then(|()| handshake.advance(secrets, &mut out)) {
             Ok(Progress::NeedsInput) if is_beyond => self.fail(id, &out, &Failed::too_long()),
             Ok(progress) => {
                 self.send_control(id, &out);
@@ -485,19 +484,26 @@ impl<D: Driver> Tls<D> {
     }
 
     fn complete_handshake(&mut self, id: ConnId) {
-        let Some((conn, Some(busy))) = self.table.conn_and_busy(id) else { return };
-        let Some(mut handshake) = busy.handshake.take() else { return };
-        let (session, mut info, rest) = match handshake.take_session() {
+        let Some((secrets, handshake)) = self.table.handshake(id) else { return };
+        let (session, mut info, rest) = match handshake.take_session(secrets) {
             Ok(established) => established,
             Err(failed) => return self.fail(id, &[], &failed),
         };
-        if let Some(server) = busy.server.take() {
+        let resumption = handshake.take_resumption();
+        if let Some((server, _)) = self.table.count(id) {
             server.counters.count_success(info.is_resumed);
         }
-        info.connected = busy.connected;
-        busy.resumption = handshake.take_resumption();
-        busy.messages.want_tickets(busy.resumption.is_some());
+        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
         let is_connecting = conn.has(flag::CONNECTING);
+        if let Some(busy) = busy {
+            info.connected = busy.connected.take();
+        }
+        if resumption.is_some()
+            && let Some((_, busy)) = self.table.make_busy(id)
+        {
+            busy.resumption = resumption;
+            busy.messages.want_tickets(true);
+        }
         if info.alpn.as_deref() == Some(ACME_TLS_1) {
             // RFC 8737 section 3: no data follows the handshake of a validation.
             self.finish_input(id, flag::TRUNCATED);
@@ -516,11 +522,13 @@ impl<D: Driver> Tls<D> {
         {
             self.queued.push_back(Queued::Sent(id, batch));
         }
-        if let Some((_, Some(busy))) = self.table.conn_and_busy(id) {
+        if !rest.is_empty()
+            && let Some((_, busy)) = self.table.make_busy(id)
+        {
             busy.input.splice(..0, rest);
-            if !busy.input.is_empty() {
-                self.ready.push_back(id);
-            }
+        }
+        if self.table.busy_ref(id).is_some_and(|busy| !busy.input.is_empty()) {
+            self.ready.push_back(id);
         }
     }
 
@@ -543,7 +551,6 @@ impl<D: Driver> Tls<D> {
 mod tests {
     use throng_io::{Options, Portable};
 
-    use super::super::queue::Address;
     use super::*;
 
     #[test]

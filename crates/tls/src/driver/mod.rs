@@ -6,6 +6,7 @@
 //! until the events of a turn are handled, and the newest is served first: in a storm, clients that
 //! have waited long have often given up.
 
+mod busy;
 mod input;
 mod output;
 mod queue;
@@ -552,10 +553,10 @@ impl<D: Driver> Driver for Tls<D> {
     }
 
     fn output_memory(&self, conn: ConnId) -> usize {
-        let below = self.inner.output_memory(conn);
+        let below = self.inner.output_memory(conn) + self.table.input_memory(conn);
         let Some(busy) = self.table.busy_ref(conn) else { return below };
         let batch = busy.batch.as_ref().map_or(0, |batch| batch.memory());
-        below + batch + busy.control.capacity() + busy.input_memory()
+        below + batch + busy.control.capacity()
     }
 
     #[inline]
@@ -601,7 +602,7 @@ impl<D: Driver> Driver for Tls<D> {
         if let Some((state, busy)) = self.table.conn_and_busy(conn) {
             state.flags &= !flag::PAUSED;
             // Its input waits for a step of the handshake.
-            if state.has(flag::QUEUED) && matches!(state.stage, Stage::Handshake) {
+            if state.has(flag::QUEUED) && matches!(state.stage, Stage::Handshake(..)) {
                 return;
             }
             if let Some(busy) = busy {

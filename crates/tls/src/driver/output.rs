@@ -28,7 +28,7 @@ impl<D: Driver> Tls<D> {
         };
         let (has_keys, waits_for_them) = match conn.stage {
             Stage::Established(_) => (true, false),
-            Stage::Begin(..) | Stage::Handshake => (false, conn.has(flag::CONNECTING)),
+            Stage::Begin(_) | Stage::Handshake(..) => (false, conn.has(flag::CONNECTING)),
             Stage::Ended => (false, false),
         };
         if conn.has(flag::CLOSING) || !has_keys && !waits_for_them {

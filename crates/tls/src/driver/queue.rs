@@ -22,7 +22,7 @@ const MOST_PER_TURN: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandshakeLimits {
     /// Handshakes under way, and likewise clients that wait for theirs to begin. Above it the
-    /// oldest are ended. One under way needs 4.4 KB. Default 10,000.
+    /// oldest are ended. One under way needs 4.3 KB. Default 10,000.
     pub pending: usize,
     /// Handshakes that begin in a second. 0, the default: no limit.
     pub per_second: u32,

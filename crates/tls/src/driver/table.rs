@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use throng_io::ConnId;
 use throng_io::memory::MAP_FROM;
-use throng_io::{Batch, ConnId, Instant};
 
+use super::busy::Busy;
 use super::queue::Address;
 use crate::client::TlsClient;
-use crate::handshake::{Handshake, Resumption};
-use crate::hello::HelloReader;
+use crate::handshake::{Handshake, Secrets};
 use crate::server::TlsServer;
 use crate::session::{Messages, Session};
 
@@ -18,13 +18,40 @@ use crate::session::{Messages, Session};
 pub(super) enum Stage {
     /// No handshake has begun: the ClientHello is not complete, or waits for its turn; or we have
     /// not connected yet.
-    Begin(EndpointId, Address),
-    /// The handshake has begun; it is in [`Busy::handshake`].
-    Handshake,
+    Begin(Party),
+    /// The handshake has begun; it is in [`Table::handshakes`], but for its secrets, which have
+    /// the place of the session's keys.
+    Handshake(Party, Secrets),
     /// The handshake is complete.
     Established(Session),
     /// Nothing more is opened or sealed.
     Ended,
+}
+
+/// The two ends that the handshake of a connection concerns.
+pub(super) struct Party {
+    endpoint: EndpointId,
+    /// The address that the handshake is counted for.
+    pub(super) address: Address,
+    /// Whether the outcome is to be counted: a client has sent something.
+    pub(super) is_counted: bool,
+}
+
+impl Stage {
+    /// Returns the ends that the handshake concerns, until it is complete.
+    pub(super) fn party(&self) -> Option<&Party> {
+        match self {
+            Self::Begin(party) | Self::Handshake(party, _) => Some(party),
+            Self::Established(_) | Self::Ended => None,
+        }
+    }
+
+    fn party_mut(&mut self) -> Option<&mut Party> {
+        match self {
+            Self::Begin(party) | Self::Handshake(party, _) => Some(party),
+            Self::Established(_) | Self::Ended => None,
+        }
+    }
 }
 
 /// Bits of [`Conn::flags`].
@@ -65,99 +92,6 @@ impl Conn {
 
     pub(super) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
-    }
-}
-
-/// The state of a connection whose input or output is not complete; an idle one has none.
-pub(super) struct Busy {
-    pub(super) id: ConnId,
-    /// The address that its handshake is counted for.
-    pub(super) address: Address,
-    /// The handshake, while it lasts.
-    pub(super) handshake: Option<Box<Handshake>>,
-    /// When the TCP connection of a handshake that we began was established.
-    pub(super) connected: Option<Instant>,
-    /// The server that a handshake is counted for.
-    pub(super) server: Option<Arc<TlsServer>>,
-    /// Takes tickets until the first data comes, on a connection that we started.
-    pub(super) resumption: Option<Resumption>,
-    /// Messages after the handshake.
-    pub(super) messages: Messages,
-    /// Input that is not opened: the start of a record, or what came before a pause.
-    pub(super) input: Vec<u8>,
-    /// How far `input` was read before the handshake.
-    pub(super) hello: HelloReader,
-    /// The batch in flight, in plaintext.
-    pub(super) batch: Option<Box<Batch>>,
-    /// Bytes of `batch` that were sealed and given to the driver below.
-    pub(super) sealed: usize,
-    /// Whether the driver below has a send in flight.
-    pub(super) in_flight: bool,
-    /// Records of our own that wait for its end.
-    pub(super) control: Vec<u8>,
-    /// Whether our side of the stream is to end after that.
-    pub(super) finish: bool,
-    /// Whether the end of the peer's stream is to be reported when reading is resumed.
-    pub(super) finished: bool,
-}
-
-impl Busy {
-    fn new(id: ConnId) -> Self {
-        Self {
-            id,
-            address: Address::default(),
-            handshake: None,
-            connected: None,
-            server: None,
-            resumption: None,
-            messages: Messages::default(),
-            input: Vec::new(),
-            hello: HelloReader::default(),
-            batch: None,
-            sealed: 0,
-            in_flight: false,
-            control: Vec::new(),
-            finish: false,
-            finished: false,
-        }
-    }
-
-    /// Returns the memory of input that is not complete, or not handled yet, and of a handshake.
-    pub(super) fn input_memory(&self) -> usize {
-        let input = self.input.capacity() + self.messages.memory();
-        input + self.handshake.as_ref().map_or(0, |handshake| handshake.memory())
-    }
-
-    /// Returns whether nothing waits for the connection's output, its handshake or its end.
-    fn is_at_rest(&self) -> bool {
-        let is_handshaking = self.handshake.is_some() || self.resumption.is_some();
-        let has_output = self.batch.is_some() || self.in_flight || !self.control.is_empty();
-        !is_handshaking && !has_output && !self.finish && !self.finished
-    }
-
-    fn is_idle(&self) -> bool {
-        let Self {
-            id: _,
-            address: _,
-            handshake,
-            connected: _,
-            server: _,
-            resumption,
-            messages,
-            input,
-            hello: _,
-            batch,
-            sealed: _,
-            in_flight,
-            control,
-            finish,
-            finished,
-        } = self;
-        if handshake.is_some() || resumption.is_some() || !messages.is_empty() {
-            return false;
-        }
-        let has_output = batch.is_some() || *in_flight || !control.is_empty() || *finish;
-        input.is_empty() && !has_output && !*finished
     }
 }
 
@@ -308,8 +242,16 @@ impl Chunks {
     }
 }
 
-/// Entries for which the map of busy connections keeps its memory when they are gone.
-const FEW_BUSY: usize = 256;
+/// Entries for which a map keeps its memory when they are gone.
+const FEW: usize = 256;
+
+/// Removes an entry of a map, and most of its memory with the last entries of a storm.
+fn remove_from<T>(map: &mut HashMap<u32, T>, key: u32) {
+    map.remove(&key);
+    if map.capacity() > FEW.max(8 * map.len()) {
+        map.shrink_to(2 * map.len());
+    }
+}
 
 /// Secured connections by slot.
 #[derive(Default)]
@@ -321,8 +263,8 @@ pub(super) struct Table {
     shard: usize,
     busy: HashMap<u32, Box<Busy>>,
     endpoints: Endpoints,
-    /// Connections in [`Stage::Handshake`].
-    handshakes: usize,
+    /// Those of the connections in [`Stage::Handshake`], by slot.
+    handshakes: HashMap<u32, Box<Handshake>>,
 }
 
 impl Table {
@@ -339,8 +281,8 @@ impl Table {
 
     /// Adds a connection whose handshake is to begin.
     pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, address: Address, flags: u8) {
-        let stage = Stage::Begin(self.endpoints.add(endpoint), address);
-        self.add(id, stage, flags);
+        let party = Party { endpoint: self.endpoints.add(endpoint), address, is_counted: false };
+        self.add(id, Stage::Begin(party), flags);
     }
 
     fn add(&mut self, id: ConnId, stage: Stage, flags: u8) {
@@ -400,54 +342,104 @@ impl Table {
         let Some(index) = self.index(id) else { return };
         self.set_stage(id, Stage::Ended);
         self.conns.remove(index);
-        self.remove_busy(index);
+        remove_from(&mut self.busy, index);
         self.of_slot[id.slot()] = 0;
-    }
-
-    fn remove_busy(&mut self, index: u32) {
-        self.busy.remove(&index);
-        // The map of a storm would stay.
-        if self.busy.capacity() > FEW_BUSY.max(8 * self.busy.len()) {
-            self.busy.shrink_to(2 * self.busy.len());
-        }
     }
 
     /// Returns the endpoint of a connection whose handshake has not begun.
     pub(super) fn endpoint(&self, id: ConnId) -> Option<&Endpoint> {
         match &self.conn_ref(id)?.stage {
-            Stage::Begin(endpoint, _) => self.endpoints.get(endpoint),
+            Stage::Begin(party) => self.endpoints.get(&party.endpoint),
             _ => None,
         }
     }
 
+    /// Counts the outcome of a handshake, once: returns the server and the client's address if it
+    /// was not counted yet.
+    pub(super) fn count(&mut self, id: ConnId) -> Option<(Arc<TlsServer>, Address)> {
+        let party = self.conn(id)?.stage.party_mut()?;
+        if !std::mem::take(&mut party.is_counted) {
+            return None;
+        }
+        let party = self.conn_ref(id)?.stage.party()?;
+        match self.endpoints.get(&party.endpoint)? {
+            Endpoint::Server(server) => Some((Arc::clone(server), party.address)),
+            Endpoint::Client(_) => None,
+        }
+    }
+
+    /// Lets the outcome of a connection's handshake be counted.
+    pub(super) fn count_later(&mut self, id: ConnId) {
+        if let Some(party) = self.conn(id).and_then(|conn| conn.stage.party_mut()) {
+            party.is_counted = true;
+        }
+    }
+
+    /// Begins the handshake of a connection.
+    pub(super) fn begin_handshake(&mut self, id: ConnId, handshake: Handshake) {
+        // Of a session, keys would stay behind.
+        let is_first = |conn: &&mut Conn| matches!(conn.stage, Stage::Begin(_));
+        let Some(conn) = self.conn(id).filter(is_first) else { return };
+        if let Stage::Begin(party) = std::mem::replace(&mut conn.stage, Stage::Ended) {
+            conn.stage = Stage::Handshake(party, Secrets::default());
+            self.handshakes.insert(id.slot() as u32, Box::new(handshake));
+        }
+    }
+
+    /// Returns the handshake under way of a connection, with its secrets.
+    pub(super) fn handshake(&mut self, id: ConnId) -> Option<(&mut Secrets, &mut Handshake)> {
+        let index = self.index(id)?;
+        let Stage::Handshake(_, secrets) = &mut self.conns.at_mut(index)?.stage else {
+            return None;
+        };
+        Some((secrets, self.handshakes.get_mut(&(id.slot() as u32))?))
+    }
+
     /// Returns the connections that hold input, or a handshake under way.
     pub(super) fn holders(&self) -> impl Iterator<Item = ConnId> {
-        self.busy.values().filter(|busy| busy.input_memory() > 0).map(|busy| busy.id)
+        let busy = self.busy.values().filter(|busy| busy.input_memory() > 0).map(|busy| busy.id);
+        let id = |slot: &u32| {
+            let conn = self.conns.at(self.of_slot[*slot as usize].checked_sub(1)?)?;
+            Some(ConnId::new(self.shard as u16, *slot, u32::from_ne_bytes(conn.generation)))
+        };
+        busy.chain(self.handshakes.keys().filter_map(id))
+    }
+
+    /// Returns the memory of a connection's input that is not complete, or not handled yet, and of
+    /// its handshake.
+    pub(super) fn input_memory(&self, id: ConnId) -> usize {
+        let Some(conn) = self.conn_ref(id) else { return 0 };
+        let handshake = match conn.stage {
+            Stage::Handshake(..) => self.handshakes.get(&(id.slot() as u32)),
+            _ => None,
+        };
+        let handshake = handshake.map_or(0, |handshake| handshake.memory());
+        handshake + self.busy_ref(id).map_or(0, Busy::input_memory)
     }
 
     /// Returns whether the connection's handshake is not complete.
     pub(super) fn is_handshaking(&self, id: ConnId) -> bool {
         let stage = self.conn_ref(id).map(|conn| &conn.stage);
-        matches!(stage, Some(Stage::Begin(..) | Stage::Handshake))
+        matches!(stage, Some(Stage::Begin(_) | Stage::Handshake(..)))
     }
 
     /// Sets the stage of a connection. The keys of the stage before are wiped where they are.
     pub(super) fn set_stage(&mut self, id: ConnId, stage: Stage) {
         let Some(index) = self.index(id) else { return };
         let Some(conn) = self.conns.at_mut(index) else { return };
-        match &conn.stage {
-            Stage::Begin(endpoint, _) => self.endpoints.release(endpoint),
-            Stage::Handshake => self.handshakes -= 1,
-            Stage::Established(_) | Stage::Ended => {}
+        if let Some(party) = conn.stage.party() {
+            self.endpoints.release(&party.endpoint);
         }
-        self.handshakes += usize::from(matches!(stage, Stage::Handshake));
+        if let Stage::Handshake(..) = conn.stage {
+            remove_from(&mut self.handshakes, id.slot() as u32);
+        }
         // Moved out, the keys would stay behind in this place.
         conn.stage = stage;
     }
 
     /// Returns the number of handshakes under way.
     pub(super) fn handshakes(&self) -> usize {
-        self.handshakes
+        self.handshakes.len()
     }
 
     fn index(&self, id: ConnId) -> Option<u32> {
@@ -484,10 +476,15 @@ impl Table {
         let conn = self.conns.at_mut(index)?;
         conn.flags |= flag::BUSY;
         let busy = self.busy.entry(index).or_insert_with(|| Box::new(Busy::new(id)));
-        if let Stage::Begin(_, address) = &conn.stage {
-            busy.address = *address;
-        }
         Some((conn, busy))
+    }
+
+    /// Takes up to `most` bytes of the input that was kept of a connection.
+    pub(super) fn take_input(&mut self, id: ConnId, most: usize) -> Vec<u8> {
+        let Some((_, Some(busy))) = self.conn_and_busy(id) else { return Vec::new() };
+        let mut taken = std::mem::take(&mut busy.input);
+        busy.input = taken.split_off(taken.len().min(most));
+        taken
     }
 
     /// Returns the connection's state, if it is busy.
@@ -499,7 +496,7 @@ impl Table {
     pub(super) fn settle(&mut self, id: ConnId) {
         let Some(index) = self.index(id) else { return };
         if self.busy.get(&index).is_some_and(|busy| busy.is_idle()) {
-            self.remove_busy(index);
+            remove_from(&mut self.busy, index);
             if let Some(conn) = self.conns.at_mut(index) {
                 conn.flags &= !flag::BUSY;
             }
@@ -602,7 +599,7 @@ mod tests {
             table.make_busy(id(slot)).unwrap().1.finish = false;
             table.settle(id(slot));
         }
-        assert!(table.busy.capacity() <= FEW_BUSY, "{}", table.busy.capacity());
+        assert!(table.busy.capacity() <= FEW, "{}", table.busy.capacity());
     }
 
     #[test]

@@ -60,14 +60,46 @@ impl Echo {
     }
 }
 
-#[test]
-fn an_echoed_message_and_a_published_one_allocate_nothing() {
-    const ROUNDS: usize = 200;
+/// A driver with a secured listener, and where it listens.
+fn secured() -> (Tls<Portable>, SocketAddr) {
     let mut driver = Tls::new(Portable::new(Options::default()).unwrap());
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let (listener, address) = listen(loopback, ListenOptions::default()).unwrap();
     let listener = driver.inner().add_listener(listener).unwrap();
     driver.secure(listener, TlsServer::new(raw_server_config(None)));
+    (driver, address)
+}
+
+/// Handshakes of clients that have an answer and do not go on. Memory of aws-lc is not counted.
+#[test]
+fn a_pending_handshake_takes_little_more_than_what_rustls_needs() {
+    const COUNT: usize = 50;
+    let (driver, address) = secured();
+    let mut echo = Echo { driver, spare: None, last: None };
+    let hello = said(&mut client(client_config()));
+    let mut buffer = vec![0; 64 * 1024];
+    let mut pending = |echo: &mut Echo| {
+        let mut peer = TcpStream::connect(address).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        peer.write_all(&hello).unwrap();
+        echo.until_read(&mut peer, &mut buffer, 500);
+        peer
+    };
+    // The table has memory for many connections.
+    let first = pending(&mut echo);
+    let mut peers = Vec::with_capacity(COUNT);
+    let counted = allocation_counter::measure(|| {
+        peers.extend((0..COUNT).map(|_| pending(&mut echo)));
+    });
+    let each = counted.bytes_current / COUNT as i64;
+    assert!(each <= 2_800, "{each} bytes");
+    drop((first, peers));
+}
+
+#[test]
+fn an_echoed_message_and_a_published_one_allocate_nothing() {
+    const ROUNDS: usize = 200;
+    let (driver, address) = secured();
     let mut echo = Echo { driver, spare: None, last: None };
 
     let mut peer = TcpStream::connect(address).unwrap();

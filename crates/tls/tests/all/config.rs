@@ -13,6 +13,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
 use throng_tls::chain::MAX_INTERMEDIATES;
 use throng_tls::config::{CertificateFiles, ClientAuth, TlsConfig};
+use throng_tls::handshake::Secrets;
 use throng_tls::{
     ClientConfigs, ClientSettings, SuitePreference, TlsClient, TlsServer, Trust, Version,
 };
@@ -479,7 +480,7 @@ fn rfc8446_5_1_a_client_hello_with_other_records_inside_gets_an_alert() {
     // The first two bytes of a ClientHello, and application data.
     handshake.receive(&[22, 3, 1, 0, 2, 1, 0, 23, 3, 3, 0, 1, 0]).unwrap();
     let mut out = Vec::new();
-    assert!(handshake.advance(&mut out).is_err());
+    assert!(handshake.advance(&mut Secrets::default(), &mut out).is_err());
     assert_eq!(out, [21, 3, 3, 0, 2, 2, 10], "unexpected_message");
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rustls::{AlertDescription, Error};
-use throng_tls::handshake::{Handshake, MAX_INPUT, Progress, prepare_client};
+use throng_tls::handshake::{Handshake, MAX_INPUT, Progress, Secrets, prepare_client};
 use throng_tls::{Alert, End, Messages, Session, WarmKeys};
 
 use crate::support::{
@@ -58,16 +58,16 @@ fn a_handshake_in_single_bytes_succeeds() {
     for suite in suites() {
         let mut client = client(client_config());
         let mut handshake = Handshake::new(Arc::new(server_config(Some(suite)))).unwrap();
-        let (mut out, mut done) = (Vec::new(), false);
+        let (mut secrets, mut out, mut done) = (Secrets::default(), Vec::new(), false);
         while !done {
             for byte in said(&mut client) {
                 assert!(!done, "a byte behind the handshake");
                 handshake.receive(&[byte]).unwrap();
-                done = handshake.advance(&mut out).unwrap() == Progress::Complete;
+                done = handshake.advance(&mut secrets, &mut out).unwrap() == Progress::Complete;
             }
             hear(&mut client, &std::mem::take(&mut out)).unwrap();
         }
-        let (session, info, early) = handshake.take_session().unwrap();
+        let (session, info, early) = handshake.take_session(&secrets).unwrap();
         let mut pair = Pair { client, session, info, early };
         assert_eq!(pair.client_sends(b"in"), b"in");
         assert_eq!(pair.server_sends(&[b"out"]), b"out");
@@ -104,7 +104,7 @@ fn alpn_is_reported_and_a_list_without_ours_is_refused() {
     let mut handshake = Handshake::new(server).unwrap();
     handshake.receive(&said(&mut client)).unwrap();
     let mut out = Vec::new();
-    handshake.advance(&mut out).unwrap_err();
+    handshake.advance(&mut Secrets::default(), &mut out).unwrap_err();
     let refused = AlertDescription::NoApplicationProtocol;
     assert_eq!(hear(&mut client, &out), Err(Error::AlertReceived(refused)));
 }
@@ -311,7 +311,7 @@ proptest! {
 
         let mut handshake = Handshake::new(Arc::new(server_config(None))).unwrap();
         handshake.receive(&bytes).unwrap();
-        let _ = handshake.advance(&mut Vec::new());
+        let _ = handshake.advance(&mut Secrets::default(), &mut Vec::new());
     }
 }
 
@@ -321,7 +321,7 @@ fn records_that_are_no_handshake_fail_without_a_panic() {
     for bytes in [&b"\x16\x03\x01\x00\x05hello"[..], b"\x16\x03\x01\xff\xff", &[0; 100]] {
         let mut handshake = Handshake::new(Arc::new(server_config(None))).unwrap();
         handshake.receive(bytes).unwrap();
-        handshake.advance(&mut Vec::new()).unwrap_err();
+        handshake.advance(&mut Secrets::default(), &mut Vec::new()).unwrap_err();
     }
 }
 
@@ -334,13 +334,13 @@ fn a_client_of_ours_talks_to_a_server_of_rustls() {
         prepare_client(&mut config);
         let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
         let mut handshake = Handshake::connect(Arc::new(config), name).unwrap();
-        let mut out = Vec::new();
-        while handshake.advance(&mut out).unwrap() == Progress::NeedsInput {
+        let (mut secrets, mut out) = (Secrets::default(), Vec::new());
+        while handshake.advance(&mut secrets, &mut out).unwrap() == Progress::NeedsInput {
             server_hears(&mut server, &std::mem::take(&mut out));
             handshake.receive(&server_said(&mut server)).unwrap();
         }
         server_hears(&mut server, &out);
-        let (mut session, info, _) = handshake.take_session().unwrap();
+        let (mut session, info, _) = handshake.take_session(&secrets).unwrap();
         assert_eq!(info.version, if tls13(suite) { 0x304 } else { 0x303 });
         let mut warm = WarmKeys::default();
         for len in [1, 100, 50_000] {

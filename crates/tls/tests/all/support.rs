@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite};
 use throng_io::TlsInfo;
-use throng_tls::handshake::{Handshake, Progress, prepare};
+use throng_tls::handshake::{Handshake, Progress, Secrets, prepare};
 use throng_tls::{Messages, Session, WarmKeys};
 
 /// A certificate authority and a server's certificate for `localhost` and `127.0.0.1`.
@@ -152,15 +152,16 @@ impl Pair {
         first: &[u8],
     ) -> Self {
         let mut handshake = Handshake::new(Arc::clone(config)).unwrap();
+        let mut secrets = Secrets::default();
         client.writer().write_all(first).unwrap();
         let mut out = Vec::new();
         let mut progress = Progress::NeedsInput;
         while progress == Progress::NeedsInput {
             handshake.receive(&said(&mut client)).unwrap();
-            progress = handshake.advance(&mut out).unwrap();
+            progress = handshake.advance(&mut secrets, &mut out).unwrap();
             hear(&mut client, &std::mem::take(&mut out)).unwrap();
         }
-        let (session, info, early) = handshake.take_session().unwrap();
+        let (session, info, early) = handshake.take_session(&secrets).unwrap();
         Self { client, session, info, early }
     }
 
@@ -260,10 +261,10 @@ fn handshake(
     let name = ServerName::try_from(name.unwrap_or("localhost").to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
     let mut handshake = server.handshake().unwrap();
-    let mut out = Vec::new();
+    let (mut secrets, mut out) = (Secrets::default(), Vec::new());
     while client.is_handshaking() {
         handshake.receive(&said(&mut client)).unwrap();
-        let outcome = handshake.advance(&mut out);
+        let outcome = handshake.advance(&mut secrets, &mut out);
         hear(&mut client, &std::mem::take(&mut out)).map_err(|error| error.to_string())?;
         outcome.map_err(|error| error.to_string())?;
     }
@@ -334,13 +335,14 @@ pub(crate) fn resumes(
 ) -> Result<bool, String> {
     let mut client = client(config.clone());
     let mut handshake = server.handshake().unwrap();
+    let mut secrets = Secrets::default();
     let (mut out, mut progress) = (Vec::new(), Progress::NeedsInput);
     while progress == Progress::NeedsInput {
         handshake.receive(&said(&mut client)).unwrap();
-        progress = handshake.advance(&mut out).map_err(|error| error.to_string())?;
+        progress = handshake.advance(&mut secrets, &mut out).map_err(|error| error.to_string())?;
         // With the last of it come the tickets.
         hear(&mut client, &std::mem::take(&mut out)).map_err(|error| error.to_string())?;
     }
-    let (_, info, _) = handshake.take_session().unwrap();
+    let (_, info, _) = handshake.take_session(&secrets).unwrap();
     Ok(info.is_resumed)
 }
