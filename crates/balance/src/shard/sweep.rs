@@ -215,16 +215,25 @@ impl State {
     fn cut_all<D: Driver>(&mut self, driver: &mut D) {
         for slot in 0..self.conns.len() {
             let Some((id, conn)) = self.conns.at(slot) else { continue };
-            let peer = match conn {
-                Conn::Vacant => continue,
-                Conn::Tunnel(tunnel) => Some(tunnel.peer),
-                Conn::Client(_) | Conn::Upstream(_) => None,
-            };
-            // Both sides of a tunnel: an end of stream would look as if all data had been sent.
-            for side in [Some(id), peer].into_iter().flatten() {
-                driver.abort(side);
+            match conn {
+                Conn::Vacant => {}
+                Conn::Tunnel(_) => self.cut_tunnel(driver, id),
+                Conn::Client(_) | Conn::Upstream(_) => {
+                    driver.abort(id);
+                    self.close(driver, id);
+                }
             }
-            self.close(driver, id);
         }
+    }
+
+    /// Resets both sides of a tunnel: an end of stream would look as if all data had been sent.
+    fn cut_tunnel<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Conn::Tunnel(tunnel) = self.conns.take(id) else { return };
+        // The driver knows the bytes of open connections only.
+        self.record_tunnel(driver, id, &tunnel);
+        for side in [id, tunnel.peer] {
+            driver.abort(side);
+        }
+        self.end_tunnel(driver, id, tunnel);
     }
 }
