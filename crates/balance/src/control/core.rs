@@ -221,11 +221,15 @@ impl Core {
         }
         self.check_room(address)?;
         let desired = DesiredState { api: true, ..DesiredState::default() };
-        let listed = self.listed(&self.listed, &self.names).into_iter().map(|listed| listed.file);
-        let known = listed.into_iter().find(|file| file.address == address);
-        let known = known.unwrap_or(backend);
+        let known = self.known(address).unwrap_or(backend);
         self.enlist(BackendConfig { weight, send_proxy, ..known }, desired, now);
         Ok(())
+    }
+
+    /// Returns what the file says of an address.
+    fn known(&self, address: SocketAddr) -> Option<BackendConfig> {
+        let listed = self.listed(&self.listed, &self.names).into_iter();
+        listed.map(|listed| listed.file).find(|file| file.address == address)
     }
 
     /// Sets the weight and returns the previous one.

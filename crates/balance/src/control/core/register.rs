@@ -38,8 +38,10 @@ impl Core {
         let Some(at) = position else {
             self.check_room(address)?;
             let desired = DesiredState { ttl: Some(ttl), ..DesiredState::default() };
-            let backend = BackendConfig { weight, ..BackendConfig::new(address) };
-            self.enlist(backend, desired, now);
+            // Removed by an operator it comes back as the file says, its TLS and what is passed
+            // through to it included.
+            let known = self.known(address).unwrap_or_else(|| BackendConfig::new(address));
+            self.enlist(BackendConfig { weight, ..known }, desired, now);
             return Ok(time);
         };
         let entry = &mut self.entries[at];

@@ -68,6 +68,24 @@ fn a_backend_of_the_file_that_is_added_again_is_as_the_file_says() {
     }
 }
 
+#[test]
+fn a_backend_of_the_file_that_registers_after_it_was_removed_is_as_the_file_says() {
+    let text = "backends = [\"127.0.0.1:1,passthrough=db.example.com,send_proxy\", \
+                \"127.0.0.1:2,tls\"]";
+    let mut core = Core::new(Config::parse(&format!("{text}\n{TOKEN}"), "b.toml").unwrap());
+    for port in [1, 2] {
+        core.remove(address(port)).unwrap();
+    }
+    // The first of them while its drain is under way.
+    core.register(address(1), 3, None, at(0.0)).unwrap();
+    expire(&mut core, at(1.0));
+    core.register(address(2), 1, None, at(1.0)).unwrap();
+    let (one, two) = (&core.entries[0], &core.entries[1]);
+    assert_eq!((&*one.passthrough, one.send_proxy), (&["db.example.com".into()][..], true));
+    assert_eq!((one.backend.weight(), one.desired.source()), (3, "registered"));
+    assert_eq!((two.passthrough.len(), two.tls), (0, Some(true)));
+}
+
 /// A file that is empty, or was read while it was written, must not drain everything.
 #[test]
 fn only_a_list_of_backends_changes_the_list() {
