@@ -1,7 +1,8 @@
 //! Connections that are passed through by their server name to backends that end TLS themselves.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -60,11 +61,24 @@ fn turning(identity: &Identity, has_proxy: bool) -> SocketAddr {
 
 /// Starts a balancer that passes every name through to one backend.
 fn passing(backend: SocketAddr, folder: &Folder, setting: &str) -> Running {
+    passing_with(backend, folder, setting, None)
+}
+
+/// Starts one that passes every name through, with a log.
+fn passing_with(
+    backend: SocketAddr,
+    folder: &Folder,
+    setting: &str,
+    log: Option<Arc<dyn AccessLog>>,
+) -> Running {
     let text = format!(
         "listen = \"127.0.0.1:0\"\nshards = 1\nbackends = [\"{backend},passthrough=*\"]\n\
          {setting}\n"
     );
-    Running::start(&text, folder)
+    let Some(log) = log else { return Running::start(&text, folder) };
+    let file = folder.0.join("balance.toml").display().to_string();
+    let config = Config::parse(&text, &file).unwrap();
+    Running(Balancer::start_with_access_log(config, log).unwrap())
 }
 
 /// Sends `bytes`, ends the stream, and returns what comes back until its end.
@@ -330,12 +344,16 @@ fn the_end_of_grace_ends_what_is_passed_through() {
     let folder = Folder::new("through-grace");
     let theirs = Identity::new(&["db.example.com"]);
     let behind = turning(&theirs, false);
-    let running = passing(behind, &folder, "");
+    let log = Arc::new(Log::default());
+    let running = passing_with(behind, &folder, "", Some(log.clone()));
     let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
     client.write_all(b"half a stream").unwrap();
     eventually("it is a tunnel", || running.0.status().metrics.tunnels == 1);
     running.0.shut_down(Duration::ZERO, Duration::from_millis(100)).unwrap();
     assert!(client.read(&mut [0]).is_err(), "a reset, not an orderly end");
+    eventually("it is recorded with its bytes", || {
+        *log.0.lock().unwrap() == ["Some(\"db.example.com\") true false true None None true "]
+    });
 }
 
 #[test]
@@ -409,4 +427,53 @@ fn mistakes_in_names_are_named() {
     assert!(wrong.contains("passthrough is \"10.0.0.1\": write a name such as"), "{wrong}");
     let wrong = error("passthrough = \"*\", tls = true");
     assert!(wrong.contains("TLS is passed through to it: drop tls, or passthrough"), "{wrong}");
+}
+
+/// A server of OpenSSL's, which returns each line turned around; `None` where there is no
+/// OpenSSL.
+fn openssl_server(
+    identity: &Identity,
+    folder: &Folder,
+    version: &str,
+) -> Option<(Child, SocketAddr)> {
+    let (chain, key) = identity.write(&folder.0, "theirs");
+    let mut command = Command::new("openssl");
+    command.args(["s_server", "-accept", "127.0.0.1:0", "-rev", version, "-cert"]);
+    command.arg(chain).arg("-key").arg(key).stdin(Stdio::null()).stdout(Stdio::piped());
+    let Ok(mut child) = command.stderr(Stdio::null()).spawn() else {
+        println!("skipped: openssl is not installed");
+        return None;
+    };
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let address = lines.find_map(|line| line.strip_prefix("ACCEPT ")?.parse().ok());
+    // It writes more later.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some((child, address.expect("it says where it listens")))
+}
+
+#[test]
+fn a_server_of_openssl_is_passed_through_to_in_both_versions() {
+    for (option, version) in [
+        ("-tls1_2", rustls::ProtocolVersion::TLSv1_2),
+        ("-tls1_3", rustls::ProtocolVersion::TLSv1_3),
+    ] {
+        let folder = Folder::new(&format!("through-openssl{option}"));
+        let theirs = Identity::new(&["db.example.com"]);
+        let Some((mut server, behind)) = openssl_server(&theirs, &folder, option) else { return };
+        let running = passing(behind, &folder, "");
+        for _ in 0..2 {
+            let mut client = secured(running.0.addresses()[0], &theirs, "db.example.com");
+            client.write_all(b"a line\n").unwrap();
+            let mut back = [0; 7];
+            client.read_exact(&mut back).unwrap();
+            assert_eq!(&back, b"enil a\n");
+            assert_eq!(client.conn.protocol_version(), Some(version));
+        }
+        eventually("tunnels end with their clients", || {
+            let metrics = running.0.status().metrics;
+            metrics.passed_through == 2 && metrics.tunnels == 0
+        });
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
 }
