@@ -286,6 +286,8 @@ fn sessions_of_all_servers_are_refreshed_and_removed_from_channels() {
     let long = "x".repeat(1 << 16);
     let own = ClusterHandle::new(cluster.node(), handles[0].handle.handle());
     assert!(cluster.refresh(own, &long).wait().is_err());
+    assert!(cluster.unsubscribe(own, &long).wait().is_err());
+    assert!(cluster.unsubscribe(unknown, &long).wait().is_err());
     for refused in [
         cluster.refresh_members("user.ann", &long).wait(),
         cluster.unsubscribe_members(&long, "news").wait(),
