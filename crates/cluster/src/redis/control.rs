@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use redis::RedisError;
 
+use super::Bus;
 use super::calls::is_fatal;
 use super::node::{self, Node};
 use super::reply::{AskError, Reply, Waiting};
-use super::{Bus, Members};
 use crate::Control;
 use crate::survey::Survey;
 
@@ -46,7 +46,7 @@ impl Bus {
     }
 }
 
-impl<M: Members> Node<M> {
+impl Node {
     pub(super) fn on_control(&mut self, event: Event) {
         match event {
             Event::Send(to, command, waiting) => self.send_control(to, &command, waiting),

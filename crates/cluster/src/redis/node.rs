@@ -118,11 +118,11 @@ impl Own {
 }
 
 /// A node's part at one server, or for one partition of a Redis Cluster.
-pub(super) struct Node<M> {
+pub(super) struct Node {
     pub(super) target: Target,
     pub(super) own: Own,
-    /// Of all parts.
-    pub(super) members: Rc<RefCell<M>>,
+    /// Of all parts. Behind a pointer, so that the node is compiled in this crate, and once.
+    pub(super) members: Rc<RefCell<Box<dyn Members>>>,
     pub(super) presence: presence::State,
     pub(super) survey: survey::State,
     interest: Interest,
@@ -175,7 +175,7 @@ pub(super) struct Node<M> {
     stop: Option<(u64, Vec<mpsc::Sender<()>>)>,
 }
 
-impl<M: Members> Node<M> {
+impl Node {
     /// Connects for the first time.
     pub(super) async fn connect(&mut self) -> Result<(), StartError> {
         let events = self.own.events.clone();
@@ -187,7 +187,12 @@ impl<M: Members> Node<M> {
     }
 
     /// Creates one without a connection.
-    pub(super) fn new(target: Target, own: Own, members: Rc<RefCell<M>>, budget: Budget) -> Self {
+    pub(super) fn new(
+        target: Target,
+        own: Own,
+        members: Rc<RefCell<Box<dyn Members>>>,
+        budget: Budget,
+    ) -> Self {
         own.status.set_up(own.part);
         Self {
             target,

@@ -68,7 +68,11 @@ impl Starter {
     ///
     /// # Errors
     /// A server cannot be reached, does not let the node in, or is not one that it can use.
-    pub fn start(mut self, members: impl Members) -> Result<(), StartError> {
+    pub fn start(self, members: impl Members) -> Result<(), StartError> {
+        self.start_with(Box::new(members))
+    }
+
+    fn start_with(mut self, members: Box<dyn Members>) -> Result<(), StartError> {
         let (started, outcome) = std::sync::mpsc::channel();
         let cannot = |error: std::io::Error| {
             StartError(format!("cannot start the cluster's thread: {error}"))
@@ -92,7 +96,7 @@ impl Starter {
     }
 
     /// Runs until all parts have ended, or one of them has panicked.
-    async fn run(self, members: impl Members, started: &Sender<Result<(), StartError>>) {
+    async fn run(self, members: Box<dyn Members>, started: &Sender<Result<(), StartError>>) {
         let Self { bus, parts, held, .. } = self;
         let members = Rc::new(RefCell::new(members));
         let mut all = JoinSet::new();

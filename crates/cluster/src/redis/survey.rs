@@ -10,7 +10,7 @@ use super::link::{LIMIT, Link};
 use super::node::{self, Node};
 use super::pool::Reserved;
 use super::reply::{AskError, Reply, Waiting};
-use super::{Bus, Members, Outgoing};
+use super::{Bus, Outgoing};
 use crate::announcement::number;
 use crate::survey::{Content, MAX_CONTENT, Survey};
 
@@ -217,7 +217,7 @@ impl Bus {
     }
 }
 
-impl<M: Members> Node<M> {
+impl Node {
     pub(super) fn on_survey(&mut self, event: Event) {
         match event {
             Event::Ask(channel, due, waiting) => self.count_all(&channel, due, waiting),

@@ -6,14 +6,14 @@ use redis::RedisError;
 
 use super::super::calls;
 use super::super::link::Link;
-use super::{Event, Members, Node, StartError};
+use super::{Event, Node, StartError};
 use crate::WhileDown;
 
 /// The longest wait before another attempt, in milliseconds: what is published meanwhile waits for
 /// five seconds, and a server that has started again has to be found well before.
 const LONGEST_RETRY: u64 = 1_000;
 
-impl<M: Members> Node<M> {
+impl Node {
     pub(super) fn is_up(&self) -> bool {
         self.own.status.is_part_up(self.own.part)
     }

@@ -8,7 +8,7 @@ use redis::RedisError;
 use super::super::calls::{Outcome, Tagged};
 use super::super::pool::Reserved;
 use super::super::status::Counters;
-use super::{Members, Node, Outgoing};
+use super::{Node, Outgoing};
 use crate::{Pending, WhileDown};
 
 /// Time after which publications are sent again that the broker has refused for now.
@@ -19,7 +19,7 @@ const PUBLISH_AGAIN: u64 = 250;
 const MOVING_AGAIN: u64 = 20;
 const MAX_MOVING: u64 = 30_000;
 
-impl<M: Members> Node<M> {
+impl Node {
     /// Returns the number of the publication; `None`: only members of this node get it.
     pub(in crate::redis) fn publish(
         &mut self,

@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::{PushInfo, PushKind, RedisError, Value};
 
 use super::super::calls::{self, Answered, Question};
-use super::{Members, Node};
+use super::Node;
 use crate::{Action, Sequencer, decode, split_place};
 
 /// Time after which the broker is asked again what it could not answer.
 const ASK_AGAIN: u64 = 1_000;
 
-impl<M: Members> Node<M> {
+impl Node {
     pub(super) fn push(&mut self, PushInfo { kind, data }: PushInfo) {
         self.heard = self.now();
         let mut data = data.into_iter();

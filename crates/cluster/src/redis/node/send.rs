@@ -4,14 +4,14 @@ use super::super::calls::{self, ANSWER_BYTES, Question};
 use super::super::link::Link;
 #[cfg(test)]
 use super::PANICS;
-use super::{Event, Members, Node};
+use super::{Event, Node};
 use crate::Batch;
 
 /// Most commands in a pipeline, and bytes of publications in one.
 const PIPELINE: usize = 256;
 const PIPELINE_BYTES: usize = 1 << 20;
 
-impl<M: Members> Node<M> {
+impl Node {
     /// Publishes a probe by the ordinary way: a connection that is open may still deliver nothing.
     pub(super) fn send_probe(&mut self) {
         let Some(link) = &self.link else { return };

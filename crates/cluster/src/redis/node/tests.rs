@@ -37,7 +37,7 @@ impl Members for Notes {
     }
 }
 
-fn node() -> (Node<Notes>, Notes) {
+fn node() -> (Node, Notes) {
     let url = "redis://127.0.0.1:1".to_owned();
     let settings = Settings { url, prefix: "test".to_owned(), node: 1 };
     let target = Target::all(settings).unwrap().remove(0);
@@ -45,11 +45,12 @@ fn node() -> (Node<Notes>, Notes) {
     let status = Arc::new(Status::new(vec![None], Arc::clone(&pool), Budget::new(1)));
     let own = Own { part: 0, events: unbounded_channel().0, status, pool };
     let notes = Notes::default();
-    let members = Rc::new(RefCell::new(notes.clone()));
+    let members: Box<dyn Members> = Box::new(notes.clone());
+    let members = Rc::new(RefCell::new(members));
     (Node::new(target, own, members, Budget::new(1)), notes)
 }
 
-fn publish_locally(node: &mut Node<Notes>, text: u8) {
+fn publish_locally(node: &mut Node, text: u8) {
     let (_, reserved) = node.own.pool.reserve(0, 10, None).unwrap();
     let (channel, envelope) = ("a".into(), [text].into());
     let while_down = WhileDown::Local;
@@ -76,7 +77,7 @@ fn a_question_that_waits_for_the_first_connection_ends_at_its_limit() {
     // It does not give up the connection meanwhile.
     (node.is_linking, node.left) = (true, 3_600_000);
     let asks = Arc::default();
-    let ask = |node: &mut Node<Notes>, limit| {
+    let ask = |node: &mut Node, limit| {
         let (reply, waiting) = Waiting::begin(&asks);
         let ask = survey::Event::Ask("a".into(), Instant::now() + limit, waiting.unwrap());
         node.handle(Event::Survey(ask));

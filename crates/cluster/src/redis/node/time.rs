@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::link::LIMIT;
-use super::{Channel, Event, Members, Node};
+use super::{Channel, Event, Node};
 
 /// Time without a publication after which delivery is probed, and time after which it is in any
 /// case: what is delivered may come from another server than the one that is published to.
@@ -18,7 +18,7 @@ const CHECK_AFTER: u64 = 40_000;
 /// Time after which a partition that is to connect to another master is not up.
 const MAX_UNLINKED: u64 = 1_000;
 
-impl<M: Members> Node<M> {
+impl Node {
     /// Returns the time until something is due: at most a second, in which probes and checks are
     /// looked after.
     pub(super) fn rest(&self) -> Duration {

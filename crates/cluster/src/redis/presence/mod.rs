@@ -22,7 +22,7 @@ use super::calls::{is_fatal, is_read_on_the_way};
 use super::link::{LIMIT, Link, Target};
 use super::node::{self, Node};
 use super::reply::{AskError, Reply, Waiting};
-use super::{Bus, Members, StartError};
+use super::{Bus, StartError};
 use crate::Announcement;
 use crate::roster::{Roster, Update};
 use crate::view::View;
@@ -185,7 +185,7 @@ pub(super) async fn begin(link: &Link, target: &Target) -> Result<(), StartError
     begun.await.map(drop).map_err(|error| StartError(Target::explain(&link.shown, &error)))
 }
 
-impl<M: Members> Node<M> {
+impl Node {
     pub(super) fn on_presence(&mut self, event: Event) {
         let current = self.generation;
         self.presence.roster.follow(self.follows);

@@ -6,9 +6,9 @@ use redis::RedisError;
 
 use super::calls::{self, Answer, Scripts};
 use super::{AGAIN, Event, MAX_LISTED, QUESTIONS, State};
+use crate::redis::Listed;
 use crate::redis::link::Link;
 use crate::redis::node::{self, Node};
-use crate::redis::{Listed, Members};
 use crate::{Announcement, Missed};
 
 impl State {
@@ -24,7 +24,7 @@ impl State {
     }
 }
 
-impl<M: Members> Node<M> {
+impl Node {
     pub(super) fn send_view_questions(&mut self, link: &Link, scripts: &Scripts) {
         let (now, taken) = (self.now(), self.follows_taken);
         let state = &mut self.presence;
