@@ -110,6 +110,11 @@ impl Acme {
         server: Arc<TlsServer>,
         report: impl Fn(&AcmeEvent<'_>) + Send + 'static,
     ) -> io::Result<AcmeClient> {
+        self.start_with(server, Box::new(report))
+    }
+
+    /// Starts the client; not generic, so that it is compiled once.
+    fn start_with(self, server: Arc<TlsServer>, report: Report) -> io::Result<AcmeClient> {
         let signals = Arc::new(Signals::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut names: Vec<_> =
@@ -121,7 +126,7 @@ impl Acme {
             acme: self,
             names,
             server,
-            report: Box::new(report),
+            report,
             account: None,
             served: None,
             is_unreported: false,
@@ -194,6 +199,8 @@ impl Drop for AcmeClient {
     }
 }
 
+type Report = Box<dyn Fn(&AcmeEvent<'_>) + Send>;
+
 /// The client on its thread.
 struct Worker {
     acme: Acme,
@@ -201,7 +208,7 @@ struct Worker {
     /// In lower case and in order.
     names: Vec<String>,
     server: Arc<TlsServer>,
-    report: Box<dyn Fn(&AcmeEvent<'_>) + Send>,
+    report: Report,
     account: Option<Account>,
     /// The certificate that the server has read last.
     served: Option<CertificateDer<'static>>,
