@@ -209,7 +209,7 @@ impl EpollPoller {
     #[allow(unsafe_code)]
     fn wait_nanos(&mut self, timeout: Duration) -> io::Result<usize> {
         let timeout = libc::timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i32::MAX.into()),
             tv_nsec: timeout.subsec_nanos().into(),
         };
         // SAFETY: the kernel writes at most `len` events into `events`, which are that many in its

@@ -42,6 +42,7 @@ fn of_process() -> Option<u64> {
 pub const MAP_FROM: usize = 256 << 10;
 
 /// Free memory at the end of a heap is returned when it is this many bytes or more.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIM_FROM: i32 = 512 << 10;
 
 /// Makes the allocator (glibc) return the memory of a burst of large messages. Call it when the
