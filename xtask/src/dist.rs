@@ -71,6 +71,8 @@ pub(crate) fn run(site: &Site, binary: Option<PathBuf>) -> Result<(), Stop> {
     }
     let tree = release.tree()?;
     let deb = deb::make(&release, &tree)?;
+    let alone = format!("throng-{}-{TARGET}", release.version);
+    copy(&release.binary, &release.folder.join(alone), 0o755)?;
     release.archive(&tree)?;
     release.bill_of_materials()?;
     release.checksums()?;
@@ -94,9 +96,12 @@ impl Release<'_> {
              -fno-asynchronous-unwind-tables"
         );
         // Each relative relocation would be 24 bytes; musl reads the packed form since 1.2.4.
+        // The linker of the toolchain keeps one of several functions with the same code.
+        let linker = toolchain_linker()?;
         let rust = format!(
             "--remap-path-prefix={home}=/cargo --remap-path-prefix={root}=/throng \
-             -Clink-arg=-Wl,-z,pack-relative-relocs"
+             -Clink-arg=-Wl,-z,pack-relative-relocs \
+             -Clink-arg=-B{linker} -Clink-arg=-fuse-ld=lld -Clink-arg=-Wl,--icf=all"
         );
         let mut cargo = Command::new("cargo");
         cargo.args(["build", "--locked", "--profile", "dist", "--package", PACKAGE]);
@@ -252,6 +257,17 @@ impl Release<'_> {
         print!("{text}");
         write(&self.folder.join("SHA256SUMS"), &text)
     }
+}
+
+/// Returns the folder of the linker that comes with the toolchain, as a C compiler wants it.
+fn toolchain_linker() -> Result<String, String> {
+    let print = |what: &[&str]| {
+        let output = Command::new("rustc").args(what).output();
+        let output = output.map_err(|error| format!("cannot run rustc: {error}"))?;
+        Ok::<_, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let (root, host) = (print(&["--print", "sysroot"])?, print(&["--print", "host-tuple"])?);
+    Ok(format!("{root}/lib/rustlib/{host}/bin/gcc-ld"))
 }
 
 /// Empties a folder, or makes it.
