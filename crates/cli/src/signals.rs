@@ -91,7 +91,9 @@ impl Signals {
         signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
         for signal in ignored() {
             // C libraries and valgrind keep some for themselves.
-            let _ = signal_hook::flag::register(signal, Arc::default());
+            if signal_hook::flag::register(signal, Arc::default()).is_err() {
+                let _ = throng_io::signals::ignore(signal);
+            }
         }
         let flag = |signal| {
             let flag = Arc::default();

@@ -26,6 +26,7 @@ pub mod memory;
 pub mod options;
 pub mod portable;
 pub mod readiness;
+pub mod signals;
 pub mod table_plan;
 pub mod tables;
 #[cfg(unix)]
