@@ -17,11 +17,12 @@ fn main() {
         let value = std::env::var(variable).unwrap_or_default();
         println!("cargo:rustc-env={name}={value}");
     }
-    let features = ["balance", "tls"].map(|name| {
-        let variable = format!("CARGO_FEATURE_{}", name.to_ascii_uppercase());
-        if std::env::var_os(variable).is_some() { name } else { "" }
-    });
-    println!("cargo:rustc-env=BUILD_FEATURES={}", features.join(" ").trim());
+    let mut features: Vec<_> = std::env::vars()
+        .filter_map(|(name, _)| Some(name.strip_prefix("CARGO_FEATURE_")?.to_ascii_lowercase()))
+        .filter(|name| name != "default")
+        .collect();
+    features.sort_unstable();
+    println!("cargo:rustc-env=BUILD_FEATURES={}", features.join(" "));
 }
 
 /// Returns what git prints, if it is there and this is a clone.

@@ -255,12 +255,17 @@ fn the_version_has_the_commit_and_the_target() {
     let of_a_command = Command::new(env!("CARGO_BIN_EXE_throng")).args(["serve", "-V"]).output();
     assert!(String::from_utf8(of_a_command.unwrap().stdout).unwrap().starts_with("throng"));
     let long = version("--version");
-    let features = match (cfg!(feature = "balance"), cfg!(feature = "tls")) {
-        (true, _) => "features: balance tls",
-        (false, true) => "features: tls",
-        (false, false) => "features: \n",
-    };
-    for part in ["commit: ", "target: ", "linux", features] {
+    let features: Vec<_> = [
+        ("acme", cfg!(feature = "acme")),
+        ("balance", cfg!(feature = "balance")),
+        ("redis", cfg!(feature = "redis")),
+        ("tls", cfg!(feature = "tls")),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_on)| is_on.then_some(name))
+    .collect();
+    let features = format!("features: {}\n", features.join(" "));
+    for part in ["commit: ", "target: ", "linux", &features] {
         assert!(long.contains(part), "{long}");
     }
 }
