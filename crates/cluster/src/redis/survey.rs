@@ -185,8 +185,9 @@ impl Bus {
     }
 
     /// Asks all nodes, this one included, a question of the program's own, of at most 64 KiB, which
-    /// [`Members::answer`] answers. Nodes that do not answer within `limit`, at most five seconds,
-    /// are named in the answer, as are those whose answers do not fit in 4 MiB.
+    /// [`Members::answer`](super::Members::answer) answers. Nodes that do not answer within
+    /// `limit`, at most five seconds, are named in the answer, as are those whose answers do not
+    /// fit in 4 MiB.
     pub fn survey(&self, question: &[u8], limit: Duration) -> Reply<Surveyed> {
         let (reply, waiting) = Waiting::begin(&self.asks);
         let Some(waiting) = waiting else { return reply };

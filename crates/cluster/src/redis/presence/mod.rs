@@ -151,14 +151,15 @@ impl Bus {
     }
 
     /// Notes that the members of a channel that is followed get joins and leaves: after the
-    /// connection was lost, [`Members::presence`] has those that were missed.
+    /// connection was lost, [`Members::presence`](super::Members::presence) has those that were
+    /// missed.
     pub fn watch(&self, channel: Arc<str>) {
         self.send_presence(self.part_of(&channel), Event::Watch(channel));
     }
 
     /// Lists up to `most` members of a channel on other nodes, 10,000 and a mebibyte at most.
-    /// Changes that are not in the answer come to [`Members::presence`] after it, if the channel is
-    /// followed.
+    /// Changes that are not in the answer come to
+    /// [`Members::presence`](super::Members::presence) after it, if the channel is followed.
     pub fn presence(&self, channel: Arc<str>, most: usize) -> Reply<Listed> {
         let most = most.min(MAX_LISTED);
         let (reply, waiting) = Waiting::begin(&self.asks);
