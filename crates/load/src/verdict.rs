@@ -147,8 +147,8 @@ impl Verdict {
         Self { limit, line }
     }
 
-    /// The same, saying that `waited` of `planned` connections found all `places` taken: then the generator's bound may
-    /// be the limit, and not the server.
+    /// Adds that `waited` of `planned` connections found all `places` taken: then the generator's bound may be the limit,
+    /// and not the server.
     #[must_use]
     pub fn with_places(mut self, waited: u64, planned: u64, places: u64) -> Self {
         if waited > 0 {
@@ -170,7 +170,7 @@ impl Verdict {
     }
 }
 
-/// What a bound on the connections open at a time did to a schedule, and the remedy.
+/// Describes how many connections of a schedule waited for a place, and the remedy.
 pub(crate) fn waited_for_place(waited: u64, planned: u64, places: u64) -> String {
     let [waited, planned, places] = [waited, planned, places].map(units::grouped);
     format!(

@@ -6,11 +6,11 @@ use throng_io::Instant;
 
 use super::RunContext;
 use super::modes::{DRAIN, NO_ANSWER, Times, measure};
-use super::steer::Steering;
+use super::steer::{Measured, Steering};
 use crate::report::{ConnectReport, Measured as Results, OpenLoopReport, Report};
 use crate::verdict::{Facts, Pacing};
 use crate::work::{Connect, ConnectOutcome, OpenConnect, OpenConnectOutcome};
-use crate::{Error, Stage};
+use crate::{Error, Record, Stage};
 
 /// As each connection ends, its place makes the next.
 pub(super) fn closed(
@@ -45,23 +45,34 @@ pub(super) fn closed(
             setup.errors.note_missing(number.saturating_sub(sum.over));
         }
     }
-    let connect = ConnectReport {
-        measured_s,
-        connections,
-        connections_per_s: connections as f64 / measured_s,
-        connections_per_server_cpu_s: measured.per_server_cpu_s(),
-        tcp: sum.tcp.summary(),
-        tls: sum.tls.summary(),
-        upgrade: sum.upgrade.summary(),
-        echo: sum.echo.summary(),
-        total: sum.together.summary(),
-        open_loop: None,
-        waited_for_place: None,
-    };
+    let connect = report(&sum, &sum.together, connections, measured_s, &measured);
     let facts = Facts { completed: connections, ..Facts::default() };
     let rate_per_s = connect.connections_per_s;
     let times = Times { of: "total", record: &sum.together, rate_per_s };
     Ok(context.report(None, setup, &measured, Results::Connect(Box::new(connect)), facts, &times))
+}
+
+/// The report of a closed loop, to which an open one adds what became of its schedule.
+fn report(
+    steps: &ConnectOutcome,
+    total: &Record,
+    connections: u64,
+    measured_s: f64,
+    measured: &Measured,
+) -> ConnectReport {
+    ConnectReport {
+        measured_s,
+        connections,
+        connections_per_s: connections as f64 / measured_s,
+        connections_per_server_cpu_s: measured.per_server_cpu_s(),
+        tcp: steps.tcp.summary(),
+        tls: steps.tls.summary(),
+        upgrade: steps.upgrade.summary(),
+        echo: steps.echo.summary(),
+        total: total.summary(),
+        open_loop: None,
+        waited_for_place: None,
+    }
 }
 
 /// Connections begin by the schedule.
@@ -92,15 +103,6 @@ pub(super) fn open(
     let OpenConnectOutcome { steps, open, waited } = sum;
     let measured_s = measured.seconds(duration);
     let connect = ConnectReport {
-        measured_s,
-        connections: open.in_time,
-        connections_per_s: open.in_time as f64 / measured_s,
-        connections_per_server_cpu_s: measured.per_server_cpu_s(),
-        tcp: steps.tcp.summary(),
-        tls: steps.tls.summary(),
-        upgrade: steps.upgrade.summary(),
-        echo: steps.echo.summary(),
-        total: open.latency.summary(),
         open_loop: Some(OpenLoopReport {
             planned: open.planned,
             planned_per_s: open.planned as f64 / measured_s,
@@ -108,6 +110,7 @@ pub(super) fn open(
             lateness: open.lateness.summary(),
         }),
         waited_for_place: Some(waited),
+        ..report(&steps, &open.latency, open.in_time, measured_s, &measured)
     };
     let pacing = Pacing {
         lateness_p99_ns: open.lateness.quantile_ns(0.99),

@@ -10,7 +10,37 @@ use crate::plan::Plan;
 use crate::{Error, Record};
 
 /// Failures in a row, on one thread, after which there is no point in going on.
-pub(super) const HOPELESS: u32 = 200;
+const HOPELESS: u32 = 200;
+
+/// Connects of a thread that failed one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Failures(u32);
+
+impl Failures {
+    /// Begins to count again, after an answer.
+    pub(super) fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    /// Counts a connect that failed. Returns false if that ends the run: the first connection shows whether the run
+    /// makes sense.
+    pub(super) fn add(&mut self, pool: &mut ClientPool, is_first: bool, error: Error) -> bool {
+        self.0 += 1;
+        if is_first || self.0 >= HOPELESS {
+            pool.shared.fail(error);
+            return false;
+        }
+        pool.errors.connects_failed += 1;
+        pool.errors.note(|| error.to_string());
+        true
+    }
+}
+
+/// Counts a connection that ended without an answer.
+pub(super) fn note_lost(pool: &mut ClientPool, close: &Close<'_>) {
+    pool.errors.connections_lost += 1;
+    pool.errors.note(|| format!("a connection ended with {} before it had its answer", close.code));
+}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -20,7 +50,7 @@ pub(crate) struct Connect {
     /// Which connections have had their answer, so that their end is ours.
     answered: Vec<bool>,
     timeline: Option<Timeline>,
-    failures_in_a_row: u32,
+    failures: Failures,
     total: u64,
     /// Of a number of connections, those that are still to be begun.
     left: Option<u64>,
@@ -80,7 +110,7 @@ impl Connect {
             payload: Payload::of(plan, plan.first(thread)),
             answered: vec![false; connections],
             timeline: None,
-            failures_in_a_row: 0,
+            failures: Failures::default(),
             total: 0,
             // The plan was checked: there are as many as places.
             left: plan.number_of(thread).map(|number| number.saturating_sub(connections as u64)),
@@ -135,7 +165,7 @@ impl Work for Connect {
             pool.note_wrong(|| self.payload.describe(message, index, 0));
         }
         self.answered[index] = true;
-        self.failures_in_a_row = 0;
+        self.failures.reset();
         let times = pool.times(index);
         if self.left.is_some() || self.timeline.is_some_and(|timeline| timeline.counts(now)) {
             self.outcome.extend(times.dialled, now);
@@ -149,24 +179,15 @@ impl Work for Connect {
 
     fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
         if !std::mem::take(&mut self.answered[index]) && !pool.shared.is_finishing() {
-            pool.errors.connections_lost += 1;
-            pool.errors.note(|| {
-                format!("a connection ended with {} before it had its answer", close.code)
-            });
+            note_lost(pool, &close);
         }
         self.begin_next(pool, index);
     }
 
-    /// The first connection tells whether the run makes sense; later failures are counted.
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        self.failures_in_a_row += 1;
-        if self.total == 0 || self.failures_in_a_row >= HOPELESS {
-            pool.shared.fail(error);
-            return;
+        if self.failures.add(pool, self.total == 0, error) {
+            self.begin_next(pool, index);
         }
-        pool.errors.connects_failed += 1;
-        pool.errors.note(|| error.to_string());
-        self.begin_next(pool, index);
     }
 
     fn finish(&mut self, _: &mut ClientPool, _: Instant) -> ConnectOutcome {

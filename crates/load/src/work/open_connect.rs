@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
-use super::connect::{ConnectOutcome, HOPELESS};
+use super::connect::{ConnectOutcome, Failures, note_lost};
 use super::open::OpenOutcome;
 use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
 use crate::plan::Plan;
@@ -29,7 +29,7 @@ pub(crate) struct OpenConnect {
     /// The next connection of the schedule.
     next: u64,
     answered: u64,
-    failures_in_a_row: u32,
+    failures: Failures,
     outcome: OpenConnectOutcome,
 }
 
@@ -74,7 +74,7 @@ impl OpenConnect {
             awaited: vec![None; places],
             next: 0,
             answered: 0,
-            failures_in_a_row: 0,
+            failures: Failures::default(),
             outcome: OpenConnectOutcome::default(),
         }
     }
@@ -179,7 +179,7 @@ impl Work for OpenConnect {
         if !self.payload.is_answer(message, index, 0) {
             pool.note_wrong(|| self.payload.describe(message, index, 0));
         }
-        self.failures_in_a_row = 0;
+        self.failures.reset();
         self.answered += 1;
         self.outcome.open.in_time += u64::from(self.counts(now));
         if self.counts(planned) {
@@ -195,24 +195,15 @@ impl Work for OpenConnect {
             return;
         }
         if self.awaited[index].is_some() {
-            pool.errors.connections_lost += 1;
-            pool.errors.note(|| {
-                format!("a connection ended with {} before it had its answer", close.code)
-            });
+            note_lost(pool, &close);
         }
         self.release(pool, index);
     }
 
-    /// The first connection tells whether the run makes sense; later failures are counted.
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        self.failures_in_a_row += 1;
-        if self.answered == 0 || self.failures_in_a_row >= HOPELESS {
-            pool.shared.fail(error);
-            return;
+        if self.failures.add(pool, self.answered == 0, error) {
+            self.release(pool, index);
         }
-        pool.errors.connects_failed += 1;
-        pool.errors.note(|| error.to_string());
-        self.release(pool, index);
     }
 
     /// Connections without an answer, and those that still wait for a place, have waited from their planned time until
