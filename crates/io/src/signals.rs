@@ -14,8 +14,8 @@ struct Action {
 
 /// Ignores a signal, in all threads.
 ///
-/// musl keeps SIGRTMIN (34) for itself, refuses a handler for it, and has it end a process to which
-/// another one sends it. It is ignored there as soon as musl has used it once, too.
+/// musl keeps SIGRTMIN (34) for itself and refuses a handler for it, so that it ends a process that
+/// does not ask the kernel to ignore it.
 ///
 /// # Errors
 /// There is no such signal, or it cannot be ignored; or this is not Linux.

@@ -115,7 +115,7 @@ impl State {
         true
     }
 
-    /// Counts a client that was refused at a limit, or ended to make room for another one.
+    /// Counts a client that was refused at a limit, or ended so that another one could connect.
     fn count_refused(&mut self, full: Full) {
         self.metrics.refused += 1;
         match full {

@@ -248,7 +248,7 @@ pub(super) mod tests {
         args: Args,
     }
 
-    /// What these words are after `throng bench`.
+    /// Parses the arguments of `throng bench`.
     pub(in crate::bench) fn measurement(words: &[&str]) -> Result<Measurement, String> {
         let words = std::iter::once("bench").chain(words.iter().copied());
         let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;

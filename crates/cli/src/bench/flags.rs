@@ -34,7 +34,7 @@ pub(super) struct SloArgs {
     pub(super) slo: Vec<Slo>,
 }
 
-/// What an open or closed loop has besides its rate and its times.
+/// Flags of open and closed loops besides the rate and the times.
 #[derive(Debug, ClapArgs)]
 pub(super) struct LoopArgs {
     /// Rates of all connections together that follow one another, each reached evenly within its
@@ -93,7 +93,7 @@ fn parse_stage(text: &str) -> Result<RateStage, String> {
 /// The longest time that a run may have.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What all loads of WebSocket clients have.
+/// Flags of all loads of WebSocket clients.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Common {
     #[command(flatten)]

@@ -12,7 +12,7 @@ use super::progress::StatusLine;
 use crate::Failure;
 use crate::signals::Stop;
 
-/// What `echo`, `http` and the like make of their flags, with every mistake in them reported.
+/// A load as the flags of its mode describe it; a mistake in them was an error before.
 #[derive(Debug)]
 pub(super) struct Measurement {
     pub(super) load: Load,

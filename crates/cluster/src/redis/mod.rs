@@ -244,8 +244,8 @@ impl Bus {
     }
 
     /// Accepts a publication; `None`: it is refused. A `publisher`, of any number, waits for
-    /// [room](Self::await_capacity) when it has used its share of the memory, and may use what is
-    /// reserved for such.
+    /// [capacity](Self::await_capacity) when it has used its share of the memory, and may use what
+    /// is reserved for such.
     #[must_use]
     pub fn publish_by(&self, outgoing: Outgoing, publisher: Option<u64>) -> Option<Fill> {
         let part = self.part_of(&outgoing.channel);

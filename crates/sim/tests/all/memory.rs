@@ -235,7 +235,7 @@ fn heads_and_bodies_that_never_end() {
     }
 }
 
-/// Who fills the memory again and again keeps nobody out, though the event loop that has to free it sleeps: newcomers to
+/// Filling the memory again and again keeps no other client out, though the event loop that has to free it sleeps: newcomers to
 /// another one are served meanwhile, and it is woken.
 #[test]
 fn newcomers_while_the_memory_is_filled_again_and_again() {
@@ -243,7 +243,7 @@ fn newcomers_while_the_memory_is_filled_again_and_again() {
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
     let body = |len| [&head[..], &vec![b'x'; len]].concat();
     for round in 0..5 {
-        // The largest holders are all of the second shard, so the first one has nobody to end.
+        // The largest holders are all of the second shard, so the first one has none to end.
         for _ in 0..6 {
             world.dial(1, 1 << 20, &body(500_000));
             (0..20).for_each(|_| world.turn(1..2));
