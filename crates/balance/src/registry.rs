@@ -161,6 +161,11 @@ impl Entry {
         !self.desired.by_anybody()
     }
 
+    /// Returns whether it may still get clients: it has a source, or has only fallen silent.
+    pub(crate) fn is_offered(&self) -> bool {
+        !self.is_being_removed() || self.expired && self.drain.is_none()
+    }
+
     /// Returns whether nothing of it is open.
     pub(crate) fn is_empty(&self) -> bool {
         self.backend.load() == 0 && self.backend.handshakes() == 0

@@ -17,7 +17,7 @@ pub(crate) struct Passthrough {
     patterns: HashSet<Box<str>>,
     /// Names and wildcards of certificates, also of one that is still to be issued: a name in a
     /// certificate goes before a wildcard here.
-    certified: HashSet<Box<str>>,
+    certified: Arc<HashSet<Box<str>>>,
     /// Those of the authority that issues a certificate.
     challenges: Option<Arc<Challenges>>,
 }
@@ -28,12 +28,25 @@ impl Passthrough {
         certified: impl Iterator<Item = &'a str>,
         challenges: Option<Arc<Challenges>>,
     ) -> Self {
-        if patterns.is_empty() {
-            return Self::default();
-        }
         let patterns = patterns.iter().cloned().collect();
-        let certified = certified.map(|name| name.to_ascii_lowercase().into()).collect();
-        Self { patterns, certified, challenges }
+        let certified: HashSet<_> =
+            certified.map(|name| name.to_ascii_lowercase().into()).collect();
+        Self { patterns, certified: Arc::new(certified), challenges }
+    }
+
+    /// Returns it with these patterns, beside the same certificates; `None` if it has them already.
+    pub(crate) fn with_patterns(&self, patterns: &[Box<str>]) -> Option<Self> {
+        let patterns = patterns.iter().cloned().collect();
+        if self.patterns == patterns {
+            return None;
+        }
+        let (certified, challenges) = (Arc::clone(&self.certified), self.challenges.clone());
+        Some(Self { patterns, certified, challenges })
+    }
+
+    /// Takes over the patterns of another one, beside its own certificates.
+    pub(crate) fn keep_patterns(&mut self, of: &Self) {
+        self.patterns.clone_from(&of.patterns);
     }
 
     /// Returns the pattern of a whole ClientHello and the name in it; `None` if its TLS is ended
@@ -124,6 +137,11 @@ mod tests {
         ] {
             assert_eq!(find(all, name).as_deref(), pattern, "{name:?}");
         }
+        let certified = ["www.example.com"].into_iter();
+        let late = Passthrough::new(&[], certified, None).with_patterns(&boxed(all)).unwrap();
+        assert!(late.with_patterns(&boxed(all)).is_none());
+        assert_eq!(late.find(Some("www.example.com")), None);
+        assert_eq!(late.find(Some("x.example.com")), Some("*.example.com"));
         assert_eq!(find(&["*.example.com"], None), None);
         assert_eq!(find(&["*.example.com"], Some("x.y.example.com")), None);
     }

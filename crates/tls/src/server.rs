@@ -5,7 +5,7 @@ use std::fs::Metadata;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::SystemTime;
 
 use rustls::ServerConfig;
@@ -131,10 +131,14 @@ impl TlsServer {
         let config = files.config().clone();
         self.check_managed(&config)?;
         let earlier = lock(&files.tickets).clone();
-        let Loaded { server, served, tickets, passthrough } = config.load(Some(&earlier))?;
+        let Loaded { server, served, tickets, mut passthrough } = config.load(Some(&earlier))?;
         *lock(&files.tickets) = tickets;
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
-        self.set_passthrough(passthrough);
+        // They may have been replaced since the files' settings were looked at.
+        let mut current = self.passthrough();
+        passthrough.keep_patterns(&current);
+        *current = Arc::new(passthrough);
+        drop(current);
         self.replace(server);
         Ok(())
     }
@@ -170,7 +174,7 @@ impl TlsServer {
             *lock(&files.tickets) = prepared.tickets;
         }
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = prepared.served;
-        self.set_passthrough(prepared.passthrough);
+        *self.passthrough() = Arc::new(prepared.passthrough);
         self.replace(prepared.server);
     }
 
@@ -208,18 +212,19 @@ impl TlsServer {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
     }
 
-    /// Passes no connection through from now on: what [`TlsConfig::passthrough`] names has no
-    /// receiver any more.
-    pub fn pass_nothing_through(&self) {
+    /// Replaces [`TlsConfig::passthrough`], for connections whose ClientHello is not complete yet.
+    /// Certificates stay as they are, and no file is read.
+    pub fn pass_through(&self, patterns: &[Box<str>]) {
+        let mut current = self.passthrough();
+        let Some(next) = current.with_patterns(patterns) else { return };
+        *current = Arc::new(next);
         if let Some(files) = &self.files {
-            files.config().passthrough.clear();
+            files.config().passthrough = patterns.to_vec();
         }
-        self.set_passthrough(Passthrough::default());
     }
 
-    fn set_passthrough(&self, passthrough: Passthrough) {
-        let mut current = self.passthrough.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(passthrough);
+    fn passthrough(&self) -> RwLockWriteGuard<'_, Arc<Passthrough>> {
+        self.passthrough.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the pattern of [`TlsConfig::passthrough`] for a whole ClientHello, and the name in
@@ -294,6 +299,18 @@ pub struct Prepared {
     tickets: Tickets,
     passthrough: Passthrough,
     stamps: Stamps,
+}
+
+impl Prepared {
+    /// Replaces [`TlsConfig::passthrough`].
+    #[must_use]
+    pub fn passing_through(mut self, patterns: Vec<Box<str>>) -> Self {
+        if let Some(next) = self.passthrough.with_patterns(&patterns) {
+            self.passthrough = next;
+        }
+        self.config.passthrough = patterns;
+        self
+    }
 }
 
 impl Files {

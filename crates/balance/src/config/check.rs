@@ -9,7 +9,7 @@ use throng_proto::ws::handshake::is_token;
 
 use throng_tls::{TlsClient, is_server_name_pattern};
 
-use super::{Config, keys};
+use super::{ClientSide, Config, keys};
 use crate::backend::MAX_WEIGHT;
 use crate::settings::{Check, CheckKind, Settings, Sticky, Timeouts};
 
@@ -20,10 +20,10 @@ pub(crate) const MAX_BACKENDS: usize = 4096;
 const MAX_NAMES: usize = 256;
 
 /// A mistake in the value of a key.
-pub(super) struct Wrong {
-    pub(super) key: String,
-    pub(super) value: String,
-    pub(super) remedy: String,
+pub(crate) struct Wrong {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) remedy: String,
 }
 
 /// Collects mistakes.
@@ -139,8 +139,7 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
         let has_port = named.name.rsplit_once(':').is_some_and(|(_, port)| port != "0");
         wrongs.must(has_port, "backends", value, "port 0 cannot be connected to: write its own");
         server_name(wrongs, "backends".to_owned(), named.tls_name.as_deref());
-        passthrough(wrongs, "backends", &named.passthrough, named.tls);
-        not_ordered(wrongs, "backends", &named.passthrough, config);
+        passthrough(wrongs, "backends.", &named.passthrough, named.tls, config.tls.as_ref());
         let is_weight = (1..=MAX_WEIGHT).contains(&named.weight);
         wrongs.must(is_weight, "backends", value, format!("its weight is 1 to {MAX_WEIGHT}"));
     }
@@ -168,8 +167,8 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
             wrongs.add(&key, quoted(address), remedy);
         }
         server_name(wrongs, format!("{key}.tls_name"), backend.tls_name.as_deref());
-        passthrough(wrongs, &key, &backend.passthrough, backend.tls);
-        not_ordered(wrongs, &key, &backend.passthrough, config);
+        let tls = config.tls.as_ref();
+        passthrough(wrongs, &format!("{key}."), &backend.passthrough, backend.tls, tls);
         let weight = format!("{key}.weight");
         wrongs.must(
             (1..=MAX_WEIGHT).contains(&backend.weight),
@@ -187,30 +186,50 @@ fn server_name(wrongs: &mut Wrongs, key: String, name: Option<&str>) {
     wrongs.must(TlsClient::check_name(name).is_ok(), key, format_args!("{name:?}"), remedy);
 }
 
-/// Checks that no name is passed through that a certificate is ordered for.
-fn not_ordered(wrongs: &mut Wrongs, key: &str, patterns: &[Box<str>], config: &Config) {
-    let acme = config.tls.as_ref().and_then(|tls| tls.acme.as_ref());
+/// Checks the server names whose connections are passed through to a backend: their form, that TLS
+/// with it is not the balancer's, by its `tls`, and that `clients` orders no certificate for them.
+/// `prefix` comes before the names of settings.
+fn passthrough(
+    wrongs: &mut Wrongs,
+    prefix: &str,
+    patterns: &[Box<str>],
+    tls: Option<bool>,
+    clients: Option<&ClientSide>,
+) {
+    let key = format!("{prefix}passthrough");
+    for pattern in patterns {
+        let remedy = "write a name such as \"db.example.com\", \"*.example.com\" for all of one \
+                      label more, or \"*\" for all names that nothing else is for";
+        let value = format_args!("{pattern:?}");
+        wrongs.must(is_server_name_pattern(pattern), &key, value, remedy);
+    }
+    let is_secured = tls == Some(true) && !patterns.is_empty();
+    let remedy = "its clients' TLS is passed through to it: drop tls, or passthrough";
+    wrongs.must(!is_secured, format!("{prefix}tls"), "true", remedy);
+    let acme = clients.and_then(|clients| clients.acme.as_ref());
     let domains = acme.map_or(&[][..], |acme| &acme.domains);
     for pattern in patterns {
         let is_ordered = domains.iter().any(|domain| domain.eq_ignore_ascii_case(pattern));
         let remedy = "a certificate is ordered for it, with which its TLS is ended here: drop it \
                       here, or from tls.acme.domains";
-        let value = format_args!("{pattern:?}");
-        wrongs.must(!is_ordered, format!("{key}.passthrough"), value, remedy);
+        wrongs.must(!is_ordered, &key, format_args!("{pattern:?}"), remedy);
     }
 }
 
-/// Checks the server names whose connections are passed through to a backend.
-fn passthrough(wrongs: &mut Wrongs, key: &str, patterns: &[Box<str>], tls: Option<bool>) {
-    for pattern in patterns {
-        let remedy = "write a name such as \"db.example.com\", \"*.example.com\" for all of one \
-                      label more, or \"*\" for all names that nothing else is for";
-        let value = format_args!("{pattern:?}");
-        wrongs.must(is_server_name_pattern(pattern), format!("{key}.passthrough"), value, remedy);
-    }
-    let is_secured = tls == Some(true) && !patterns.is_empty();
-    let remedy = "its clients' TLS is passed through to it: drop tls, or passthrough";
-    wrongs.must(!is_secured, format!("{key}.tls"), "true", remedy);
+/// Checks the server names whose connections are to be passed through to a backend that is added
+/// while the balancer runs with `clients`; its `tls` is what the file says of it.
+pub(crate) fn check_passthrough(
+    patterns: &[Box<str>],
+    tls: Option<bool>,
+    clients: Option<&ClientSide>,
+) -> Result<(), Wrong> {
+    let mut wrongs = Wrongs::default();
+    passthrough(&mut wrongs, "", patterns, tls, clients);
+    let remedy = "the balancer was started without TLS of clients: restart it with a table [tls], \
+                  or with a backend in the file that has passthrough";
+    let has_tls = clients.is_some() || patterns.is_empty();
+    wrongs.must(has_tls, "passthrough", format_args!("{patterns:?}"), remedy);
+    wrongs.0.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Checks that connections to `address` can lead to a backend, and not back to the balancer. The

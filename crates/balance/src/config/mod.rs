@@ -19,9 +19,7 @@ use throng_io::tables::DescriptorTables;
 
 use crate::Network;
 use crate::settings::Settings;
-use check::Wrong;
-
-pub(crate) use check::{MAX_BACKENDS, check_backend};
+pub(crate) use check::{MAX_BACKENDS, Wrong, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
 pub use tls::{BackendSide, ClientSide};
@@ -117,6 +115,11 @@ pub struct BackendConfig {
     /// being ended: names, `*.` and a domain for its subdomains of one label more, or `*` for all
     /// other names and clients without one. Default: none, and it serves requests.
     pub passthrough: Arc<[Box<str>]>,
+}
+
+/// Converts server names to the form in which they are compared.
+pub(crate) fn server_names(names: Vec<String>) -> Arc<[Box<str>]> {
+    names.into_iter().map(|name| name.to_ascii_lowercase().into()).collect()
 }
 
 impl BackendConfig {

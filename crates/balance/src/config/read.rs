@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_config::{Draft, LogSettings, drain_delay};
 
-use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, sources, tls};
+use super::{BackendConfig, Config, NamedBackend, Register, Shutdown, server_names, sources, tls};
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
 use crate::{CookieKey, Token};
 
@@ -15,9 +15,7 @@ pub(super) fn read(draft: &Draft) -> Config {
         let (weight, send_proxy) = (record.get("weight"), record.get("send_proxy"));
         let tls = record.get("tls");
         let tls_name = record.get::<Option<String>>("tls_name").map(Arc::from);
-        let passthrough: Vec<String> = record.get("passthrough");
-        let passthrough: Arc<[Box<str>]> =
-            passthrough.into_iter().map(|name| name.to_ascii_lowercase().into()).collect();
+        let passthrough = server_names(record.get("passthrough"));
         passes_through |= !passthrough.is_empty();
         let host: String = record.get("address");
         match host.parse() {

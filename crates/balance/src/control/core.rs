@@ -8,7 +8,7 @@ mod names;
 mod rebalance;
 mod register;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -20,8 +20,8 @@ use super::error::Error;
 use crate::backend::{Backend, MAX_WEIGHT, State};
 use crate::clients::Clients;
 use crate::config::{
-    BackendConfig, BackendSide, ClientSide, Config, MAX_BACKENDS, NamedBackend, Register,
-    check_backend,
+    BackendConfig, BackendSide, ClientSide, Config, MAX_BACKENDS, NamedBackend, Register, Wrong,
+    check_backend, check_passthrough,
 };
 use crate::registry::{DesiredState, Drain, Entry};
 use crate::report::Failure;
@@ -190,6 +190,17 @@ impl Core {
         }
     }
 
+    /// Returns the server names whose connections are passed through, in order: those in the file,
+    /// whether or not operators have removed their backends, and those of backends beside it.
+    pub(crate) fn passthrough(&self) -> Vec<Box<str>> {
+        let listed = self.listed.iter().map(|file| &file.passthrough);
+        let named = self.names.iter().map(|named| &named.passthrough);
+        let entries = self.entries.iter().filter(|entry| entry.is_offered());
+        let all = listed.chain(named).chain(entries.map(|entry| &entry.passthrough));
+        let names: BTreeSet<_> = all.flat_map(|names| names.iter().cloned()).collect();
+        names.into_iter().collect()
+    }
+
     /// Sets how connections to backends are secured: those of all, unless one says that it is not.
     /// Returns what was set before.
     pub(crate) fn replace_clients(
@@ -210,9 +221,9 @@ impl Core {
     // Operations of operators and backends.
 
     /// Adds a backend, or keeps one that is being removed. What else the file says of its address
-    /// holds: its TLS, and what is passed through to it.
+    /// holds: its TLS, and what is passed through to it, unless server names are given here.
     pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
-        let BackendConfig { address, weight, send_proxy, .. } = backend;
+        let BackendConfig { address, weight, send_proxy, ref passthrough, .. } = backend;
         self.must_live()?;
         check_weight(weight)?;
         if let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_being_removed())
@@ -220,9 +231,18 @@ impl Core {
             return Err(Error::Exists { address, source: self.entries[at].desired.source() });
         }
         self.check_room(address)?;
-        let desired = DesiredState { api: true, ..DesiredState::default() };
+        let passthrough = Arc::clone(passthrough);
         let known = self.known(address).unwrap_or(backend);
-        self.enlist(BackendConfig { weight, send_proxy, ..known }, desired, now);
+        let mut added = BackendConfig { weight, send_proxy, ..known };
+        if !passthrough.is_empty() {
+            // What needs a restart is as at the start: whether there is TLS, and what is ordered.
+            check_passthrough(&passthrough, added.tls, self.started.tls.as_ref()).map_err(
+                |Wrong { key, value, remedy }| Error::Passthrough { setting: key, value, remedy },
+            )?;
+            added.passthrough = passthrough;
+        }
+        let desired = DesiredState { api: true, ..DesiredState::default() };
+        self.enlist(added, desired, now);
         Ok(())
     }
 

@@ -44,6 +44,15 @@ pub enum Error {
         /// The reason and the remedy.
         remedy: String,
     },
+    /// Connections with these server names cannot be passed through to a backend that is added.
+    Passthrough {
+        /// The setting with the mistake: `passthrough`, or `tls` of the backend in the file.
+        setting: String,
+        /// Its value.
+        value: String,
+        /// The reason and the remedy.
+        remedy: String,
+    },
     /// The list is full.
     TooMany {
         /// The largest number of backends.
@@ -119,6 +128,9 @@ impl fmt::Display for Error {
             ),
             Self::Weight { weight } => write!(f, "weight is {weight}: write 1 to {MAX_WEIGHT}"),
             Self::Address { address, remedy } => write!(f, "address is {address}: {remedy}"),
+            Self::Passthrough { setting, value, remedy } => {
+                write!(f, "{setting} is {value}: {remedy}")
+            }
             Self::TooMany { most } => {
                 write!(f, "there are {most} backends, which are the most: remove one first")
             }

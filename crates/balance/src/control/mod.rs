@@ -22,7 +22,7 @@ use self::core::{ControlCommand, Core};
 use crate::access::AccessLog;
 use crate::checks::Checks;
 use crate::clients::Clients;
-use crate::config::{BackendConfig, ClientSide, Config};
+use crate::config::{BackendConfig, ClientSide, Config, server_names};
 use crate::issuer::{CertificateEvent, Issuer};
 use crate::lookups::{self, Answer, Lookups, Resolver};
 use crate::report::{Metrics, Report};
@@ -272,18 +272,13 @@ impl Balancer {
             };
             // New backends must not be connected to without TLS.
             let before = core.replace_clients(clients, of_all);
-            let has_tls = config.tls.is_some();
             let changes = core.apply(config, now, |core| inner.tell(core));
             match (&changes, prepared) {
                 (Ok(_), Some((server, next, accepts_plain))) => {
-                    server.install(next);
+                    server.install(next.passing_through(core.passthrough()));
                     server.accept_plain(accepts_plain);
                 }
-                (Ok(_), None) => {
-                    if let Some(server) = inner.server.as_ref().filter(|_| !has_tls) {
-                        server.pass_nothing_through();
-                    }
-                }
+                (Ok(_), None) => {}
                 (Err(_), _) => drop(core.replace_clients(before.0, before.1)),
             }
             changes
@@ -330,7 +325,28 @@ impl Balancer {
     /// # Errors
     /// [`Error::Exists`], [`Error::Weight`], [`Error::Address`] or [`Error::TooMany`].
     pub fn add(&self, address: SocketAddr, weight: u32, send_proxy: bool) -> Result<(), Error> {
-        let backend = BackendConfig { weight, send_proxy, ..BackendConfig::new(address) };
+        self.add_passthrough(address, weight, send_proxy, Vec::new())
+    }
+
+    /// Does the same as [`add`](Balancer::add), and has connections of clients that ask for one of
+    /// `names` passed through to the backend, as
+    /// [`BackendConfig::passthrough`](crate::BackendConfig::passthrough) says. They hold instead of
+    /// those in the file, until it is removed or a reload has its address. When it is removed, those
+    /// of the names that no other backend has are passed through no more.
+    ///
+    /// # Errors
+    /// Those of `add`, and [`Error::Passthrough`]: the configuration would refuse the names, too, or
+    /// the balancer was started without TLS of clients.
+    pub fn add_passthrough(
+        &self,
+        address: SocketAddr,
+        weight: u32,
+        send_proxy: bool,
+        names: Vec<String>,
+    ) -> Result<(), Error> {
+        let passthrough = server_names(names);
+        let backend =
+            BackendConfig { weight, send_proxy, passthrough, ..BackendConfig::new(address) };
         self.inner.change(|core, now| core.add(backend, now))
     }
 
@@ -540,6 +556,10 @@ impl Inner {
                 }
                 ControlCommand::Keep(backend) => self.shards.keep_tunnels(&backend),
             }
+        }
+        // After the backends, so that each name has one.
+        if let Some(server) = &self.server {
+            server.pass_through(&core.passthrough());
         }
     }
 

@@ -41,6 +41,8 @@ struct Addition {
     weight: u32,
     #[serde(default)]
     send_proxy: bool,
+    #[serde(default)]
+    passthrough: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -174,10 +176,16 @@ impl Api {
     fn add(&self, request: &Request<'_>) -> Outcome {
         self.check_change(request)?;
         let example = json!({ "address": "127.0.0.1:9003", "weight": 2 });
-        let Addition { address, weight, send_proxy } = body(request, &example)?;
-        self.balancer.add(address, weight, send_proxy).map_err(refused)?;
-        self.note(format!("added {address}, weight {weight}"));
-        let added = json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
+        let Addition { address, weight, send_proxy, passthrough } = body(request, &example)?;
+        let names = passthrough.clone();
+        self.balancer.add_passthrough(address, weight, send_proxy, names).map_err(refused)?;
+        self.note(added_in_words(address, weight, &passthrough));
+        let added = json!({
+            "address": address,
+            "weight": weight,
+            "send_proxy": send_proxy,
+            "passthrough": passthrough,
+        });
         Ok(answer(&added).with_status(Status::CREATED))
     }
 
@@ -287,6 +295,12 @@ impl Api {
     }
 }
 
+/// Returns the sentence for a backend that was added.
+pub(super) fn added_in_words(address: SocketAddr, weight: u32, passthrough: &[String]) -> String {
+    let names: String = passthrough.iter().map(|name| format!(", passthrough={name}")).collect();
+    format!("added {address}, weight {weight}{names}")
+}
+
 /// The status that an operation's error is.
 fn refused(error: Error) -> Response {
     let status = match &error {
@@ -300,6 +314,7 @@ fn refused(error: Error) -> Response {
         | Error::RegistersItself { .. } => Status::new(409),
         Error::Weight { .. }
         | Error::Address { .. }
+        | Error::Passthrough { .. }
         | Error::Rate
         | Error::TimeToLive { .. }
         | Error::Config(_) => Status::BAD_REQUEST,

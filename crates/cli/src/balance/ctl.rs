@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::api::added_in_words;
 use super::reload::json_in_words;
 use crate::ask::Peer;
 use crate::register::read_token;
@@ -47,6 +48,12 @@ enum Command {
         /// Send it the client's address in a PROXY v2 header
         #[arg(long)]
         send_proxy: bool,
+        /// Pass the TLS of clients that ask for this name (SNI) through to it; may be repeated
+        ///
+        /// A name, *. and a domain for names of one label more, or * for all other names. The balancer
+        /// needs TLS of clients since its start, or a backend that connections are passed through to.
+        #[arg(long, value_name = "NAME")]
+        passthrough: Vec<String>,
     },
     /// Change a backend's weight.
     Weight {
@@ -132,8 +139,13 @@ fn request(command: &Command) -> (&'static str, String, Option<Value>) {
     };
     match command {
         Command::List => ("GET", "/backends".to_owned(), None),
-        Command::Add { address, weight, send_proxy } => {
-            let body = json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
+        Command::Add { address, weight, send_proxy, passthrough } => {
+            let body = json!({
+                "address": address,
+                "weight": weight,
+                "send_proxy": send_proxy,
+                "passthrough": passthrough,
+            });
             ("POST", "/backends".to_owned(), Some(body))
         }
         Command::Weight { address, weight } => {
@@ -158,7 +170,9 @@ fn in_words(command: &Command, value: &Value) -> String {
         format!("{} tunnels are closed, at most {} a second{last}", value["tunnels"], value["rate"])
     };
     match command {
-        Command::Add { address, weight, .. } => format!("added {address}, weight {weight}"),
+        Command::Add { address, weight, passthrough, .. } => {
+            added_in_words(*address, *weight, passthrough)
+        }
         Command::Weight { address, weight } => {
             format!("the weight of {address} is {weight}, and was {}", value["before"])
         }

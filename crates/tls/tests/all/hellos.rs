@@ -225,6 +225,36 @@ fn a_hello_is_passed_through_whole_however_it_is_cut() {
 }
 
 #[test]
+fn names_can_be_replaced_and_stay_when_files_are_read_again() {
+    let mut rig = passing(&["a.example.com"]);
+    let passes = |rig: &mut Rig, name: &str| {
+        let hello = asking_for(client_config(), name);
+        let (of, mut socket) = rig.dial(rig.secured);
+        socket.write_all(&hello).unwrap();
+        let passed = rig.until(|seen| match seen {
+            Seen::PassedThrough(id, _) if *id == of => Some(true),
+            Seen::Closed(id, _) | Seen::Finished(id) if *id == of => Some(false),
+            _ => None,
+        });
+        rig.driver.close(of);
+        passed
+    };
+    assert!(passes(&mut rig, "a.example.com"));
+    let names = ["b.example.com".into()];
+    rig.server.pass_through(&names);
+    for _ in 0..2 {
+        assert!(passes(&mut rig, "b.example.com") && !passes(&mut rig, "a.example.com"));
+        rig.server.reload().unwrap();
+    }
+    let config = TlsConfig { passthrough: vec!["*".into()], ..TlsConfig::new(Vec::new()) };
+    let prepared = rig.server.prepare(&config).unwrap();
+    rig.server.install(prepared.passing_through(names.to_vec()));
+    assert!(passes(&mut rig, "b.example.com") && !passes(&mut rig, "a.example.com"));
+    rig.server.pass_through(&[]);
+    assert!(!passes(&mut rig, "b.example.com"));
+}
+
+#[test]
 fn early_data_is_passed_through_with_its_hello() {
     let mut rig = passing(&["localhost"]);
     let name = ServerName::try_from("localhost").unwrap();

@@ -381,6 +381,60 @@ fn names_can_change_while_it_runs() {
 }
 
 #[test]
+fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
+    for has_certificate in [true, false] {
+        let folder = Folder::new(&format!("through-added-{has_certificate}"));
+        Identity::new(&["balancer.example"]).write(&folder.0, "own");
+        let theirs = Identity::new(&["db.example.com"]);
+        let (behind, other) = (turning(&theirs, false), turning(&theirs, false));
+        let parse = |listen: &str| {
+            // Without a certificate there is TLS by a name of the file.
+            let more = match has_certificate {
+                true => format!("\"{other}\"]\n[tls]\ncert = \"own.pem\"\nkey = \"own.key\""),
+                false => format!("\"{other},passthrough=x.example.com\"]"),
+            };
+            let text = format!("listen = \"{listen}\"\nshards = 1\nbackends = [{more}\n");
+            Config::parse(&text, &folder.0.join("balance.toml").display().to_string()).unwrap()
+        };
+        let running = Running(Balancer::start(parse("127.0.0.1:0")).unwrap());
+        let address = running.0.addresses()[0];
+        // Its client trusts the backend's certificate alone.
+        let is_theirs = || {
+            let mut client = secured(address, &theirs, "db.example.com");
+            client.conn.complete_io(&mut client.sock).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let before = is_theirs().unwrap_err();
+        let names = || vec!["DB.example.com".to_owned()];
+        running.0.add_passthrough(behind, 1, false, names()).unwrap();
+        eventually("the new name is served", || is_theirs().is_ok());
+        let rows = running.0.status().backends;
+        let row = rows.iter().find(|row| row.address == behind).unwrap();
+        assert_eq!((row.passthrough.join(" "), row.source), ("db.example.com".to_owned(), "api"));
+        // A reload and files that are read again leave it as it is.
+        let changes = running.0.apply(parse(&address.to_string())).unwrap();
+        assert!(!changes.settings && changes.removed.is_empty(), "{changes:?}");
+        if has_certificate {
+            Identity::new(&["balancer.example"]).write(&folder.0, "own");
+            eventually("files are read again", || {
+                running.0.reload_certificates_if_changed().unwrap()
+            });
+        }
+        assert_eq!(is_theirs(), Ok(()));
+        let mut client = secured(address, &theirs, "db.example.com");
+        client.write_all(b"half a stream").unwrap();
+        eventually("it is a tunnel", || {
+            running.0.status().backends.iter().any(|row| row.address == behind && row.tunnels == 1)
+        });
+        running.0.remove(behind).unwrap();
+        eventually("its name is as before", || is_theirs() == Err(before.clone()));
+        // Once more, from nothing.
+        eventually("it is gone", || running.0.status().backends.len() == 1);
+        running.0.add_passthrough(behind, 1, false, names()).unwrap();
+        eventually("the name is served again", || is_theirs().is_ok());
+    }
+}
+
+#[test]
 fn names_stay_with_their_backends_in_a_reload_without_a_list() {
     let folder = Folder::new("through-kept");
     let theirs = Identity::new(&["db.example.com"]);

@@ -41,6 +41,20 @@ fn the_admin_api_adds_weighs_drains_and_removes() {
         ("POST", "/backends", r#"{"address": "127.0.0.1:9", "wieght": 2}"#, 400, "wieght"),
         ("POST", "/backends", r#"{"address": "127.0.0.1:9", "weight": 0}"#, 400, "weight is 0"),
         ("POST", "/backends", r#"{"address": "0.0.0.0:9"}"#, 400, "0.0.0.0:9"),
+        (
+            "POST",
+            "/backends",
+            r#"{"address": "127.0.0.1:9", "passthrough": ["10.0.0.1"]}"#,
+            400,
+            "passthrough is \"10.0.0.1\": write a name such as",
+        ),
+        (
+            "POST",
+            "/backends",
+            r#"{"address": "127.0.0.1:9", "passthrough": ["db.example.com"]}"#,
+            400,
+            "started without TLS of clients",
+        ),
         ("PATCH", "/backends/nobody", r#"{"weight": 1}"#, 400, "127.0.0.1:9001"),
         ("PATCH", "/backends/127.0.0.1:9", r#"{"weight": 1}"#, 404, "no backend 127.0.0.1:9"),
         ("POST", "/backends/127.0.0.1:9/drain", r#"{"window": "5"}"#, 400, "window"),
@@ -235,6 +249,31 @@ fn without_a_token_nobody_registers() {
     let answer = balancer.ask("POST", "/register", &json!({ "address": "127.0.0.1:9" }));
     assert_eq!(answer.status(), 403);
     assert!(error(&answer).contains("[register]"), "{}", answer.text());
+}
+
+#[test]
+fn a_backend_is_added_with_names_to_pass_through() {
+    let balancer = Balancer::start(&["--backend", "127.0.0.1:1,passthrough=*"]);
+    let [new, other] = [nowhere(), nowhere()];
+    let added = balancer.ask(
+        "POST",
+        "/backends",
+        &json!({ "address": new, "passthrough": ["DB.example.com", "*.example.org"] }),
+    );
+    assert_eq!(added.status(), 201, "{}", added.text());
+    let said =
+        format!("added {new}, weight 1, passthrough=DB.example.com, passthrough=*.example.org");
+    assert_eq!(balancer.message("operator"), said);
+    assert_eq!(balancer.row(new)["passthrough"], json!(["db.example.com", "*.example.org"]));
+    let admin = balancer.admin.to_string();
+    let added = Command::new(env!("CARGO_BIN_EXE_throng"))
+        .args(["balance", "ctl", "--admin", &admin, "add", &other.to_string()])
+        .args(["--passthrough", "db.example.com", "--passthrough", "*"])
+        .output()
+        .unwrap();
+    let said = format!("added {other}, weight 1, passthrough=db.example.com, passthrough=*\n");
+    assert_eq!(String::from_utf8(added.stdout).unwrap(), said);
+    assert_eq!(balancer.row(other)["passthrough"], json!(["db.example.com", "*"]));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 mod drain;
 mod health;
+mod passthrough;
 mod property;
 mod rebalance;
 mod refusals;
@@ -12,6 +13,7 @@ mod reload;
 
 use super::*;
 use crate::backend::SHARES_PER_WEIGHT;
+use crate::config::server_names;
 use crate::{Changes, Surplus};
 
 const TOKEN: &str = "[register]\ntoken = \"0123456789abcdef\"\n";
