@@ -331,12 +331,13 @@ impl Balancer {
     /// Does the same as [`add`](Balancer::add), and has connections of clients that ask for one of
     /// `names` passed through to the backend, as
     /// [`BackendConfig::passthrough`](crate::BackendConfig::passthrough) says. They hold instead of
-    /// those in the file, until it is removed or a reload has its address. When it is removed, those
-    /// of the names that no other backend has are passed through no more.
+    /// those in the file, until it is removed or a reload has its address. When it is removed,
+    /// those of the names that no other backend has are passed through no more. Without names it
+    /// is `add`.
     ///
     /// # Errors
-    /// Those of `add`, and [`Error::Passthrough`]: the configuration would refuse the names, too, or
-    /// the balancer was started without TLS of clients.
+    /// Those of `add`, and [`Error::Passthrough`]: the configuration would refuse the names, too,
+    /// or the balancer was started without TLS of clients.
     pub fn add_passthrough(
         &self,
         address: SocketAddr,
