@@ -10,14 +10,13 @@ use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, PushInfo, RedisError, ServerErrorKind, Value,
 };
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::address::Address;
 use super::calls::{PUBLISH, READ, has_code};
 use super::masters::Masters;
-use super::node::Event;
 use super::sentinel::Watch;
 use super::shared::Membership;
+use super::signals::{Signal, Signals};
 use super::{Settings, StartError};
 use crate::Verb;
 
@@ -257,25 +256,22 @@ impl Target {
         }
     }
 
-    /// Connects. What the server delivers comes as events of this generation. `before` is the
-    /// connection that this one replaces: if the server had not noticed its end, commands of it
-    /// could be executed after those of the new one.
+    /// Connects. What the server delivers comes as signals. `before` is the connection that this
+    /// one replaces: if the server had not noticed its end, commands of it could be executed after
+    /// those of the new one.
     pub(super) async fn link(
         &self,
-        generation: u64,
         before: Option<Connection>,
-        events: UnboundedSender<Event>,
+        signals: Signals,
     ) -> Result<Link, StartError> {
         match &self.place {
             Place::Server(Address::Server(client)) => {
-                self.link_to((client, &self.shown), generation, before, events).await
+                self.link_to((client, &self.shown), before, signals).await
             }
             Place::Server(Address::Sentinels(sentinels)) => {
-                sentinels.link(self, generation, before, events).await
+                sentinels.link(self, before, signals).await
             }
-            Place::Partition(partition, masters) => {
-                masters.link(self, *partition, generation, events).await
-            }
+            Place::Partition(partition, masters) => masters.link(self, *partition, &signals).await,
             Place::Server(Address::Cluster(_)) => unreachable!("its partitions are targets"),
         }
     }
@@ -284,18 +280,17 @@ impl Target {
     pub(super) async fn link_to(
         &self,
         (client, shown): (&Client, &str),
-        generation: u64,
         before: Option<Connection>,
-        events: UnboundedSender<Event>,
+        signals: Signals,
     ) -> Result<Link, StartError> {
-        let lost = events.clone();
+        let probe = self.probe(signals.generation);
+        let lost = signals.clone();
         // That of the commands only says that it is gone.
-        let on_lost = move |_: PushInfo| lost.send(Event::Lost(generation)).map_err(drop);
-        let on_push =
-            move |push: PushInfo| events.send(Event::Push(generation, push)).map_err(drop);
+        let on_lost = push_sender(move |_| lost.send(Signal::Lost));
+        let on_push = push_sender(move |push| signals.send(Signal::Push(push)));
         let open = self.open((client, shown), before, on_lost, on_push).await?;
         let Opened { commands, mut subscriptions, scripts, connection } = open;
-        let ways = [self.probe(generation), self.control(None), self.control(Some(self.node))];
+        let ways = [probe, self.control(None), self.control(Some(self.node))];
         let subscribed = subscriptions.subscribe(&ways).await;
         subscribed.map_err(|error| StartError(Self::explain(shown, &error)))?;
         let shown = shown.to_owned();
@@ -418,6 +413,16 @@ pub(super) struct Opened {
     pub(super) subscriptions: MultiplexedConnection,
     pub(super) scripts: Scripts,
     pub(super) connection: Connection,
+}
+
+/// Returns what the library calls with each push.
+pub(super) fn push_sender(
+    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> impl AsyncPushSender {
+    move |push: PushInfo| {
+        on_push(push);
+        Ok::<_, ()>(())
+    }
 }
 
 /// The beginning of the error for a server without sharded pub/sub.

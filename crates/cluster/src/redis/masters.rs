@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, Value};
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
 use super::StartError;
 use super::address::client_at;
 use super::link::{Connection, Link, Target};
-use super::node::Event;
 use super::shared::{Refusal, Shared};
+use super::signals::Signals;
 use crate::partition::{PARTITIONS, slot, tags};
 
 /// A server's host and port.
@@ -105,13 +104,12 @@ impl Masters {
         &self,
         target: &Target,
         partition: u16,
-        generation: u64,
-        events: UnboundedSender<Event>,
+        signals: &Signals,
     ) -> Result<Link, StartError> {
         for _ in 0..REDIRECTIONS {
             let master = self.master_of(partition).await?;
             let shared = self.connect(&master, target).await?;
-            match shared.join(target, partition, generation, events.clone()).await {
+            match shared.join(target, partition, signals.clone()).await {
                 Ok(link) => return Ok(link),
                 Err(Refusal::Moved(error)) => self.moved(partition, &error, &master),
                 Err(Refusal::Failed(error)) => return Err(error),

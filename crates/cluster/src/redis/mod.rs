@@ -6,8 +6,9 @@
 //! has it. Partitions share the connections to their master (`shared.rs`), which `masters.rs`
 //! finds. Everything happens in `node.rs` and `node/`, one event after the other; tasks (`task.rs`)
 //! wait for the server's answers and put them among the events, as other threads do by way of
-//! `events.rs`. `link.rs` connects, to the server of which `address.rs` has read, or that which
-//! `sentinel.rs` finds; `calls.rs` has the commands, `presence/` what concerns members of channels.
+//! `events.rs`, and connections by way of `signals.rs`. `link.rs` connects, to the server of which
+//! `address.rs` has read, or that which `sentinel.rs` finds; `calls.rs` has the commands,
+//! `presence/` what concerns members of channels.
 
 mod address;
 mod calls;
@@ -22,6 +23,7 @@ mod reply;
 mod rights;
 mod sentinel;
 mod shared;
+mod signals;
 mod start;
 mod status;
 mod survey;

@@ -15,12 +15,13 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use redis::{PushInfo, RedisError};
+use redis::RedisError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::calls::{Answered, Outcome, Question, Tagged};
 use super::link::{Connection, Link, Target};
 use super::pool::{Pool, Reserved};
+use super::signals::Signal;
 use super::status::{Counters, Status};
 use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task};
 use crate::{Action, Budget, Interest, Outbox, Sequencer};
@@ -57,9 +58,7 @@ pub(super) enum Event {
     /// The channel is closed when the node has ended.
     Stop(mpsc::Sender<()>),
     Linked(u64, Result<Link, StartError>),
-    Push(u64, PushInfo),
-    Lost(u64),
-    Switched(u64),
+    Signal(u64, Signal),
     Subscribed(u64, Result<(), RedisError>),
     Published(u64, Result<Vec<Outcome>, RedisError>),
     Answered(u64, Vec<Question>, Result<Vec<Answered>, RedisError>),
@@ -178,8 +177,7 @@ pub(super) struct Node {
 impl Node {
     /// Connects for the first time.
     pub(super) async fn connect(&mut self) -> Result<(), StartError> {
-        let events = self.own.events.clone();
-        let link = self.target.link(self.generation, None, events).await?;
+        let link = self.target.link(None, self.signals()).await?;
         link.check_rights(&self.target).await?;
         presence::begin(&link, &self.target).await?;
         self.linked(Ok(link));
@@ -310,13 +308,11 @@ impl Node {
                 self.stop.get_or_insert((latest, Vec::new())).1.push(ended);
             }
             Event::Linked(generation, link) if generation == self.generation => self.linked(link),
-            Event::Push(generation, push) if generation == self.generation => self.push(push),
-            Event::Lost(generation) if generation == self.generation => {
-                self.broken("the connection was closed");
-            }
-            Event::Switched(generation) if generation == self.generation => {
-                self.broken("the sentinels name another master");
-            }
+            Event::Signal(generation, signal) if generation == self.generation => match signal {
+                Signal::Push(push) => self.push(push),
+                Signal::Lost => self.broken("the connection was closed"),
+                Signal::Switched => self.broken("the sentinels name another master"),
+            },
             Event::Subscribed(generation, done) if generation == self.generation => {
                 self.is_subscribing = false;
                 match done {
@@ -388,7 +384,7 @@ impl Node {
     }
 
     pub(super) fn start(&self, task: impl Future<Output = Event> + Send + 'static) {
-        task::start(&self.own.events, self.generation, task);
+        task::start(&self.own.events, Event::Panicked(self.generation), task);
     }
 
     fn probe_came(&mut self) {

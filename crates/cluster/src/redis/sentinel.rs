@@ -8,13 +8,13 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, PushInfo, PushKind, RedisError,
     ServerErrorKind,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
 use super::StartError;
 use super::address::client_at;
 use super::link::{Connection, Link, Target};
-use super::node::Event;
+use super::signals::{Signal, Signals};
 
 /// Time limit of each command to a sentinel, and of connecting to it: others may answer.
 const ASK: Duration = Duration::from_secs(1);
@@ -87,9 +87,8 @@ impl Sentinels {
     pub(super) async fn link(
         &self,
         target: &Target,
-        generation: u64,
         before: Option<Connection>,
-        events: UnboundedSender<Event>,
+        signals: Signals,
     ) -> Result<Link, StartError> {
         let (mut troubles, mut tried, mut refused) = (Vec::new(), Vec::new(), None);
         for (at, sentinel) in self.all.iter().enumerate() {
@@ -109,11 +108,10 @@ impl Sentinels {
             let shown = format!("{host}:{port}, the master of sentinel {}", sentinel.shown);
             let client = client_at(&self.server, asked.address.clone())
                 .map_err(|error| StartError(format!("cluster.url: {shown}: {error}")))?;
-            let link =
-                target.link_to((&client, &shown), generation, before.clone(), events.clone());
+            let link = target.link_to((&client, &shown), before.clone(), signals.clone());
             match link.await {
                 Ok(link) => {
-                    let watch = self.clone().watch(at, asked, generation, events);
+                    let watch = self.clone().watch(at, asked, signals);
                     let watch = Watch(tokio::spawn(watch).abort_handle());
                     return Ok(link.watched(watch));
                 }
@@ -150,13 +148,7 @@ impl Sentinels {
     }
 
     /// Waits until a sentinel names another master than the one that `asked` has named.
-    async fn watch(
-        self,
-        mut at: usize,
-        mut asked: Asked,
-        generation: u64,
-        events: UnboundedSender<Event>,
-    ) {
+    async fn watch(self, mut at: usize, mut asked: Asked, signals: Signals) {
         let address = asked.address.clone();
         while asked.address == address && !self.is_switched(&mut asked).await {
             // That sentinel is lost.
@@ -168,7 +160,7 @@ impl Sentinels {
                 }
             };
         }
-        let _ = events.send(Event::Switched(generation));
+        signals.send(Signal::Switched);
     }
 
     /// Returns true when the sentinel names another master, false when it does not answer.

@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::StartError;
-use super::link::{Connection, LIMIT, Link, Opened, Scripts, Target};
+use super::link::{Connection, LIMIT, Link, Opened, Scripts, Target, push_sender};
 use super::masters::HostPort;
-use super::node::Event;
+use super::signals::{Signal, Signals};
 
 /// The connections to a master.
 #[derive(Debug)]
@@ -53,14 +52,8 @@ impl Shared {
     ) -> Result<(Self, Connection), StartError> {
         let ways = Arc::new(Ways::new(target.prefix_of_tags(), tags));
         let (lost, pushed) = (Arc::clone(&ways), Arc::clone(&ways));
-        let on_lost = move |_: PushInfo| {
-            lost.close();
-            Ok::<_, ()>(())
-        };
-        let on_push = move |push: PushInfo| {
-            pushed.push(push);
-            Ok::<_, ()>(())
-        };
+        let on_lost = push_sender(move |_| lost.close());
+        let on_push = push_sender(move |push| pushed.push(push));
         let shown = format!("{}:{}", server.0, server.1);
         let open = target.open((client, &shown), before, on_lost, on_push);
         let Opened { commands, subscriptions, scripts, connection } = open.await?;
@@ -73,14 +66,14 @@ impl Shared {
         !self.ways.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Connects a partition, whose pushes come as events of this generation from now on.
+    /// Connects a partition, whose pushes come as signals from now on.
     pub(super) async fn join(
         self: &Arc<Self>,
         target: &Target,
         partition: u16,
-        generation: u64,
-        events: UnboundedSender<Event>,
+        signals: Signals,
     ) -> Result<Link, Refusal> {
+        let generation = signals.generation;
         let shown = format!("{}:{}", self.server.0, self.server.1);
         let probe = target.probe(generation);
         // Answers to later subscriptions are not read: the first says whether the node may do so,
@@ -97,13 +90,8 @@ impl Shared {
         let mut commands = self.commands.clone();
         let publish = redis::cmd(target.publish()).arg(&probe).arg("").to_owned();
         publish.query_async::<()>(&mut commands).await.map_err(|error| (&*shown, error))?;
-        let way = Way {
-            generation,
-            events,
-            probe: probe.clone(),
-            is_open: false,
-            confirmed: VecDeque::new(),
-        };
+        let confirmed = VecDeque::new();
+        let way = Way { signals, probe: probe.clone(), is_open: false, confirmed };
         self.ways.lock().insert(partition, way);
         if !self.is_open() {
             let closed = RedisError::from((ErrorKind::Io, "the connection was closed"));
@@ -151,7 +139,9 @@ impl Membership {
     pub(super) async fn confirmed(&self) -> Result<(), RedisError> {
         let (sender, confirmed) = oneshot::channel();
         match self.shared.ways.lock().get_mut(&self.partition) {
-            Some(way) if way.generation == self.generation => way.confirmed.push_back(sender),
+            Some(way) if way.signals.generation == self.generation => {
+                way.confirmed.push_back(sender)
+            }
             _ => return Err((ErrorKind::Io, "the connection was closed").into()),
         }
         self.send("SSUBSCRIBE", std::slice::from_ref(&self.probe)).await?;
@@ -176,7 +166,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         let mut ways = self.shared.ways.lock();
-        if ways.get(&self.partition).is_some_and(|way| way.generation == self.generation) {
+        if ways.get(&self.partition).is_some_and(|way| way.signals.generation == self.generation) {
             ways.remove(&self.partition);
         }
         drop(ways);
@@ -208,8 +198,7 @@ struct Ways {
 /// The way of pushes to a partition.
 #[derive(Debug)]
 struct Way {
-    generation: u64,
-    events: UnboundedSender<Event>,
+    signals: Signals,
     probe: String,
     /// Whether its probe is subscribed to: what came before is of an earlier generation.
     is_open: bool,
@@ -248,21 +237,21 @@ impl Ways {
                 let _ = confirmed.send(());
             }
         } else if way.is_open {
-            let _ = way.events.send(Event::Push(way.generation, push));
+            way.signals.send(Signal::Push(push));
         }
     }
 
     fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         for (_, way) in self.lock().drain() {
-            let _ = way.events.send(Event::Lost(way.generation));
+            way.signals.send(Signal::Lost);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc::unbounded_channel;
+    use std::sync::mpsc::channel;
 
     use super::*;
 
@@ -273,9 +262,10 @@ mod tests {
     #[test]
     fn pushes_go_to_their_partition_once_its_probe_is_confirmed() {
         let ways = Ways::new("p.{".to_owned(), &["a".to_owned(), "b".to_owned()]);
-        let (events, mut received) = unbounded_channel();
+        let (sender, received) = channel();
+        let signals = Signals::new(3, move |signal| sender.send(signal).unwrap());
         let probe = "p.{b}.q.1".to_owned();
-        let way = Way { generation: 3, events, probe, is_open: false, confirmed: VecDeque::new() };
+        let way = Way { signals, probe, is_open: false, confirmed: VecDeque::new() };
         ways.lock().insert(1, way);
         ways.push(push(PushKind::SMessage, "p.{b}.m.early"));
         ways.push(push(PushKind::SSubscribe, "p.{b}.q.0"));
@@ -286,9 +276,9 @@ mod tests {
         }
         assert!(received.try_recv().is_err());
         ways.push(push(PushKind::SMessage, "p.{b}.m.x"));
-        assert!(matches!(received.try_recv(), Ok(Event::Push(3, _))));
+        assert!(matches!(received.try_recv(), Ok(Signal::Push(_))));
         ways.push(push(PushKind::Disconnection, ""));
-        assert!(matches!(received.try_recv(), Ok(Event::Lost(3))));
+        assert!(matches!(received.try_recv(), Ok(Signal::Lost)));
         assert!(ways.lock().is_empty() && ways.is_closed.load(Ordering::Relaxed));
     }
 }

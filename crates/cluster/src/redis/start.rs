@@ -13,6 +13,7 @@ use super::link::Target;
 use super::node::{Event, Node, Own};
 use super::pool::Pool;
 use super::reply;
+use super::signals::Signals;
 use super::status::Status;
 use super::{Bus, Members, Parts, Settings, StartError};
 use crate::Budget;
@@ -129,7 +130,7 @@ async fn try_masters(parts: &[Part]) -> Result<(), StartError> {
     let Some(masters) = parts.first().and_then(|part| part.target.masters()) else { return Ok(()) };
     for partition in masters.all().await? {
         let target = &parts[usize::from(partition)].target;
-        let link = target.link(0, None, unbounded_channel().0).await?;
+        let link = target.link(None, Signals::new(0, drop)).await?;
         link.check_rights(target).await?;
     }
     Ok(())

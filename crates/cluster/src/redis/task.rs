@@ -2,15 +2,13 @@
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::node::Event;
-
 /// Event of a task, which comes however the task ends.
-struct End {
-    events: UnboundedSender<Event>,
-    event: Option<Event>,
+struct End<E> {
+    events: UnboundedSender<E>,
+    event: Option<E>,
 }
 
-impl Drop for End {
+impl<E> Drop for End<E> {
     fn drop(&mut self) {
         if let Some(event) = self.event.take() {
             let _ = self.events.send(event);
@@ -18,14 +16,14 @@ impl Drop for End {
     }
 }
 
-/// Starts a task that is about the connections of this generation. Its event comes when it ends; if
-/// it panics, [`Event::Panicked`]: a node that waited for more would send nothing again.
-pub(super) fn start(
-    events: &UnboundedSender<Event>,
-    generation: u64,
-    task: impl Future<Output = Event> + Send + 'static,
+/// Starts a task. Its event comes when it ends; if it panics, that for a panic: a node that waited
+/// for more would send nothing again.
+pub(super) fn start<E: Send + 'static>(
+    events: &UnboundedSender<E>,
+    panicked: E,
+    task: impl Future<Output = E> + Send + 'static,
 ) {
-    let mut end = End { events: events.clone(), event: Some(Event::Panicked(generation)) };
+    let mut end = End { events: events.clone(), event: Some(panicked) };
     tokio::spawn(async move {
         let event = task.await;
         end.event.replace(event);

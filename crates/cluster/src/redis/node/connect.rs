@@ -6,6 +6,7 @@ use redis::RedisError;
 
 use super::super::calls;
 use super::super::link::Link;
+use super::super::signals::Signals;
 use super::{Event, Node, StartError};
 use crate::WhileDown;
 
@@ -126,9 +127,15 @@ impl Node {
             self.own.counters().reconnects.fetch_add(1, Ordering::Relaxed);
         }
         let (target, generation) = (self.target.clone(), self.generation);
-        let (last, events) = (self.last.clone(), self.own.events.clone());
-        self.start(async move {
-            Event::Linked(generation, target.link(generation, last, events).await)
-        });
+        let (last, signals) = (self.last.clone(), self.signals());
+        self.start(async move { Event::Linked(generation, target.link(last, signals).await) });
+    }
+
+    /// Returns the way of signals of the connections of this generation.
+    pub(super) fn signals(&self) -> Signals {
+        let (events, generation) = (self.own.events.clone(), self.generation);
+        Signals::new(generation, move |signal| {
+            let _ = events.send(Event::Signal(generation, signal));
+        })
     }
 }
