@@ -1,4 +1,4 @@
-//! What connections report to the node's part that uses them: all that they know of it.
+//! Signals of connections to the part of a node that uses them, of which they know nothing else.
 
 use std::fmt;
 use std::sync::Arc;
