@@ -5,31 +5,35 @@
 //! * Not its duty: the command line (the CLI mounts it), the server.
 //! * Depends on: `throng-engine` for its connections, `throng-io`'s drivers, `throng-proto` for frames.
 //! * The modules hidden from the documentation are for the workspace's own `dev/lab`.
-//! * Start reading at: [`plan`], then [`run()`]; [`schedule`] and [`verdict`] are what makes it honest.
+//! * Start reading at: [`plan`], with [`common`], then [`run()`]; [`schedule`] and [`verdict`] are what makes it honest.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
 //! use std::time::Duration;
-//! use throng_load::{Mode, Pace, Plan, Target};
+//! use throng_load::{Common, Mode, Pace, Plan, Target};
 //!
 //! let target = Target::parse("ws://127.0.0.1:9001/echo")?;
 //! let pace = Pace::Open { rate_per_s: 10.0 };
 //! let (duration, warmup) = (Duration::from_secs(10), Duration::from_secs(1));
-//! let plan = Plan { connections: 1000, ..Plan::new(target, Mode::Echo { pace, duration, warmup }) };
+//! let clients = Common { connections: 1000, ..target.into() };
+//! let plan = Plan::new(clients, Mode::Echo { pace, duration, warmup });
 //! let report = throng_load::run(&plan, &AtomicBool::new(false), &mut |_| {})?;
 //! println!("{report}");
 //! # Ok::<(), throng_load::Error>(())
 //! ```
 #![forbid(unsafe_code)]
 
+mod check;
 #[doc(hidden)]
 pub mod client;
 #[doc(hidden)]
 pub mod clock;
+pub mod common;
 pub mod compare;
 pub mod demo;
 pub mod descriptors;
 pub mod error;
+mod errors;
 pub mod find_max;
 pub mod http;
 pub mod page;
@@ -53,6 +57,7 @@ pub mod verdict;
 mod work;
 
 pub use clock::machine_now_ns;
+pub use common::Common;
 pub use error::Error;
 pub use plan::{Content, MAX_SHARDS, Mode, Pace, Plan};
 pub use progress::{Progress, Stage};

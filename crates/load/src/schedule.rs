@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
+use crate::units::WEEK;
+
 /// A part of a run in which the rate changes evenly, from that of the stage before, or 0, to its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateStage {
@@ -30,7 +32,6 @@ impl RateStage {
 
     /// Describes a mistake in the stages, none of which may have more than `most` messages a second.
     pub(crate) fn mistake(stages: &[Self], most: f64) -> Option<String> {
-        let week = Duration::from_secs(7 * 24 * 3600);
         let (total, highest) = (Self::total(stages), Self::highest(stages));
         if stages.is_empty() {
             return None;
@@ -41,7 +42,7 @@ impl RateStage {
         if highest < 0.001 {
             return Some("--stages: one rate at least is more than 0".to_owned());
         }
-        (total < Duration::from_millis(10) || total > week)
+        (total < Duration::from_millis(10) || total > WEEK)
             .then(|| "--stages: all together last between 10ms and a week (168h)".to_owned())
     }
 

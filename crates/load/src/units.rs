@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Longest time that a flag may ask for.
+pub(crate) const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// `1234567` as `1,234,567`.
 #[must_use]
 pub fn grouped(n: u64) -> String {

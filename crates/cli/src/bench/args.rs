@@ -156,9 +156,8 @@ impl Echo {
         let search = self.loops.find_max.options(of_all(self.rate.unwrap_or(10.0)));
         let mode = Mode::Echo { pace, duration, warmup };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
-        (plan.connections, plan.number) = (self.connections, number);
-        plan.rate_ramp = self.loops.rate_ramp;
-        plan.stages = self.loops.stages;
+        plan.common.connections = self.connections;
+        self.loops.apply(number, &mut plan.common);
         plan.deflate = self.deflate.unwrap_or_default();
         self.payload.apply(&mut plan)?;
         Ok(Measurement { search, ..self.common.measurement(plan)? })
@@ -190,7 +189,7 @@ impl Idle {
     fn measurement(self) -> Result<Measurement, Error> {
         let mode = Mode::Idle { hold: self.hold };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
-        plan.connections = self.connections;
+        plan.common.connections = self.connections;
         plan.echo_after_idle = self.echo;
         plan.await_close = self.await_close;
         self.common.measurement(plan)
@@ -285,7 +284,10 @@ pub(super) mod tests {
     #[test]
     fn defaults() {
         let (plan, output) = plan(&format!("echo {URL}")).unwrap();
-        assert_eq!((plan.connections, plan.size, plan.text, plan.threads), (100, 100, false, 1));
+        assert_eq!(
+            (plan.common.connections, plan.size, plan.text, plan.common.threads),
+            (100, 100, false, 1)
+        );
         assert_eq!(
             plan.mode,
             Mode::Echo {
@@ -304,25 +306,28 @@ pub(super) mod tests {
             "echo {URL} -c 10000 -s 4KiB --text --rate 10 -d 1.5s --warmup 0s --json -q --server-pid 1,2 -t 2"
         ))
         .unwrap();
-        assert_eq!((echo.connections, echo.size, echo.text, echo.threads), (10_000, 4096, true, 2));
+        assert_eq!(
+            (echo.common.connections, echo.size, echo.text, echo.common.threads),
+            (10_000, 4096, true, 2)
+        );
         assert!(
             matches!(echo.mode, Mode::Echo { pace: Pace::Open { rate_per_s }, .. } if rate_per_s == 10.0)
         );
-        assert_eq!(echo.server_pids, [1, 2]);
+        assert_eq!(echo.common.server_pids, [1, 2]);
         assert!(output.json && output.quiet);
         let (idle, _) = plan(&format!("idle {URL} --connections 15 --hold 2s --ramp 3s")).unwrap();
         assert_eq!(idle.mode, Mode::Idle { hold: Duration::from_secs(2) });
-        assert_eq!((idle.connections, idle.ramp), (15, Duration::from_secs(3)));
+        assert_eq!((idle.common.connections, idle.common.ramp), (15, Duration::from_secs(3)));
         let (connect, _) = plan(&format!("connect {URL} --concurrency 7 --sources 3")).unwrap();
-        assert_eq!((connect.connections, connect.sources), (7, Some(3)));
+        assert_eq!((connect.common.connections, connect.common.sources), (7, Some(3)));
         let (connect, _) = plan(&format!("connect {URL} --rate 500/s -d 2s -w 0s")).unwrap();
         let (rate_per_s, duration, warmup) = (Some(500.0), Duration::from_secs(2), Duration::ZERO);
         assert_eq!(connect.mode, Mode::Connect { rate_per_s, duration, warmup });
-        assert_eq!(connect.connections, 1000);
+        assert_eq!(connect.common.connections, 1000);
         let (connect, _) = plan(&format!("connect {URL} -c 7 --stages 1s:10,1s:20")).unwrap();
         let rate_per_s = Some(20.0);
         assert_eq!(connect.mode, Mode::Connect { rate_per_s, duration, warmup });
-        assert_eq!((connect.connections, connect.stages.len()), (7, 2));
+        assert_eq!((connect.common.connections, connect.common.stages.len()), (7, 2));
     }
 
     #[test]
@@ -350,11 +355,11 @@ pub(super) mod tests {
     #[test]
     fn a_number_of_messages_takes_the_place_of_a_time() {
         let closed = plan(&format!("echo {URL} -n 10k")).unwrap().0;
-        assert_eq!(closed.number, Some(10_000));
+        assert_eq!(closed.common.number, Some(10_000));
         let open = plan(&format!("echo {URL} -n 10k -c 5 --rate 100")).unwrap().0;
         let (duration, warmup) = (Duration::from_secs(20), Duration::ZERO);
         let pace = Pace::Open { rate_per_s: 100.0 };
-        assert_eq!((open.number, open.mode), (None, Mode::Echo { pace, duration, warmup }));
+        assert_eq!((open.common.number, open.mode), (None, Mode::Echo { pace, duration, warmup }));
     }
 
     #[test]
@@ -362,7 +367,7 @@ pub(super) mod tests {
         let plan = plan(&format!("echo {URL} -c 100 --stages 10s:1k,0s:2.5k,1m:500/s")).unwrap().0;
         let stage =
             |secs, rate_per_s| RateStage { duration: Duration::from_secs(secs), rate_per_s };
-        assert_eq!(plan.stages, [stage(10, 1000.0), stage(0, 2500.0), stage(60, 500.0)]);
+        assert_eq!(plan.common.stages, [stage(10, 1000.0), stage(0, 2500.0), stage(60, 500.0)]);
         let (duration, warmup) = (Duration::from_secs(70), Duration::ZERO);
         let pace = Pace::Open { rate_per_s: 25.0 };
         assert_eq!(plan.mode, Mode::Echo { pace, duration, warmup });
@@ -371,14 +376,17 @@ pub(super) mod tests {
     #[test]
     fn a_number_of_connections_is_no_smaller_than_their_places() {
         let of = |line: &str| plan(&format!("connect {URL} {line}")).unwrap().0;
-        assert_eq!((of("-n 10k").number, of("-n 10k").connections), (Some(10_000), 64));
-        assert_eq!((of("-n 5").number, of("-n 5").connections), (Some(5), 5));
+        assert_eq!(
+            (of("-n 10k").common.number, of("-n 10k").common.connections),
+            (Some(10_000), 64)
+        );
+        assert_eq!((of("-n 5").common.number, of("-n 5").common.connections), (Some(5), 5));
         // By a schedule they take as long as it says.
         let (rate_per_s, duration, warmup) = (Some(100.0), Duration::from_secs(2), Duration::ZERO);
         let open = of("-n 200 --rate 100");
-        assert_eq!((open.number, open.connections), (None, 1000));
+        assert_eq!((open.common.number, open.common.connections), (None, 1000));
         assert_eq!(open.mode, Mode::Connect { rate_per_s, duration, warmup });
-        assert_eq!(of("").number, None);
+        assert_eq!(of("").common.number, None);
     }
 
     #[test]

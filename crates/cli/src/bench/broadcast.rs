@@ -50,7 +50,7 @@ impl Args {
         let target = Target::parse(self.against.as_deref().unwrap_or(PLACEHOLDER))?;
         let mode = Mode::Broadcast { publishes: self.rounds, timeout: self.timeout };
         let mut plan = Plan::new(target, mode);
-        plan.connections = self.subscribers;
+        plan.common.connections = self.subscribers;
         self.payload.apply(&mut plan)?;
         Ok(Measurement { own_shards, ..self.common.measurement(plan)? })
     }
@@ -69,12 +69,15 @@ mod tests {
     fn flags_become_a_plan() {
         let (usual, shards) = plan("").unwrap();
         let given = plan("--payload n{sequence}").unwrap();
-        assert_eq!((usual.connections, usual.size, shards), (1_000, 100, Some(1)));
+        assert_eq!((usual.common.connections, usual.size, shards), (1_000, 100, Some(1)));
         let line = "--against ws://h:1/ws/x -n 7 --rounds 4 --size 1KiB --text -t 2 --server-pid 1";
         let (plan, shards) = plan(line).unwrap();
         assert!(matches!(plan.mode, Mode::Broadcast { publishes: 4, .. }));
-        assert_eq!((plan.connections, plan.size, plan.text, plan.threads), (7, 1024, true, 2));
-        assert_eq!((plan.server_pids, shards), (vec![1], None));
+        assert_eq!(
+            (plan.common.connections, plan.size, plan.text, plan.common.threads),
+            (7, 1024, true, 2)
+        );
+        assert_eq!((plan.common.server_pids, shards), (vec![1], None));
         let (given, _) = given;
         assert!(matches!(given.content, throng_load::Content::Template(_)));
         assert_eq!((given.size, given.text), (2, true));

@@ -61,10 +61,9 @@ impl Args {
         let mode = Mode::Connect { rate_per_s, duration, warmup };
         let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
         // Of a number of connections no more are made at a time.
-        plan.connections = number.map_or(places, |number| places.min(number.max(1) as usize));
-        plan.number = number;
-        plan.rate_ramp = self.loops.rate_ramp;
-        plan.stages = self.loops.stages;
+        plan.common.connections =
+            number.map_or(places, |number| places.min(number.max(1) as usize));
+        self.loops.apply(number, &mut plan.common);
         self.payload.apply(&mut plan)?;
         Ok(Measurement { search, ..self.common.measurement(plan)? })
     }

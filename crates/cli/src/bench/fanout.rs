@@ -62,7 +62,7 @@ impl Args {
         let target = Target::parse(self.against.as_deref().unwrap_or(PLACEHOLDER))?;
         let mode = Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup };
         let mut plan = Plan::new(target, mode);
-        plan.connections = Plan::fanout_connections(channels, subscribers);
+        plan.common.connections = Plan::fanout_connections(channels, subscribers);
         self.payload.apply_stamped(&mut plan)?;
         let search = self.find_max.options(rate_per_s);
         Ok(Measurement { search, own_shards, ..self.common.measurement(plan)? })
@@ -82,15 +82,18 @@ mod tests {
     fn flags_become_a_plan() {
         let (usual, shards) = plan("").unwrap();
         let given = plan(r#"--payload {"text":"{stamp}"}"#).unwrap();
-        assert_eq!((usual.connections, usual.size, shards), (16_000, 100, Some(1)));
+        assert_eq!((usual.common.connections, usual.size, shards), (16_000, 100, Some(1)));
         let line =
             "-c 20 -n 5 --rate 50/s -d 1s -w 0s --text --url ws://h:1/x/{channel}/y --server-pid 7";
         let (plan, shards) = plan(line).unwrap();
-        assert_eq!((plan.connections, shards, plan.resource()), (120, None, "/x/{channel}/y"));
+        assert_eq!(
+            (plan.common.connections, shards, plan.resource()),
+            (120, None, "/x/{channel}/y")
+        );
         assert!(
             matches!(plan.mode, Mode::Fanout { channels: 20, subscribers: 5, rate_per_s, .. } if rate_per_s == 50.0)
         );
-        assert_eq!(plan.server_pids, [7]);
+        assert_eq!(plan.common.server_pids, [7]);
         let (given, _) = given;
         assert_eq!((given.size, given.text), (40 + r#"{"text":""}"#.len(), true));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::find_max::Load;
-use throng_load::{Error, Plan, RateStage, Slo, TlsPlan, TlsTrust};
+use throng_load::{Common as PlanCommon, Error, Plan, RateStage, Slo, TlsPlan, TlsTrust};
 
 use super::find_max::FindMaxArgs;
 use super::identity::HandshakeArgs;
@@ -57,6 +57,11 @@ pub(super) struct LoopArgs {
 }
 
 impl LoopArgs {
+    /// Puts the flags into the plan, of which the [times](Self::times) are known.
+    pub(super) fn apply(self, number: Option<u64>, plan: &mut PlanCommon) {
+        (plan.number, plan.rate_ramp, plan.stages) = (number, self.rate_ramp, self.stages);
+    }
+
     /// The highest rate of the stages, if there are any.
     pub(super) fn highest(&self) -> Option<f64> {
         (!self.stages.is_empty()).then(|| RateStage::highest(&self.stages))
@@ -113,8 +118,8 @@ impl Common {
     /// The plan makes no sense, or a file that a flag names cannot be read.
     pub(super) fn measurement(self, mut plan: Plan) -> Result<Measurement, Error> {
         self.handshake.apply(&mut plan)?;
-        self.connecting.apply(&mut plan);
-        plan.slos = self.thresholds.slo;
+        self.connecting.apply(&mut plan.common);
+        plan.common.slos = self.thresholds.slo;
         plan.check()?;
         let load = Load::WebSocket(Box::new(plan));
         Ok(Measurement { load, search: None, own_shards: None, output: self.output })
@@ -220,7 +225,7 @@ impl TlsArgs {
 
 impl Connecting {
     /// Puts the flags into the plan.
-    fn apply(self, plan: &mut Plan) {
+    pub(super) fn apply(self, plan: &mut PlanCommon) {
         plan.threads = self.threads;
         plan.sources = self.sources;
         plan.window = self.window;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng_config::units::{parse_count, parse_duration, parse_size};
 use throng_load::find_max::Load;
 use throng_load::http::{Expect, Pace, Plan};
-use throng_load::{Error, Target};
+use throng_load::{Common, Error, Target};
 
 use super::flags::{Connecting, LoopArgs, SloArgs, TimeArgs, parse_rate};
 use super::identity::IdentityArgs;
@@ -121,33 +121,24 @@ impl Args {
         let body_text = str::from_utf8(&body).ok().filter(|_| self.request.template);
         let others = [target.resource("/")].into_iter().chain(body_text);
         let (headers, tokens) = self.request.identity.fields(others)?;
+        let connections = self.connections;
+        let slos = self.thresholds.slo;
+        let mut common = Common { headers, tokens, connections, slos, ..target.into() };
+        self.loops.apply(number, &mut common);
+        self.connecting.apply(&mut common);
         let plan = Plan {
             method: self.request.method,
-            headers,
-            tokens,
             body,
             body_has_places: self.request.template,
             chunked: self.request.chunked,
             expect: self.request.expect_status,
-            connections: self.connections,
             pipeline: self.pipeline,
             pace: rate.map_or(Pace::Closed, |rate_per_s| Pace::Open { rate_per_s }),
             keep_alive: !self.no_keep_alive,
-            number,
-            rate_ramp: self.loops.rate_ramp,
-            stages: self.loops.stages,
             duration,
             warmup,
             timeout: self.timeout,
-            slos: self.thresholds.slo,
-            threads: self.connecting.threads,
-            sources: self.connecting.sources,
-            window: self.connecting.window,
-            ramp: self.connecting.ramp,
-            setup_timeout: self.connecting.setup_timeout,
-            server_pids: self.connecting.server_pid,
-            tls: self.connecting.tls.plan(),
-            ..Plan::new(target)
+            ..Plan::new(common)
         };
         plan.check()?;
         let load = Load::Http(Box::new(plan));
@@ -188,7 +179,7 @@ mod tests {
     #[test]
     fn flags_become_a_plan() {
         let (usual, shards) = plan(&[]).unwrap();
-        assert_eq!((usual.connections, usual.pipeline, usual.threads), (100, 1, 1));
+        assert_eq!((usual.common.connections, usual.pipeline, usual.common.threads), (100, 1, 1));
         assert_eq!((usual.pace, usual.keep_alive, shards), (Pace::Closed, true, Some(1)));
         assert_eq!(usual.timeout, Duration::from_secs(30));
         let line = "http://h:1/x?y -c 20 --rate 5000/s -d 1s -w 0s -t 2 --pid 7 -X PUT --no-keep-alive \
@@ -196,14 +187,17 @@ mod tests {
         let words: Vec<&str> = line.split_whitespace().collect();
         let header = ["-H", "Accept: a/b", "--header", "X:y:z"];
         let (plan, shards) = plan(&[&words[..], &header].concat()).unwrap();
-        assert_eq!((plan.target.resource("/"), plan.connections, plan.threads), ("/x?y", 20, 2));
+        assert_eq!(
+            (plan.common.target.resource("/"), plan.common.connections, plan.common.threads),
+            ("/x?y", 20, 2)
+        );
         assert_eq!((plan.pace, shards), (Pace::Open { rate_per_s: 5000.0 }, None));
-        assert_eq!((plan.server_pids, plan.sources), (vec![7], Some(3)));
+        assert_eq!((plan.common.server_pids, plan.common.sources), (vec![7], Some(3)));
         assert_eq!((plan.method.as_str(), plan.body.len(), plan.chunked), ("PUT", 1024, true));
         assert!(!plan.keep_alive && plan.expect.accepts(201) && !plan.expect.accepts(200));
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        assert_eq!(plan.headers, [pair("Accept", "a/b"), pair("X", "y:z")]);
-        assert_eq!(plan.slos.len(), 2);
+        assert_eq!(plan.common.headers, [pair("Accept", "a/b"), pair("X", "y:z")]);
+        assert_eq!(plan.common.slos.len(), 2);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl HandshakeArgs {
         };
         let others = self.subprotocol.iter().map(String::as_str).chain([plan.resource()]);
         let others = others.chain(has_token.then_some("{token}"));
-        (plan.headers, plan.tokens) = self.identity.fields(others)?;
+        (plan.common.headers, plan.common.tokens) = self.identity.fields(others)?;
         plan.subprotocols = self.subprotocol;
         Ok(())
     }

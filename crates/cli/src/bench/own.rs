@@ -112,16 +112,12 @@ impl OwnServer {
             Err(error) => return Err(cannot(error.to_string())),
         }
         let address = line.trim_end();
-        match load {
-            Load::WebSocket(plan) => {
-                plan.target = Target::parse(&format!("ws://{address}"))?;
-                plan.server_pids = pids;
-            }
-            Load::Http(plan) => {
-                plan.target = Target::parse_http(&format!("http://{address}/"))?;
-                plan.server_pids = pids;
-            }
-        }
+        let target = match load {
+            Load::WebSocket(_) => Target::parse(&format!("ws://{address}"))?,
+            Load::Http(_) => Target::parse_http(&format!("http://{address}/"))?,
+        };
+        let common = load.common_mut();
+        (common.target, common.server_pids) = (target, pids);
         Ok(server)
     }
 }

@@ -70,7 +70,7 @@ impl Args {
         let Self { duration, warmup, timeout, .. } = self;
         let mode = Mode::Script { duration, warmup, timeout };
         let mut plan = Plan::new(Target::parse(&self.url)?, mode);
-        plan.connections = self.connections;
+        plan.common.connections = self.connections;
         plan.script = Some(script.into());
         self.common.measurement(plan)
     }

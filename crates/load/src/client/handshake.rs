@@ -9,7 +9,7 @@ use throng_proto::ws::handshake::{
 };
 
 use crate::template::{Template, Tokens, Values};
-use crate::{Content, Error, Plan};
+use crate::{Common, Content, Error, Plan};
 
 /// The request of all clients, and the places in which they differ.
 #[derive(Debug)]
@@ -53,20 +53,16 @@ impl Handshake {
     /// # Errors
     /// [`Error::Usage`] for a place that does not exist, and for what cannot stand in a request.
     pub fn of(plan: &Plan, seed: u64) -> Result<Self, Error> {
-        let host = plan.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
-        let host = host.map_or_else(|| plan.target.host_header(), |(_, value)| value.clone());
-        let headers = plan.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
-        let headers = headers
-            .map(|(name, value)| Ok((name.clone(), template(&format!("--header {name}"), value)?)));
+        let (host, headers) = fields(&plan.common)?;
         let subprotocols = plan.subprotocols.iter().map(|name| template("--subprotocol", name));
         let target = template("the URL", &plain_target(plan))?;
         let handshake = Self {
-            host: template("--header Host", &host)?,
-            headers: headers.collect::<Result<_, Error>>()?,
+            host,
+            headers,
             subprotocols: subprotocols.collect::<Result<_, Error>>()?,
             deflate: plan.policy()?,
             varies_target: target.constant() != Some(&plain_target(plan)),
-            tokens: plan.tokens.clone(),
+            tokens: plan.common.tokens.clone(),
             seed,
         };
         let content = match &plan.content {
@@ -181,6 +177,19 @@ fn plain_target(plan: &Plan) -> String {
     plan.resource().replace("{channel}", "channel")
 }
 
+/// Reads the templates of `Host` and of the other fields.
+pub fn fields(common: &Common) -> Result<(Template, Vec<(String, Template)>), Error> {
+    let (mut host, mut others) = (None, Vec::new());
+    for (name, value) in &common.headers {
+        let value = template(&format!("--header {name}"), value)?;
+        match name.eq_ignore_ascii_case("host") {
+            true => drop(host.get_or_insert(value)),
+            false => others.push((name.clone(), value)),
+        }
+    }
+    Ok((host.unwrap_or_else(|| Template::literal(&common.target.host_header())), others))
+}
+
 /// Reads a template; an error names the flag.
 pub fn template(flag: &str, text: &str) -> Result<Template, Error> {
     Template::parse(text).map_err(|error| Error::Usage(format!("{flag}: {error}")))
@@ -210,11 +219,14 @@ mod tests {
     fn plan(url: &str, headers: &[(&str, &str)], subprotocols: &[&str], tokens: &str) -> Plan {
         let mode = Mode::Idle { hold: std::time::Duration::from_secs(1) };
         let headers = headers.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        Plan {
+        let common = Common {
             headers: headers.collect(),
-            subprotocols: subprotocols.iter().map(|&name| name.to_owned()).collect(),
             tokens: Tokens::parse("tokens", tokens).unwrap_or_default(),
-            ..Plan::new(Target::parse(url).unwrap(), mode)
+            ..Target::parse(url).unwrap().into()
+        };
+        Plan {
+            subprotocols: subprotocols.iter().map(|&name| name.to_owned()).collect(),
+            ..Plan::new(common, mode)
         }
     }
 

@@ -18,13 +18,13 @@ use throng_proto::http1::{Request, Response};
 use throng_proto::ws::handshake::{BadResponse, Key};
 
 use self::dial::Dialler;
-pub use self::handshake::{Handshake, check_tokens, template};
+pub use self::handshake::{Handshake, check_tokens, fields, template};
 pub use self::json::JSON_SMALLEST;
 pub use self::payload::Payload;
 pub use self::shared::{Lane, Shared, Timeline};
 pub use self::worker::{MOST_EVENTS, Start, clock, open_driver, run, tables_of, wake_exactly};
 use crate::clock::Clock;
-use crate::report::Errors;
+use crate::errors::Errors;
 use crate::tls::TlsClient;
 use crate::{Error, Record};
 

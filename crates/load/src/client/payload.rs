@@ -90,7 +90,7 @@ impl Payload {
                 Self { body: text.map_or_else(binary, Body::GivenText) }
             }
             Content::Template(template) => {
-                let (template, tokens) = (template.clone(), plan.tokens.clone());
+                let (template, tokens) = (template.clone(), plan.common.tokens.clone());
                 let (text, scratch) = (plan.text, String::new());
                 let own = Own { template, text, tokens, first, seed, scratch };
                 Self { body: Body::Template(Box::new(own)) }

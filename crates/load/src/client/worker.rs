@@ -13,7 +13,7 @@ use throng_io::{ConnId, Driver, Instant, Options};
 use super::dial::Dialler;
 use super::{Client, ClientConn, ClientPool, Handshake, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
-use crate::report::Errors;
+use crate::errors::Errors;
 use crate::tls::{Sockets, TlsClient, below, sockets};
 use crate::{Error, Record, Sources};
 

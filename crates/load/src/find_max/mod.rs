@@ -14,7 +14,7 @@ use crate::plan::{MAX_CONNECTS_PER_S, Mode, Pace};
 use crate::report::{Measured, OpenLoopReport};
 use crate::units::rounded;
 use crate::verdict::{Limit, waited_for_place};
-use crate::{Error, Plan, Progress, http};
+use crate::{Common, Error, Plan, Progress, http};
 
 /// Share of the planned messages that have to be answered within the measured time.
 const ANSWERED: f64 = 0.95;
@@ -90,13 +90,26 @@ pub fn find_max(
 }
 
 impl Load {
+    /// What all plans have.
+    #[must_use]
+    pub fn common(&self) -> &Common {
+        match self {
+            Self::WebSocket(plan) => &plan.common,
+            Self::Http(plan) => &plan.common,
+        }
+    }
+
+    /// What all plans have.
+    pub fn common_mut(&mut self) -> &mut Common {
+        match self {
+            Self::WebSocket(plan) => &mut plan.common,
+            Self::Http(plan) => &mut plan.common,
+        }
+    }
+
     fn check(&self, options: Options) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Usage(text));
-        let slos = match self {
-            Self::WebSocket(plan) => &plan.slos,
-            Self::Http(plan) => &plan.slos,
-        };
-        if slos.is_empty() {
+        if self.common().slos.is_empty() {
             return refuse(
                 "--find-max needs a threshold to keep: write --slo 'p99<10ms', or another"
                     .to_owned(),
@@ -125,7 +138,7 @@ impl Load {
             Self::WebSocket(plan) => match plan.mode {
                 Mode::Connect { .. } => MAX_CONNECTS_PER_S,
                 Mode::Fanout { .. } => 1e7,
-                _ => (1e6 * plan.connections as f64).min(1e8),
+                _ => (1e6 * plan.common.connections as f64).min(1e8),
             },
             Self::Http(_) => 1e8,
         }
@@ -135,7 +148,7 @@ impl Load {
         let mut plan = plan.clone();
         match &mut plan.mode {
             Mode::Echo { pace, .. } => {
-                *pace = Pace::Open { rate_per_s: rate / plan.connections as f64 };
+                *pace = Pace::Open { rate_per_s: rate / plan.common.connections as f64 };
             }
             Mode::Connect { rate_per_s, .. } => *rate_per_s = Some(rate),
             Mode::Fanout { rate_per_s, .. } => *rate_per_s = rate,
@@ -164,7 +177,7 @@ impl Load {
                         let planned = connect.open_loop.map_or(0, |open| open.planned);
                         waited =
                             connect.waited_for_place.filter(|&waited| waited > 0).map(|waited| {
-                                waited_for_place(waited, planned, plan.connections as u64)
+                                waited_for_place(waited, planned, plan.common.connections as u64)
                             });
                         let kept_pace = kept_pace(connect.connections, connect.open_loop.as_ref());
                         (connect.connections_per_s, connect.total, kept_pace)

@@ -76,13 +76,11 @@ impl Report {
         steps: Vec<Step>,
         complete: bool,
     ) -> Self {
-        let (of, target, resource, connections) = match load {
-            Load::WebSocket(plan) => {
-                (plan.mode.name(), &plan.target, plan.resource(), plan.connections)
-            }
-            Load::Http(plan) => ("http", &plan.target, plan.target.resource("/"), plan.connections),
+        let common = load.common();
+        let (of, resource) = match load {
+            Load::WebSocket(plan) => (plan.mode.name(), plan.resource()),
+            Load::Http(_) => ("http", common.target.resource("/")),
         };
-        let url = format!("{}://{}{resource}", target.scheme(), target.host_header());
         // The step that sets the upper bound decides: those far above it overload both.
         let bound = steps.iter().rfind(|step| Some(step.rate_per_s) == missed_rate_per_s);
         let generator_limited = bound.is_some_and(|step| step.limit == Limit::Generator);
@@ -92,8 +90,8 @@ impl Report {
             schema: SCHEMA,
             mode: "find-max",
             of,
-            url,
-            connections,
+            url: common.url(resource),
+            connections: common.connections,
             thresholds: thresholds.collect(),
             max_rate_per_s,
             missed_rate_per_s,

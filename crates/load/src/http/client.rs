@@ -109,10 +109,11 @@ impl<'a> Client<'a> {
         let schedule = match plan.pace {
             Pace::Closed => None,
             Pace::Open { rate_per_s } => {
-                let connections = (pool.conns.len(), plan.connections);
-                let rate = (rate_per_s, plan.rate_ramp);
-                let shift = pool.start.thread as f64 / plan.threads as f64;
-                let schedule = Schedule::of_thread(timeline.start, connections, &plan.stages, rate);
+                let connections = (pool.conns.len(), plan.common.connections);
+                let rate = (rate_per_s, plan.common.rate_ramp);
+                let shift = pool.start.thread as f64 / plan.common.threads as f64;
+                let schedule =
+                    Schedule::of_thread(timeline.start, connections, &plan.common.stages, rate);
                 Some(schedule.shifted(shift))
             }
         };

@@ -90,7 +90,7 @@ impl<'a> ClientPool<'a> {
             Pace::Open { .. } if !plan.keep_alive => 0,
             _ => start.connections,
         };
-        let window = plan.window.div_ceil(plan.threads);
+        let window = plan.common.window.div_ceil(plan.common.threads);
         let now = start.clock.now();
         let ring = plan.pipeline.next_power_of_two();
         let answers_head = plan.method == "HEAD";
@@ -100,7 +100,7 @@ impl<'a> ClientPool<'a> {
             by_slot: Vec::new(),
             stamps: vec![Instant(0); start.connections * ring],
             ring: ring - 1,
-            dialler: Dialler::new(dialled_first, window, plan.ramp, now),
+            dialler: Dialler::new(dialled_first, window, plan.common.ramp, now),
             again: VecDeque::new(),
             later: VecDeque::new(),
             reader: Reader::new(answers_head),
@@ -165,7 +165,7 @@ impl ClientPool<'_> {
     /// Shows the other threads how far this one is: what is neither done nor over is waited for in the end.
     pub(super) fn publish(&self) {
         let lane = self.start.shared.lane(self.start.thread);
-        let sent = match self.start.plan.number {
+        let sent = match self.start.plan.common.number {
             // Of a number of requests those that are over without an expected answer.
             Some(_) => self.over,
             None => self.planned.saturating_sub(self.over),
@@ -257,7 +257,7 @@ impl ClientPool<'_> {
     fn on_unasked(&mut self, index: usize) -> Next {
         self.start.shared.fail(Error::Lost {
             ready: self.start.shared.sum(|lane| &lane.ready) as usize,
-            wanted: self.start.plan.connections,
+            wanted: self.start.plan.common.connections,
             reason: format!("the server spoke on connection {index} before it was asked"),
         });
         Next::Wait
@@ -426,7 +426,7 @@ impl ClientPool<'_> {
             }
             self.over += requests;
             conn.done += requests;
-        } else if self.start.plan.number.is_some() {
+        } else if self.start.plan.common.number.is_some() {
             self.over += requests;
             conn.done += requests;
         } else {
@@ -450,7 +450,7 @@ impl ClientPool<'_> {
     fn lost(&self, reason: &str) -> Error {
         Error::Lost {
             ready: self.start.shared.sum(|lane| &lane.ready) as usize,
-            wanted: self.start.plan.connections,
+            wanted: self.start.plan.common.connections,
             reason: reason.to_owned(),
         }
     }

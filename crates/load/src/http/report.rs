@@ -243,7 +243,7 @@ impl Report {
             server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
             same_process: server.as_ref().is_some_and(|server| server.same_process),
             pacing,
-            tolerates_failures: plan.slos.iter().any(Slo::is_about_errors),
+            tolerates_failures: plan.common.slos.iter().any(Slo::is_about_errors),
             ..Facts::default()
         };
         let figures = facts.figures(&tally.latency, tally.requests as f64 / measured_s);
@@ -251,7 +251,7 @@ impl Report {
             schema: SCHEMA,
             plan: PlanReport::of(plan, sources, wire),
             setup: took.map_or_else(SetupReport::default, |took| SetupReport {
-                connections: plan.connections as u64,
+                connections: plan.common.connections as u64,
                 took_s: took.as_secs_f64(),
                 tcp: tally.connect.summary(),
                 tls: tally.tls.summary(),
@@ -267,7 +267,7 @@ impl Report {
             server,
             generator,
             machine_busy_share: measured.machine_busy(),
-            slo: plan.slos.iter().map(|slo| slo.judge(&figures)).collect(),
+            slo: plan.common.slos.iter().map(|slo| slo.judge(&figures)).collect(),
             histogram: Histogram::of("latency", &tally.latency),
             errors: tally.errors,
             verdict: Verdict::of(&facts),
@@ -326,17 +326,12 @@ impl PlanReport {
     fn of(plan: &Plan, sources: &Sources, wire: &Wire) -> Self {
         Self {
             mode: "http",
-            url: format!(
-                "{}://{}{}",
-                plan.target.scheme(),
-                plan.target.host_header(),
-                plan.target.resource("/")
-            ),
+            url: plan.common.url(plan.common.target.resource("/")),
             method: plan.method.clone(),
             request_bytes: wire.len(),
             body_bytes: plan.body.len(),
             chunked: plan.chunked,
-            connections: plan.connections,
+            connections: plan.common.connections,
             pipeline: plan.pipeline,
             keep_alive: plan.keep_alive,
             rate_per_s: match plan.pace {
@@ -344,16 +339,16 @@ impl PlanReport {
                 Pace::Open { rate_per_s } => Some(rate_per_s),
             },
             expect_status: plan.expect.to_string(),
-            number: plan.number,
-            duration_s: plan.number.is_none().then_some(plan.duration.as_secs_f64()),
+            number: plan.common.number,
+            duration_s: plan.common.number.is_none().then_some(plan.duration.as_secs_f64()),
             warmup_s: plan.warmup.as_secs_f64(),
-            rate_ramp_s: ramp_s(plan.rate_ramp),
-            stages: StageReport::of(&plan.stages),
+            rate_ramp_s: ramp_s(plan.common.rate_ramp),
+            stages: StageReport::of(&plan.common.stages),
             timeout_s: plan.timeout.as_secs_f64(),
-            threads: plan.threads,
+            threads: plan.common.threads,
             source_addresses: sources.count(),
-            headers: header_names(&plan.headers),
-            tokens: Some(plan.tokens.len()).filter(|&count| count > 0),
+            headers: header_names(&plan.common.headers),
+            tokens: Some(plan.common.tokens.len()).filter(|&count| count > 0),
         }
     }
 }

@@ -9,7 +9,7 @@ use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 
 use super::Plan;
 use crate::Error;
-use crate::client::{check_tokens, template};
+use crate::client::{check_tokens, fields, template};
 use crate::template::{Template, Tokens, Values};
 
 /// Body bytes of one chunk: several chunks already in a body of a few kilobytes.
@@ -94,11 +94,7 @@ enum Body {
 
 impl Request {
     fn of(plan: &Plan) -> Result<Self, Error> {
-        let host = plan.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
-        let host = host.map_or_else(|| plan.target.host_header(), |(_, value)| value.clone());
-        let headers = plan.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
-        let headers = headers
-            .map(|(name, value)| Ok((name.clone(), template(&format!("--header {name}"), value)?)));
+        let (host, headers) = fields(&plan.common)?;
         let body = match plan.body_has_places {
             false => Body::Fixed(plan.body.clone()),
             true => {
@@ -110,14 +106,14 @@ impl Request {
         };
         let request = Self {
             method: plan.method.clone(),
-            target: template("the URL", plan.target.resource("/"))?,
-            host: template("--header Host", &host)?,
-            headers: headers.collect::<Result<_, Error>>()?,
+            target: template("the URL", plan.common.target.resource("/"))?,
+            host,
+            headers,
             body,
             chunked: plan.chunked,
             keep_alive: plan.keep_alive,
-            tokens: plan.tokens.clone(),
-            seed: RandomState::new().hash_one(plan.connections),
+            tokens: plan.common.tokens.clone(),
+            seed: RandomState::new().hash_one(plan.common.connections),
         };
         check_tokens(request.templates().any(Template::needs_token), &request.tokens)?;
         Ok(request)
@@ -214,7 +210,7 @@ mod tests {
         assert_eq!(text(|_| ()).unwrap(), "GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:9001\r\n\r\n");
         let post = text(|plan| {
             plan.method = "POST".to_owned();
-            plan.headers = vec![
+            plan.common.headers = vec![
                 ("Accept".to_owned(), "*/*".to_owned()),
                 ("host".to_owned(), "example.org".to_owned()),
             ];
@@ -246,9 +242,15 @@ mod tests {
     fn what_would_break_the_request_is_refused() {
         for (error, words) in [
             (text(|plan| plan.method = "GE T".to_owned()), "--method"),
-            (text(|plan| plan.headers = vec![("a b".to_owned(), "x".to_owned())]), "name"),
-            (text(|plan| plan.headers = vec![("a".to_owned(), "x\r\ny".to_owned())]), "--header"),
-            (text(|plan| plan.headers = vec![("Host".to_owned(), "a b".to_owned())]), "Host"),
+            (text(|plan| plan.common.headers = vec![("a b".to_owned(), "x".to_owned())]), "name"),
+            (
+                text(|plan| plan.common.headers = vec![("a".to_owned(), "x\r\ny".to_owned())]),
+                "--header",
+            ),
+            (
+                text(|plan| plan.common.headers = vec![("Host".to_owned(), "a b".to_owned())]),
+                "Host",
+            ),
         ] {
             let error = error.unwrap_err();
             assert!(error.contains(words), "{error}");
@@ -260,9 +262,9 @@ mod tests {
         let mut plan = Plan::new(Target::parse_http("http://h/u/{client}").unwrap());
         assert!(Wire::of(&plan).unwrap().own().is_some());
         plan.method = "POST".to_owned();
-        plan.headers = vec![("Authorization".to_owned(), "Bearer {token}".to_owned())];
+        plan.common.headers = vec![("Authorization".to_owned(), "Bearer {token}".to_owned())];
         (plan.body, plan.body_has_places) = (b"number {sequence}".to_vec(), true);
-        plan.tokens = Tokens::parse("tokens", "a\nb").unwrap();
+        plan.common.tokens = Tokens::parse("tokens", "a\nb").unwrap();
         plan.pipeline = 4;
         let wire = Wire::of(&plan).unwrap();
         let mut out = Vec::new();

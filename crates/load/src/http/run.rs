@@ -1,24 +1,21 @@
 //! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads down, report.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 use std::time::Duration;
 
 use throng_io::Instant;
+use throng_io::tables::Tables;
 
 use super::client::Client;
 use super::pool::Start;
 use super::request::Wire;
 use super::tally::Tally;
 use super::{Pace, Plan, Report};
-use crate::client::{Shared, Timeline, clock, open_driver, tables_of};
-use crate::clock::Clock;
-use crate::run::{FinishOnPanic, LEAD, Measured, NO_ANSWER, Steering, measure, watched};
+use crate::client::{Timeline, open_driver};
+use crate::run::{Base, LEAD, Measured, NO_ANSWER, Steering, measure};
 use crate::sampler::Processes;
-use crate::tls::TlsClient;
-use crate::{Error, Progress, Sources, Stage, descriptors, sources};
+use crate::{Error, Progress, Stage};
 
 /// Longest wait for the answers that are still out when an open loop has ended.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -37,38 +34,21 @@ pub fn run(
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<Report, Error> {
     plan.check()?;
-    let descriptors::Division { threads, own_tables } =
-        descriptors::divide(plan.connections, plan.threads)?;
-    let plan = &Plan { threads, ..plan.clone() };
-    let peer = plan.target.resolve()?;
-    let context = RunContext {
-        plan,
-        own_tables,
-        wire: Wire::of(plan)?,
-        peer,
-        tls: plan.tls.load(&plan.target)?,
-        sources: Sources::plan(peer, plan.connections, sources::ephemeral_ports(), plan.sources)?,
-        clock: clock()?,
-        shared: Arc::new(Shared::new(plan.threads)),
-    };
-    let server = watched(&plan.server_pids, peer)?;
-    let (shared, limit) = (Arc::clone(&context.shared), plan.setup_timeout);
-    let steering = Steering::new(context.clock, &shared, server.as_ref(), limit, stop, watch);
+    let mut plan = plan.clone();
+    let sockets = plan.common.connections;
+    let base = Base::of(&mut plan.common, sockets)?;
+    let context = RunContext { plan: &plan, wire: Wire::of(&plan)?, base: &base };
+    let steering = base.steering(&plan.common, stop, watch);
     let (steered, tally) = context.with_threads(|| context.steer(steering))?;
-    Ok(Report::of(plan, &context.sources, &context.wire, server.as_ref(), &steered, tally))
+    let server = base.server.as_ref();
+    Ok(Report::of(&plan, &base.sources, &context.wire, server, &steered, tally))
 }
 
-/// What all threads stand on.
+/// A run.
 struct RunContext<'a> {
     plan: &'a Plan,
-    /// Each thread has a descriptor table of its own.
-    own_tables: bool,
     wire: Wire,
-    peer: SocketAddr,
-    tls: Option<Arc<TlsClient>>,
-    sources: Sources,
-    clock: Clock,
-    shared: Arc<Shared>,
+    base: &'a Base,
 }
 
 /// What the steering thread saw.
@@ -95,15 +75,15 @@ impl RunContext<'_> {
     fn steer(&self, mut steering: Steering<'_>) -> Result<Steered, Error> {
         let plan = self.plan;
         let took = match plan.keep_alive {
-            true => Some(steering.ready(plan.connections)?),
+            true => Some(steering.ready(plan.common.connections)?),
             false => None,
         };
-        let start = self.clock.now().after(LEAD);
-        let warmup = plan.warmup + plan.rate_ramp;
+        let start = self.base.clock.now().after(LEAD);
+        let warmup = plan.warmup + plan.common.rate_ramp;
         let from = start.after(warmup);
         let timeline = Timeline { start, from, to: from.after(plan.duration) };
-        self.shared.begin(timeline);
-        if let Some(number) = plan.number {
+        self.base.shared.begin(timeline);
+        if let Some(number) = plan.common.number {
             let begin = steering.moment();
             let limit = NO_ANSWER.max(plan.timeout + Duration::from_secs(2));
             steering.count(number, limit, |shared| {
@@ -114,7 +94,7 @@ impl RunContext<'_> {
         }
         let measured = measure(&mut steering, timeline, warmup, plan.duration)?;
         if let Pace::Open { .. } = plan.pace {
-            let shared = &self.shared;
+            let shared = &self.base.shared;
             let waiting =
                 || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
             let limit = DRAIN.min(plan.timeout);
@@ -128,63 +108,29 @@ impl RunContext<'_> {
         &self,
         steer: impl FnOnce() -> Result<R, Error>,
     ) -> Result<(R, Tally), Error> {
-        let drivers = (0..self.plan.threads)
-            .map(|thread| open_driver(self.plan.share(thread), 0, self.tls.as_ref()));
-        let mut drivers = drivers.collect::<Result<Vec<_>, _>>()?;
-        let tables = match self.own_tables {
-            true => tables_of(&mut drivers).map(|tables| Some(Arc::new(tables))),
-            false => Ok(None),
+        let common = &self.plan.common;
+        let drivers = (0..common.threads)
+            .map(|thread| open_driver(common.share(thread), 0, self.base.tls.as_ref()));
+        let run = |thread, driver, tables: Option<Arc<Tables>>| {
+            let start = Start {
+                plan: self.plan,
+                wire: self.wire.clone(),
+                shared: Arc::clone(&self.base.shared),
+                clock: self.base.clock,
+                peer: self.base.peer,
+                tls: self.base.tls.clone(),
+                sources: self.base.sources,
+                thread,
+                connections: common.share(thread),
+                first: common.first(thread),
+            };
+            Client::new(start, driver, tables.as_deref())?.run()
         };
-        let tables = tables.map_err(|error| Error::io("divide the descriptors", error))?;
-        thread::scope(|scope| {
-            let (mut first, mut threads) = (0, Vec::new());
-            for (thread, driver) in drivers.into_iter().enumerate() {
-                let connections = self.plan.share(thread);
-                let shared = Arc::clone(&self.shared);
-                let start = Start {
-                    plan: self.plan,
-                    wire: self.wire.clone(),
-                    shared: Arc::clone(&shared),
-                    clock: self.clock,
-                    peer: self.peer,
-                    tls: self.tls.clone(),
-                    sources: self.sources,
-                    thread,
-                    connections,
-                    first,
-                };
-                let tables = tables.clone();
-                first += connections;
-                let spawned = thread::Builder::new()
-                    .name(format!("throng-load-{thread}"))
-                    .spawn_scoped(scope, move || {
-                        let _finish = FinishOnPanic(Arc::clone(&shared));
-                        let tally = Client::new(start, driver, tables.as_deref());
-                        let tally = tally.and_then(Client::run);
-                        tally.map_err(|error| shared.fail(error)).ok()
-                    });
-                match spawned {
-                    Ok(handle) => threads.push(handle),
-                    Err(error) => {
-                        self.shared.fail(Error::io("start a thread", error));
-                        break;
-                    }
-                }
-            }
-            let steered = steer();
-            self.shared.finish();
-            let mut sum = Tally::new(&self.plan.expect);
-            for thread in threads {
-                // A panic of ours: it has been printed; pass it on.
-                let tally = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                tally.into_iter().for_each(|tally| sum.merge(tally));
-            }
-            // A thread's failure explains why the steering ended, if both did.
-            match self.shared.take_failure() {
-                Some(error) => Err(error),
-                None => Ok((steered?, sum)),
-            }
-        })
+        let drivers = drivers.collect::<Result<_, _>>()?;
+        let (steered, tallies) = self.base.with_threads(drivers, run, steer)?;
+        let mut sum = Tally::new(&self.plan.expect);
+        tallies.into_iter().for_each(|tally| sum.merge(tally));
+        Ok((steered, sum))
     }
 }
 

@@ -477,7 +477,7 @@ mod tests {
     };
     use crate::sampler::{CpuUsage, Memory};
     use crate::verdict::{Facts, Verdict};
-    use crate::{Record, Target};
+    use crate::{Common, Record, Target};
 
     fn summary() -> Option<Summary> {
         let mut record = Record::new();
@@ -492,7 +492,7 @@ mod tests {
             duration: Duration::from_secs(10),
             warmup: Duration::from_millis(500),
         };
-        let plan = Plan { connections: 10_000, ..Plan::new(target, mode) };
+        let plan = Plan::new(Common { connections: 10_000, ..target.into() }, mode);
         let cpu = CpuUsage {
             wall_s: 10.0,
             cpu_s: 9.9,

@@ -23,6 +23,8 @@ pub use self::fanout::{FanoutReport, Slice};
 pub use self::histogram::Histogram;
 pub use self::model::Render;
 pub use self::script::{ScriptReport, StepReport};
+pub use crate::errors::Errors;
+
 use crate::RateStage;
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
@@ -114,13 +116,8 @@ impl PlanReport {
     pub fn of(plan: &Plan, source_addresses: usize) -> Self {
         let mut report = Self {
             mode: plan.mode.name(),
-            url: format!(
-                "{}://{}{}",
-                plan.target.scheme(),
-                plan.target.host_header(),
-                plan.resource()
-            ),
-            connections: plan.connections,
+            url: plan.common.url(plan.resource()),
+            connections: plan.common.connections,
             size_bytes: plan.size,
             text: plan.text || matches!(plan.content, Content::Json { .. }),
             payload: "letters",
@@ -130,15 +127,15 @@ impl PlanReport {
             rate_per_s: None,
             duration_s: None,
             warmup_s: None,
-            rate_ramp_s: ramp_s(plan.rate_ramp),
-            stages: StageReport::of(&plan.stages),
+            rate_ramp_s: ramp_s(plan.common.rate_ramp),
+            stages: StageReport::of(&plan.common.stages),
             publishes: None,
-            number: plan.number,
-            threads: plan.threads,
+            number: plan.common.number,
+            threads: plan.common.threads,
             source_addresses,
-            headers: header_names(&plan.headers),
+            headers: header_names(&plan.common.headers),
             subprotocols: Some(plan.subprotocols.clone()).filter(|names| !names.is_empty()),
-            tokens: Some(plan.tokens.len()).filter(|&count| count > 0),
+            tokens: Some(plan.common.tokens.len()).filter(|&count| count > 0),
         };
         match plan.content {
             Content::Letters => {}
@@ -146,40 +143,26 @@ impl PlanReport {
             Content::Given(_) => report.payload = "given",
             Content::Template(_) => report.payload = "template",
         }
+        // A number of messages or connections takes as long as it takes.
+        if let Some((duration, warmup)) = plan.mode.times()
+            && plan.common.number.is_none()
+        {
+            report.duration_s = Some(duration.as_secs_f64());
+            report.warmup_s = Some(warmup.as_secs_f64());
+        }
         match plan.mode {
-            Mode::Echo { pace, duration, warmup } => {
-                match pace {
-                    Pace::Closed { pipeline } => report.pipeline = Some(pipeline),
-                    Pace::Open { rate_per_s } => report.rate_per_s = Some(rate_per_s),
-                }
-                if plan.number.is_none() {
-                    report.duration_s = Some(duration.as_secs_f64());
-                    report.warmup_s = Some(warmup.as_secs_f64());
-                }
-            }
+            Mode::Echo { pace: Pace::Closed { pipeline }, .. } => report.pipeline = Some(pipeline),
+            Mode::Echo { pace: Pace::Open { rate_per_s }, .. }
+            | Mode::Fanout { rate_per_s, .. } => report.rate_per_s = Some(rate_per_s),
+            Mode::Connect { rate_per_s, .. } => report.rate_per_s = rate_per_s,
             Mode::Idle { hold } => report.duration_s = Some(hold.as_secs_f64()),
-            Mode::Connect { .. } if plan.number.is_some() => {}
-            Mode::Connect { rate_per_s, duration, warmup } => {
-                report.rate_per_s = rate_per_s;
-                report.duration_s = Some(duration.as_secs_f64());
-                report.warmup_s = Some(warmup.as_secs_f64());
-            }
-            Mode::Script { duration, warmup, .. } => {
-                report.duration_s = Some(duration.as_secs_f64());
-                report.warmup_s = Some(warmup.as_secs_f64());
-            }
             Mode::Broadcast { publishes, .. } => report.publishes = Some(publishes),
-            Mode::Fanout { rate_per_s, duration, warmup, .. } => {
-                report.rate_per_s = Some(rate_per_s);
-                report.duration_s = Some(duration.as_secs_f64());
-                report.warmup_s = Some(warmup.as_secs_f64());
-            }
+            Mode::Script { .. } => {}
         }
         report
     }
 }
 
-/// The time of a ramp, for a report.
 /// A stage of an open loop's rate.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct StageReport {
@@ -401,64 +384,4 @@ pub struct GeneratorReport {
     pub cpu: CpuUsage,
     /// Memory at its end.
     pub memory: Option<Memory>,
-}
-
-/// What went wrong, by kind. Any of it makes the verdict "not valid".
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Errors {
-    /// Answers of the wrong length, kind or content, or out of order.
-    pub wrong_answers: u64,
-    /// Messages that a script expected, or of a number of messages the answers, that did not come in time.
-    pub missing_answers: u64,
-    /// Connections that ended while they were needed.
-    pub connections_lost: u64,
-    /// Connections that failed before they were open (connect mode; elsewhere that ends the run).
-    pub connects_failed: u64,
-    /// Messages that could not be queued because the backlog was full.
-    pub sends_refused: u64,
-    /// Publishes that did not reach everybody in time.
-    pub publishes_incomplete: u64,
-    /// The first of them, in words.
-    pub first: Option<String>,
-}
-
-impl Errors {
-    /// All of them together.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.wrong_answers
-            + self.missing_answers
-            + self.connections_lost
-            + self.connects_failed
-            + self.sends_refused
-            + self.publishes_incomplete
-    }
-
-    /// Counts answers that never came.
-    pub(crate) fn note_missing(&mut self, count: u64) {
-        self.missing_answers += count;
-        if count > 0 {
-            self.note(|| format!("{count} messages have no answer, and no more answers came"));
-        }
-    }
-
-    /// Keeps the first description.
-    pub fn note(&mut self, what: impl FnOnce() -> String) {
-        if self.first.is_none() {
-            self.first = Some(what());
-        }
-    }
-
-    /// Adds another thread's.
-    pub fn merge(&mut self, other: Self) {
-        self.wrong_answers += other.wrong_answers;
-        self.missing_answers += other.missing_answers;
-        self.connections_lost += other.connections_lost;
-        self.connects_failed += other.connects_failed;
-        self.sends_refused += other.sends_refused;
-        self.publishes_incomplete += other.publishes_incomplete;
-        if self.first.is_none() {
-            self.first = other.first;
-        }
-    }
 }

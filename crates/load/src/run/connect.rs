@@ -26,7 +26,7 @@ pub(super) fn closed(
         || {
             let begin = steering.moment();
             let timeline = context.begin(warmup, duration);
-            if let Some(number) = context.plan.number {
+            if let Some(number) = context.plan.common.number {
                 steering.count(number, NO_ANSWER, |shared| {
                     number.saturating_sub(shared.sum(|lane| &lane.sent))
                 });
@@ -38,7 +38,7 @@ pub(super) fn closed(
     let mut sum = ConnectOutcome::default();
     outcomes.iter().for_each(|outcome| sum.merge(outcome));
     let (connections, mut measured_s) = (sum.together.count(), measured.seconds(duration));
-    if let Some(number) = context.plan.number {
+    if let Some(number) = context.plan.common.number {
         let (from, to) = sum.span.unwrap_or((Instant(0), Instant(0)));
         measured_s = to.since(from).as_secs_f64().max(1e-9);
         if !measured.cut_short {
@@ -88,10 +88,10 @@ pub(super) fn open(
         (1 << 20) + 2 * context.plan.size,
         |thread, places| OpenConnect::new(context.plan, rate_per_s, thread, places),
         || {
-            let warmup = warmup + context.plan.rate_ramp;
+            let warmup = warmup + context.plan.common.rate_ramp;
             let timeline = context.begin(warmup, duration);
             let measured = measure(&mut steering, timeline, warmup, duration)?;
-            let shared = &context.shared;
+            let shared = &context.base.shared;
             let waiting =
                 || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
             steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
@@ -122,7 +122,7 @@ pub(super) fn open(
     let times = Times { of: "total", record: &open.latency, rate_per_s: connect.connections_per_s };
     let mut report =
         context.report(None, setup, &measured, Results::Connect(Box::new(connect)), facts, &times);
-    let places = context.plan.connections as u64;
+    let places = context.plan.common.connections as u64;
     report.verdict = report.verdict.with_places(waited, open.planned, places);
     Ok(report)
 }

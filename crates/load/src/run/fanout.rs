@@ -37,11 +37,11 @@ pub(super) fn run(
         0,
         modes::OPEN_BACKLOG.max(context.plan.size.saturating_mul(4)),
         |thread, share| {
-            let first = context.plan.first(thread);
+            let first = context.plan.common.first(thread);
             Fanout::new(context.plan, layout, rate_per_s, first, share, Arc::clone(&tally))
         },
         || {
-            let took = steering.ready(context.plan.connections)?;
+            let took = steering.ready(context.plan.common.connections)?;
             let timeline = context.begin(warmup, duration);
             let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
             if !steering.until(timeline.from, timeline.start, warming) {
@@ -59,7 +59,7 @@ pub(super) fn run(
             let planned =
                 Schedule::new(timeline.start, layout.channels, each).due(Instant(until.0 - 1));
             let wanted = planned * layout.subscribers as u64;
-            let done = || context.shared.sum(|lane| &lane.done);
+            let done = || context.base.shared.sum(|lane| &lane.done);
             let waiting = || wanted.saturating_sub(done());
             let deadline = steering.clock.now().after(DRAIN);
             let mut before = u64::MAX;
@@ -130,7 +130,7 @@ fn slices(
         end = end.after(length).min(timeline.to);
         steering.until(end, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
         let now = steering.moment();
-        slices.push(slice(&before, &now, timeline.from, tally, context.server.as_ref()));
+        slices.push(slice(&before, &now, timeline.from, tally, context.base.server.as_ref()));
         before = now;
     }
     slices

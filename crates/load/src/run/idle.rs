@@ -23,16 +23,16 @@ pub(super) fn run(
     mut steering: Steering<'_>,
     hold: Duration,
 ) -> Result<Report, Error> {
-    let before = context.server.as_ref().and_then(Processes::memory);
+    let before = context.base.server.as_ref().and_then(Processes::memory);
     let ((took, measured, echo_cpu, left_open), mut setup, outcomes) = context.with_threads(
         0,
         1 << 20,
         |thread, share| Idle::new(context.plan, thread, share),
         || {
-            let took = steering.ready(context.plan.connections)?;
+            let took = steering.ready(context.plan.common.connections)?;
             let timeline = context.begin(SETTLE, hold);
             let measured = measure(&mut steering, timeline, SETTLE, hold)?;
-            let used = || context.server.as_ref()?.cpu(0);
+            let used = || context.base.server.as_ref()?.cpu(0);
             let mut echo_cpu = None;
             if context.plan.echo_after_idle {
                 let before = used();
@@ -51,7 +51,7 @@ pub(super) fn run(
         note_closes(&closes, &mut setup.errors);
         closes
     });
-    let connections = context.plan.connections as u64;
+    let connections = context.plan.common.connections as u64;
     let each = |figure: fn(Memory) -> u64| {
         let (before, after) = (figure(before?), figure(measured.server_memory?));
         Some((after as f64 - before as f64) / connections as f64)
@@ -76,8 +76,8 @@ pub(super) fn run(
 
 /// Waits until each connection has answered its echo, for as long as any answer comes.
 fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result<(), Error> {
-    let wanted = context.plan.connections as u64;
-    let answered = || context.shared.sum(|lane| &lane.done);
+    let wanted = context.plan.common.connections as u64;
+    let answered = || context.base.shared.sum(|lane| &lane.done);
     loop {
         let before = answered();
         let stage = || Stage::Draining { waiting: wanted.saturating_sub(answered()) };
@@ -95,7 +95,7 @@ fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result
 
 /// Waits until the server has closed each connection, for `limit` at most; returns how many are left.
 fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, limit: Duration) -> u64 {
-    let open = || context.shared.sum(|lane| &lane.ready);
+    let open = || context.base.shared.sum(|lane| &lane.ready);
     steering.wait_for(limit, || open() == 0, || Stage::AwaitingClose { open: open() });
     open()
 }

@@ -44,9 +44,9 @@ pub(super) fn closed_echo(
         backlog,
         |thread, share| ClosedEcho::new(context.plan, thread, share, pipeline),
         || {
-            let took = steering.ready(context.plan.connections)?;
+            let took = steering.ready(context.plan.common.connections)?;
             let timeline = context.begin(warmup, duration);
-            let Some(number) = context.plan.number else {
+            let Some(number) = context.plan.common.number else {
                 return Ok((took, timeline, measure(&mut steering, timeline, warmup, duration)?));
             };
             let begin = steering.moment();
@@ -63,7 +63,7 @@ pub(super) fn closed_echo(
         last = last.max(at.unwrap_or(last));
     }
     let messages = latency.count();
-    let measured_s = match context.plan.number {
+    let measured_s = match context.plan.common.number {
         None => measured.seconds(duration),
         Some(number) => {
             if !measured.cut_short {
@@ -101,11 +101,11 @@ pub(super) fn open_echo(
         OPEN_BACKLOG.max(context.plan.size.saturating_mul(4)),
         |thread, connections| OpenEcho::new(context.plan, connections, rate_per_s, thread),
         || {
-            let took = steering.ready(context.plan.connections)?;
-            let warmup = warmup + context.plan.rate_ramp;
+            let took = steering.ready(context.plan.common.connections)?;
+            let warmup = warmup + context.plan.common.rate_ramp;
             let timeline = context.begin(warmup, duration);
             let measured = measure(&mut steering, timeline, warmup, duration)?;
-            let shared = &context.shared;
+            let shared = &context.base.shared;
             let waiting =
                 || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
             steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
@@ -149,7 +149,7 @@ pub(super) fn broadcast(
     publishes: usize,
     timeout: Duration,
 ) -> Result<Report, Error> {
-    let subscribers = context.plan.connections;
+    let subscribers = context.plan.common.connections;
     let publication = Arc::new(Publication::new(subscribers));
     let ((took, measured), setup, outcomes) = context.with_threads(
         1,
@@ -173,7 +173,7 @@ pub(super) fn broadcast(
             }
             let begin = steering.moment();
             publication.go();
-            context.shared.lane(0).wake();
+            context.base.shared.lane(0).wake();
             steering.wait_for(FOREVER, || publication.is_done(), stage);
             Ok((took, steering.measured(begin)))
         },
@@ -276,10 +276,10 @@ pub(super) struct Times<'a> {
 impl RunContext<'_> {
     /// Sets the timeline; the threads begin.
     pub(super) fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
-        let start: Instant = self.clock.now().after(LEAD);
+        let start: Instant = self.base.clock.now().after(LEAD);
         let from = start.after(warmup);
         let timeline = Timeline { start, from, to: from.after(duration) };
-        self.shared.begin(timeline);
+        self.base.shared.begin(timeline);
         timeline
     }
 
@@ -292,7 +292,7 @@ impl RunContext<'_> {
         facts: Facts,
         times: &Times<'_>,
     ) -> Report {
-        let server = self.server.as_ref().map(|processes| server_report(processes, measured));
+        let server = self.base.server.as_ref().map(|processes| server_report(processes, measured));
         let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
         let facts = Facts {
             failures: setup.errors.total(),
@@ -300,7 +300,7 @@ impl RunContext<'_> {
             server: measured.server(),
             server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
             same_process: server.as_ref().is_some_and(|server| server.same_process),
-            tolerates_failures: self.plan.slos.iter().any(Slo::is_about_errors),
+            tolerates_failures: self.plan.common.slos.iter().any(Slo::is_about_errors),
             ..facts
         };
         let figures = facts.figures(times.record, times.rate_per_s);
@@ -314,14 +314,14 @@ impl RunContext<'_> {
         });
         Report {
             schema: SCHEMA,
-            plan: PlanReport::of(self.plan, self.sources.count()),
+            plan: PlanReport::of(self.plan, self.base.sources.count()),
             setup: setup_report,
             result,
             server,
             generator,
             machine_busy_share: measured.machine_busy(),
             errors: setup.errors,
-            slo: self.plan.slos.iter().map(|slo| slo.judge(&figures)).collect(),
+            slo: self.plan.common.slos.iter().map(|slo| slo.judge(&figures)).collect(),
             histogram: Histogram::of(times.of, times.record),
             verdict: Verdict::of(&facts),
         }

@@ -25,7 +25,7 @@ pub(super) fn run(
     timeout: Duration,
 ) -> Result<Report, Error> {
     let ended = Arc::new(AtomicU64::new(0));
-    let clients = context.plan.connections as u64;
+    let clients = context.plan.common.connections as u64;
     let ((took, measured), setup, outcomes) = context.with_threads(
         0,
         BACKLOG,
@@ -33,7 +33,7 @@ pub(super) fn run(
             ScriptWork::new(context.plan, script, thread, share, timeout, Arc::clone(&ended))
         },
         || {
-            let took = steering.ready(context.plan.connections)?;
+            let took = steering.ready(context.plan.common.connections)?;
             let timeline = context.begin(warmup, duration);
             let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
             if !steering.until(timeline.from, timeline.start, warming) {

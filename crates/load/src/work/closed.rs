@@ -39,7 +39,7 @@ impl ClosedEcho {
     pub(crate) fn new(plan: &Plan, thread: usize, connections: usize, pipeline: usize) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::of(plan, plan.first(thread)),
+            payload: Payload::of(plan, plan.common.first(thread)),
             pipeline,
             left: plan.number_of(thread).unwrap_or(u64::MAX),
             answered: vec![0; connections],

@@ -107,7 +107,7 @@ impl Connect {
     pub(crate) fn new(plan: &Plan, thread: usize, connections: usize) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::of(plan, plan.first(thread)),
+            payload: Payload::of(plan, plan.common.first(thread)),
             answered: vec![false; connections],
             timeline: None,
             failures: Failures::default(),

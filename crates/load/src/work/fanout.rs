@@ -10,12 +10,9 @@ use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::client::{ClientPool, Timeline, Work};
-use crate::plan::{Content, Plan};
+use crate::plan::{Content, FANOUT_STAMP, Plan};
 use crate::sequence::{Arrival, Sequence};
 use crate::{Record, Schedule};
-
-/// Fewest bytes of a message: channel, number and planned time in hexadecimal.
-pub(crate) const SMALLEST: usize = 8 + 16 + 16;
 
 /// The place of those in a payload.
 pub(crate) const STAMP_PLACE: &str = "{stamp}";
@@ -156,7 +153,7 @@ impl Fanout {
         let resource = plan.resource();
         let name = |channel| resource.replace("{channel}", &format!("fanout-{channel}"));
         let filler =
-            || (SMALLEST..plan.size).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+            || (FANOUT_STAMP..plan.size).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
         let around = match &plan.content {
             // The plan was checked: it is text, with a place for the stamp.
             Content::Given(bytes) => split(bytes).unwrap_or_default(),
@@ -399,7 +396,7 @@ mod tests {
         let mut body = String::new();
         let around = split(b"<{stamp}/>").unwrap();
         compose(&mut body, 70_000, 1 << 40, Instant(123_456_789), &around);
-        assert_eq!(body.len(), SMALLEST + 3);
+        assert_eq!(body.len(), FANOUT_STAMP + 3);
         let parsed = |bytes: &[u8], size| parse(bytes, size, &around);
         assert_eq!(parsed(body.as_bytes(), 43), Some((70_000, 1 << 40, Instant(123_456_789))));
         assert_eq!(parsed(body.as_bytes(), 42), None);

@@ -70,7 +70,7 @@ impl Idle {
     /// Creates the work of a thread with `connections` connections.
     pub(crate) fn new(plan: &Plan, thread: usize, connections: usize) -> Self {
         let echo = plan.echo_after_idle.then(|| Echo {
-            payload: Payload::of(plan, plan.first(thread)),
+            payload: Payload::of(plan, plan.common.first(thread)),
             next_at: None,
             sent: 0,
             answered: vec![false; connections],

@@ -13,10 +13,7 @@ mod talk;
 pub(crate) use broadcast::{Broadcast, BroadcastOutcome, Publication};
 pub(crate) use closed::{ClosedEcho, ClosedOutcome};
 pub(crate) use connect::{Connect, ConnectOutcome};
-pub(crate) use fanout::{
-    ChannelLayout, Fanout, FanoutOutcome, FanoutTally, SMALLEST as FANOUT_SMALLEST,
-    split as split_stamp,
-};
+pub(crate) use fanout::{ChannelLayout, Fanout, FanoutOutcome, FanoutTally, split as split_stamp};
 pub(crate) use idle::{Closes, Idle};
 pub(crate) use open::{OpenEcho, OpenOutcome};
 pub(crate) use open_connect::{OpenConnect, OpenConnectOutcome};

@@ -63,12 +63,12 @@ impl OpenEcho {
     pub(crate) fn new(plan: &Plan, connections: usize, rate_per_s: f64, thread: usize) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::of(plan, plan.first(thread)),
-            rate_per_s: rate_per_s * plan.connections as f64,
-            rate_ramp: plan.rate_ramp,
-            stages: plan.stages.clone(),
-            of: plan.connections,
-            shift: thread as f64 / plan.threads as f64,
+            payload: Payload::of(plan, plan.common.first(thread)),
+            rate_per_s: rate_per_s * plan.common.connections as f64,
+            rate_ramp: plan.common.rate_ramp,
+            stages: plan.common.stages.clone(),
+            of: plan.common.connections,
+            shift: thread as f64 / plan.common.threads as f64,
             running: None,
             next: 0,
             answered: vec![0; connections],

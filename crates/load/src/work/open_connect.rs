@@ -66,9 +66,9 @@ impl OpenConnect {
     pub(crate) fn new(plan: &Plan, rate_per_s: f64, thread: usize, places: usize) -> Self {
         Self {
             plan: plan.clone(),
-            payload: Payload::of(plan, plan.first(thread)),
+            payload: Payload::of(plan, plan.common.first(thread)),
             rate_per_s,
-            shift: thread as f64 / plan.threads as f64,
+            shift: thread as f64 / plan.common.threads as f64,
             running: None,
             free: (0..places as u32).map(|place| (place, Instant(0))).collect(),
             awaited: vec![None; places],
@@ -131,9 +131,9 @@ impl Work for OpenConnect {
     }
 
     fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
-        let places = (pool.connections(), self.plan.connections);
-        let rate = (self.rate_per_s, self.plan.rate_ramp);
-        let schedule = Schedule::of_thread(timeline.start, places, &self.plan.stages, rate);
+        let places = (pool.connections(), self.plan.common.connections);
+        let rate = (self.rate_per_s, self.plan.common.rate_ramp);
+        let schedule = Schedule::of_thread(timeline.start, places, &self.plan.common.stages, rate);
         let schedule = schedule.shifted(self.shift);
         let planned = schedule.due(Instant(timeline.to.0 - 1));
         self.running = Some(Running { schedule, timeline, planned, failed: 0 });

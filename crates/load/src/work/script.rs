@@ -143,8 +143,8 @@ impl ScriptWork {
         });
         Self {
             resource: plan.resource().to_owned(),
-            tokens: plan.tokens.clone(),
-            first: plan.first(thread),
+            tokens: plan.common.tokens.clone(),
+            first: plan.common.first(thread),
             seed: RandomState::new().hash_one(thread),
             timeout,
             clients: vec![follower; connections],

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_load::find_max::{Event, Load, Options, Report, find_max};
 use throng_load::report::Render as _;
-use throng_load::{Error, Mode, Pace, Plan, Slo, Target, http};
+use throng_load::{Common, Error, Mode, Pace, Plan, Slo, Target, http};
 
 const PATIENT: Duration = Duration::from_secs(60);
 
@@ -14,7 +14,8 @@ fn echo(manners: crate::server::Manners, slo: &str, duration: Duration) -> Plan 
     let target = Target::parse(&format!("ws://{}/any", crate::server::start(manners))).unwrap();
     let mode = Mode::Echo { pace: Pace::Closed { pipeline: 1 }, duration, warmup: Duration::ZERO };
     let slos = vec![Slo::parse(slo).unwrap()];
-    Plan { connections: 8, text: true, slos, setup_timeout: PATIENT, ..Plan::new(target, mode) }
+    let common = Common { connections: 8, slos, setup_timeout: PATIENT, ..target.into() };
+    Plan { text: true, ..Plan::new(common, mode) }
 }
 
 fn search(load: Load, start_per_s: f64) -> Result<Report, Error> {
@@ -48,12 +49,13 @@ fn the_rate_of_connections_is_searched() {
     let short = Duration::from_millis(200);
     let mode = Mode::Connect { rate_per_s: None, duration: short, warmup: Duration::ZERO };
     let slos = |text: &str| vec![Slo::parse(text).unwrap()];
-    let plan = Plan {
+    let common = Common {
         connections: 50,
         setup_timeout: PATIENT,
         slos: slos("max<600s"),
-        ..Plan::new(Target::parse(&target).unwrap(), mode)
+        ..Target::parse(&target).unwrap().into()
     };
+    let mut plan = Plan::new(common, mode);
     let stop = AtomicBool::new(false);
     let options = Options { start_per_s: 25.0, precision: 0.5 };
     let load = Load::WebSocket(Box::new(plan.clone()));
@@ -66,7 +68,7 @@ fn the_rate_of_connections_is_searched() {
     assert_eq!((report.max_rate_per_s, report.of), (Some(25.0), "connect"), "{report}");
     assert_eq!(report.steps[0].latency.unwrap().count, 5);
     assert!(report.to_text().contains("connect with at most 50 connections"), "{report}");
-    let plan = Plan { slos: slos("max<1us"), ..plan };
+    plan.common.slos = slos("max<1us");
     let report = search(Load::WebSocket(Box::new(plan)), 8.0).unwrap();
     assert_eq!((report.max_rate_per_s, report.exit_code()), (None, 99), "{report}");
 }
@@ -75,14 +77,17 @@ fn the_rate_of_connections_is_searched() {
 fn a_server_that_keeps_no_rate_is_no_success() {
     let server = crate::http_server::start(crate::http_server::Manners::Right);
     let url = format!("http://127.0.0.1:{}/x?y=1", server.port);
-    let plan = http::Plan {
+    let common = Common {
         connections: 4,
+        setup_timeout: PATIENT,
+        slos: vec![Slo::parse("errors<5%").unwrap()],
+        ..Target::parse_http(&url).unwrap().into()
+    };
+    let plan = http::Plan {
         expect: http::Expect::parse("404").unwrap(),
         duration: Duration::from_millis(50),
         warmup: Duration::ZERO,
-        setup_timeout: PATIENT,
-        slos: vec![Slo::parse("errors<5%").unwrap()],
-        ..http::Plan::new(Target::parse_http(&url).unwrap())
+        ..http::Plan::new(common)
     };
     let report = search(Load::Http(Box::new(plan)), 1000.0).unwrap();
     assert_eq!((report.max_rate_per_s, report.exit_code()), (None, 99), "{report}");
@@ -95,7 +100,8 @@ fn a_server_that_keeps_no_rate_is_no_success() {
 fn a_search_needs_a_threshold_and_ends_when_it_is_stopped() {
     let short = Duration::from_millis(50);
     let plan = echo(crate::server::Manners::Echo, "max<600s", short);
-    let without = Plan { slos: Vec::new(), ..plan.clone() };
+    let mut without = plan.clone();
+    without.common.slos.clear();
     let error = search(Load::WebSocket(Box::new(without)), 10.0).unwrap_err();
     assert!(error.exit_code() == 2 && error.to_string().contains("write --slo"), "{error}");
     let error = search(Load::WebSocket(Box::new(plan.clone())), 0.0).unwrap_err();

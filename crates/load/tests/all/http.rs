@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use throng_load::http::{Expect, Pace, Plan, Report, Slo, run};
 use throng_load::report::Render as _;
-use throng_load::{Error, Limit, Target};
+use throng_load::{Common, Error, Limit, Target};
 
 use crate::http_server::{Manners, Seen, start};
 
 fn plan_for(port: u16) -> Plan {
     let url = format!("http://127.0.0.1:{port}/x?y=1");
+    let target = Target::parse_http(&url).unwrap();
+    let setup_timeout = Duration::from_secs(60);
     Plan {
-        connections: 4,
         duration: Duration::from_millis(150),
         warmup: Duration::from_millis(20),
-        setup_timeout: Duration::from_secs(60),
-        ..Plan::new(Target::parse_http(&url).unwrap())
+        ..Plan::new(Common { connections: 4, setup_timeout, ..target.into() })
     }
 }
 
@@ -109,7 +109,7 @@ fn bodies_arrive_as_they_are_in_either_framing() {
             let (report, seen) = measured_until_answered(|plan| {
                 plan.method = "PUT".to_owned();
                 plan.body = (0..size).map(|at| (at % 251) as u8).collect();
-                (plan.chunked, plan.pipeline, plan.connections) = (chunked, pipeline, 2);
+                (plan.chunked, plan.pipeline, plan.common.connections) = (chunked, pipeline, 2);
             });
             assert_eq!(report.errors.total(), 0, "{report}");
             assert!(report.result.requests > 0, "{size} bytes, chunked {chunked}");
@@ -140,7 +140,7 @@ fn the_schedule_is_kept_and_nothing_of_it_is_lost() {
     for keep_alive in [true, false] {
         let (report, seen) = measured(Manners::Right, |plan| {
             plan.pace = Pace::Open { rate_per_s: 1000.0 };
-            (plan.keep_alive, plan.threads) = (keep_alive, 2);
+            (plan.keep_alive, plan.common.threads) = (keep_alive, 2);
         });
         let open = report.result.open_loop.unwrap();
         // 150 ms of a request every millisecond, on two threads.
@@ -225,7 +225,8 @@ fn statuses_count_by_what_was_expected() {
 fn connections_come_from_the_addresses_asked_for() {
     for keep_alive in [true, false] {
         let (report, seen) = measured(Manners::Right, |plan| {
-            (plan.keep_alive, plan.connections, plan.sources) = (keep_alive, 6, Some(3));
+            (plan.keep_alive, plan.common.connections, plan.common.sources) =
+                (keep_alive, 6, Some(3));
         });
         let from = |last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
         assert_eq!(seen.peers.into_iter().collect::<Vec<_>>(), [1, 2, 3].map(from));
@@ -261,12 +262,12 @@ fn a_server_that_shuts_the_door_during_set_up_ends_the_run() {
 #[test]
 fn thresholds_decide_over_the_exit_code() {
     let slos = |text: &str| vec![Slo::parse(text).unwrap()];
-    let (report, _) = measured(Manners::Right, |plan| plan.slos = slos("rate>1"));
+    let (report, _) = measured(Manners::Right, |plan| plan.common.slos = slos("rate>1"));
     assert_eq!((report.exit_code(), report.slo[0].kept), (0, true), "{report}");
-    let (report, _) = measured(Manners::Right, |plan| plan.slos = slos("rate>1000000000"));
+    let (report, _) = measured(Manners::Right, |plan| plan.common.slos = slos("rate>1000000000"));
     assert_eq!((report.exit_code(), report.slo[0].kept), (99, false), "{report}");
     assert!(report.to_string().contains("NOT KEPT"), "{report}");
-    let (report, _) = measured(Manners::Garbage, |plan| plan.slos = slos("rate>1000000000"));
+    let (report, _) = measured(Manners::Garbage, |plan| plan.common.slos = slos("rate>1000000000"));
     assert_eq!(report.exit_code(), 1, "figures that do not count break no threshold");
 }
 
@@ -305,7 +306,7 @@ fn a_report_has_every_form() {
 fn a_number_of_requests_ends_the_run() {
     let counted = |manners, number, change: fn(&mut Plan)| {
         let (report, seen) = measured(manners, |plan| {
-            (plan.number, plan.duration) = (Some(number), Duration::from_secs(600));
+            (plan.common.number, plan.duration) = (Some(number), Duration::from_secs(600));
             plan.warmup = Duration::ZERO;
             change(plan);
         });
@@ -313,8 +314,12 @@ fn a_number_of_requests_ends_the_run() {
         assert!(report.to_string().contains(" requests"), "{report}");
         (report, seen.requests)
     };
-    let changes: [fn(&mut Plan); 4] =
-        [|_| (), |plan| plan.pipeline = 8, |plan| plan.keep_alive = false, |plan| plan.threads = 3];
+    let changes: [fn(&mut Plan); 4] = [
+        |_| (),
+        |plan| plan.pipeline = 8,
+        |plan| plan.keep_alive = false,
+        |plan| plan.common.threads = 3,
+    ];
     for change in changes {
         for number in [1, 3, 401] {
             let (report, asked) = counted(Manners::Right, number, change);

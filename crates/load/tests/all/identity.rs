@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng_load::http;
 use throng_load::report::Render as _;
-use throng_load::{Error, Mode, Pace, Plan, Report, Target, Tokens};
+use throng_load::{Common, Error, Mode, Pace, Plan, Report, Target, Tokens};
 
 use crate::server::{Heads, Manners, start_recording};
 
@@ -25,7 +25,8 @@ fn run(
     let (address, heads) = start_recording(manners);
     let target = Target::parse(&format!("ws://{address}{path}")).unwrap();
     let setup_timeout = Duration::from_secs(60);
-    let mut plan = Plan { connections: 6, setup_timeout, ..Plan::new(target, echo()) };
+    let common = Common { connections: 6, setup_timeout, ..target.into() };
+    let mut plan = Plan::new(common, echo());
     change(&mut plan);
     let report = throng_load::run(&plan, &AtomicBool::new(false), &mut |_| {});
     let heads = heads.lock().unwrap().clone();
@@ -33,8 +34,8 @@ fn run(
 }
 
 fn bearer(plan: &mut Plan) {
-    plan.headers = vec![("Authorization".to_owned(), "Bearer {token}".to_owned())];
-    plan.tokens = Tokens::parse("tokens", "t0\nt1\nt2\n").unwrap();
+    plan.common.headers = vec![("Authorization".to_owned(), "Bearer {token}".to_owned())];
+    plan.common.tokens = Tokens::parse("tokens", "t0\nt1\nt2\n").unwrap();
 }
 
 #[test]
@@ -42,7 +43,7 @@ fn each_client_has_its_own_token_and_subprotocol() {
     for threads in [1, 2] {
         let (report, heads) = run(Manners::Guarded, "/ws?n={client}", |plan| {
             bearer(plan);
-            plan.threads = threads;
+            plan.common.threads = threads;
             plan.subprotocols = vec!["v{client}".to_owned(), "other".to_owned()];
         });
         let report = report.unwrap();
@@ -72,7 +73,7 @@ fn each_client_has_its_own_token_and_subprotocol() {
 fn a_connection_that_is_made_again_has_the_next_number() {
     let (report, heads) = run(Manners::Guarded, "/?{sequence}", |plan| {
         bearer(plan);
-        plan.connections = 1;
+        plan.common.connections = 1;
         plan.mode = Mode::Connect {
             rate_per_s: None,
             duration: Duration::from_secs(1),
@@ -146,19 +147,22 @@ fn start_http() -> (SocketAddr, Heads) {
 fn http_requests_differ_by_client_and_number() {
     let (address, seen) = start_http();
     let target = Target::parse_http(&format!("http://{address}/u/{{client}}")).unwrap();
-    let plan = http::Plan {
-        method: "POST".to_owned(),
+    let common = Common {
         connections: 2,
-        pipeline: 3,
         headers: vec![("Authorization".to_owned(), "{token}".to_owned())],
         tokens: Tokens::parse("tokens", "t0\nt1").unwrap(),
+        number: Some(60),
+        setup_timeout: Duration::from_secs(60),
+        ..target.into()
+    };
+    let plan = http::Plan {
+        method: "POST".to_owned(),
+        pipeline: 3,
         body: b"number {sequence}".to_vec(),
         body_has_places: true,
-        number: Some(60),
         duration: Duration::from_secs(600),
         warmup: Duration::ZERO,
-        setup_timeout: Duration::from_secs(60),
-        ..http::Plan::new(target)
+        ..http::Plan::new(common)
     };
     let report = http::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
     assert_eq!(report.errors.total(), 0, "{report}");

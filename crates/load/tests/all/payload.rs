@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use throng_load::report::Measured;
-use throng_load::{Content, Limit, Mode, Pace, Plan, Report, Target, Template, Tokens};
+use throng_load::{Common, Content, Limit, Mode, Pace, Plan, Report, Target, Template, Tokens};
 
 use crate::server::{Manners, start};
 
@@ -18,12 +18,13 @@ fn closed() -> Mode {
 fn run(manners: Manners, mode: Mode, content: Content, text: bool) -> Report {
     let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
     let setup_timeout = Duration::from_secs(60);
-    let mut plan = Plan { connections: 6, threads: 2, setup_timeout, ..Plan::new(target, mode) };
+    let common = Common { connections: 6, threads: 2, setup_timeout, ..target.into() };
+    let mut plan = Plan::new(common, mode);
     (plan.content, plan.text) = (content, text);
     // A number instead of a time: how long they take is the machine's business.
     let is_closed = matches!(mode, Mode::Echo { pace: Pace::Closed { .. }, .. });
-    plan.number = is_closed.then_some(600);
-    plan.tokens = match &plan.content {
+    plan.common.number = is_closed.then_some(600);
+    plan.common.tokens = match &plan.content {
         Content::Template(template) if template.needs_token() => {
             Tokens::parse("tokens", "first\nthe second").unwrap()
         }

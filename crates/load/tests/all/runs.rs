@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use throng_load::demo::{CrowdPlan, spawn_clients};
 use throng_load::report::Measured;
 use throng_load::report::Render as _;
-use throng_load::{Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, Slo, Stage, Target};
+use throng_load::{
+    Common, Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, Slo, Stage, Target,
+};
 
 use crate::server::{Manners, start};
 
@@ -25,7 +27,13 @@ fn connect(rate_per_s: Option<f64>) -> Mode {
 
 fn plan(manners: Manners, mode: Mode) -> Plan {
     let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
-    Plan { connections: 8, setup_timeout: Duration::from_secs(60), ..Plan::new(target, mode) }
+    let setup_timeout = Duration::from_secs(60);
+    Plan::new(Common { connections: 8, setup_timeout, ..target.into() }, mode)
+}
+
+fn with(mut plan: Plan, change: impl FnOnce(&mut Common)) -> Plan {
+    change(&mut plan.common);
+    plan
 }
 
 fn run(plan: &Plan) -> Result<Report, Error> {
@@ -64,7 +72,11 @@ fn a_closed_loop_counts_what_comes_back() {
         (1, 70_000, true, 2),
         (3, 5, false, 3),
     ] {
-        let plan = Plan { size, text, threads, ..plan(Manners::Echo, echo(pipeline)) };
+        let plan = Plan {
+            size,
+            text,
+            ..with(plan(Manners::Echo, echo(pipeline)), |it| it.threads = threads)
+        };
         let report = fine(&plan);
         let Measured::Echo(echo) = &report.result else { panic!("{report}") };
         assert!(echo.messages > 0 && echo.latency.unwrap().count == echo.messages);
@@ -82,7 +94,7 @@ fn a_closed_loop_counts_what_comes_back() {
 fn an_open_loop_sends_exactly_what_was_planned() {
     let pace = Pace::Open { rate_per_s: 100.0 };
     let mode = Mode::Echo { pace, duration: Duration::from_millis(300), warmup: SHORT };
-    let report = fine(&Plan { threads: 2, ..plan(Manners::Echo, mode) });
+    let report = fine(&with(plan(Manners::Echo, mode), |it| it.threads = 2));
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let open = echo.open_loop.unwrap();
     // 8 connections x 100 a second x 0.3 s; where phases meet the edges one more or less on each connection.
@@ -96,7 +108,8 @@ fn an_open_loop_sends_exactly_what_was_planned() {
 fn a_rate_that_rises_is_not_measured_before_it_has_risen() {
     let pace = Pace::Open { rate_per_s: 100.0 };
     let mode = Mode::Echo { pace, duration: 3 * SHORT, warmup: SHORT };
-    let report = fine(&Plan { rate_ramp: 4 * SHORT, threads: 2, ..plan(Manners::Echo, mode) });
+    let report =
+        fine(&with(plan(Manners::Echo, mode), |it| (it.rate_ramp, it.threads) = (4 * SHORT, 2)));
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let open = echo.open_loop.unwrap();
     // As many as without a ramp, see above.
@@ -108,7 +121,7 @@ fn a_rate_that_rises_is_not_measured_before_it_has_risen() {
 fn messages_without_an_answer_count_with_their_age() {
     let pace = Pace::Open { rate_per_s: 50.0 };
     let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
-    let report = run(&Plan { connections: 2, ..plan(Manners::Mute, mode) }).unwrap();
+    let report = run(&with(plan(Manners::Mute, mode), |it| it.connections = 2)).unwrap();
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let open = echo.open_loop.unwrap();
     assert!(open.planned > 0 && open.unanswered == open.planned, "{report}");
@@ -122,14 +135,16 @@ fn a_number_of_messages_ends_the_run() {
     let pace = |pipeline| Pace::Closed { pipeline };
     for (number, pipeline, threads) in [(1, 1, 1), (5, 3, 2), (1000, 1, 1), (1001, 16, 3)] {
         let mode = Mode::Echo { pace: pace(pipeline), duration: long, warmup: Duration::ZERO };
-        let report = fine(&Plan { number: Some(number), threads, ..plan(Manners::Echo, mode) });
+        let report = fine(&with(plan(Manners::Echo, mode), |it| {
+            (it.number, it.threads) = (Some(number), threads)
+        }));
         let Measured::Echo(echo) = &report.result else { panic!("{report}") };
         assert_eq!((echo.messages, echo.latency.unwrap().count), (number, number));
         assert!(echo.measured_s < 600.0 && report.plan.duration_s.is_none());
     }
     // Eight connections, each cut off at its seventh message: the rest is missing, and nothing hangs.
     let mode = Mode::Echo { pace: pace(1), duration: long, warmup: Duration::ZERO };
-    let report = run(&Plan { number: Some(100), ..plan(Manners::Cut, mode) }).unwrap();
+    let report = run(&with(plan(Manners::Cut, mode), |it| it.number = Some(100))).unwrap();
     assert_eq!(
         (report.errors.connections_lost, report.errors.missing_answers),
         (8, 52),
@@ -146,7 +161,7 @@ fn thresholds_decide_over_the_exit_code() {
         Mode::Echo { pace: Pace::Closed { pipeline: 1 }, duration: long, warmup: Duration::ZERO };
     let judged = |manners, texts: &[&str]| {
         let number = Some(4000);
-        run(&Plan { slos: slos(texts), number, ..plan(manners, mode) }).unwrap()
+        run(&with(plan(manners, mode), |it| (it.slos, it.number) = (slos(texts), number))).unwrap()
     };
     let report = judged(Manners::Echo, &["p99<1h", "rate>1", "errors<0.1%"]);
     assert_eq!(report.exit_code(), 0, "{report}");
@@ -163,13 +178,16 @@ fn thresholds_decide_over_the_exit_code() {
     assert_eq!((report.errors.wrong_answers, report.exit_code()), (8, 0), "{report}");
     assert!(report.verdict.line.contains("8 failures"), "{report}");
     let slos_of = slos(&["errors<10%"]);
-    let confused = Plan { text: true, slos: slos_of, ..plan(Manners::Confuse, echo(1)) };
+    let confused =
+        Plan { text: true, ..with(plan(Manners::Confuse, echo(1)), |it| it.slos = slos_of) };
     assert_eq!(run(&confused).unwrap().exit_code(), 99);
     assert_eq!(judged(Manners::Forge, &["p99<1h"]).exit_code(), 1);
     // What has no answer in an open loop has failed.
     let pace = Pace::Open { rate_per_s: 50.0 };
     let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
-    let mute = Plan { connections: 2, slos: slos(&["errors<50%"]), ..plan(Manners::Mute, mode) };
+    let mute = with(plan(Manners::Mute, mode), |it| {
+        (it.connections, it.slos) = (2, slos(&["errors<50%"]))
+    });
     let report = run(&mute).unwrap();
     assert_eq!((report.slo[0].measured, report.exit_code()), (Some(1.0), 99), "{report}");
 }
@@ -177,7 +195,7 @@ fn thresholds_decide_over_the_exit_code() {
 #[test]
 fn idle_reports_the_servers_memory() {
     let mode = Mode::Idle { hold: SHORT };
-    let report = fine(&Plan { connections: 20, ..plan(Manners::Echo, mode) });
+    let report = fine(&with(plan(Manners::Echo, mode), |it| it.connections = 20));
     let Measured::Idle(idle) = &report.result else { panic!("{report}") };
     assert_eq!(idle.connections, 20);
     assert!(idle.rss_bytes_per_connection.is_some() && idle.server_cores_while_idle.is_some());
@@ -186,7 +204,7 @@ fn idle_reports_the_servers_memory() {
 #[test]
 fn connect_times_each_step() {
     let plan = plan(Manners::Echo, connect(None));
-    let report = fine(&Plan { connections: 4, sources: Some(3), ..plan });
+    let report = fine(&with(plan, |it| (it.connections, it.sources) = (4, Some(3))));
     let Measured::Connect(connect) = &report.result else { panic!("{report}") };
     assert!(connect.connections > 0);
     for step in [connect.tcp, connect.upgrade, connect.echo, connect.total] {
@@ -198,7 +216,8 @@ fn connect_times_each_step() {
 #[test]
 fn connections_by_a_schedule_are_all_made_and_timed() {
     let mode = Mode::Connect { rate_per_s: Some(200.0), duration: 3 * SHORT, warmup: SHORT };
-    let report = fine(&Plan { connections: 100, threads: 2, ..plan(Manners::Echo, mode) });
+    let report =
+        fine(&with(plan(Manners::Echo, mode), |it| (it.connections, it.threads) = (100, 2)));
     let Measured::Connect(connect) = &report.result else { panic!("{report}") };
     let open = connect.open_loop.unwrap();
     // One more or less where phases of the two threads meet the edges.
@@ -215,7 +234,7 @@ fn connections_by_a_schedule_are_all_made_and_timed() {
 fn connections_that_find_all_places_taken_count_from_their_planned_time() {
     // Nobody is answered: the first two keep both places.
     let mode = Mode::Connect { rate_per_s: Some(50.0), duration: SHORT, warmup: Duration::ZERO };
-    let report = run(&Plan { connections: 2, ..plan(Manners::Mute, mode) }).unwrap();
+    let report = run(&with(plan(Manners::Mute, mode), |it| it.connections = 2)).unwrap();
     let Measured::Connect(connect) = &report.result else { panic!("{report}") };
     let open = connect.open_loop.unwrap();
     assert!(open.planned > 2 && open.unanswered == open.planned, "{report}");
@@ -229,7 +248,10 @@ fn connections_that_find_all_places_taken_count_from_their_planned_time() {
 fn broadcast_waits_for_the_last() {
     for threads in [1, 3] {
         let mode = Mode::Broadcast { publishes: 5, timeout: Duration::from_secs(10) };
-        let plan = Plan { connections: 30, threads, text: true, ..plan(Manners::Channel, mode) };
+        let plan = Plan {
+            text: true,
+            ..with(plan(Manners::Channel, mode), |it| (it.connections, it.threads) = (30, threads))
+        };
         let report = fine(&plan);
         let Measured::Broadcast(broadcast) = &report.result else { panic!("{report}") };
         assert_eq!((broadcast.publishes, broadcast.subscribers), (5, 30));
@@ -247,12 +269,13 @@ fn fanout(manners: Manners, subscribers: usize) -> Plan {
         duration,
         warmup: Duration::ZERO,
     };
-    Plan { connections: subscribers + 1, ..plan(manners, mode) }
+    with(plan(manners, mode), |it| it.connections = subscribers + 1)
 }
 
 #[test]
 fn fanout_delivers_all_of_it_once_and_in_order() {
-    let report = fine(&Plan { threads: 2, text: true, ..fanout(Manners::Channel, 4) });
+    let report =
+        fine(&Plan { text: true, ..with(fanout(Manners::Channel, 4), |it| it.threads = 2) });
     let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
     assert_eq!(
         (fanout.published, fanout.expected, fanout.received, fanout.lost),
@@ -341,7 +364,7 @@ fn a_server_that_does_not_upgrade_is_named() {
 #[test]
 fn a_server_that_does_not_answer_is_not_waited_for() {
     let mut plan = plan(Manners::Silent, echo(1));
-    plan.setup_timeout = Duration::from_secs(1);
+    plan.common.setup_timeout = Duration::from_secs(1);
     let text = run(&plan).unwrap_err().to_string();
     assert!(text.contains("upgrade request") || text.contains("only 0 of 8"), "{text}");
 }
@@ -376,7 +399,7 @@ fn stopping_early_reports_what_was_measured() {
 
 #[test]
 fn a_server_process_that_is_not_there_is_a_mistake() {
-    let plan = Plan { server_pids: vec![u32::MAX], ..plan(Manners::Echo, echo(1)) };
+    let plan = with(plan(Manners::Echo, echo(1)), |it| it.server_pids = vec![u32::MAX]);
     let error = run(&plan).unwrap_err();
     assert!(error.to_string().contains("--server-pid") && error.exit_code() == 2);
 }

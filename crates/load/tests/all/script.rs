@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use throng_load::report::{Measured, Render as _, ScriptReport};
-use throng_load::{Limit, Mode, Plan, Report, Script, Slo, Target, Tokens};
+use throng_load::{Common, Limit, Mode, Plan, Report, Script, Slo, Target, Tokens};
 
 use crate::server::{Manners, start};
 
@@ -15,7 +15,8 @@ const LONG: Duration = Duration::from_secs(600);
 fn run(manners: Manners, script: &str, change: impl FnOnce(&mut Plan)) -> Report {
     let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
     let mode = Mode::Script { duration: LONG, warmup: Duration::ZERO, timeout: LONG };
-    let mut plan = Plan { connections: 4, setup_timeout: LONG, ..Plan::new(target, mode) };
+    let common = Common { connections: 4, setup_timeout: LONG, ..target.into() };
+    let mut plan = Plan::new(common, mode);
     plan.script = Some(Arc::new(Script::parse("chat.txt", script).unwrap()));
     change(&mut plan);
     throng_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
@@ -33,7 +34,7 @@ fn every_client_goes_through_all_steps_and_the_run_is_over() {
     let text = "send {\"login\":\"{client}\"}\nexpect \"{client}\"\nloop\nsend {sequence} {uuid}\n\
                 pause 1ms\nexpect {sequence} {uuid}\nrepeat 5\nsend-binary bye\nexpect bye";
     for threads in [1, 2] {
-        let report = run(Manners::Echo, text, |plan| plan.threads = threads);
+        let report = run(Manners::Echo, text, |plan| plan.common.threads = threads);
         assert_eq!((report.errors.total(), report.exit_code()), (0, 0), "{report}");
         let script = script(&report);
         // Four clients: a login, five turns, a farewell; each with an answer.
@@ -87,7 +88,8 @@ fn greetings_are_kept_and_await_skips_what_expect_does_not() {
 fn a_mismatch_shows_no_token() {
     let text = "send {token} {client}\nexpect {token},{client}\nsend my {token}\nexpect other";
     let report = run(Manners::Echo, text, |plan| {
-        (plan.connections, plan.tokens) = (1, Tokens::parse("t.txt", "c2VjcmV0").unwrap());
+        (plan.common.connections, plan.common.tokens) =
+            (1, Tokens::parse("t.txt", "c2VjcmV0").unwrap());
     });
     assert_eq!(report.errors.wrong_answers, 2, "{report}");
     let [of_token, of_text] = &script(&report).mismatches[..] else { panic!("{report}") };
@@ -104,7 +106,7 @@ fn a_server_that_is_silent_or_leaves_is_counted() {
     let report = run(Manners::Mute, "send a\nexpect a\nsend b", |plan| {
         let timeout = Duration::from_millis(50);
         plan.mode = Mode::Script { duration: LONG, warmup: Duration::ZERO, timeout };
-        plan.slos = vec![Slo::parse("errors<1%").unwrap()];
+        plan.common.slos = vec![Slo::parse("errors<1%").unwrap()];
     });
     assert_eq!((report.errors.missing_answers, report.exit_code()), (4, 99), "{report}");
     assert_eq!(script(&report).steps[1].missing, 4);

@@ -17,7 +17,7 @@ use crate::servers::Server;
 use throng_load::report::Measured;
 use throng_load::sampler::{Memory, Processes};
 use throng_load::{
-    Content, Deflate, DeflateMode, Error, Mode, Pace, Plan, Progress, Report, Target,
+    Common, Content, Deflate, DeflateMode, Error, Mode, Pace, Plan, Progress, Report, Target,
 };
 
 /// Where a server makes its answers itself, and where it sends on what came.
@@ -86,15 +86,18 @@ impl CompressionPlan {
         let target = Target::parse(&format!("ws://{address}{path}"))?;
         let Self { duration, warmup, .. } = *self;
         let pace = Pace::Closed { pipeline: 1 };
-        Ok(Plan {
+        let common = Common {
             connections: self.connections,
+            setup_timeout: self.setup_timeout,
+            server_pids: vec![pid],
+            ..target.into()
+        };
+        Ok(Plan {
             size: self.size,
             content: Content::Json { seed: self.seed },
             // What the server has: a client that keeps no context would not show what one costs.
             deflate: *deflate,
-            setup_timeout: self.setup_timeout,
-            server_pids: vec![pid],
-            ..Plan::new(target, Mode::Echo { pace, duration, warmup })
+            ..Plan::new(common, Mode::Echo { pace, duration, warmup })
         })
     }
 }
@@ -138,11 +141,9 @@ fn measure<S: Server>(
     let plan_for = |path| plan.plan(deflate, server.address(), path, server.pid());
     let composed = plan_for(COMPOSE)?;
     let first = Mode::Echo { pace: Pace::Closed { pipeline: 1 }, duration: FIRST, warmup: FIRST };
-    run(&Plan {
-        mode: first,
-        connections: FIRST_CONNECTIONS.min(plan.connections),
-        ..composed.clone()
-    })?;
+    let mut first = Plan { mode: first, ..composed.clone() };
+    first.common.connections = FIRST_CONNECTIONS.min(plan.connections);
+    run(&first)?;
     let before = Processes::new(vec![server.pid()]).memory();
     let report = run(&composed)?;
     // Sent on as it came only where no context is kept; elsewhere it would be the same figure again.
@@ -206,7 +207,7 @@ mod tests {
         plan.check().unwrap();
         let made = plan.plan(&plan.settings[3], "127.0.0.1:9", COMPOSE, 7).unwrap();
         assert_eq!(
-            (made.resource(), made.connections, &made.server_pids[..]),
+            (made.resource(), made.common.connections, &made.common.server_pids[..]),
             ("/compose", 1000, &[7][..])
         );
         assert_eq!(made.deflate.mode, DeflateMode::Window { bits: 10 });

@@ -10,7 +10,7 @@ use super::session::{IdleTime, SessionPlan, SessionResult, run_session};
 use crate::servers::Server;
 use throng_load::report::Measured;
 use throng_load::sampler::Processes;
-use throng_load::{Error, Mode, Pace, Plan, Progress, Target};
+use throng_load::{Common, Error, Mode, Pace, Plan, Progress, Target};
 
 /// Before memory is looked at: what a process allocates once should not count as a connection's.
 const FIRST_CONNECTIONS: usize = 4;
@@ -131,12 +131,13 @@ impl<S: Server> Bench<'_, S> {
         let target = Target::parse(&format!("ws://{}{path}", server.address()))?;
         let pace = Pace::Closed { pipeline: 1 };
         let mode = Mode::Echo { pace, duration: self.plan.duration, warmup: WARMUP };
-        let plan = Plan {
+        let common = Common {
             connections: self.plan.clients,
             setup_timeout: self.plan.setup_timeout,
             server_pids: vec![server.pid()],
-            ..Plan::new(target, mode)
+            ..target.into()
         };
+        let plan = Plan::new(common, mode);
         let report = throng_load::run(&plan, self.stop, watch)?;
         if let Some(first) = &report.errors.first {
             let total = report.errors.total();

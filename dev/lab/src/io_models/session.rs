@@ -77,7 +77,7 @@ pub(super) fn run_session(
     let cpu = server.cpu(clock.now().0);
     let before = Before { memory: server.memory(), threads: threads(cpu.as_ref()) };
     let pool = SteeredPool {
-        target: &plan.target,
+        target: &plan.common.target,
         connections: session.connections,
         size: plan.size,
         ramp: Duration::ZERO,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Mode, ServerCommand, document};
 use throng_load::http::{self, Expect};
-use throng_load::{Error, Target};
+use throng_load::{Common, Error, Target};
 
 /// The suite's port.
 pub(crate) const PORT: u16 = 1234;
@@ -90,19 +90,22 @@ impl Plan {
         let loopback = self.address.is_ipv4() && self.address.ip().is_loopback();
         let taking_turns = (!self.keep_alive && loopback).then_some(SOURCES as usize);
         let content_type = ("Content-Type".to_owned(), "application/json".to_owned());
-        Ok(http::Plan {
+        let common = Common {
             headers: is_work.then_some(content_type).into_iter().collect(),
-            body: if is_work { document::Document::of_the_suite().request } else { Vec::new() },
             connections,
             threads: self.threads.min(connections.max(1)),
+            sources: self.sources.or(taking_turns),
+            ..Target::parse_http(&format!("http://{}/", self.address))?.into()
+        };
+        Ok(http::Plan {
+            body: if is_work { document::Document::of_the_suite().request } else { Vec::new() },
             duration: self.duration,
             warmup: self.warmup,
             keep_alive: self.keep_alive,
             // The contract's, and no other.
             expect: Expect::parse("200").map_err(Error::Usage)?,
             timeout: self.timeout,
-            sources: self.sources.or(taking_turns),
-            ..http::Plan::new(Target::parse_http(&format!("http://{}/", self.address))?)
+            ..http::Plan::new(common)
         })
     }
 }
@@ -121,12 +124,15 @@ mod tests {
             ["1 blank", "1 work", "100 blank", "100 work", "10000 blank", "10000 work"]
         );
         let work = plan.load(100, Mode::Work).unwrap();
-        assert_eq!((work.body.len(), work.connections, work.sources), (516, 100, None));
+        assert_eq!(
+            (work.body.len(), work.common.connections, work.common.sources),
+            (516, 100, None)
+        );
         assert!(work.expect.accepts(200) && !work.expect.accepts(201));
         let plan = Plan { keep_alive: false, threads: 4, ..plan };
         let blank = plan.load(1, Mode::Blank).unwrap();
-        assert!(blank.body.is_empty() && blank.headers.is_empty() && !blank.keep_alive);
-        assert_eq!((blank.threads, blank.sources), (1, Some(8)));
+        assert!(blank.body.is_empty() && blank.common.headers.is_empty() && !blank.keep_alive);
+        assert_eq!((blank.common.threads, blank.common.sources), (1, Some(8)));
     }
 
     #[test]

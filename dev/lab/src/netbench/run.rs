@@ -97,12 +97,12 @@ fn run_case(
     tell: &mut dyn FnMut(Option<&Progress>),
 ) -> Result<http::Report, Failed> {
     tell(None);
-    let load = plan.load(connections, mode).map_err(|error| error.to_string())?;
+    let mut load = plan.load(connections, mode).map_err(|error| error.to_string())?;
     wait_until_free(plan.address)?;
     let mut server = Process::start(&plan.command.filled(mode, plan.address.port()))?;
     wait_until_listening(&mut server, plan, stop)?;
     check(&load, plan, mode).map_err(|reason| told_by(&mut server, reason))?;
-    let load = http::Plan { server_pids: server.pids(), ..load };
+    load.common.server_pids = server.pids();
     let report = match http::run(&load, stop, &mut |progress| tell(Some(progress))) {
         Ok(report) => report,
         Err(Error::Interrupted) => return Err(Failed::Interrupted),

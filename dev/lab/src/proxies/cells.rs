@@ -13,7 +13,7 @@ use throng_load::client::Timeline;
 use throng_load::report::{Errors, Measured, Report};
 use throng_load::run::{LEAD, Measured as Sampled, measure};
 use throng_load::sampler::{CpuSample, Memory, Processes};
-use throng_load::{Error, Mode, Pace, Plan, Progress, Stage, Target};
+use throng_load::{Common, Error, Mode, Pace, Plan, Progress, Stage, Target};
 
 /// Before memory is looked at: what a process allocates once should not count as a tunnel's.
 const FIRST_CONNECTIONS: usize = 4;
@@ -74,13 +74,13 @@ impl Bench<'_> {
     }
 
     fn plan(&self, running: &Running, connections: usize, size: usize, mode: Mode) -> Plan {
-        Plan {
+        let common = Common {
             connections,
-            size,
             setup_timeout: self.plan.setup_timeout,
             server_pids: running.pids.clone(),
-            ..Plan::new(running.target.clone(), mode)
-        }
+            ..running.target.clone().into()
+        };
+        Plan { size, ..Plan::new(common, mode) }
     }
 
     fn run(&self, plan: &Plan, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Error> {

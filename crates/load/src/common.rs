@@ -1,0 +1,155 @@
+//! What the plans of all protocols have, and what must hold for it.
+
+use std::time::Duration;
+
+use crate::units::{WEEK, show_duration};
+use crate::{Error, RateStage, Slo, Target, TlsPlan, Tokens};
+
+/// Most connections of one run; the descriptor limit is usually lower.
+pub const MAX_CONNECTIONS: usize = 50_000_000;
+/// Most threads.
+pub const MAX_THREADS: usize = 64;
+
+/// The part of a plan that plans of WebSocket and HTTP share: where, over how many connections, as whom, how long, and
+/// what decides over the outcome. It is made from a [`Target`], with all defaults.
+#[derive(Clone, Debug)]
+pub struct Common {
+    /// The server.
+    pub target: Target,
+    /// Fields of each request besides its own, names and [templates](crate::Template). A `Host` replaces ours. Default
+    /// none.
+    pub headers: Vec<(String, String)>,
+    /// Tokens that clients take in turn where a template has `{token}`. Default none.
+    pub tokens: Tokens,
+    /// Connections held, or being made at a time, if each has one echo or one request, and at a rate of its own the most
+    /// that are. With [`Mode::Broadcast`](crate::Mode::Broadcast) the subscribers; the publisher is one more. With
+    /// [`Mode::Fanout`](crate::Mode::Fanout) what [`Plan::fanout_connections`](crate::Plan::fanout_connections) says.
+    /// Default 100.
+    pub connections: usize,
+    /// Threads, each with its own share of the connections. One keeps up with one server shard. Default 1.
+    pub threads: usize,
+    /// Messages, requests or connections of a closed loop in all, after which the run is over; without a warm-up. Default:
+    /// as many as fit its time.
+    pub number: Option<u64>,
+    /// Time over which the rate of an open loop rises from 0, before the warm-up; not counted. Default zero.
+    pub rate_ramp: Duration,
+    /// Stages of the rate of an open loop, all of them measured; the plan has the highest rate, and their length as its
+    /// duration. Default none.
+    pub stages: Vec<RateStage>,
+    /// Source addresses to use; default as many as the ports need (see [`Sources`](crate::Sources)).
+    pub sources: Option<usize>,
+    /// Connections being made at a time while all are set up: a server's accept queue is finite. Default 100.
+    pub window: usize,
+    /// Time over which connections are set up, evenly; zero for as fast as `window` allows, the default.
+    pub ramp: Duration,
+    /// Longest time without any progress while connections are set up. Default 10 s.
+    pub setup_timeout: Duration,
+    /// Processes whose CPU and memory are the server's; empty means the process that listens on the port, if it is on this
+    /// machine.
+    pub server_pids: Vec<u32>,
+    /// How a server with TLS is connected to.
+    pub tls: TlsPlan,
+    /// Thresholds that decide over the exit code: with [`Mode::Connect`](crate::Mode::Connect) times from the connect call
+    /// to the echo, with [`Mode::Broadcast`](crate::Mode::Broadcast) those until the last subscriber has a message. Default
+    /// none.
+    pub slos: Vec<Slo>,
+}
+
+impl From<Target> for Common {
+    fn from(target: Target) -> Self {
+        Self {
+            target,
+            headers: Vec::new(),
+            tokens: Tokens::default(),
+            connections: 100,
+            threads: 1,
+            number: None,
+            rate_ramp: Duration::ZERO,
+            stages: Vec::new(),
+            sources: None,
+            window: 100,
+            ramp: Duration::ZERO,
+            setup_timeout: Duration::from_secs(10),
+            server_pids: Vec::new(),
+            tls: TlsPlan::default(),
+            slos: Vec::new(),
+        }
+    }
+}
+
+impl Common {
+    /// Connections of thread `thread`: as even as possible, the first threads take the rest.
+    #[must_use]
+    pub fn share(&self, thread: usize) -> usize {
+        self.connections / self.threads + usize::from(thread < self.connections % self.threads)
+    }
+
+    /// Number of the first connection of a thread among all.
+    #[must_use]
+    pub fn first(&self, thread: usize) -> usize {
+        (0..thread).map(|before| self.share(before)).sum()
+    }
+
+    /// The URL with a request target, which may be the default of a plan.
+    pub(crate) fn url(&self, resource: &str) -> String {
+        format!("{}://{}{resource}", self.target.scheme(), self.target.host_header())
+    }
+
+    /// Refuses what makes no sense. An open loop has at most `most_per_s`.
+    pub(crate) fn check(&self, is_open: bool, most_per_s: f64) -> Result<(), Error> {
+        check_number("--connections", self.connections, MAX_CONNECTIONS)?;
+        check_number("--threads", self.threads, MAX_THREADS)?;
+        check_number("--window", self.window, MAX_CONNECTIONS)?;
+        check_time("--rate-ramp", self.rate_ramp, Duration::ZERO)?;
+        check_time("--setup-timeout", self.setup_timeout, Duration::from_millis(10))?;
+        if self.threads > self.connections {
+            return Err(Error::Usage(format!(
+                "--threads {} needs at least as many connections, not {}",
+                self.threads, self.connections
+            )));
+        }
+        if !self.rate_ramp.is_zero() && !is_open {
+            return Err(Error::Usage("--rate-ramp is for --rate, which it lets rise".to_owned()));
+        }
+        match RateStage::mistake(&self.stages, most_per_s) {
+            Some(wrong) => Err(Error::Usage(wrong)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refuses a value that is zero or more than `most`.
+pub(crate) fn check_number(flag: &str, value: usize, most: usize) -> Result<(), Error> {
+    if (1..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("{flag} is {value}; it must be between 1 and {most}")))
+}
+
+/// Refuses a time below `least` or above a week.
+pub(crate) fn check_time(flag: &str, value: Duration, least: Duration) -> Result<(), Error> {
+    if (least..=WEEK).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{flag} is {}; it must be between {} and a week (168h)",
+        show_duration(value),
+        show_duration(least)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_and_differ_by_at_most_one() {
+        let mut common = Common::from(Target::parse("ws://127.0.0.1:9001").unwrap());
+        for (connections, threads) in [(1, 1), (10, 3), (11, 4), (100, 7)] {
+            (common.connections, common.threads) = (connections, threads);
+            let shares: Vec<_> = (0..threads).map(|thread| common.share(thread)).collect();
+            assert_eq!(common.first(threads), connections);
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
+        }
+    }
+}

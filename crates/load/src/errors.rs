@@ -1,0 +1,63 @@
+//! Errors of a run, counted.
+
+use serde::Serialize;
+
+/// What went wrong, by kind. Any of it makes the verdict "not valid".
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Errors {
+    /// Answers of the wrong length, kind or content, or out of order.
+    pub wrong_answers: u64,
+    /// Messages that a script expected, or of a number of messages the answers, that did not come in time.
+    pub missing_answers: u64,
+    /// Connections that ended while they were needed.
+    pub connections_lost: u64,
+    /// Connections that failed before they were open (connect mode; elsewhere that ends the run).
+    pub connects_failed: u64,
+    /// Messages that could not be queued because the backlog was full.
+    pub sends_refused: u64,
+    /// Publishes that did not reach everybody in time.
+    pub publishes_incomplete: u64,
+    /// The first of them, in words.
+    pub first: Option<String>,
+}
+
+impl Errors {
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.wrong_answers
+            + self.missing_answers
+            + self.connections_lost
+            + self.connects_failed
+            + self.sends_refused
+            + self.publishes_incomplete
+    }
+
+    /// Counts answers that never came.
+    pub(crate) fn note_missing(&mut self, count: u64) {
+        self.missing_answers += count;
+        if count > 0 {
+            self.note(|| format!("{count} messages have no answer, and no more answers came"));
+        }
+    }
+
+    /// Keeps the first description.
+    pub fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.first.is_none() {
+            self.first = Some(what());
+        }
+    }
+
+    /// Adds another thread's.
+    pub fn merge(&mut self, other: Self) {
+        self.wrong_answers += other.wrong_answers;
+        self.missing_answers += other.missing_answers;
+        self.connections_lost += other.connections_lost;
+        self.connects_failed += other.connects_failed;
+        self.sends_refused += other.sends_refused;
+        self.publishes_incomplete += other.publishes_incomplete;
+        if self.first.is_none() {
+            self.first = other.first;
+        }
+    }
+}

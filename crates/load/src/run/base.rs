@@ -1,0 +1,129 @@
+//! What the threads of a run stand on, whatever the protocol, and their beginning and end.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use throng_io::tables::Tables;
+
+use super::Steering;
+use crate::client::{Shared, clock, tables_of};
+use crate::clock::Clock;
+use crate::sampler::{Processes, listening_pids};
+use crate::tls::{Sockets, TlsClient};
+use crate::{Common, Error, Progress, Sources, descriptors, sources};
+
+/// What all threads of a run stand on.
+pub(crate) struct Base {
+    /// Each thread has a descriptor table of its own.
+    own_tables: bool,
+    pub(crate) peer: SocketAddr,
+    pub(crate) tls: Option<Arc<TlsClient>>,
+    pub(crate) sources: Sources,
+    pub(crate) clock: Clock,
+    pub(crate) shared: Arc<Shared>,
+    /// The server's processes, if they are known.
+    pub(crate) server: Option<Processes>,
+}
+
+impl Base {
+    /// Prepares a run with so many sockets, which may need more threads than the plan has: it gets them.
+    pub(crate) fn of(plan: &mut Common, sockets: usize) -> Result<Self, Error> {
+        let division = descriptors::divide(sockets, plan.threads)?;
+        plan.threads = division.threads;
+        let peer = plan.target.resolve()?;
+        Ok(Self {
+            own_tables: division.own_tables,
+            peer,
+            tls: plan.tls.load(&plan.target)?,
+            sources: Sources::plan(peer, sockets, sources::ephemeral_ports(), plan.sources)?,
+            clock: clock()?,
+            shared: Arc::new(Shared::new(plan.threads)),
+            server: watched(&plan.server_pids, peer)?,
+        })
+    }
+
+    /// The steering of a run of this plan.
+    pub(crate) fn steering<'a>(
+        &'a self,
+        plan: &Common,
+        stop: &'a AtomicBool,
+        watch: &'a mut dyn FnMut(&Progress),
+    ) -> Steering<'a> {
+        let server = self.server.as_ref();
+        Steering::new(self.clock, &self.shared, server, plan.setup_timeout, stop, watch)
+    }
+
+    /// Starts a thread for each driver, which calls `run` with its number, while this one calls `steer`.
+    pub(crate) fn with_threads<T: Send, R>(
+        &self,
+        mut drivers: Vec<Sockets>,
+        run: impl Fn(usize, Sockets, Option<Arc<Tables>>) -> Result<T, Error> + Sync,
+        steer: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<(R, Vec<T>), Error> {
+        let tables = self.own_tables.then(|| tables_of(&mut drivers).map(Arc::new)).transpose();
+        let tables = tables.map_err(|error| Error::io("divide the descriptors", error))?;
+        let run = &run;
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (thread, driver) in drivers.into_iter().enumerate() {
+                let (tables, shared) = (tables.clone(), Arc::clone(&self.shared));
+                let spawned = thread::Builder::new()
+                    .name(format!("throng-load-{thread}"))
+                    .spawn_scoped(scope, move || {
+                        let _finish = FinishOnPanic(Arc::clone(&shared));
+                        run(thread, driver, tables).map_err(|error| shared.fail(error)).ok()
+                    });
+                match spawned {
+                    Ok(handle) => threads.push(handle),
+                    Err(error) => {
+                        self.shared.fail(Error::io("start a thread", error));
+                        break;
+                    }
+                }
+            }
+            let steered = steer();
+            self.shared.finish();
+            // A panic of ours: it has been printed; pass it on.
+            let ended = threads.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            let outcomes = ended.collect::<Vec<_>>().into_iter().flatten().collect();
+            // A thread's failure explains why the steering ended, if both did.
+            match self.shared.take_failure() {
+                Some(error) => Err(error),
+                None => Ok((steered?, outcomes)),
+            }
+        })
+    }
+}
+
+/// Finds the server's processes: those given, or the process that listens on the port.
+fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, Error> {
+    if server_pids.is_empty() {
+        // A port of another machine says nothing about who listens on the same port of this one.
+        let local = UdpSocket::bind((peer.ip(), 0)).is_ok();
+        let pids = if local { listening_pids(peer) } else { Vec::new() };
+        return Ok((!pids.is_empty()).then(|| Processes::new(pids)));
+    }
+    for &pid in server_pids {
+        if Processes::new(vec![pid]).cpu(0).is_none() {
+            return Err(Error::Usage(format!(
+                "--server-pid {pid}: there is no such process on this machine"
+            )));
+        }
+    }
+    Ok(Some(Processes::new(server_pids.to_vec())))
+}
+
+/// Ends the run when a thread of it panics: the others would wait for it for ever.
+pub struct FinishOnPanic(pub Arc<Shared>);
+
+impl Drop for FinishOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.finish();
+        }
+    }
+}
