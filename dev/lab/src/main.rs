@@ -73,7 +73,7 @@ enum Command {
     OwnServer(servers::own::Args),
     /// The subscribers that `broadcast` starts
     #[command(hide = true)]
-    OwnSubscribers(servers::subscribers::Args),
+    OwnSubscribers(broadcast::subscriber_process::Args),
     /// The `throng` binary, as it is linked into this one; for tests
     #[command(hide = true)]
     Throng {
@@ -102,7 +102,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::ServeProbe(args) => servers::probe::run(&args),
         Command::ServeBlocking(args) => servers::blocking::run(&args),
         Command::OwnServer(args) => stop().and_then(|_| servers::own::run(&args)),
-        Command::OwnSubscribers(args) => stop().and_then(|_| servers::subscribers::run(&args)),
+        Command::OwnSubscribers(args) => {
+            stop().and_then(|_| broadcast::subscriber_process::run(&args))
+        }
         Command::Throng { arguments } => {
             Ok(throng_cli::run(std::iter::once("throng".into()).chain(arguments)))
         }

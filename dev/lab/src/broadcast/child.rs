@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::wire::{ChildMessage, hear, say};
+use crate::servers::wire::{ChildMessage, hear, say};
 use throng_load::Error;
 
 /// Time a child has to end by itself once its input has ended.

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::broadcast::ComparisonPlan;
-use crate::broadcast::wire::Variant;
 use clap::ValueEnum;
 use throng_config::units::{parse_duration, parse_size};
 use throng_load::units::grouped;
@@ -16,6 +15,7 @@ use throng_cli::signals::Stop;
 
 use super::ComparisonProgress;
 use crate::servers::children;
+use crate::servers::wire::Variant;
 
 pub(crate) const EXAMPLES: &str = "Examples:
   lab broadcast

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::message;
-use super::wire::Variant;
+use crate::servers::message;
+use crate::servers::wire::Variant;
 use throng_load::units::grouped;
 use throng_load::{Error, MAX_SHARDS, Target, descriptors};
 
@@ -60,39 +60,6 @@ impl Default for ComparisonPlan {
             setup_timeout: Duration::from_secs(10),
         }
     }
-}
-
-/// A process that is wanted. Its standard input and output belong to the comparison, see [`wire`](super::wire); it
-/// must end when its input does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// A server. It says [`ChildMessage::Listening`](super::wire::ChildMessage), registers every connection, makes it a member of
-    /// one channel, and broadcasts as each [`Order`](super::wire::Order) says.
-    Server {
-        /// Where to listen; with port 0 on a free port.
-        address: String,
-        /// Others listen on the same port, and the kernel spreads the subscribers over them.
-        share_port: bool,
-        /// Event loops.
-        shards: usize,
-        /// Payload bytes of the message.
-        size: usize,
-    },
-    /// Subscribers: a process that calls [`subscribe`](super::subscribe).
-    Subscribers {
-        /// Where the server listens.
-        address: String,
-        /// How many.
-        subscribers: usize,
-        /// How many connect to this address in all, and the number of this process's first among them.
-        of: usize,
-        /// See `of`.
-        first: usize,
-        /// Payload bytes of the message.
-        size: usize,
-        /// Longest time without progress while they connect.
-        setup_timeout: Duration,
-    },
 }
 
 /// One process's subscribers.

@@ -6,8 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use super::child::{Child, ChildEvent};
-use super::plan::{ComparisonPlan, Role, share};
-use super::wire::{ChildMessage, Order, Variant};
+use super::plan::{ComparisonPlan, share};
+use crate::servers::children::Role;
+use crate::servers::wire::{ChildMessage, Order, Variant};
 use throng_load::Error;
 use throng_load::clock::machine_now_ns;
 use throng_load::report::Errors;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::plan::ComparisonPlan;
-use super::wire::Variant;
+use crate::servers::wire::Variant;
 use crate::spread::Spread;
 use throng_load::page::{Axis, Plot};
 use throng_load::report::model::{Column, Document, Render, Table, Unit};

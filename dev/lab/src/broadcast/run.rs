@@ -4,10 +4,11 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::plan::{ComparisonPlan, Role};
+use super::plan::ComparisonPlan;
 use super::processes::{Broadcast, ProcessGroup};
 use super::report::{ComparisonReport, Row};
-use super::wire::Variant;
+use crate::servers::children::Role;
+use crate::servers::wire::Variant;
 use crate::spread::Spread;
 use throng_load::Error;
 use throng_load::report::Errors;

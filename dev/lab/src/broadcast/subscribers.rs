@@ -7,9 +7,9 @@ use std::time::Duration;
 use throng_engine::{Close, Cx, Message};
 use throng_io::Instant;
 
-use super::message;
 use super::plan::SubscriberPlan;
-use super::wire::ChildMessage;
+use crate::servers::message;
+use crate::servers::wire::ChildMessage;
 use throng_load::client::{
     self, ClientPool, Handshake, Setup, Shared, Start, Timeline, Work, clock, describe_close,
     open_driver,

@@ -5,8 +5,11 @@ use std::time::Duration;
 use throng::prelude::*;
 use throng_load::Target;
 
-use super::wire::{ChildMessage, Variant};
-use super::{ComparisonPlan, Role, SubscriberPlan, message, subscribe};
+use super::plan::{ComparisonPlan, SubscriberPlan};
+use super::subscribers::subscribe;
+use crate::servers::children::Role;
+use crate::servers::message;
+use crate::servers::wire::{ChildMessage, Variant};
 
 /// Bytes of a greeting.
 const GREETING: usize = 64;

@@ -3,13 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::io_models::{self, Handler, IoModel, IoModelsPlan, Table, Wanted};
+use crate::io_models::{self, IoModel, IoModelsPlan, Table, Wanted};
 use clap::ValueEnum;
 use throng_config::units::parse_duration;
 use throng_load::Error;
 
 use crate::cells::CellLine;
 use crate::servers::children::OwnServer;
+use crate::servers::handler::Handler;
 use throng_cli::Failure;
 use throng_cli::bench::output;
 use throng_cli::signals::Stop;

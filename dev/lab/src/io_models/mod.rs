@@ -11,13 +11,11 @@ pub(crate) mod article;
 mod cells;
 pub(crate) mod command;
 mod document;
-mod handler;
 mod plan;
 mod report;
 mod room;
 mod run;
 mod session;
 
-pub(crate) use handler::Handler;
 pub(crate) use plan::{IoModel, IoModelsPlan, Table, Wanted};
 pub(crate) use run::run;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use throng_engine::workers::{suggested_size, usable_cpus};
 
-use super::handler::Handler;
+use crate::servers::handler::Handler;
 use throng_load::{Error, MAX_SHARDS};
 
 /// A server model.

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use throng_engine::workers::usable_cpus;
 
-use super::handler::Handler;
 use super::plan::{IoModel, IoModelsPlan, Table};
 use super::{advice, room};
+use crate::servers::handler::Handler;
 use throng_load::descriptors;
 use throng_load::record::Summary;
 use throng_load::report::SCHEMA;

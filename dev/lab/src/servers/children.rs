@@ -2,12 +2,45 @@
 
 use std::io::BufReader;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use crate::broadcast::Role;
-use crate::broadcast::wire::{ChildMessage, hear};
+use super::wire::{ChildMessage, hear};
 use throng_load::Error;
 
 use super::own::ALL;
+
+/// A process that is wanted. Its standard input and output belong to who starts it, see [`wire`](super::wire); it
+/// must end when its input does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A server. It says [`ChildMessage::Listening`](super::wire::ChildMessage), registers every connection, makes it a member of
+    /// one channel, and broadcasts as each [`Order`](super::wire::Order) says.
+    Server {
+        /// Where to listen; with port 0 on a free port.
+        address: String,
+        /// Others listen on the same port, and the kernel spreads the subscribers over them.
+        share_port: bool,
+        /// Event loops.
+        shards: usize,
+        /// Payload bytes of the message.
+        size: usize,
+    },
+    /// Subscribers, of a broadcast comparison.
+    Subscribers {
+        /// Where the server listens.
+        address: String,
+        /// How many.
+        subscribers: usize,
+        /// How many connect to this address in all, and the number of this process's first among them.
+        of: usize,
+        /// See `of`.
+        first: usize,
+        /// Payload bytes of the message.
+        size: usize,
+        /// Longest time without progress while they connect.
+        setup_timeout: Duration,
+    },
+}
 
 /// The command that plays `role`; its standard streams are the caller's to set.
 pub(crate) fn command(role: &Role) -> Command {
@@ -110,8 +143,6 @@ impl Drop for OwnServer {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -2,10 +2,12 @@
 
 pub(crate) mod blocking;
 pub(crate) mod children;
+pub(crate) mod handler;
+pub(crate) mod message;
 pub(crate) mod netbench;
 pub(crate) mod own;
 pub(crate) mod probe;
-pub(crate) mod subscribers;
+pub(crate) mod wire;
 
 /// A running server process, ended when dropped.
 pub(crate) trait Server {

@@ -11,8 +11,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::broadcast::message::compose;
-use crate::broadcast::wire::{ChildMessage, Order, Variant, hear, say};
+use super::handler::Handler;
+use super::message::compose;
+use super::wire::{ChildMessage, Order, Variant, hear, say};
 use throng::prelude::*;
 use throng::workers::WorkerSettings;
 use throng::{Deflate, IoBackend};
@@ -64,7 +65,7 @@ pub(crate) struct Args {
 /// Serves until standard input ends.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let connections = Connections::default();
-    let handler = crate::io_models::Handler { blocking: args.blocking, cpu: args.cpu };
+    let handler = Handler { blocking: args.blocking, cpu: args.cpu };
     let app = App::new()
         .ws(ALL, everybody(&connections))
         .ws("/ws/{channel}", channels())

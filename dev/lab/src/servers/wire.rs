@@ -1,4 +1,4 @@
-//! What the processes of a broadcast comparison say to each other: a line of JSON each, over the children's standard
+//! What the processes of a comparison say to each other: a line of JSON each, over the children's standard
 //! input and output. A child whose input ends has lost its parent, and ends too.
 
 use std::io::{self, BufRead, Write};

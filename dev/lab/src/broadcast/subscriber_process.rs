@@ -4,8 +4,9 @@ use std::io::{Read, stdin, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::broadcast::wire::{ChildMessage, say};
-use crate::broadcast::{SubscriberPlan, subscribe};
+use super::plan::SubscriberPlan;
+use super::subscribers::subscribe;
+use crate::servers::wire::{ChildMessage, say};
 use throng_config::units::parse_duration;
 use throng_load::{Error, Target};
 
