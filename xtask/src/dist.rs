@@ -5,6 +5,7 @@
 
 mod check;
 mod deb;
+mod documents;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -147,17 +148,12 @@ impl Release<'_> {
                 "usr/lib/systemd/system/throng-balance.socket",
             ),
             ("packaging/systemd/throng.sysusers", "usr/lib/sysusers.d/throng.conf"),
-            ("README.md", "usr/share/doc/throng/README.md"),
-            ("CHANGELOG.md", "usr/share/doc/throng/CHANGELOG.md"),
             ("LICENSE-MIT", "usr/share/doc/throng/LICENSE-MIT"),
             ("LICENSE-APACHE", "usr/share/doc/throng/LICENSE-APACHE"),
-            ("docs/getting-started.md", "usr/share/doc/throng/getting-started.md"),
-            ("docs/operations.md", "usr/share/doc/throng/operations.md"),
-            ("docs/configuration.md", "usr/share/doc/throng/configuration.md"),
-            ("docs/balance.md", "usr/share/doc/throng/balance.md"),
         ] {
             copy(&root.join(from), &tree.join(to), 0o644)?;
         }
+        documents::copy_all(root, &tree.join("usr/share/doc/throng"))?;
         for (words, to) in [
             (&["completions", "bash"][..], "usr/share/bash-completion/completions/throng"),
             (&["completions", "zsh"], "usr/share/zsh/vendor-completions/_throng"),
