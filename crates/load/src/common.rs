@@ -38,7 +38,8 @@ pub struct Common {
     pub stages: Vec<RateStage>,
     /// Source addresses to use; default as many as the ports need (see [`Sources`](crate::Sources)).
     pub sources: Option<usize>,
-    /// Connections being made at a time while all are set up: a server's accept queue is finite. Default 100.
+    /// Connections being made at a time while all are set up: a server's accept queue is finite. Without effect on
+    /// [`Mode::Connect`](crate::Mode::Connect), which has no set-up. Default 100.
     pub window: usize,
     /// Time over which connections are set up, evenly; zero for as fast as `window` allows, the default.
     pub ramp: Duration,

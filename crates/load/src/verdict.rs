@@ -94,9 +94,11 @@ pub struct Facts {
 /// How an open loop went.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacing {
-    /// 99th percentile of how late messages left, in nanoseconds.
+    /// Name of what was planned: `messages`, `requests` or `connections`.
+    pub of: &'static str,
+    /// 99th percentile of how late they began, in nanoseconds.
     pub lateness_p99_ns: u64,
-    /// Messages planned.
+    /// Number of those planned.
     pub planned: u64,
     /// Answers that came within the same time. Fewer, and the answers fall behind the plan.
     pub in_time: u64,
@@ -292,12 +294,12 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
             ),
         );
     };
-    let late = units::show_ns(pacing.lateness_p99_ns);
+    let (of, late) = (pacing.of, units::show_ns(pacing.lateness_p99_ns));
     if pacing.falls_behind() {
         return (
             Limit::Server,
             format!(
-                "server-limited: only {} of {} messages were answered in time, though the server used {used}; \
+                "server-limited: only {} of {} {of} were answered in time, though the server used {used}; \
                  it waits for something other than CPU",
                 units::grouped(pacing.in_time),
                 units::grouped(pacing.planned)
@@ -308,7 +310,7 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
         return (
             Limit::Machine,
             format!(
-                "machine-limited: 1 % of the messages left {late} or more late, though this generator used \
+                "machine-limited: 1 % of the {of} were {late} or more late, though this generator used \
                  only {generator} of its core; the machine paused it"
             ),
         );
@@ -316,7 +318,7 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
     (
         Limit::Neither,
         format!(
-            "neither was the limit: the schedule was kept (99 % of sends at most {late} late), the server \
+            "neither was the limit: the schedule was kept (99 % of {of} at most {late} late), the server \
              used {used}, this generator {generator} of its core"
         ),
     )
@@ -446,12 +448,17 @@ mod tests {
     #[test]
     fn an_open_loop_is_judged_by_its_schedule() {
         let paced = |pacing| Facts { pacing: Some(pacing), ..facts(0.3, 0.4) };
-        let kept = Pacing { lateness_p99_ns: 80_000, planned: 100_000, in_time: 99_900 };
-        check(&paced(kept), Limit::Neither, &["the schedule was kept", "80.0 us"]);
+        let of = "connections";
+        let kept = Pacing { of, lateness_p99_ns: 80_000, planned: 100_000, in_time: 99_900 };
+        check(
+            &paced(kept),
+            Limit::Neither,
+            &["the schedule was kept", "99 % of connections", "80.0 us"],
+        );
         let backlog = Pacing { in_time: 5_000, ..kept };
-        check(&paced(backlog), Limit::Server, &["5,000 of 100,000", "other than CPU"]);
+        check(&paced(backlog), Limit::Server, &["5,000 of 100,000 connections", "other than CPU"]);
         let late = Pacing { lateness_p99_ns: 40_000_000, ..kept };
-        check(&paced(late), Limit::Machine, &["40.0 ms"]);
+        check(&paced(late), Limit::Machine, &["1 % of the connections", "40.0 ms"]);
         let busy = Facts { pacing: Some(backlog), ..facts(0.3, 0.99) };
         check(&busy, Limit::Server, &["99 %"]);
         let unknown = Facts { server: None, ..paced(backlog) };

@@ -107,10 +107,7 @@ pub fn clock() -> Result<Clock, Error> {
 /// # Errors
 /// No descriptor or memory for the poll, a connection could not even be begun, or the poll failed.
 pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Error> {
-    let (at_start, window) = match work.dials_itself() {
-        true => (0, start.connections),
-        false => (start.connections, start.window),
-    };
+    let at_start = if work.dials_itself() { 0 } else { start.connections };
     let mut pool = ClientPool {
         clock: start.clock,
         shared: Arc::clone(&start.shared),
@@ -126,7 +123,7 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         agreed: 0,
         subprotocols: 0,
         conns: vec![OUT; start.connections],
-        dialler: Dialler::new(at_start, window, start.ramp, start.clock.now()),
+        dialler: Dialler::new(at_start, start.window, start.ramp, start.clock.now()),
         wanted: start.wanted,
         seed: RandomState::new().hash_one(start.thread),
         nonce: 0,

@@ -228,6 +228,7 @@ impl Report {
         let server = server.map(|processes| server_report(processes, measured));
         let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
         let pacing = matches!(plan.pace, Pace::Open { .. }).then(|| Pacing {
+            of: "requests",
             lateness_p99_ns: tally.lateness.quantile_ns(0.99),
             planned: tally.planned,
             in_time: tally.requests,

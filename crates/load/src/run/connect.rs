@@ -113,6 +113,7 @@ pub(super) fn open(
         ..report(&steps, &open.latency, open.in_time, measured_s, &measured)
     };
     let pacing = Pacing {
+        of: "connections",
         lateness_p99_ns: open.lateness.quantile_ns(0.99),
         planned: open.planned,
         in_time: open.in_time,

@@ -98,6 +98,7 @@ pub(super) fn run(
         slices,
     };
     let pacing = Pacing {
+        of: "messages",
         lateness_p99_ns: sum.lateness.quantile_ns(0.99),
         planned: sum.expected,
         in_time: sum.in_time,

@@ -116,7 +116,11 @@ impl RunContext<'_> {
                 wanted: self.plan.sockets(),
                 first: (0..thread).map(connections).sum(),
                 sources: self.base.sources,
-                window: common.window.div_ceil(common.threads),
+                window: match self.plan.mode {
+                    // Without a set-up: all may be under way at any time.
+                    Mode::Connect { .. } => connections(thread),
+                    _ => common.window.div_ceil(common.threads),
+                },
                 ramp: common.ramp,
                 setup_timeout: common.setup_timeout,
                 size: self.plan.size,

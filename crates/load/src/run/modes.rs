@@ -132,6 +132,7 @@ pub(super) fn open_echo(
         }),
     };
     let pacing = Pacing {
+        of: "messages",
         lateness_p99_ns: sum.lateness.quantile_ns(0.99),
         planned: sum.planned,
         in_time: sum.in_time,

@@ -1,6 +1,7 @@
 //! Whole runs over real sockets, against a server that is not built on our engine. No figure is asserted that time
 //! decides; only what was counted, verified and said.
 
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -211,6 +212,26 @@ fn connect_times_each_step() {
         assert_eq!(step.unwrap().count, connect.connections);
     }
     assert_eq!(report.plan.source_addresses, 3);
+}
+
+#[test]
+fn all_places_of_a_closed_loop_connect_at_a_time_whatever_the_window() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = Target::parse(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
+    let mode = Mode::Connect { rate_per_s: None, duration: 600 * SHORT, warmup: Duration::ZERO };
+    let plan = Plan::new(Common { connections: 4, window: 1, ..target.into() }, mode);
+    let stop = AtomicBool::new(false);
+    let accepted = std::thread::scope(|scope| {
+        // No upgrade is answered, so none of them makes way for another.
+        let accepting = scope.spawn(|| {
+            let accepted: Vec<_> = (0..4).map(|_| listener.accept().unwrap().0).collect();
+            stop.store(true, Ordering::Relaxed);
+            accepted
+        });
+        let _ = throng_load::run(&plan, &stop, &mut |_| {});
+        accepting.join().unwrap()
+    });
+    assert_eq!(accepted.len(), 4);
 }
 
 #[test]
