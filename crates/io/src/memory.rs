@@ -88,6 +88,8 @@ static TRIMS: AtomicU64 = AtomicU64::new(0);
 pub struct Trim {
     /// Trims that had begun when it was requested.
     begun: Option<u64>,
+    /// The block at the end of the thread's heap until the trim has run.
+    last: Vec<u8>,
 }
 
 impl Trim {
@@ -95,6 +97,7 @@ impl Trim {
     /// is returned to its heap, which takes the start of a thread.
     pub fn request(&mut self) {
         empty_cache();
+        self.last = last_block();
         self.begun = Some(TRIMS.load(Ordering::Acquire));
     }
 
@@ -113,6 +116,7 @@ impl Trim {
         if is_first {
             trim();
         }
+        self.last = Vec::new();
         is_first
     }
 }
@@ -140,6 +144,25 @@ fn empty_cache() {
             let _ = thread.join();
         }
     }
+}
+
+/// The size in bytes of blocks that glibc takes from a heap by default, and how many of them have
+/// the space for what it keeps free at the end of a heap after [`return_large_blocks`].
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const BLOCK: usize = 120 << 10;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const BLOCKS: usize = (2 * TRIM_FROM as usize).div_ceil(BLOCK);
+
+/// Returns a block behind the free memory at the end of this thread's heap, which a trim returns to
+/// the system only if it lies before a block in use. Of the block itself one page is written.
+fn last_block() -> Vec<u8> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let mut blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|_| Vec::with_capacity(BLOCK)).collect();
+        return blocks.pop().unwrap_or_default();
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    Vec::new()
 }
 
 #[allow(unsafe_code)]
@@ -187,6 +210,44 @@ mod tests {
             unused.retain(|place| !(*place..*place + 1000).contains(&at));
         }
         assert!(unused.is_empty(), "{} blocks stay in the cache", unused.len());
+    }
+
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[test]
+    fn the_free_end_of_the_heap_of_a_thread_is_returned() {
+        /// The kilobytes of pages in memory of the mapping that has `address`.
+        fn resident(address: usize) -> u64 {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux has it");
+            let mut is_mapping = false;
+            for line in smaps.lines() {
+                let first = line.split_whitespace().next().unwrap_or_default();
+                if let Some((start, end)) = first.split_once('-') {
+                    let bound = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
+                    is_mapping = (bound(start)..bound(end)).contains(&address);
+                } else if is_mapping && first == "Rss:" {
+                    let kilobytes = line.split_whitespace().nth(1).expect("the number");
+                    return kilobytes.parse().expect("decimal");
+                }
+            }
+            panic!("nothing is mapped at {address:#x}")
+        }
+        // Read by a thread of its own, whose memory comes from another heap.
+        let look = |address| std::thread::spawn(move || resident(address)).join().expect("it ends");
+        let of_a_thread = move || {
+            let kept = vec![1_u8; 1000];
+            let address = kept.as_ptr().addr();
+            // Too few bytes for glibc to shorten the heap at once.
+            let burst: Vec<Vec<u8>> = (0..100).map(|_| vec![1; 1100]).collect();
+            let before = look(address);
+            drop(burst);
+            let mut request = Trim::default();
+            request.request();
+            trim();
+            request.run();
+            (before, look(address))
+        };
+        let (before, after) = std::thread::spawn(of_a_thread).join().expect("it ends");
+        assert!(after + 80 <= before, "{before} KB, then {after} KB");
     }
 
     #[cfg(target_os = "linux")]

@@ -126,7 +126,7 @@ impl Bench<'_> {
 
     fn idle(&self, running: &Running, watch: &mut dyn FnMut(&Progress)) -> Result<Figures, Error> {
         self.first_come_and_go(running, watch)?;
-        let mode = Mode::Idle { hold: self.plan.duration };
+        let mode = Mode::Idle { hold: self.plan.idle_hold() };
         let report = self.run(&self.plan(running, self.plan.idle, SIZE, mode), watch)?;
         let Measured::Idle(idle) = &report.result else { return Ok(Figures::default()) };
         Ok(Figures {

@@ -236,6 +236,12 @@ impl ProxyPlan {
         self.mostly_idle.div_f64(10.0).min(Duration::from_secs(2))
     }
 
+    /// How long the tunnels of the table idle stay, so that a proxy can have returned the memory of
+    /// their handshakes.
+    pub(super) fn idle_hold(&self) -> Duration {
+        4 * self.duration
+    }
+
     /// About how long a test takes, its start included.
     pub(super) fn estimate(&self, test: Test) -> Duration {
         let start = Duration::from_millis(300);
@@ -243,7 +249,7 @@ impl ProxyPlan {
         start
             + match test {
                 Test::Echo { .. } | Test::Connect => self.warmup + self.duration,
-                Test::Idle => Duration::from_secs(1) + connecting(self.idle) + self.duration,
+                Test::Idle => Duration::from_secs(1) + connecting(self.idle) + self.idle_hold(),
                 Test::Latency => self.warmup + 2 * self.duration,
                 Test::MostlyIdle => {
                     self.ramp() + connecting(self.idle) + self.warmup + self.mostly_idle
