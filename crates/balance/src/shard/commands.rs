@@ -25,6 +25,7 @@ impl State {
                         self.look_at_all_tunnels();
                     }
                     self.configuration = configuration;
+                    self.memory.forget_limit();
                     let conns = &self.conns;
                     self.waiting.unbind(|id| match conns.at(id.slot()) {
                         Some((at, Conn::Client(client))) if at == id => {

@@ -17,28 +17,56 @@ struct Holder {
     id: ConnId,
 }
 
+/// When memory is measured, and its limit.
+#[derive(Debug, Default)]
+pub(super) struct Measurements {
+    /// Bytes that the driver has taken for TLS since the last one.
+    growth: usize,
+    /// This shard's part of the limit, once it is known.
+    limit: Option<usize>,
+}
+
+impl Measurements {
+    /// Counts `growth` more bytes; returns the limit if a measurement is due. Files are read to
+    /// find the limit of the process, so it is asked for once.
+    fn due(&mut self, growth: usize, limit: impl FnOnce() -> usize) -> Option<usize> {
+        self.growth = self.growth.saturating_add(growth);
+        if self.growth < LEAST_STEP {
+            return None;
+        }
+        let limit = *self.limit.get_or_insert_with(limit);
+        if self.growth < limit / 64 {
+            return None;
+        }
+        self.growth = 0;
+        Some(limit)
+    }
+
+    /// Asks for the limit again: the configuration has changed.
+    pub(super) fn forget_limit(&mut self) {
+        self.limit = None;
+    }
+}
+
+/// Returns the part of the limit that each of `shards` has; `configured` is 0 for a quarter of what
+/// the process may use.
+fn part_of_limit(configured: usize, shards: u32) -> usize {
+    let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
+    let limit = match configured {
+        0 => quarter().unwrap_or(usize::MAX),
+        limit => limit,
+    };
+    limit / shards as usize
+}
+
 impl State {
     /// Ends connections if enough memory was taken since the last time, and too much is held.
     pub(super) fn check_memory<D: Driver>(&mut self, driver: &mut D) {
-        self.memory_growth = self.memory_growth.saturating_add(driver.take_growth());
-        if self.memory_growth < LEAST_STEP {
-            return;
-        }
-        let limit = self.memory_limit();
-        if self.memory_growth >= limit / 64 {
-            self.memory_growth = 0;
+        let (configured, shards) = (self.configuration.settings.max_tls_memory, self.shards);
+        let limit = || part_of_limit(configured, shards);
+        if let Some(limit) = self.memory.due(driver.take_growth(), limit) {
             self.free_memory(driver, limit);
         }
-    }
-
-    /// Returns this shard's part of the limit.
-    fn memory_limit(&self) -> usize {
-        let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
-        let limit = match self.configuration.settings.max_tls_memory {
-            0 => quarter().unwrap_or(usize::MAX),
-            limit => limit,
-        };
-        limit / self.shards as usize
     }
 
     #[cold]
@@ -74,6 +102,27 @@ fn to_be_ended(mut holders: Vec<Holder>, limit: usize) -> Vec<ConnId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_is_asked_for_once_for_each_configuration() {
+        let (mut memory, mut asked) = (Measurements::default(), 0);
+        let mut due = |memory: &mut Measurements, growth| {
+            let limit = memory.due(growth, || {
+                asked += 1;
+                64 << 20
+            });
+            (limit, asked)
+        };
+        assert_eq!(due(&mut memory, LEAST_STEP - 1), (None, 0));
+        // Enough to be looked at in every turn, and not enough for a measurement.
+        for _ in 0..100 {
+            assert_eq!(due(&mut memory, 1), (None, 1));
+        }
+        assert_eq!(due(&mut memory, 1 << 20), (Some(64 << 20), 1));
+        assert_eq!(due(&mut memory, 1 << 19), (None, 1));
+        memory.forget_limit();
+        assert_eq!(due(&mut memory, 1 << 19), (Some(64 << 20), 2));
+    }
 
     #[test]
     fn handshakes_end_before_others_and_the_largest_first() {

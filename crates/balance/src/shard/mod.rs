@@ -58,6 +58,7 @@ pub use self::audit::{Audit, Holdings};
 use self::closing::{CloseJob, Orphans};
 use self::commands::{limits_of, most_connections, response_limits_of};
 use self::conn::{Conn, Conns, Phase, Tick};
+use self::memory::Measurements;
 use self::pool::Pool;
 use self::waiting::Waiting;
 use crate::command::Command;
@@ -124,8 +125,7 @@ struct State {
     accept_stopped: bool,
     /// TLS of clients, by listener.
     tls: Vec<Option<ServerTls>>,
-    /// Bytes that the driver has taken for TLS since its memory was last measured.
-    memory_growth: usize,
+    memory: Measurements,
     shutdown: Option<ShutdownState>,
 }
 
@@ -230,7 +230,7 @@ impl<D: Driver> Shard<D> {
             peak: Peak::default(),
             accept_stopped: false,
             tls,
-            memory_growth: 0,
+            memory: Measurements::default(),
             shutdown: None,
         };
         Self { driver, state }
