@@ -1,7 +1,9 @@
 //! What must hold after each turn, when all is quiet, and at the end.
 
-use throng_balance::Settings;
+use std::sync::Arc;
+
 use throng_balance::shard_over_driver::Holdings;
+use throng_balance::{Backend, Settings};
 
 use super::backend::{Conn, arrivals};
 use super::client::Client;
@@ -45,34 +47,44 @@ pub(super) fn caps_hold(world: &mut World) {
 
 /// Nobody is there: nothing may be held for anybody.
 pub(super) fn nothing_is_held(world: &mut World) {
-    for (shard, Look { audit, connections, metrics, ended }) in
-        world.looks().into_iter().enumerate()
-    {
-        let left = audit.clients
-            + audit.sides
-            + audit.queued
-            + audit.waiting
-            + audit.closing
-            + audit.new_clients
-            + audit.addresses;
-        if left > 0 || audit.upstreams != audit.idle {
-            world.violation(format!("shard {shard} still holds {audit:?}"));
-        }
-        if metrics.connections + metrics.tunnels + metrics.queued > 0 {
-            world.violation(format!("shard {shard} still counts {metrics:?}"));
-        }
-        // An ended shard leaves idle connections, and ends that were not told, to its driver's end.
-        if connections != audit.upstreams && !ended {
-            world.violation(format!("shard {shard}'s driver has {connections} connections"));
+    for (shard, look) in world.looks().into_iter().enumerate() {
+        for what in still_held(&look) {
+            world.violation(format!("shard {shard} {what}"));
         }
     }
-    let backends = world.backends.clone();
-    for backend in backends {
-        let counts = (backend.tunnels(), backend.requests(), backend.handshakes());
-        if counts != (0, 0, 0) {
-            world.violation(format!("{} still counts {counts:?}", backend.address()));
-        }
+    for what in still_counted(&world.backends) {
+        world.violation(what);
     }
+}
+
+/// Returns what a shard without clients still holds.
+pub(super) fn still_held(Look { audit, connections, metrics, ended }: &Look) -> Vec<String> {
+    let mut held = Vec::new();
+    let left = audit.clients
+        + audit.sides
+        + audit.queued
+        + audit.waiting
+        + audit.closing
+        + audit.new_clients
+        + audit.addresses;
+    if left > 0 || audit.upstreams != audit.idle {
+        held.push(format!("still holds {audit:?}"));
+    }
+    if metrics.connections + metrics.tunnels + metrics.queued > 0 {
+        held.push(format!("still counts {metrics:?}"));
+    }
+    // An ended shard leaves idle connections, and ends that were not told, to its driver's end.
+    if *connections != audit.upstreams && !ended {
+        held.push(format!("has {connections} connections in its driver"));
+    }
+    held
+}
+
+/// Returns what backends without clients still count.
+pub(super) fn still_counted(backends: &[Arc<Backend>]) -> Vec<String> {
+    let counts = |backend: &Backend| (backend.tunnels(), backend.requests(), backend.handshakes());
+    let wrong = backends.iter().filter(|backend| counts(backend) != (0, 0, 0));
+    wrong.map(|it| format!("{} still counts {:?}", it.address(), counts(it))).collect()
 }
 
 /// Checks a whole run.

@@ -8,6 +8,7 @@ mod client;
 mod frames;
 mod plan;
 mod script;
+pub mod through;
 mod wire;
 mod world;
 

@@ -216,33 +216,38 @@ impl Plan {
 
     /// In virtual nanoseconds: everything that time ends has ended by then.
     pub(super) fn patience(&self) -> u64 {
-        let Timeouts {
-            connect,
-            response,
-            upgrade,
-            body,
-            head,
-            keep_alive,
-            tunnel,
-            half_closed,
-            close,
-            queue,
-        } = self.settings.timeouts;
-        let tunnel = if tunnel > Duration::from_secs(10_000) { Duration::ZERO } else { tunnel };
-        let all = connect
-            + response
-            + upgrade
-            + body
-            + head
-            + keep_alive
-            + tunnel
-            + half_closed
-            + close
-            + queue;
-        // A leap takes longer than anything.
-        let leaps = if self.faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
-        all.as_nanos() as u64 * 3 + 60 * SECOND + leaps
+        patience(&self.settings, &self.faults)
     }
+}
+
+/// In virtual nanoseconds: everything that time ends has ended by then.
+pub(super) fn patience(settings: &Settings, faults: &Faults) -> u64 {
+    let Timeouts {
+        connect,
+        response,
+        upgrade,
+        body,
+        head,
+        keep_alive,
+        tunnel,
+        half_closed,
+        close,
+        queue,
+    } = settings.timeouts;
+    let tunnel = if tunnel > Duration::from_secs(10_000) { Duration::ZERO } else { tunnel };
+    let all = connect
+        + response
+        + upgrade
+        + body
+        + head
+        + keep_alive
+        + tunnel
+        + half_closed
+        + close
+        + queue;
+    // A leap takes longer than anything.
+    let leaps = if faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
+    all.as_nanos() as u64 * 3 + 60 * SECOND + leaps
 }
 
 /// A client that sends all its requests at once, without waiting for an answer: many times what may
@@ -302,7 +307,7 @@ fn crowd(
     commands.push((2 * SECOND, close));
 }
 
-fn settings(rng: &mut Rng, calm: bool) -> Settings {
+pub(super) fn settings(rng: &mut Rng, calm: bool) -> Settings {
     let mut seconds = |low: u64, high: u64| match calm {
         true => Duration::from_secs(500),
         false => Duration::from_millis(rng.between(low * 1000, high * 1000)),
@@ -347,7 +352,7 @@ fn settings(rng: &mut Rng, calm: bool) -> Settings {
     }
 }
 
-fn link(rng: &mut Rng) -> LinkOptions {
+pub(super) fn link(rng: &mut Rng) -> LinkOptions {
     LinkOptions {
         latency: rng.pick(&[0, 1_000, 50_000, 2_000_000]),
         capacity: rng.pick(&[200, 3000, 64 * 1024, 1 << 20]),

@@ -23,4 +23,5 @@ mod presence;
 mod publishers;
 mod seeds;
 mod support;
+mod through;
 mod turns;

@@ -173,6 +173,18 @@ impl<D: Driver> Tls<D> {
         &mut self.inner
     }
 
+    /// Returns the driver below, for inspection.
+    pub fn driver(&self) -> &D {
+        &self.inner
+    }
+
+    /// Returns whether a wait would return at once because of what came in earlier turns.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        let has_events = !self.ready.is_empty() || !self.queued.is_empty();
+        has_events || self.rest.is_some() || !self.handshakes.is_empty()
+    }
+
     /// Secures the connections that `listener` accepts from now on.
     pub fn secure(&mut self, listener: ListenerId, server: Arc<TlsServer>) {
         self.turn_on();

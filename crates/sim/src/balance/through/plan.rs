@@ -1,0 +1,277 @@
+//! What a seed means for connections that are passed through.
+
+use throng_balance::Settings;
+
+use crate::balance::plan::{behaviour, link, patience, settings};
+use crate::balance::wire::{PeerBehaviour, Then};
+use crate::faults::Faults;
+use crate::net::LinkOptions;
+use crate::plan::SECOND;
+use crate::rng::Rng;
+
+/// What a backend does with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conduct {
+    /// So many bytes of its own once its client's first have come; its end follows its client's.
+    Answer(usize),
+    /// The same, and its end at once.
+    EndFirst(usize),
+    /// Every byte comes back.
+    Echo,
+    /// Nothing, ever.
+    Mute,
+    /// The end before anything was read.
+    CloseAtOnce,
+    /// A reset after so many bytes were read.
+    ResetAfter(usize),
+    /// So many bytes, and a reset.
+    AnswerAndReset(usize),
+}
+
+/// One backend.
+#[derive(Clone, Debug)]
+pub(super) struct BackendPlan {
+    pub(super) patterns: Vec<&'static str>,
+    pub(super) send_proxy: bool,
+    /// Nobody listens there.
+    pub(super) is_dead: bool,
+    /// What is sent there is lost on the way.
+    pub(super) is_silent: bool,
+    pub(super) conducts: Vec<Conduct>,
+    /// In the list from the beginning.
+    pub(super) is_member: bool,
+    pub(super) link: LinkOptions,
+}
+
+/// What a client begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// A ClientHello.
+    Hello,
+    /// A part of one, in thousandths: no more ever comes.
+    Part(usize),
+    /// One that announces too much.
+    Oversized,
+    /// HTTP without TLS.
+    Plain,
+}
+
+/// One client.
+#[derive(Clone, Debug)]
+pub(super) struct ClientPlan {
+    pub(super) id: u32,
+    pub(super) at: u64,
+    pub(super) link: LinkOptions,
+    pub(super) address: u8,
+    pub(super) behaviour: PeerBehaviour,
+    pub(super) beginning: Beginning,
+    pub(super) name: Option<&'static str>,
+    pub(super) padding: usize,
+    /// The largest record of its ClientHello.
+    pub(super) record: usize,
+    /// Bytes right behind it.
+    pub(super) surplus: usize,
+    /// What follows when all is written.
+    pub(super) then: Then,
+}
+
+/// What the control thread does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ControlCommand {
+    /// Adds a backend with its names, as the admin API does.
+    Add(usize),
+    /// Removes one, and closes its tunnels.
+    Remove(usize),
+    /// Drains one within so long.
+    Drain(usize, u64),
+    ShutDown {
+        window: u64,
+        deadline: u64,
+    },
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) seed: u64,
+    /// Nobody does wrong, no time runs out, and so every byte must arrive.
+    pub(super) calm: bool,
+    pub(super) most_connections: usize,
+    pub(super) settings: Settings,
+    pub(super) faults: Faults,
+    pub(super) backends: Vec<BackendPlan>,
+    pub(super) clients: Vec<ClientPlan>,
+    pub(super) commands: Vec<(u64, ControlCommand)>,
+}
+
+/// What clients ask for; the last two have no backend unless there is one for all.
+const NAMES: [Option<&str>; 6] = [
+    Some("db.example.com"),
+    Some("DB.example.com"),
+    Some("a.example.com"),
+    Some("b.example.com"),
+    Some("elsewhere.org"),
+    None,
+];
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x7468_726f_7567_6800);
+        let calm = rng.one_in(2);
+        let mut faults = Faults::of(&mut rng);
+        if calm {
+            (faults.adopt_fails, faults.clock_leaps, faults.cut_links) = (0, 0, 0);
+        } else {
+            faults.connect_fails = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
+            faults.cut_dials = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
+        }
+        let finely = faults.is_fine();
+        if calm && finely {
+            // A byte at a time, and each of them late: longer than any time that is allowed.
+            faults.starved_receives = 0;
+        }
+        let busy = rng.between(1, 6) * SECOND;
+        let backends: Vec<BackendPlan> =
+            (0..1 + rng.below(4)).map(|at| backend(&mut rng, at, calm, finely)).collect();
+        let clients = (0..1 + rng.below(9))
+            .map(|at| client(&mut rng, at as u32 + 1, calm, finely, busy, &faults))
+            .collect();
+        let count = if calm { 0 } else { rng.pick(&[0, 0, 1, 3, 6]) };
+        let mut commands: Vec<_> = (0..count)
+            .map(|_| (rng.between(0, busy), control_command(&mut rng, backends.len())))
+            .collect();
+        commands.sort_by_key(|(at, _)| *at);
+        let few = !calm && rng.one_in(8);
+        Self {
+            seed,
+            calm,
+            most_connections: if few { 1 + rng.below(4) } else { 1000 },
+            settings: settings(&mut rng, calm),
+            faults,
+            backends,
+            clients,
+            commands,
+        }
+    }
+
+    /// In virtual nanoseconds: everything that time ends has ended by then.
+    pub(super) fn patience(&self) -> u64 {
+        patience(&self.settings, &self.faults)
+    }
+
+    /// The indices of backends for that name, if none comes or goes.
+    pub(super) fn backends_for(&self, name: Option<&str>) -> Vec<usize> {
+        let name = name.map(str::to_ascii_lowercase);
+        let parent = name.as_ref().and_then(|name| name.split_once('.')).map(|(_, rest)| rest);
+        let wildcard = parent.map(|parent| format!("*.{parent}"));
+        let forms = name.clone().into_iter().chain(wildcard).chain(["*".to_owned()]);
+        let of = |form: String| {
+            let has = |plan: &BackendPlan| plan.is_member && plan.patterns.contains(&&*form);
+            (0..self.backends.len()).filter(|at| has(&self.backends[*at])).collect::<Vec<_>>()
+        };
+        forms.map(of).find(|found| !found.is_empty()).unwrap_or_default()
+    }
+}
+
+fn backend(rng: &mut Rng, at: usize, calm: bool, finely: bool) -> BackendPlan {
+    let most = if finely { 700 } else { rng.pick(&[10, 5_000, 200_000]) };
+    let mut conducts = vec![
+        Conduct::Answer(1 + rng.below(most)),
+        Conduct::Echo,
+        Conduct::EndFirst(rng.below(most)),
+    ];
+    if !calm {
+        for _ in 0..rng.below(4) {
+            let after = rng.below(if finely { 400 } else { 5_000 });
+            conducts.push(rng.pick(&[
+                Conduct::Mute,
+                Conduct::CloseAtOnce,
+                Conduct::ResetAfter(after),
+                Conduct::AnswerAndReset(after),
+            ]));
+        }
+    }
+    let patterns: &[&'static str] = rng.pick(&[
+        &["db.example.com"][..],
+        &["db.example.com", "*.example.com"],
+        &["*.example.com"],
+        &["*"],
+        &["a.example.com", "*"],
+    ]);
+    BackendPlan {
+        patterns: patterns.to_vec(),
+        send_proxy: rng.one_in(5),
+        is_dead: !calm && rng.one_in(8),
+        is_silent: !calm && rng.one_in(12),
+        conducts,
+        is_member: at == 0 || rng.below(4) > 0,
+        link: link(rng),
+    }
+}
+
+fn client(
+    rng: &mut Rng,
+    id: u32,
+    calm: bool,
+    finely: bool,
+    busy: u64,
+    faults: &Faults,
+) -> ClientPlan {
+    let beginning = match rng.below(12) {
+        0 | 1 => Beginning::Part(rng.below(1000)),
+        2 if !calm => Beginning::Oversized,
+        3 => Beginning::Plain,
+        _ => Beginning::Hello,
+    };
+    let mut behaviour = behaviour(rng, finely);
+    if rng.one_in(3) {
+        // So slowly that not all of a ClientHello may come in time, unless there is no hurry.
+        (behaviour.cut, behaviour.rest) = (rng.pick(&[1, 5, 40]), rng.pick(&[1_000, SECOND / 10]));
+    }
+    if !calm && rng.one_in(3) {
+        behaviour.vanish = Some((rng.below(if finely { 600 } else { 2000 }), rng.one_in(2)));
+    }
+    let mut link = link(rng);
+    if faults.cut_links > 0 && rng.one_in(faults.cut_links) {
+        link.cut_after = Some(rng.between(1, 5000));
+    }
+    let slowly = behaviour.rest > 10_000_000;
+    let padding =
+        if finely || slowly { rng.pick(&[0, 90]) } else { rng.pick(&[0, 300, 8_000, 50_000]) };
+    ClientPlan {
+        id,
+        at: rng.between(0, busy),
+        link,
+        address: 1 + rng.below(3) as u8,
+        behaviour,
+        beginning,
+        name: rng.pick(&NAMES),
+        padding,
+        // Headers count, too: the whole of a ClientHello has 64 KiB at most.
+        record: if padding > 20_000 { 16_384 } else { rng.pick(&[16_384, 16_384, 200, 20]) },
+        surplus: match (slowly, finely) {
+            (true, _) => rng.pick(&[0, 30]),
+            (_, true) => rng.pick(&[0, 1, 500]),
+            _ => rng.pick(&[0, 1, 500, 20_000, 300_000]),
+        },
+        then: match calm {
+            true => Then::Finish,
+            false => rng.pick(&[Then::Finish, Then::Finish, Then::Stay, Then::Close, Then::Reset]),
+        },
+    }
+}
+
+fn control_command(rng: &mut Rng, backends: usize) -> ControlCommand {
+    let backend_index = rng.below(backends);
+    match rng.below(8) {
+        0..3 => ControlCommand::Add(backend_index),
+        3..5 => ControlCommand::Remove(backend_index),
+        5 | 6 => ControlCommand::Drain(backend_index, rng.between(0, 3 * SECOND)),
+        _ => ControlCommand::ShutDown {
+            window: rng.pick(&[0, SECOND]),
+            deadline: rng.pick(&[0, 2 * SECOND, 60 * SECOND]),
+        },
+    }
+}
