@@ -155,13 +155,15 @@ const BLOCKS: usize = (2 * TRIM_FROM as usize).div_ceil(BLOCK);
 
 /// Returns a block behind the free memory at the end of this thread's heap, which a trim returns to
 /// the system only if it lies before a block in use. Of the block itself one page is written.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn last_block() -> Vec<u8> {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        let mut blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|_| Vec::with_capacity(BLOCK)).collect();
-        return blocks.pop().unwrap_or_default();
-    }
-    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let mut blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|_| Vec::with_capacity(BLOCK)).collect();
+    blocks.pop().unwrap_or_default()
+}
+
+/// Returns no block: there is no trim.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn last_block() -> Vec<u8> {
     Vec::new()
 }
 
