@@ -51,7 +51,7 @@ impl Connections {
         payload: &[u8],
         compressible: bool,
     ) -> Sent {
-        let Self { table, outbox, stats, .. } = self;
+        let Self { table, outbox, stats, memory, .. } = self;
         let Some(conn) = table.conn_mut(id).filter(|conn| conn.is(Stage::Open)) else {
             return Sent::Closed;
         };
@@ -60,22 +60,25 @@ impl Connections {
             return self.enqueue(id, content, Published::default());
         }
         let compressed = outbox.compress(conn, payload, compressible, stats);
-        let sent = match self.admit(id, compressed.unwrap_or(payload.len()), None) {
+        let len = compressed.unwrap_or(payload.len());
+        let sent = match outbox.admit(conn, len, None) {
             Ok(sent) => sent,
-            Err(refused) => return refused,
+            Err(TooSlow(class)) => return self.drop_slow(id, class),
         };
-        let Some(conn) = self.table.conn_mut(id) else { return Sent::Closed };
-        self.stats.messages_out += 1;
+        if conn.has(flag::IN_FLIGHT) {
+            memory.add(len + REFERENCE_COST);
+        }
+        stats.messages_out += 1;
         match compressed {
-            Some(_) => self.outbox.put_deflated(conn, text),
-            None => self.outbox.put_uncompressed(conn, text, payload),
+            Some(_) => outbox.put_deflated(conn, text),
+            None => outbox.put_uncompressed(conn, text, payload),
         }
         sent
     }
 
     /// Queues a reference to a finished frame, published to a channel or sent by itself.
     pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
-        let Self { table, outbox, stats, .. } = self;
+        let Self { table, outbox, stats, memory, .. } = self;
         let Some(conn) = table.conn_mut(id) else { return Sent::Closed };
         let (bytes, form) = match outbox.form(conn, frame, stats) {
             Ok(formed) => formed,
@@ -92,13 +95,15 @@ impl Connections {
             let len = if form == Form::Event { bytes.len() } else { frame.payload().len() };
             return self.enqueue(id, Outbox::shared(frame, len), of);
         }
-        let sent = match self.admit(id, bytes.len(), of.class) {
+        let sent = match outbox.admit(conn, bytes.len(), of.class) {
             Ok(sent) => sent,
-            Err(refused) => return refused,
+            Err(TooSlow(class)) => return self.drop_slow(id, class),
         };
-        let Some(conn) = self.table.conn_mut(id) else { return Sent::Closed };
-        self.stats.messages_out += 1;
-        self.outbox.put_frame(conn, frame, bytes, form);
+        if conn.has(flag::IN_FLIGHT) {
+            memory.add(bytes.len() + REFERENCE_COST);
+        }
+        stats.messages_out += 1;
+        outbox.put_frame(conn, frame, bytes, form);
         sent
     }
 
@@ -123,23 +128,6 @@ impl Connections {
         self.table.route_in_slot(id).map_or(0, |route| self.outbox.rules().of_route(route))
     }
 
-    /// Decides whether a message of `len` may be queued, and the result for its sender.
-    fn admit(&mut self, id: ConnId, len: usize, class: Option<ClassIndex>) -> Result<Sent, Sent> {
-        let Some(conn) = self.table.conn_mut(id) else { return Err(Sent::Closed) };
-        match self.outbox.admit(conn, len, class) {
-            Ok(sent) => {
-                if conn.has(flag::IN_FLIGHT) {
-                    self.memory.add(len + REFERENCE_COST);
-                }
-                Ok(sent)
-            }
-            Err(TooSlow(class)) => {
-                self.close_slow(id, class);
-                Err(Sent::Dropped)
-            }
-        }
-    }
-
     /// Puts a message into the per-message queue.
     #[cold]
     fn enqueue(&mut self, id: ConnId, content: Content, of: Published<'_>) -> Sent {
@@ -155,10 +143,7 @@ impl Connections {
                 }
                 sent
             }
-            Err(TooSlow(class)) => {
-                self.close_slow(id, class);
-                Sent::Dropped
-            }
+            Err(TooSlow(class)) => self.drop_slow(id, class),
         }
     }
 
@@ -172,6 +157,13 @@ impl Connections {
         self.outbox.counters_mut()[usize::from(class)].too_large += 1;
         // What becomes of the message is known; a stream that is too slow for this ends by itself.
         let _ = self.send_frame(id, lost, of);
+        Sent::Dropped
+    }
+
+    /// Closes a receiver that is too slow for its next message.
+    #[cold]
+    fn drop_slow(&mut self, id: ConnId, class: ClassIndex) -> Sent {
+        self.close_slow(id, class);
         Sent::Dropped
     }
 

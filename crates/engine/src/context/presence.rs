@@ -122,9 +122,7 @@ impl Core {
                 };
                 // It was made without the lock of the order, under which functions of the program
                 // cannot be called. It is not sent if another shard has switched meanwhile.
-                self.publish_if(channel, frame, except, None, |remote| {
-                    remote.is_current(channel, &announced)
-                });
+                self.publish_in_order(channel, frame, except, None, Some(&announced));
                 self.hold_publisher(id);
             }
             Ok(None) => {}

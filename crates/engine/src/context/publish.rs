@@ -16,8 +16,9 @@ use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
 use crate::pubsub::filter::Filter;
+use crate::pubsub::presence::Announced;
 use crate::remote::losses::{Lost, Receivers};
-use crate::remote::{Command, Posting, PublishPath, Remote, shards_of};
+use crate::remote::{Command, Posting, PublishPath, shards_of};
 use crate::samples::is_sampled;
 
 impl Core {
@@ -32,13 +33,13 @@ impl Core {
         let began = is_sampled(self.connections.stats.publishes).then(|| self.clock.read());
         match self.remote.publish_path() {
             PublishPath::Alone if !self.has_commands() => {
-                Receipt::known(self.publish_now(channel, frame, except, began))
+                Receipt::known(self.publish_here(channel, frame, except, began))
             }
             PublishPath::Histories | PublishPath::Relayed => {
                 self.publish_by_rule(channel, frame, except, began)
             }
             PublishPath::Alone | PublishPath::Shards => {
-                self.publish_in_order(channel, frame, except, began)
+                self.publish_in_order(channel, frame, except, began, None)
             }
         }
     }
@@ -65,7 +66,7 @@ impl Core {
         }
         match self.remote.history_rule(channel) {
             Some(rule) => self.publish_recorded((channel, rule), frame, except, began).0,
-            None => self.publish_in_order(channel, frame, except, began),
+            None => self.publish_in_order(channel, frame, except, began, None),
         }
     }
 
@@ -76,6 +77,9 @@ impl Core {
         !self.commands.is_empty() || self.queue.has_commands()
     }
 
+    /// Publishes in the order of the channel; what is `announced` only if it is current still when
+    /// its turn has come. Where all members are on this shard, and no commands wait for it, nothing
+    /// of other shards can come before it.
     #[inline(never)]
     pub(super) fn publish_in_order(
         &mut self,
@@ -83,24 +87,11 @@ impl Core {
         frame: &Frame,
         except: Option<ConnId>,
         began: Option<Instant>,
-    ) -> Receipt {
-        self.publish_if(channel, frame, except, began, |_| true)
-    }
-
-    /// Publishes in the order of the channel, if it is wanted still when its turn has come. Where
-    /// all members are on this shard, and no commands wait for it, nothing of other shards can come
-    /// before it.
-    pub(super) fn publish_if(
-        &mut self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-        began: Option<Instant>,
-        is_wanted: impl FnOnce(&Remote) -> bool,
+        announced: Option<&Announced>,
     ) -> Receipt {
         let name = self.find_homes(channel);
         if !self.has_commands() && self.has_receivers_here_only() {
-            return Receipt::known(self.publish_now(channel, frame, except, began));
+            return Receipt::known(self.publish_here(channel, frame, except, began));
         }
         let name = name.unwrap_or_else(|| channel.into());
         let receivers = Receivers::Channel(Arc::clone(&name), except);
@@ -108,10 +99,10 @@ impl Core {
             let (channel, frame) = (Arc::clone(&name), frame.clone());
             Command::Publish { channel, frame, except, ack }
         };
-        let (receipt, here) =
-            self.post_in_order(Some(channel), &receivers, began, is_wanted, command);
+        let order = Some((channel, announced));
+        let (receipt, here) = self.post_in_order(order, &receivers, began, command);
         if let Some(ack) = here {
-            ack.count(self.publish_now(channel, frame, except, began));
+            ack.count(self.publish_here(channel, frame, except, began));
         }
         receipt
     }
@@ -131,15 +122,14 @@ impl Core {
         self.homes.iter().all(|home| usize::from(*home) == self.shard)
     }
 
-    /// Posts a command to each shard that `homes` lists, in the order of `channel` or of all
-    /// channels, if it is wanted still. If nothing waits for this shard, it gets none, and its slot
-    /// is returned: the receivers here are next.
+    /// Posts a command to each shard that `homes` lists, in the order of a channel, if what is
+    /// announced there is current still, or in that of all channels. If nothing waits for this
+    /// shard, it gets none, and its slot is returned: the receivers here are next.
     fn post_in_order(
         &mut self,
-        channel: Option<&str>,
+        channel: Option<(&str, Option<&Announced>)>,
         receivers: &Receivers,
         began: Option<Instant>,
-        is_wanted: impl FnOnce(&Remote) -> bool,
         command: impl Fn(AckSlot) -> Command,
     ) -> (Receipt, Option<AckSlot>) {
         let Self { homes, shard, crowded, remote, commands, queue, .. } = self;
@@ -149,9 +139,11 @@ impl Core {
         }
         let acks = RefCell::new(acks);
         let command = || command(acks.borrow_mut().pop().unwrap_or_else(AckSlot::unclaimed));
-        let one = channel.map(|channel| remote.order_of(channel));
+        let one = channel.map(|(channel, _)| remote.order_of(channel));
         let all = channel.is_none().then(|| remote.order_of_all());
-        if !is_wanted(remote) {
+        if let Some((channel, Some(announced))) = channel
+            && !remote.is_current(channel, announced)
+        {
             return (Receipt::known(Delivery::default()), None);
         }
         // Whatever comes before this message was put into this shard's queue under the same lock.
@@ -188,7 +180,7 @@ impl Core {
                 self.publish_elsewhere(channel, frame, except)
             }
         };
-        Delivery { unreached, ..self.publish_here(channel, frame, except) }
+        Delivery { unreached, ..self.publish_here(channel, frame, except, None) }
     }
 
     /// Sends to every connection that `filter` selects, by one command to each shard that may have
@@ -216,7 +208,7 @@ impl Core {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Command::Broadcast { filter, frame, ack }
         };
-        let (receipt, here) = self.post_in_order(None, &receivers, None, |_| true, command);
+        let (receipt, here) = self.post_in_order(None, &receivers, None, command);
         if let Some(ack) = here {
             ack.count(self.broadcast_here(filter, frame));
         }
@@ -250,8 +242,7 @@ impl Core {
 
     /// Sends to the members of this shard, and measures that if the publication `began` at a known
     /// time.
-    #[inline]
-    pub(crate) fn publish_now(
+    pub(crate) fn publish_here(
         &mut self,
         channel: &str,
         frame: &Frame,
@@ -261,10 +252,6 @@ impl Core {
         if let Some(began) = began {
             self.samples.publish(began);
         }
-        self.publish_here(channel, frame, except)
-    }
-
-    fn publish_here(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
         let mut delivery = Delivery::default();
         let of = Published { channel, class: self.connections.outbox.rules().of_channel(channel) };
         let Self { connections, channels, recent, .. } = self;

@@ -118,11 +118,7 @@ impl RequestBodies {
 
     /// Returns the incomplete body of this connection, if there is one.
     pub(crate) fn of(&mut self, id: ConnId) -> Option<&mut RequestBody> {
-        // Nearly always there is none.
-        match self.coming.is_empty() {
-            true => None,
-            false => self.coming.get_mut(&id).map(|request_body| &mut **request_body),
-        }
+        self.coming.get_mut(&id).map(|request_body| &mut **request_body)
     }
 
     /// Appends received bytes. Returns false if all bodies with the same budget would exceed `most`
@@ -158,19 +154,12 @@ impl RequestBodies {
 
     /// Returns whether the body of this connection's request is discarded: the request is answered.
     pub(crate) fn is_dropped(&self, id: ConnId) -> bool {
-        !self.coming.is_empty()
-            && self
-                .coming
-                .get(&id)
-                .is_some_and(|request_body| request_body.mode == BodyMode::Discard)
+        self.coming.get(&id).is_some_and(|body| body.mode == BodyMode::Discard)
     }
 
     /// Returns the largest size of the current request's body; `usual` where there is none.
     pub(crate) fn max_body(&self, id: ConnId, usual: u64) -> u64 {
-        match self.coming.is_empty() {
-            true => usual,
-            false => self.coming.get(&id).map_or(usual, |request_body| request_body.max_body),
-        }
+        self.coming.get(&id).map_or(usual, |body| body.max_body)
     }
 
     /// Removes a body that is complete, or never will be.

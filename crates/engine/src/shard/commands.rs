@@ -88,7 +88,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         match command {
             Command::Publish { channel, frame, except, ack } => {
                 state.core.watch.deliver();
-                let delivery = state.core.publish_now(&channel, &frame, except, ack.began());
+                let delivery = state.core.publish_here(&channel, &frame, except, ack.began());
                 work += delivery.receivers();
                 ack.count(delivery);
             }
@@ -97,7 +97,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 while let Some(frame) = frames.get(next)
                     && work < COMMANDS
                 {
-                    let delivery = state.core.publish_now(&channel, frame, None, None);
+                    let delivery = state.core.publish_here(&channel, frame, None, None);
                     work += 1 + delivery.receivers();
                     so_far.add(delivery);
                     next += 1;
