@@ -209,11 +209,13 @@ mod filter;
 #[cfg(feature = "gzip")]
 mod gzip;
 mod handle;
+mod health;
 mod http;
 mod hub;
 mod io_backend;
 mod live;
 mod message;
+mod middleware;
 #[cfg(feature = "metrics")]
 mod observe;
 
@@ -244,11 +246,11 @@ pub use access::{Access, AccessLog};
 #[cfg(feature = "http")]
 pub use adopt::Upgrade;
 pub use affinity::{CpuAffinity, Place, Placement};
-pub use app::{App, BasicAuth, BasicUser, Cors, Middleware, Next, RequestId, RequestIds, ThenFn};
+pub use app::{App, BasicAuth, BasicUser, Cors, RequestId, RequestIds};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
-    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, OwnedRequest,
-    PerMessage, PerSession, ShuttingDown,
+    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, PerMessage,
+    PerSession, ShuttingDown,
 };
 #[cfg(feature = "redis")]
 pub use cluster::{
@@ -263,10 +265,13 @@ pub use filter::Filter;
 #[cfg(feature = "gzip")]
 pub use gzip::Gzip;
 pub use handle::Handle;
+#[cfg(feature = "tokio")]
+pub use http::OwnedRequest;
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Hub, Present, RefreshError};
 pub use io_backend::IoBackend;
 pub use message::OwnedMessage;
+pub use middleware::{Middleware, Next, ThenFn};
 #[cfg(feature = "metrics")]
 pub use observe::Observer;
 pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};

@@ -14,8 +14,8 @@ use throng_http::{Request, Response};
 
 use crate::app::MetricsFn;
 use crate::cluster::Node;
+use crate::health::ready;
 use crate::process;
-use crate::service::ready;
 use crate::stalls::Stalls;
 use crate::tls::Security;
 use crate::workers::Pool;

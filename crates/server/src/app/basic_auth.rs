@@ -5,7 +5,7 @@ use std::fmt;
 use throng_engine::SettingError;
 use throng_http::{Reject, Request};
 
-use super::middleware::{Middleware, Next};
+use crate::middleware::{Middleware, Next};
 
 /// Middleware that lets only requests with the name and password of a user pass, by Basic
 /// authentication ([RFC 7617](https://www.rfc-editor.org/rfc/rfc7617)): HTTP requests and upgrades

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throng_http::{IntoResponse, Method, Request, Response, Status};
 
-use super::middleware::{Middleware, Next};
+use crate::middleware::{Middleware, Next};
 
 /// Middleware that lets pages of other origins use an app's HTTP routes
 /// ([CORS](https://fetch.spec.whatwg.org/#http-cors-protocol)): it answers preflight requests, and

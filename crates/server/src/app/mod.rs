@@ -4,7 +4,6 @@
 
 mod basic_auth;
 mod cors;
-mod middleware;
 mod request_id;
 mod route;
 
@@ -21,14 +20,13 @@ use throng_proto::ws::handshake;
 
 pub use basic_auth::{BasicAuth, BasicUser};
 pub use cors::Cors;
-pub(crate) use middleware::Pending;
-pub use middleware::{Middleware, Next, ThenFn};
 pub use request_id::{RequestId, RequestIds};
 #[cfg(feature = "metrics")]
 pub(crate) use route::MetricsFn;
-pub(crate) use route::{Action, ChannelFn, HttpFn, Route};
+pub(crate) use route::{Action, ChannelFn, Route, StreamingFn};
 
 use crate::http::{BodyReader, Responder};
+use crate::middleware::Middleware;
 use crate::topic::EventStream;
 use crate::ws::IntoWsRoute;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_http::{IntoResponse, Request};
 
-use super::middleware::{Middleware, Next};
+use crate::middleware::{Middleware, Next};
 
 /// The longest id of a client or a proxy that is taken over.
 const MAX_LENGTH: usize = 128;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use throng_http::{Method, Reject, Request, Response};
+use throng_http::{Method, Reject, Request};
 
-use super::middleware::Middleware;
-use crate::http::{BodyReader, Responder};
+use crate::http::{BodyReader, HttpFn, Responder};
+use crate::middleware::Middleware;
 use crate::topic::EventStream;
 use crate::ws::WsRoute;
 
@@ -50,7 +50,6 @@ pub(crate) enum Action {
     Ready,
 }
 
-pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;
 pub(crate) type DeferredFn = dyn Fn(&Request<'_>, Responder) + Send + Sync;
 pub(crate) type StreamingFn = dyn Fn(&Request<'_>, BodyReader, Responder) + Send + Sync;
 #[cfg(feature = "metrics")]

@@ -5,7 +5,6 @@
 //! their wakers, the shard by an event. Start reading there; then `run.rs`.
 
 mod handler;
-mod request;
 mod run;
 mod session;
 mod shared;
@@ -13,7 +12,6 @@ mod socket;
 mod wakers;
 
 pub use handler::{AsyncOutcome, AsyncWs, PerMessage, PerSession};
-pub use request::OwnedRequest;
 pub use session::{AsyncSession, Ended, ShuttingDown};
 pub use shared::{CloseReason, Closed};
 pub use socket::AsyncSocket;

@@ -14,7 +14,7 @@ use throng_proto::ws::deflate;
 
 use super::reader::BodySender;
 use super::{ClientGuard, Delivered};
-use crate::app::Pending;
+use crate::middleware::Pending;
 
 /// Bytes that a source is asked for at a time: few enough that ten thousand slow readers fit in
 /// memory, many enough that a fast one costs little.

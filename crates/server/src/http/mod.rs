@@ -3,10 +3,14 @@
 //! Start reading at [`Exchange`](exchange::Exchange), a shard's state of such a request.
 
 pub(crate) mod exchange;
+#[cfg(feature = "tokio")]
+mod owned_request;
 pub(crate) mod reader;
 mod responder;
 mod writer;
 
+#[cfg(feature = "tokio")]
+pub use owned_request::OwnedRequest;
 pub use reader::BodyReader;
 pub(crate) use responder::ClientGuard;
 pub use responder::Responder;
@@ -14,13 +18,16 @@ pub use writer::BodyWriter;
 
 use std::any::Any;
 
-use throng_http::{Reject, Response};
+use throng_http::{Reject, Request, Response};
 use throng_io::Instant;
 
 use self::exchange::Exchange;
 use crate::access::Entry;
 use crate::ws::Timer;
 use crate::ws::accept::AnyAccept;
+
+/// A handler of requests that answers at once.
+pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;
 
 /// Bytes of a body that may be buffered between a connection and another thread, each way.
 pub(crate) const WINDOW: usize = 256 << 10;

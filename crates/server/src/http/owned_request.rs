@@ -4,16 +4,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use throng_http::{Extensions, Params, Ranges, Request};
+use throng_http::{Extensions, Network, Params, Ranges, Request};
 use throng_proto::http1::{self, SavedRequest};
-
-use crate::service::Shared;
 
 /// The request of an upgrade, owned, so that a future can keep it: see
 /// [`Ws::on_upgrade_async`](crate::Ws::on_upgrade_async).
 pub struct OwnedRequest {
-    shared: Arc<Shared>,
-    route: u16,
+    /// The names of its route's parameters.
+    names: Arc<[Box<str>]>,
+    trusted_proxies: Arc<[Network]>,
     head: SavedRequest,
     ranges: Ranges,
     peer: Option<SocketAddr>,
@@ -22,8 +21,8 @@ pub struct OwnedRequest {
 
 impl OwnedRequest {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
-        route: u16,
+        names: &Arc<[Box<str>]>,
+        trusted_proxies: &Arc<[Network]>,
         head: &http1::Request<'_>,
         request: Request<'_>,
     ) -> Self {
@@ -31,7 +30,8 @@ impl OwnedRequest {
         saved.save(head);
         let (ranges, peer) = (request.params().ranges(), request.peer());
         let extensions = request.into_extensions();
-        Self { shared: Arc::clone(shared), route, head: saved, ranges, peer, extensions }
+        let (names, trusted_proxies) = (Arc::clone(names), Arc::clone(trusted_proxies));
+        Self { names, trusted_proxies, head: saved, ranges, peer, extensions }
     }
 
     /// Borrows the request, without the values that middleware has attached: for those see
@@ -40,9 +40,8 @@ impl OwnedRequest {
     #[allow(clippy::missing_panics_doc, reason = "a head that was saved is whole")]
     pub fn as_request(&self) -> Request<'_> {
         let head = self.head.request().expect("the head was saved");
-        let params = Params::new(&self.shared.route(self.route).names, self.ranges);
-        Request::new(head, params, &[], self.peer)
-            .with_trusted_proxies(&self.shared.trusted_proxies)
+        let params = Params::new(&self.names, self.ranges);
+        Request::new(head, params, &[], self.peer).with_trusted_proxies(&self.trusted_proxies)
     }
 
     /// Returns a value that middleware has attached.

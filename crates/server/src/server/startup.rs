@@ -390,7 +390,8 @@ impl Server {
         let bind = |route: Route| {
             Ok(BoundRoute {
                 names: param_names(&route.path)
-                    .map_err(|error| Error::setting("route", error.to_string()))?,
+                    .map_err(|error| Error::setting("route", error.to_string()))?
+                    .into(),
                 context: Arc::new(RouteContext {
                     path: route.path.as_str().into(),
                     pool: pool.clone(),
@@ -404,7 +405,7 @@ impl Server {
             router,
             layers: self.app.layers,
             origins: LiveOrigins::new(self.origins),
-            trusted_proxies: self.trusted_proxies,
+            trusted_proxies: self.trusted_proxies.into(),
             pool: pool.clone(),
             events: self.events,
             access: self.access,

@@ -22,23 +22,19 @@ use throng_http::{DateCache, Response, Status};
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::{self, HeaderLines};
 
-#[cfg(feature = "metrics")]
-pub(crate) use request::ready;
 pub(crate) use shared::{BoundRoute, Shared};
 
 use self::request::AwaitedBody;
 use crate::access::{Access, Entry, count_body};
 use crate::events::Event;
 use crate::handle::Handle;
+use crate::health::RETRY_AFTER;
 use crate::http::Delivered;
 use crate::http::exchange::Exchange;
 use crate::hub::SessionNotice;
 use crate::ticks::Ticks;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
-
-/// How long a client that is turned away should stay away, in seconds.
-pub(crate) const RETRY_AFTER: u64 = 5;
 
 /// The service of one shard.
 pub(crate) struct ShardService {

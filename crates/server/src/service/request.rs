@@ -4,20 +4,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use throng_engine::workers::OverflowPolicy;
-use throng_engine::{Admission, Answer, Cx};
+use throng_engine::{Answer, Cx};
 use throng_http::{
     Extensions, IntoResponse, Match, Params, Ranges, Reject, Request, Response, Status,
 };
 use throng_proto::http1;
 
 use super::upgrade::Upgraded;
-use super::{BoundRoute, RETRY_AFTER, ShardService, Shared};
-use crate::app::{Action, Pending};
-use crate::cluster::{Guard, Node};
+use super::{BoundRoute, ShardService, Shared};
+use crate::app::{Action, StreamingFn};
+use crate::cluster::Guard;
 use crate::events::Event;
 use crate::handle::Handle;
+use crate::health::{live, ready};
 use crate::http::exchange::Exchange;
 use crate::http::{ClientGuard, Responder, reader};
+use crate::middleware::Pending;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::tls;
@@ -39,18 +41,6 @@ pub(super) struct Routed<'r, 'h> {
     /// The body has come, and is part of `request`.
     has_body: bool,
     pub(super) pending: Pending,
-}
-
-fn live() -> Response {
-    Response::text("alive\n")
-}
-
-pub(crate) fn ready(admission: &Admission, node: &Node) -> Response {
-    match (admission.is_ready(), node.unready()) {
-        (true, None) => Response::text("ready\n"),
-        (true, Some(why)) => Response::unavailable(RETRY_AFTER, &why),
-        (false, _) => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
-    }
 }
 
 /// Creates the responder of this connection's request.
@@ -151,7 +141,10 @@ impl ShardService {
                 self.begin_exchange(cx, head, routed.pending, client);
                 return Answer::Later;
             }
-            Action::Streaming(_) => return self.stream_body(cx, shared, routed),
+            Action::Streaming(handler) => {
+                let max_body = shared.route(route).route.max_body;
+                return self.stream_body(cx, handler, max_body, routed);
+            }
             Action::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
             #[cfg(feature = "metrics")]
             Action::Metrics(own) => {
@@ -277,12 +270,14 @@ impl ShardService {
     }
 
     /// Calls a handler that takes the body while it comes.
-    fn stream_body(&mut self, cx: &mut Cx<'_>, shared: &Shared, routed: Routed<'_, '_>) -> Answer {
-        let Routed { route, head, request, pending, .. } = routed;
-        let BoundRoute { route, .. } = shared.route(route);
-        let Action::Streaming(handler) = &route.action else {
-            return Answer::Done { keep_alive: false };
-        };
+    fn stream_body(
+        &mut self,
+        cx: &mut Cx<'_>,
+        handler: &StreamingFn,
+        max_body: Option<u64>,
+        routed: Routed<'_, '_>,
+    ) -> Answer {
+        let Routed { head, request, pending, .. } = routed;
         let (responder, client) = responder_of(cx);
         let (body_sender, reader) = reader::body(cx.core_ref().remote().clone(), cx.id());
         handler(&request, reader, responder);
@@ -291,7 +286,7 @@ impl ShardService {
         let answer = match head.has_body() {
             true => {
                 exchange.body_sender = Some(body_sender);
-                Answer::Chunks { max_body: route.max_body.unwrap_or(cx.core_ref().max_body()) }
+                Answer::Chunks { max_body: max_body.unwrap_or(cx.core_ref().max_body()) }
             }
             false => {
                 body_sender.end(Vec::new());

@@ -12,10 +12,10 @@ use throng_proto::ws;
 use super::BoundRoute;
 use super::ShardService;
 use crate::access::count_body;
-use crate::app::Pending;
 #[cfg(feature = "gzip")]
 use crate::http::exchange::accepts_gzip;
 use crate::http::exchange::{Exchange, Outgoing, Progress};
+use crate::middleware::Pending;
 
 /// Whether an answer before the body must be the connection's last. A client that waits for a 100
 /// and gets this instead may send the body or not (RFC 9110 section 10.1.1), and one that is too
@@ -107,10 +107,10 @@ impl ShardService {
         to.keep_alive &= self.admission.is_ready() && !is_last;
         cx.write(|out| response.encode(&to, out));
         count_body(&mut self.entries, cx.id(), 0, whole_body(&response, &to));
-        if !response.is_streamed() {
-            return Answer::Done { keep_alive: response.keeps_alive(&to) };
-        }
         let keep_alive = response.keeps_alive(&to);
+        if !response.is_streamed() {
+            return Answer::Done { keep_alive };
+        }
         let mut exchange = Exchange::new(head, cx.entered_route(), Pending::default());
         exchange.outgoing = Outgoing::of(cx, response, &to, exchange.wants_trailers);
         if exchange.outgoing.is_none() {

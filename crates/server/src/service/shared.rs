@@ -7,10 +7,11 @@ use throng_proto::http1;
 use throng_proto::ws::deflate;
 
 use crate::access;
-use crate::app::{Middleware, Route};
+use crate::app::Route;
 use crate::cluster::Guard;
 use crate::events::Events;
 use crate::live::LiveOrigins;
+use crate::middleware::Middleware;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
 use crate::stalls::Stalls;
@@ -26,7 +27,7 @@ pub(crate) struct Shared {
     /// For requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     pub(crate) origins: LiveOrigins,
-    pub(crate) trusted_proxies: Vec<Network>,
+    pub(crate) trusted_proxies: Arc<[Network]>,
     pub(crate) pool: Pool,
     pub(crate) events: Events,
     pub(crate) access: access::Log,
@@ -45,7 +46,7 @@ pub(crate) struct Shared {
 pub(crate) struct BoundRoute {
     pub(crate) route: Route,
     /// The names of its parameters.
-    pub(crate) names: Box<[Box<str>]>,
+    pub(crate) names: Arc<[Box<str>]>,
     pub(crate) context: Arc<RouteContext>,
     /// The compression that it negotiates with clients that offer it.
     pub(crate) compression: Option<deflate::Policy>,

@@ -10,10 +10,11 @@ use throng_proto::http1;
 use throng_proto::ws::handshake::{self, encode_response_fields};
 
 use super::request::{Routed, responder_of};
-use super::{RETRY_AFTER, ShardService, Shared};
+use super::{ShardService, Shared};
 use crate::app::Action;
+use crate::health::RETRY_AFTER;
 #[cfg(feature = "tokio")]
-use crate::asynchronous::OwnedRequest;
+use crate::http::OwnedRequest;
 use crate::http::exchange::{Exchange, PendingUpgrade};
 use crate::http::{Delivered, MovedUpgrade};
 use crate::shard::shard_of;
@@ -184,7 +185,12 @@ impl ShardService {
             }
             #[cfg(feature = "tokio")]
             UpgradeLater::Async(runtime, decide) => {
-                let request = OwnedRequest::new(shared, route, head, request);
+                let request = OwnedRequest::new(
+                    &shared.route(route).names,
+                    &shared.trusted_proxies,
+                    head,
+                    request,
+                );
                 let task = runtime.spawn(async move {
                     // Created here, so that a panic of the closure is the task's.
                     let decision = decide(request).await;

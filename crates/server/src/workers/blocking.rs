@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use throng_http::{Extensions, Network, Params, Ranges, Reject, Request, Response};
 use throng_proto::http1::{self, SavedRequest};
 
-use crate::app::HttpFn;
-use crate::http::Responder;
+use crate::health::RETRY_AFTER;
+use crate::http::{HttpFn, Responder};
 use crate::ws::accept::AnyAccept;
 
 /// One request for a handler that may block. It owns copies, since the bytes received are no longer
@@ -28,9 +28,7 @@ impl BlockingJob {
         request: Request<'_>,
         mut responder: Responder,
     ) -> Self {
-        responder.set_fallback(|| {
-            Response::unavailable(crate::service::RETRY_AFTER, "the server is busy")
-        });
+        responder.set_fallback(|| Response::unavailable(RETRY_AFTER, "the server is busy"));
         let mut saved = SavedRequest::new();
         saved.save(head);
         Self {

@@ -11,7 +11,7 @@ use throng_http::{HeaderError, Reject, Request, Response, STRICT_TRANSPORT_SECUR
 use throng_proto::http1::{HeaderName, HeaderValue};
 
 #[cfg(feature = "tokio")]
-use crate::asynchronous::OwnedRequest;
+use crate::http::OwnedRequest;
 
 /// An accepted upgrade: the data of the connection, and headers of the 101 response, such as
 /// cookies.

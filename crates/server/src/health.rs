@@ -1,0 +1,22 @@
+//! Answers to health checks, and to clients that are turned away.
+
+use throng_engine::Admission;
+use throng_http::Response;
+
+use crate::cluster::Node;
+
+/// How long a client that is turned away should stay away, in seconds.
+pub(crate) const RETRY_AFTER: u64 = 5;
+
+pub(crate) fn live() -> Response {
+    Response::text("alive\n")
+}
+
+/// Answers 200 while new connections are accepted and the node of a cluster is ready.
+pub(crate) fn ready(admission: &Admission, node: &Node) -> Response {
+    match (admission.is_ready(), node.unready()) {
+        (true, None) => Response::text("ready\n"),
+        (true, Some(why)) => Response::unavailable(RETRY_AFTER, &why),
+        (false, _) => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
+    }
+}
