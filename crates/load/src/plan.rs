@@ -85,7 +85,7 @@ pub enum Mode {
     /// Connect, upgrade, one echo, reset; how many a second, how soon.
     Connect {
         /// Connections a second that begin by a schedule (open loop), in all; time counts from the planned moment, and also
-        /// while one waits because [`Plan::connections`] are open. `None`, the default: a closed loop, in which the end
+        /// while one waits because [`Common::connections`] are open. `None`, the default: a closed loop, in which the end
         /// of each connection begins the next.
         rate_per_s: Option<f64>,
         /// Time measured. Default 10 s.
