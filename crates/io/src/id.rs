@@ -52,6 +52,13 @@ impl ConnId {
         (self.0 >> (SLOT_BITS + SHARD_BITS)) as u32
     }
 
+    /// Returns whether these are its shard and its generation, in one comparison.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn is_of(self, shard: u16, generation: u32) -> bool {
+        self.0 >> SLOT_BITS == shard as u64 | (generation as u64) << SHARD_BITS
+    }
+
     /// Returns the 64 bits, for the kernel's user data and for logs.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
@@ -86,6 +93,9 @@ mod tests {
                 (shard as usize, slot as usize, generation)
             );
             assert_eq!(ConnId::from_bits(id.to_bits()), id);
+            let last = id.generation();
+            assert!(id.is_of(shard, last));
+            assert!(!id.is_of(shard ^ 1, last) && !id.is_of(shard, last ^ 1));
         }
     }
 }

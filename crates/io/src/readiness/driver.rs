@@ -85,7 +85,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         let step = match self.receive_next() {
             // Fast path for by far the most frequent event.
             Some((id, Ok(n))) if n > 0 => {
-                self.account(id, n, self.share.reads - 1);
+                self.account(id, n, self.share.reads);
                 self.lent = n;
                 return Some(Event::Received(id, &mut self.buffer[..n]));
             }

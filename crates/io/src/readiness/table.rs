@@ -139,14 +139,14 @@ impl<S> Table<S> {
     #[inline]
     pub(crate) fn entry(&mut self, id: ConnId) -> Option<&mut Entry<S>> {
         let entry = self.entries.get_mut(id.slot())?;
-        let is_current = entry.generation == id.generation() && id.shard() == self.shard.into();
+        let is_current = id.is_of(self.shard, entry.generation);
         (is_current && entry.socket.is_some()).then_some(entry)
     }
 
     /// Returns the open connection with that id, read-only.
     pub(crate) fn entry_ref(&self, id: ConnId) -> Option<&Entry<S>> {
         let entry = self.entries.get(id.slot())?;
-        let is_current = entry.generation == id.generation() && id.shard() == self.shard.into();
+        let is_current = id.is_of(self.shard, entry.generation);
         (is_current && entry.socket.is_some()).then_some(entry)
     }
 

@@ -288,18 +288,18 @@ impl<P: Poller> ReadinessDriver<P> {
             }
         };
         if let Ok(n) = received {
-            self.account(id, n, reads - 1);
+            self.account(id, n, reads);
         }
         self.received(id, received)
     }
 
-    /// Charges the turn with a receive of `n` bytes. If they filled the share of the buffer,
-    /// schedules up to `reads` more receives, of this turn or of a later one.
+    /// Charges the turn with a receive of `n` bytes, of `reads` that it may have in a row. If they
+    /// filled the share of the buffer, schedules the others, of this turn or of a later one.
     #[inline]
     pub(super) fn account(&mut self, id: ConnId, n: usize, reads: u8) {
         self.budget.bytes = self.budget.bytes.saturating_sub(n);
         if P::LEVEL && n == self.share.bytes {
-            self.read_again(id, reads);
+            self.read_again(id, reads - 1);
         }
     }
 
