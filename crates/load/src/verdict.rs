@@ -87,6 +87,8 @@ pub struct Facts {
     pub pacing: Option<Pacing>,
     /// A comparison of broadcasts: its generator has other flags, and short pauses by design.
     pub comparison: bool,
+    /// A closed loop of connects, of which so many are under way as `--concurrency` says.
+    pub connects: bool,
     /// Nothing was meant to happen: the idle mode, where nobody has a limit to reach.
     pub idle: bool,
 }
@@ -119,6 +121,11 @@ impl Facts {
     /// The flag that gives the generator more to work with.
     fn more_generator(&self) -> &'static str {
         if self.comparison { "--clients" } else { "--threads" }
+    }
+
+    /// The flags that give the server more to do.
+    fn more_load(&self) -> &'static str {
+        if self.connects { "--concurrency finds" } else { "--connections or --pipeline find" }
     }
 }
 
@@ -290,7 +297,8 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
             Limit::Neither,
             format!(
                 "neither was the limit: the server used {used}, this generator {generator} of its core; they \
-                 waited for each other (more --connections or --pipeline find the limit)"
+                 waited for each other (more {} the limit)",
+                facts.more_load()
             ),
         );
     };
@@ -393,6 +401,8 @@ mod tests {
         check(&facts(0.61, 0.99), Limit::Server, &["server-limited", "99 %", "61 %"]);
         check(&facts(0.98, 0.98), Limit::Both, &["both", "--threads"]);
         check(&facts(0.30, 0.40), Limit::Neither, &["waited for each other", "--pipeline"]);
+        let connects = Facts { connects: true, ..facts(0.30, 0.40) };
+        check(&connects, Limit::Neither, &["waited for each other", "(more --concurrency finds"]);
     }
 
     #[test]

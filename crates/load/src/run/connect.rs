@@ -46,7 +46,7 @@ pub(super) fn closed(
         }
     }
     let connect = report(&sum, &sum.together, connections, measured_s, &measured);
-    let facts = Facts { completed: connections, ..Facts::default() };
+    let facts = Facts { completed: connections, connects: true, ..Facts::default() };
     let rate_per_s = connect.connections_per_s;
     let times = Times { of: "total", record: &sum.together, rate_per_s };
     Ok(context.report(None, setup, &measured, Results::Connect(Box::new(connect)), facts, &times))
