@@ -61,7 +61,7 @@ impl<D: Driver> Tls<D> {
         let Stage::Established(session) = &mut conn.stage else { return 0 };
         let mut cipher = self.spare.take().unwrap_or_default();
         let warm = self.warm.keys(id);
-        if cipher.append(|out| session.seal([bytes], warm, out)).is_err() {
+        if cipher.append(|out| session.seal_contiguous(bytes, warm, out)).is_err() {
             self.keep_spare(cipher);
             self.finish_input(id, flag::TRUNCATED);
             self.end_stage(id);
@@ -286,6 +286,11 @@ fn seal(
     warm: &mut WarmKeys,
     cipher: &mut Batch,
 ) -> Result<usize, Alert> {
+    if let Some(bytes) = batch.single(lent) {
+        let bytes = &bytes[..bytes.len().min(most)];
+        cipher.append(|out| session.seal_contiguous(bytes, warm, out))?;
+        return Ok(bytes.len());
+    }
     let mut slices = [IoSlice::new(&[]); GATHERED];
     let filled = batch.gather(lent, &mut slices);
     let mut left = most;

@@ -287,7 +287,10 @@ fn rfc8446_5_3_no_nonce_is_used_twice_with_a_key() {
         for round in 0..2000usize {
             let mut out = Vec::new();
             let pieces = vec![&[7; 30][..]; round % 90];
-            session.seal(pieces, &mut warm, &mut out).unwrap();
+            match round % 2 {
+                0 => session.seal(pieces, &mut warm, &mut out).unwrap(),
+                _ => session.seal_contiguous(&pieces.concat(), &mut warm, &mut out).unwrap(),
+            }
             if round % 7 == 0 {
                 session.seal_alert(alert, &mut out).unwrap();
             }
@@ -333,6 +336,20 @@ fn keys_without_updates_end_by_the_blocks_that_they_protect_not_by_the_records()
     session.seal([&[0; 100][..]], &mut warm, &mut out).unwrap();
     let outcome = session.seal([&b"one more"[..]], &mut warm, &mut out);
     assert_eq!(outcome, Err(Alert::INTERNAL_ERROR));
+    let outcome = session.seal_contiguous(b"one more", &mut warm, &mut out);
+    assert_eq!(outcome, Err(Alert::INTERNAL_ERROR));
+}
+
+#[test]
+fn data_in_one_piece_is_sealed_as_in_several() {
+    let (mut one, mut other) = (pair().1, pair().1);
+    for len in [0, 1, 100, 16_383, 16_384, 16_385, 3 * 16_384 + 5] {
+        let data: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+        let (mut together, mut apart) = (Vec::new(), Vec::new());
+        one.seal_contiguous(&data, &mut WarmKeys::default(), &mut together).unwrap();
+        other.seal(data.chunks(999), &mut WarmKeys::default(), &mut apart).unwrap();
+        assert!(together == apart, "{len} bytes");
+    }
 }
 
 #[test]
