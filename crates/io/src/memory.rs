@@ -72,8 +72,9 @@ fn set(parameter: i32, value: i32) {
     }
 }
 
-/// Returns of free memory that have begun in this process.
+/// Returns of free memory that have begun in this process, and those that have ended.
 static TRIMS: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
 
 /// The return of a thread's free memory to the system after a burst, if the allocator supports it
 /// (glibc).
@@ -108,15 +109,18 @@ impl Trim {
     }
 
     /// Trims if it was requested and no other thread has begun a trim since. Returns whether it
-    /// did.
+    /// did. While the trim of another thread runs, the request stays.
     pub fn run(&mut self) -> bool {
-        let Some(begun) = self.begun.take() else { return false };
+        let Some(begun) = self.begun else { return false };
         let (before, after) = (Ordering::AcqRel, Ordering::Acquire);
         let is_first = TRIMS.compare_exchange(begun, begun + 1, before, after).is_ok();
         if is_first {
             trim();
+            ENDED.fetch_max(begun + 1, Ordering::AcqRel);
         }
-        self.last = Vec::new();
+        if ENDED.load(Ordering::Acquire) > begun {
+            *self = Self::default();
+        }
         is_first
     }
 }
@@ -154,7 +158,8 @@ const BLOCK: usize = 120 << 10;
 const BLOCKS: usize = (2 * TRIM_FROM as usize).div_ceil(BLOCK);
 
 /// Returns a block behind the free memory at the end of this thread's heap, which a trim returns to
-/// the system only if it lies before a block in use. Of the block itself one page is written.
+/// the system only if it lies before a block in use. Of the block itself one page is written. If
+/// the heap has gaps for all of the blocks, it lies in one of them, and the end stays as it is.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn last_block() -> Vec<u8> {
     let mut blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|_| Vec::with_capacity(BLOCK)).collect();
@@ -245,7 +250,7 @@ mod tests {
             let mut request = Trim::default();
             request.request();
             trim();
-            request.run();
+            drop(request);
             (before, look(address))
         };
         let (before, after) = std::thread::spawn(of_a_thread).join().expect("it ends");
