@@ -285,7 +285,9 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
 }
 
 fn write(to: &Path, text: &str) -> Result<(), String> {
-    let written =
-        std::fs::create_dir_all(to.parent().unwrap_or(to)).and_then(|()| std::fs::write(to, text));
+    use std::os::unix::fs::PermissionsExt;
+    let written = std::fs::create_dir_all(to.parent().unwrap_or(to))
+        .and_then(|()| std::fs::write(to, text))
+        .and_then(|()| std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o644)));
     written.map_err(|error| format!("{}: {error}", to.display()))
 }

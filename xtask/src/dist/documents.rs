@@ -9,9 +9,12 @@ const BESIDE: [&str; 4] = ["BENCHMARKING.md", "CHANGELOG.md", "README.md", "SECU
 
 /// Copies the documents of a repository into a folder, each to the path that it has there.
 pub(super) fn copy_all(root: &Path, to: &Path) -> Result<(), String> {
-    let folder = std::fs::read_dir(root.join("docs")).map_err(|error| format!("docs: {error}"))?;
-    let in_docs = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut paths: Vec<String> = in_docs.map(|name| format!("docs/{name}")).collect();
+    let folder = std::fs::read_dir(root.join("docs"))
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| format!("docs: {error}"))?;
+    let in_docs = folder.iter().map(|entry| entry.file_name());
+    let mut paths: Vec<String> =
+        in_docs.map(|name| format!("docs/{}", name.to_string_lossy())).collect();
     paths.extend(BESIDE.map(str::to_owned));
     for path in &paths {
         let (from, to) = (root.join(path), to.join(path));
