@@ -133,6 +133,10 @@ impl Plan {
                     "--rate is messages a second per connection, between 0.001 and 1000000, not {rate_per_s}"
                 ))
             }
+            Mode::Connect { .. } if !self.common.ramp.is_zero() => refuse(
+                "--ramp spreads a set-up, and connect has none: --rate says how many begin in a second"
+                    .to_owned(),
+            ),
             Mode::Connect { rate_per_s: Some(rate_per_s), .. }
                 if !(0.001..=MAX_CONNECTS_PER_S).contains(&rate_per_s) =>
             {
@@ -253,6 +257,16 @@ mod tests {
                     ..fine()
                 },
                 "--duration",
+            ),
+            (
+                with(
+                    Plan {
+                        mode: Mode::Connect { rate_per_s: None, duration: SECOND, warmup: SECOND },
+                        ..fine()
+                    },
+                    |common| common.ramp = SECOND,
+                ),
+                "--ramp",
             ),
             (
                 Plan { mode: Mode::Broadcast { publishes: 0, timeout: SECOND }, ..fine() },

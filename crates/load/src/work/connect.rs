@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::{Error, Record};
 
 /// Failures in a row, on one thread, after which there is no point in going on.
-const HOPELESS: u32 = 200;
+pub(super) const HOPELESS: u32 = 200;
 
 /// Connects of a thread that failed one after the other.
 #[derive(Debug, Default)]
@@ -22,11 +22,10 @@ impl Failures {
         self.0 = 0;
     }
 
-    /// Counts a connect that failed. Returns false if that ends the run: the first connection shows whether the run
-    /// makes sense.
-    pub(super) fn add(&mut self, pool: &mut ClientPool, is_first: bool, error: Error) -> bool {
+    /// Counts a connect that failed. Returns false if that ends the run, as `most` in a row do.
+    pub(super) fn add(&mut self, pool: &mut ClientPool, most: u32, error: Error) -> bool {
         self.0 += 1;
-        if is_first || self.0 >= HOPELESS {
+        if self.0 >= most {
             pool.shared.fail(error);
             return false;
         }
@@ -185,7 +184,10 @@ impl Work for Connect {
     }
 
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        if self.failures.add(pool, self.total == 0, error) {
+        // The first ones show whether the run makes sense, unless all of them begin at once.
+        let places = self.answered.len().min(HOPELESS as usize) as u32;
+        let most = if self.total == 0 { places } else { HOPELESS };
+        if self.failures.add(pool, most, error) {
             self.begin_next(pool, index);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
-use super::connect::{ConnectOutcome, Failures, note_lost};
+use super::connect::{ConnectOutcome, Failures, HOPELESS, note_lost};
 use super::open::OpenOutcome;
 use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
 use crate::plan::Plan;
@@ -201,7 +201,9 @@ impl Work for OpenConnect {
     }
 
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
-        if self.failures.add(pool, self.answered == 0, error) {
+        // The first one shows whether the run makes sense.
+        let most = if self.answered == 0 { 1 } else { HOPELESS };
+        if self.failures.add(pool, most, error) {
             self.release(pool, index);
         }
     }
