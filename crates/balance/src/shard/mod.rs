@@ -263,7 +263,12 @@ impl<D: Driver> Shard<D> {
                     }
                 }
                 Event::Secured(id, info) => state.on_secured(id, *info),
-                Event::PassedThrough(id, passed) => state.on_passed_through(id, *passed),
+                Event::PassedThrough(id, passed) => {
+                    state.on_passed_through(id, *passed);
+                    // A name is in force as soon as its backend is on its way here, and the client
+                    // is dispatched next.
+                    state.run_commands(driver);
+                }
                 Event::AcceptStopped(_) => state.accept_stopped = true,
             }
             // A tunnel's bytes queue none, and the call would be a twentieth of the cost of

@@ -91,13 +91,13 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
         None => MISSING_EXTENSION,
     };
     let has_backend = !world.plan.backends_for(plan.name).is_empty();
-    let is_fixed = world.plan.commands.is_empty();
+    let is_kept = world.plan.keeps_backends();
     let expected: &[u8] = match plan.beginning {
         // Refused, or too late.
         Beginning::Plain => b"HTTP/1.1 40",
         Beginning::Oversized => &ILLEGAL_PARAMETER,
         Beginning::Part(_) => &[],
-        Beginning::Hello if is_fixed && (has_backend || !client.said_hello()) => &[],
+        Beginning::Hello if is_kept && (has_backend || !client.said_hello()) => &[],
         Beginning::Hello => &nobodys,
     };
     let is_right = match plan.beginning {
@@ -151,7 +151,7 @@ fn ends_in_time(world: &World, client: &Client) -> Option<String> {
     let may_be_early = all.most_connections < 1000
         || all.settings.max_connections_per_address.is_some()
         || faults.adopt_fails > 0
-        || !all.commands.is_empty();
+        || !all.keeps_backends();
     let is_early = took + Duration::from_millis(250) < head;
     (is_early && !may_be_early).then(|| format!("it was closed after {took:?} of {head:?}"))
 }

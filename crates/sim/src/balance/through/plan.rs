@@ -135,12 +135,15 @@ impl Plan {
         let busy = rng.between(1, 6) * SECOND;
         let backends: Vec<BackendPlan> =
             (0..1 + rng.below(4)).map(|at| backend(&mut rng, at, calm, finely)).collect();
-        let clients = (0..1 + rng.below(9))
+        let clients: Vec<_> = (0..1 + rng.below(9))
             .map(|at| client(&mut rng, at as u32 + 1, calm, finely, busy, &faults))
             .collect();
-        let count = if calm { 0 } else { rng.pick(&[0, 0, 1, 3, 6]) };
+        let count = rng.pick(&[0, 0, 1, 3, 6]);
         let mut commands: Vec<_> = (0..count)
-            .map(|_| (rng.between(0, busy), control_command(&mut rng, backends.len())))
+            .map(|_| match calm {
+                true => addition(&mut rng, backends.len(), &clients),
+                false => (rng.between(0, busy), control_command(&mut rng, backends.len())),
+            })
             .collect();
         commands.sort_by_key(|(at, _)| *at);
         let few = !calm && rng.one_in(8);
@@ -161,7 +164,13 @@ impl Plan {
         patience(&self.settings, &self.faults)
     }
 
-    /// The indices of backends for that name, if none comes or goes.
+    /// Whether a name that has a backend at the beginning has one to the end: a calm run only adds
+    /// some.
+    pub(super) fn keeps_backends(&self) -> bool {
+        self.calm || self.commands.is_empty()
+    }
+
+    /// The indices of backends for that name at the beginning.
     pub(super) fn backends_for(&self, name: Option<&str>) -> Vec<usize> {
         let name = name.map(str::to_ascii_lowercase);
         let parent = name.as_ref().and_then(|name| name.split_once('.')).map(|(_, rest)| rest);
@@ -261,6 +270,14 @@ fn client(
             false => rng.pick(&[Then::Finish, Then::Finish, Then::Stay, Then::Close, Then::Reset]),
         },
     }
+}
+
+/// Adds a backend to a calm run, where no client may notice it: about when the ClientHello of one
+/// comes.
+fn addition(rng: &mut Rng, backends: usize, clients: &[ClientPlan]) -> (u64, ControlCommand) {
+    let client = &clients[rng.below(clients.len())];
+    let at = client.at + rng.pick(&[1, 2, 3]) * client.link.latency;
+    (at, ControlCommand::Add(rng.below(backends)))
 }
 
 fn control_command(rng: &mut Rng, backends: usize) -> ControlCommand {
