@@ -35,8 +35,7 @@ impl Passthrough {
     }
 
     /// Returns it with these patterns, beside the same certificates; `None` if it has them already.
-    pub(crate) fn with_patterns(&self, patterns: &[Box<str>]) -> Option<Self> {
-        let patterns = patterns.iter().cloned().collect();
+    pub(crate) fn with_patterns(&self, patterns: HashSet<Box<str>>) -> Option<Self> {
         if self.patterns == patterns {
             return None;
         }
@@ -138,8 +137,10 @@ mod tests {
             assert_eq!(find(all, name).as_deref(), pattern, "{name:?}");
         }
         let certified = ["www.example.com"].into_iter();
-        let late = Passthrough::new(&[], certified, None).with_patterns(&boxed(all)).unwrap();
-        assert!(late.with_patterns(&boxed(all)).is_none());
+        let late = Passthrough::new(&[], certified, None);
+        let patterns: HashSet<_> = boxed(all).into_iter().collect();
+        let late = late.with_patterns(patterns.clone()).unwrap();
+        assert!(late.with_patterns(patterns).is_none());
         assert_eq!(late.find(Some("www.example.com")), None);
         assert_eq!(late.find(Some("x.example.com")), Some("*.example.com"));
         assert_eq!(find(&["*.example.com"], None), None);

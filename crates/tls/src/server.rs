@@ -215,8 +215,10 @@ impl TlsServer {
     /// Replaces [`TlsConfig::passthrough`], for connections whose ClientHello is not complete yet.
     /// Certificates stay as they are, and no file is read.
     pub fn pass_through(&self, patterns: &[Box<str>]) {
+        // Before the lock, which all ClientHellos wait for.
+        let next = patterns.iter().cloned().collect();
         let mut current = self.passthrough();
-        let Some(next) = current.with_patterns(patterns) else { return };
+        let Some(next) = current.with_patterns(next) else { return };
         *current = Arc::new(next);
         if let Some(files) = &self.files {
             files.config().passthrough = patterns.to_vec();
@@ -305,7 +307,7 @@ impl Prepared {
     /// Replaces [`TlsConfig::passthrough`].
     #[must_use]
     pub fn passing_through(mut self, patterns: Vec<Box<str>>) -> Self {
-        if let Some(next) = self.passthrough.with_patterns(&patterns) {
+        if let Some(next) = self.passthrough.with_patterns(patterns.iter().cloned().collect()) {
             self.passthrough = next;
         }
         self.config.passthrough = patterns;

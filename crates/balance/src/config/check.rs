@@ -227,8 +227,7 @@ pub(crate) fn check_passthrough(
     passthrough(&mut wrongs, "", patterns, tls, clients);
     let remedy = "the balancer was started without TLS of clients: restart it with a table [tls], \
                   or with a backend in the file that has passthrough";
-    let has_tls = clients.is_some() || patterns.is_empty();
-    wrongs.must(has_tls, "passthrough", format_args!("{patterns:?}"), remedy);
+    wrongs.must(clients.is_some(), "passthrough", format_args!("{patterns:?}"), remedy);
     wrongs.0.into_iter().next().map_or(Ok(()), Err)
 }
 

@@ -73,6 +73,8 @@ pub(crate) struct Core {
     addresses: Vec<SocketAddr>,
     commands: Vec<ControlCommand>,
     is_changed: bool,
+    /// Whether [`Core::passthrough`] may have changed.
+    names_changed: bool,
     has_ended: bool,
 }
 
@@ -97,6 +99,7 @@ impl Core {
             addresses: Vec::new(),
             commands: Vec::new(),
             is_changed: true,
+            names_changed: true,
             has_ended: false,
             started: config,
         };
@@ -201,6 +204,11 @@ impl Core {
         names.into_iter().collect()
     }
 
+    /// Returns those names, if they may have changed since the last call.
+    pub(crate) fn take_passthrough(&mut self) -> Option<Vec<Box<str>>> {
+        std::mem::take(&mut self.names_changed).then(|| self.passthrough())
+    }
+
     /// Sets how connections to backends are secured: those of all, unless one says that it is not.
     /// Returns what was set before.
     pub(crate) fn replace_clients(
@@ -220,8 +228,10 @@ impl Core {
 
     // Operations of operators and backends.
 
-    /// Adds a backend, or keeps one that is being removed. What else the file says of its address
-    /// holds: its TLS, and what is passed through to it, unless server names are given here.
+    /// Adds a backend, or takes back one that is being removed, with its tunnels. What else the
+    /// file says of its address holds: its TLS, and what is passed through to it, unless server
+    /// names are given here. Nothing else is as it was before the removal, whether or not tunnels
+    /// are left.
     pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
         let BackendConfig { address, weight, send_proxy, ref passthrough, .. } = backend;
         self.must_live()?;
@@ -300,6 +310,7 @@ impl Core {
         }
         if !entry.is_being_removed() {
             entry.desired = DesiredState::default();
+            self.names_changed = true;
             // A drain that is under way keeps its rate.
             if entry.drain.is_none() {
                 self.start_drain(at, None);
@@ -346,6 +357,7 @@ impl Core {
         entry.desired = desired;
         (entry.send_proxy, entry.tls, entry.tls_name) = (send_proxy, tls, tls_name);
         entry.passthrough = passthrough;
+        self.names_changed = true;
         entry.rising = Some(now);
         self.weigh(at, weight, now);
         self.settle(at, now);
@@ -372,7 +384,7 @@ impl Core {
         entry.rising = None;
         entry.keeps_tunnels = false;
         backend.set_state(State::Draining);
-        self.is_changed = true;
+        (self.is_changed, self.names_changed) = (true, true);
         let closing = Closing {
             code: SERVICE_RESTART,
             rate: at_most(rate),

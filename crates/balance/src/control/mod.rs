@@ -319,8 +319,9 @@ impl Balancer {
         self.inner.shards.has_tls(place)
     }
 
-    /// Adds a backend, which stays over reloads. One that was removed and has tunnels left is kept
-    /// as it is. If the file has its address, the file's TLS and server names hold for it.
+    /// Adds a backend, which stays over reloads. One that was removed and has tunnels left keeps
+    /// them; all else is as given now. If the file has its address, the file's TLS and server names
+    /// hold for it.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::Weight`], [`Error::Address`] or [`Error::TooMany`].
@@ -331,9 +332,9 @@ impl Balancer {
     /// Does the same as [`add`](Balancer::add), and has connections of clients that ask for one of
     /// `names` passed through to the backend, as
     /// [`BackendConfig::passthrough`](crate::BackendConfig::passthrough) says. They hold instead of
-    /// those in the file, until it is removed or a reload has its address. When it is removed,
-    /// those of the names that no other backend has are passed through no more. Without names it
-    /// is `add`.
+    /// those in the file, until it is removed, a reload has its address, or the lookup of a name in
+    /// the file finds it. When it is removed, those of the names that no other backend has are
+    /// passed through no more. Without names it is `add`.
     ///
     /// # Errors
     /// Those of `add`, and [`Error::Passthrough`]: the configuration would refuse the names, too,
@@ -558,9 +559,13 @@ impl Inner {
                 ControlCommand::Keep(backend) => self.shards.keep_tunnels(&backend),
             }
         }
-        // After the backends, so that each name has one.
-        if let Some(server) = &self.server {
-            server.pass_through(&core.passthrough());
+        // After the backends, so that a new name has one: a shard takes its commands before it
+        // looks for the backend of a name. A removed backend gets no clients from the moment when
+        // its state is set, so those that ask for its last name until this call are closed.
+        if let Some(names) = core.take_passthrough()
+            && let Some(server) = &self.server
+        {
+            server.pass_through(&names);
         }
     }
 

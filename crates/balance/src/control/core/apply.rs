@@ -39,7 +39,7 @@ impl Core {
         let mut changes = self.take_settings(config);
         self.names = names;
         self.forget_lookups();
-        self.is_changed = true;
+        (self.is_changed, self.names_changed) = (true, true);
         for listed in &files {
             self.apply_backend(listed, now, &mut changes);
         }
@@ -137,6 +137,7 @@ impl Core {
         (entry.send_proxy, entry.tls) = (file.send_proxy, file.tls);
         entry.tls_name.clone_from(&file.tls_name);
         entry.passthrough.clone_from(&file.passthrough);
+        self.names_changed = true;
         if entry.backend.weight() != weight {
             changes.reweighted.push(address);
             self.weigh(at, weight, now);

@@ -140,7 +140,7 @@ impl Core {
                     // Missing heartbeats are no fault of its tunnels: it gets no new clients, and
                     // is checked itself.
                     (entry.expired, entry.failed_checks) = (true, 0);
-                    self.is_changed = true;
+                    (self.is_changed, self.names_changed) = (true, true);
                 }
             }
             if entry.tracker.expire(now, &self.settings.health).is_some() {
@@ -167,7 +167,7 @@ impl Core {
     fn let_go(&mut self) {
         self.gone.retain(|backend| backend.strong_count() > 0);
         let falls: Vec<u32> = (0..self.entries.len()).map(|at| self.fall(at)).collect();
-        let Self { entries, gone, commands, is_changed, .. } = self;
+        let Self { entries, gone, commands, is_changed, names_changed, .. } = self;
         let mut falls = falls.into_iter();
         entries.retain(|entry| {
             let fall = falls.next().unwrap_or(u32::MAX);
@@ -178,7 +178,7 @@ impl Core {
                 // Shards forget their close jobs for it.
                 commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
                 gone.push(Arc::downgrade(&entry.backend));
-                *is_changed = true;
+                (*is_changed, *names_changed) = (true, true);
             }
             stays
         });

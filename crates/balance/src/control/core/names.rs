@@ -123,6 +123,7 @@ impl Core {
             entry.desired.file = None;
             entry.desired.name = None;
             if entry.is_being_removed() {
+                self.names_changed = true;
                 entry.vanished = true;
                 entry.rising = None;
                 entry.keeps_tunnels = false;

@@ -73,6 +73,7 @@ impl Core {
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
         entry.desired.ttl = None;
+        self.names_changed = true;
         if entry.is_being_removed() && entry.drain.is_none() {
             self.start_drain(at, None);
         }

@@ -129,3 +129,35 @@ fn a_silent_backend_keeps_its_names_while_it_is_offered() {
     core.remove(address(2)).unwrap();
     assert!(names(&core).is_empty());
 }
+
+#[test]
+fn names_are_reported_only_when_they_may_have_changed() {
+    let mut core = Core::new(parse("backends = [\"127.0.0.1:1\", \"127.0.0.1:2,passthrough=*\"]"));
+    assert_eq!(core.take_passthrough().unwrap(), [Box::from("*")]);
+    fail(&mut core, 2, 3, at(0.0));
+    let passed = backend(&core, 1);
+    core.handle_check(&passed, Ok(()), at(1.0), SystemTime::UNIX_EPOCH);
+    core.set_weight(address(1), 2, at(1.0)).unwrap();
+    expire(&mut core, at(2.0));
+    assert!(core.take_passthrough().is_none());
+    core.add(passing(3, &["a.example.com"]), at(2.0)).unwrap();
+    assert_eq!(core.take_passthrough().unwrap().len(), 2);
+    // It drains already: shards learn nothing new by its removal.
+    open(&backend(&core, 3), 1);
+    core.drain(address(3), None).unwrap();
+    core.take_configuration();
+    core.take_passthrough();
+    core.remove(address(3)).unwrap();
+    assert!(core.take_configuration().is_none());
+    assert_eq!(core.take_passthrough().unwrap(), [Box::from("*")]);
+}
+
+#[test]
+fn a_backend_that_is_added_again_has_the_names_given_then() {
+    let mut core = Core::new(parse("backends = [\"127.0.0.1:1,passthrough=*\"]"));
+    core.add(passing(2, &["a.example.com"]), at(0.0)).unwrap();
+    open(&backend(&core, 2), 1);
+    core.remove(address(2)).unwrap();
+    core.add(passing(2, &[]), at(1.0)).unwrap();
+    assert_eq!((names(&core).join(" "), backend(&core, 2).tunnels()), ("*".into(), 1));
+}

@@ -139,8 +139,16 @@ fn apply_list(
     model: &mut Model,
     now: Instant,
 ) -> Result<(), TestCaseError> {
-    let list_of_ports: Vec<u16> = list.iter().copied().collect();
-    let applied = apply(core, config(&list_of_ports, TOKEN), now);
+    // Every other one has a name.
+    let backends: Vec<_> = list
+        .iter()
+        .map(|port| match port % 2 {
+            0 => format!("\"{},passthrough=n{port}.example.com\"", address(*port)),
+            _ => format!("\"{}\"", address(*port)),
+        })
+        .collect();
+    let text = format!("backends = [{}]\n{TOKEN}", backends.join(", "));
+    let applied = apply(core, Config::parse(&text, "b.toml").unwrap(), now);
     let was_up: Vec<u16> = core
         .rows(now)
         .iter()
@@ -235,6 +243,7 @@ proptest! {
         let mut model = Model::default();
         let mut now = at(0.0);
         let mut closing = BTreeSet::new();
+        let mut reported = Vec::new();
         for step in steps {
             perform(step, &mut core, &mut model, &mut now)?;
             model.registered.retain(|_, expires| *expires > now);
@@ -243,6 +252,10 @@ proptest! {
             let next = expire(&mut core, now);
             prop_assert!(next.is_none_or(|next| next > now), "it would spin");
             compare(&mut core, &model)?;
+            if let Some(names) = core.take_passthrough() {
+                reported = names;
+            }
+            prop_assert_eq!(&reported, &core.passthrough());
             follow_commands(&mut core, &mut closing, now)?;
         }
     }
