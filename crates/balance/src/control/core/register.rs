@@ -1,6 +1,7 @@
 //! Backends that register themselves.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_io::Instant;
@@ -39,8 +40,9 @@ impl Core {
             self.check_room(address)?;
             let desired = DesiredState { ttl: Some(ttl), ..DesiredState::default() };
             // Removed by an operator it comes back as the file says, its TLS and what is passed
-            // through to it included.
-            let known = self.known(address).unwrap_or_else(|| BackendConfig::new(address));
+            // through to it included; one that only fell silent, as it was.
+            let known = self.known(address).or_else(|| self.silent(address));
+            let known = known.unwrap_or_else(|| BackendConfig::new(address));
             self.enlist(BackendConfig { weight, ..known }, desired, now);
             return Ok(time);
         };
@@ -78,6 +80,19 @@ impl Core {
             self.start_drain(at, None);
         }
         Ok(())
+    }
+
+    /// Returns how the backend of that address is used which is still offered, although nothing
+    /// wants it in the list.
+    fn silent(&self, address: SocketAddr) -> Option<BackendConfig> {
+        let entry = self.position(address).map(|at| &self.entries[at])?;
+        entry.is_offered().then(|| BackendConfig {
+            send_proxy: entry.send_proxy,
+            tls: entry.tls,
+            tls_name: entry.tls_name.clone(),
+            passthrough: Arc::clone(&entry.passthrough),
+            ..BackendConfig::new(address)
+        })
     }
 
     fn ttl(&mut self, address: SocketAddr) -> Result<&mut RegistrationTtl, Error> {

@@ -126,7 +126,10 @@ fn a_silent_backend_keeps_its_names_while_it_is_offered() {
         (states(&core), names(&core)),
         (vec!["up", "down"], vec!["a.example.com".to_owned()])
     );
-    core.remove(address(2)).unwrap();
+    // It comes back as it was.
+    core.register(address(2), 1, None, at(3.0)).unwrap();
+    assert_eq!((states(&core), names(&core)), (vec!["up", "up"], vec!["a.example.com".to_owned()]));
+    core.deregister(address(2)).unwrap();
     assert!(names(&core).is_empty());
 }
 
