@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use throng::openmetrics::{Format, Writer};
 use throng::{App, Bound, Request, Response, Status, process};
@@ -41,7 +42,7 @@ struct Addition {
     weight: u32,
     #[serde(default)]
     send_proxy: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "one_or_more")]
     passthrough: Vec<String>,
 }
 
@@ -79,6 +80,14 @@ struct Registration {
 
 const fn one() -> u32 {
     1
+}
+
+/// Reads a list of texts, or one text, as in the file.
+fn one_or_more<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<String>, D::Error> {
+    match Value::deserialize(from)? {
+        Value::String(one) => Ok(vec![one]),
+        more => Vec::deserialize(more).map_err(D::Error::custom),
+    }
 }
 
 /// Binds the API to `address`.
@@ -177,6 +186,9 @@ impl Api {
         self.check_change(request)?;
         let example = json!({ "address": "127.0.0.1:9003", "weight": 2 });
         let Addition { address, weight, send_proxy, passthrough } = body(request, &example)?;
+        // As they are compared and listed.
+        let passthrough: Vec<_> =
+            passthrough.iter().map(|name| name.to_ascii_lowercase()).collect();
         let names = passthrough.clone();
         self.balancer.add_passthrough(address, weight, send_proxy, names).map_err(refused)?;
         self.note(added_in_words(address, weight, &passthrough));

@@ -140,12 +140,12 @@ fn request(command: &Command) -> (&'static str, String, Option<Value>) {
     match command {
         Command::List => ("GET", "/backends".to_owned(), None),
         Command::Add { address, weight, send_proxy, passthrough } => {
-            let body = json!({
-                "address": address,
-                "weight": weight,
-                "send_proxy": send_proxy,
-                "passthrough": passthrough,
-            });
+            let mut body =
+                json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
+            // A balancer of an earlier version refuses the key.
+            if !passthrough.is_empty() {
+                body["passthrough"] = json!(passthrough);
+            }
             ("POST", "/backends".to_owned(), Some(body))
         }
         Command::Weight { address, weight } => {
@@ -241,4 +241,21 @@ fn table(backends: &Value) -> String {
         out.push('\n');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sent_only_if_there_are_any() {
+        let body = |names: &[&str]| {
+            let passthrough = names.iter().map(ToString::to_string).collect();
+            let address = SocketAddr::from(([127, 0, 0, 1], 1));
+            request(&Command::Add { address, weight: 1, send_proxy: false, passthrough }).2.unwrap()
+        };
+        let plain = json!({ "address": "127.0.0.1:1", "weight": 1, "send_proxy": false });
+        assert_eq!(body(&[]), plain);
+        assert_eq!(body(&["*"])["passthrough"], json!(["*"]));
+    }
 }

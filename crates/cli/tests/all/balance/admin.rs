@@ -7,7 +7,7 @@ use throng_proto::ws::Opcode;
 use throng_testkit::eventually;
 
 use super::{Balancer, File, TOKEN, echoes, error, nowhere};
-use crate::support::{Client, Got, Served};
+use crate::support::{Answer, Client, Got, Served};
 
 #[test]
 fn the_admin_api_adds_weighs_drains_and_removes() {
@@ -262,9 +262,19 @@ fn a_backend_is_added_with_names_to_pass_through() {
     );
     assert_eq!(added.status(), 201, "{}", added.text());
     let said =
-        format!("added {new}, weight 1, passthrough=DB.example.com, passthrough=*.example.org");
+        format!("added {new}, weight 1, passthrough=db.example.com, passthrough=*.example.org");
     assert_eq!(balancer.message("operator"), said);
-    assert_eq!(balancer.row(new)["passthrough"], json!(["db.example.com", "*.example.org"]));
+    let names = |answer: &Answer| {
+        let body: Value = serde_json::from_str(answer.text()).unwrap();
+        body["passthrough"].clone()
+    };
+    let stored = json!(["db.example.com", "*.example.org"]);
+    assert_eq!((&balancer.row(new)["passthrough"], &names(&added)), (&stored, &stored));
+    // One text is one name, as in the file.
+    let one = json!({ "address": nowhere(), "passthrough": "a.example.com" });
+    let added = balancer.ask("POST", "/backends", &one);
+    assert_eq!(added.status(), 201, "{}", added.text());
+    assert_eq!(names(&added), json!(["a.example.com"]));
     let admin = balancer.admin.to_string();
     let added = Command::new(env!("CARGO_BIN_EXE_throng"))
         .args(["balance", "ctl", "--admin", &admin, "add", &other.to_string()])
