@@ -147,8 +147,6 @@ impl<'a, 'b> Messages<'a, 'b> {
         let id = *id;
         let mut completed = false;
         let over = loop {
-            // Such a message leaves nothing in the decoder.
-            let mut is_whole = true;
             let message = match decoder.whole_message(input, service.inline_limit.into()) {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
                 Some(Event::Text(text)) => Message::Text(text),
@@ -156,7 +154,6 @@ impl<'a, 'b> Messages<'a, 'b> {
                     // A message may have been incomplete before: the engine must check, even where
                     // nothing is left.
                     *end = End::Over { over: Over::Taken, completed: true };
-                    is_whole = false;
                     match next(decoder, input, assembly, core, id, service.route) {
                         Next::Message(message) => message,
                         Next::Chunk(chunk) => {
@@ -184,7 +181,7 @@ impl<'a, 'b> Messages<'a, 'b> {
             };
             core.connections.stats.messages_in += 1;
             receiver.on_message(&mut Cx::known(core, id, *service), message);
-            if input.is_empty() && (is_whole || decoder.is_at_rest(input)) {
+            if decoder.is_at_rest(input) {
                 return;
             }
             completed = true;
