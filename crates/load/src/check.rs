@@ -1,4 +1,4 @@
-//! What must hold for a [`Plan`], found out before any socket.
+//! Validation of a [`Plan`], before any socket is opened.
 
 use std::time::Duration;
 
@@ -204,14 +204,8 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::tests::{SECOND, plan};
     use crate::{Common, Deflate, Target};
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn plan(pace: Pace) -> Plan {
-        let target = Target::parse("ws://127.0.0.1:9001").unwrap();
-        Plan::new(target, Mode::Echo { pace, duration: SECOND, warmup: SECOND })
-    }
 
     fn with(mut plan: Plan, change: impl FnOnce(&mut Common)) -> Plan {
         change(&mut plan.common);

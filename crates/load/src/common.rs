@@ -1,4 +1,4 @@
-//! What the plans of all protocols have, and what must hold for it.
+//! Settings that the plans of all protocols share, and their validation.
 
 use std::time::Duration;
 

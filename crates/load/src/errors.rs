@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What went wrong, by kind. Any of it makes the verdict "not valid".
+/// Counts of failures, by kind. Any failure makes the verdict "not valid".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Errors {
     /// Answers of the wrong length, kind or content, or out of order.

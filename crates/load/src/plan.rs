@@ -13,7 +13,7 @@ use crate::{Common, Error};
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What all plans have.
+    /// Settings that the plans of all protocols share.
     pub common: Common,
     /// What is measured.
     pub mode: Mode,
@@ -253,13 +253,13 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Target;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-    fn plan(pace: Pace) -> Plan {
+    pub(crate) fn plan(pace: Pace) -> Plan {
         let target = Target::parse("ws://127.0.0.1:9001").unwrap();
         Plan::new(target, Mode::Echo { pace, duration: SECOND, warmup: SECOND })
     }

@@ -404,8 +404,8 @@ impl Session {
         Ok(())
     }
 
-    /// Appends data that lies in one piece like [`Session::seal`], and without what it needs to put
-    /// pieces together, which takes longer than to seal a short message.
+    /// Appends data that lies in one piece as [`Session::seal`] does, but without the list of
+    /// pieces, whose initialisation costs some 380 instructions.
     ///
     /// # Errors
     /// As for [`Session::seal`].

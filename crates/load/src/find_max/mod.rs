@@ -90,7 +90,7 @@ pub fn find_max(
 }
 
 impl Load {
-    /// What all plans have.
+    /// Settings that the plans of all protocols share.
     #[must_use]
     pub fn common(&self) -> &Common {
         match self {
@@ -99,7 +99,7 @@ impl Load {
         }
     }
 
-    /// What all plans have.
+    /// Settings that the plans of all protocols share, for changes.
     pub fn common_mut(&mut self) -> &mut Common {
         match self {
             Self::WebSocket(plan) => &mut plan.common,

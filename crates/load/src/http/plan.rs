@@ -10,7 +10,7 @@ use crate::{Common, Error};
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What all plans have. Its target is from [`Target::parse_http`](crate::Target::parse_http); without a path `/`.
+    /// Settings that the plans of all protocols share. Its target is from [`Target::parse_http`](crate::Target::parse_http); without a path `/`.
     pub common: Common,
     /// Request method. Default `GET`. `CONNECT` is refused.
     pub method: String,

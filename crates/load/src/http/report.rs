@@ -150,7 +150,7 @@ pub struct ConnectionsReport {
     pub requests_resent: u64,
 }
 
-/// What went wrong, by kind. Any of it makes the verdict "not valid".
+/// Counts of failures, by kind. Any failure makes the verdict "not valid".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Errors {
     /// Answers, within the measured time, with a status that was not expected.

@@ -341,7 +341,7 @@ fn a_publish_that_reaches_nobody_is_explained() {
     let mode = Mode::Broadcast { publishes: 1, timeout: Duration::from_millis(50) };
     let stop = AtomicBool::new(false);
     let plan = plan(Manners::Echo, mode);
-    // An echo server sends it back to the publisher alone. The patience of the warm-up is seconds; do not wait.
+    // An echo server sends it back to the publisher alone. The time limit of the warm-up is seconds; do not wait.
     let outcome = throng_load::run(&plan, &stop, &mut |progress| {
         if matches!(progress.stage, Stage::Publishing { .. }) {
             stop.store(true, Ordering::Relaxed);

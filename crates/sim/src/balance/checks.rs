@@ -9,6 +9,7 @@ use super::backend::{Conn, arrivals};
 use super::client::Client;
 use super::frames::{self, Scan};
 use super::plan::{Behaviour, ClientClose, SessionPlan};
+use super::run::Run;
 use super::wire::Over;
 use super::world::{Look, World};
 

@@ -7,6 +7,7 @@ mod checks;
 mod client;
 mod frames;
 mod plan;
+mod run;
 mod script;
 pub mod through;
 mod wire;

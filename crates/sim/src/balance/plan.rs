@@ -215,13 +215,13 @@ impl Plan {
     }
 
     /// In virtual nanoseconds: everything that time ends has ended by then.
-    pub(super) fn patience(&self) -> u64 {
-        patience(&self.settings, &self.faults)
+    pub(super) fn time_limit(&self) -> u64 {
+        time_limit(&self.settings, &self.faults)
     }
 }
 
 /// In virtual nanoseconds: everything that time ends has ended by then.
-pub(super) fn patience(settings: &Settings, faults: &Faults) -> u64 {
+pub(super) fn time_limit(settings: &Settings, faults: &Faults) -> u64 {
     let Timeouts {
         connect,
         response,

@@ -15,6 +15,7 @@ use super::backend::Conn;
 use super::checks;
 use super::client::Client;
 use super::plan::{self, ControlCommand, Plan};
+use super::run::Run;
 use super::wire::Wire;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet, Side};
@@ -75,7 +76,7 @@ pub struct World {
     pub(super) orders: Vec<(u32, Option<u32>, bool)>,
     pub(super) shut_down_at: Option<u64>,
     _reports: Receiver<Report>,
-    pub(super) violations: Vec<String>,
+    violations: Vec<String>,
     /// The most that any connection held, of each kind...
     pub(super) most: Holdings,
     /// ...and of bytes in a send in flight.
@@ -90,6 +91,106 @@ fn address(last: u8, port: u16) -> SocketAddr {
 
 fn backend_address(backend_index: usize) -> SocketAddr {
     address(1, 9000 + backend_index as u16)
+}
+
+impl Run for World {
+    fn net(&self) -> &SharedNet {
+        &self.net
+    }
+
+    fn violations(&mut self) -> &mut Vec<String> {
+        &mut self.violations
+    }
+
+    fn step(&mut self) -> bool {
+        let now = self.now();
+        let mut acted = false;
+        // Sockets that a shard turned away.
+        self.net.borrow_mut().reap();
+        while self.commands.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, tell) = self.commands.remove(0);
+            self.net.borrow().say(|| format!("tell {tell:?}"));
+            self.control_command(tell);
+            acted = true;
+        }
+        for at in 0..self.clients.len() {
+            if self.clients[at].next_at().is_none_or(|at| at > now) {
+                continue;
+            }
+            acted = true;
+            if self.clients[at].came {
+                self.clients[at].step(now);
+                if self.net.borrow().log {
+                    let stand = self.clients[at].describe();
+                    self.net.borrow().say(|| stand);
+                }
+                continue;
+            }
+            self.clients[at].came = true;
+            let client = &self.clients[at].plan;
+            let door = self.doors[client.id as usize % self.doors.len()];
+            let from = address(client.address, 20_000 + client.id as u16);
+            let link = self.net.borrow_mut().dial(door, from, client.link);
+            if let Some(link) = link {
+                let behaviour = client.behaviour;
+                let fork = self.rng.fork();
+                let wire = Wire::new(&self.net, link, Side::Dialer, behaviour, fork);
+                self.clients[at].begin(wire);
+            }
+        }
+        for (backend_index, listener) in self.listeners.iter().enumerate() {
+            let Some(listener) = *listener else { continue };
+            while let Some((socket, _)) = { self.net.borrow_mut().accept(listener) } {
+                acted = true;
+                let (link, side) = socket.into_link();
+                let plan = &self.plan.backends[backend_index];
+                let finely = self.plan.faults.receive_buffer < 1000
+                    || (1..1000).contains(&self.plan.faults.cut_receives);
+                let behaviour = plan::behaviour(&mut self.rng, finely);
+                let behaviours = (self.rng.pick(&plan.behaviours), self.rng.pick(&plan.leavings));
+                let (fork, own) = (self.rng.fork(), self.rng.fork());
+                let wire = Wire::new(&self.net, link, side, behaviour, fork);
+                let largest = if finely { 300 } else { 20_000 };
+                self.conns.push(Conn::new(
+                    backend_index,
+                    wire,
+                    behaviours,
+                    plan.send_proxy,
+                    largest,
+                    own,
+                ));
+            }
+        }
+        for conn in &mut self.conns {
+            if conn.next_at().is_some_and(|at| at <= now) {
+                conn.step(now);
+                acted = true;
+            }
+        }
+        for at in 0..self.nodes.len() {
+            acted |= self.turn(at);
+        }
+        acted
+    }
+
+    fn next_at(&self) -> Option<u64> {
+        let mut next = self.commands.first().map(|(at, _)| *at);
+        let mut note = |at: Option<u64>| {
+            if let Some(at) = at.filter(|at| *at < u64::MAX) {
+                next = Some(next.map_or(at, |known: u64| known.min(at)));
+            }
+        };
+        self.clients.iter().for_each(|client| note(client.next_at()));
+        self.conns.iter().for_each(|conn| note(conn.next_at()));
+        for listener in self.listeners.iter().flatten() {
+            note(self.net.borrow().next_incoming(*listener));
+        }
+        for node in self.nodes.iter().filter(|node| !node.ended) {
+            note(node.shard.driver().next_event_at());
+            note(node.shard.next_deadline().map(|at| at.0));
+        }
+        next
+    }
 }
 
 impl World {
@@ -182,10 +283,6 @@ impl World {
             });
         }
         world
-    }
-
-    fn now(&self) -> u64 {
-        self.net.borrow().now()
     }
 
     fn configuration(&self) -> Arc<Configuration> {
@@ -290,86 +387,6 @@ impl World {
         self.post(|| Command::Configure(Arc::clone(&configuration)));
     }
 
-    pub(super) fn violation(&mut self, what: String) {
-        let is_new = self.violations.iter().all(|known| !known.ends_with(&what));
-        if is_new && self.violations.len() < 12 {
-            let at = self.now() / 1_000_000;
-            self.violations.push(format!("at {at} ms: {what}"));
-        }
-    }
-
-    /// Everything that is due now, once. False: nothing was.
-    fn step(&mut self) -> bool {
-        let now = self.now();
-        let mut acted = false;
-        // Sockets that a shard turned away.
-        self.net.borrow_mut().reap();
-        while self.commands.first().is_some_and(|(at, _)| *at <= now) {
-            let (_, tell) = self.commands.remove(0);
-            self.net.borrow().say(|| format!("tell {tell:?}"));
-            self.control_command(tell);
-            acted = true;
-        }
-        for at in 0..self.clients.len() {
-            if self.clients[at].next_at().is_none_or(|at| at > now) {
-                continue;
-            }
-            acted = true;
-            if self.clients[at].came {
-                self.clients[at].step(now);
-                if self.net.borrow().log {
-                    let stand = self.clients[at].describe();
-                    self.net.borrow().say(|| stand);
-                }
-                continue;
-            }
-            self.clients[at].came = true;
-            let client = &self.clients[at].plan;
-            let door = self.doors[client.id as usize % self.doors.len()];
-            let from = address(client.address, 20_000 + client.id as u16);
-            let link = self.net.borrow_mut().dial(door, from, client.link);
-            if let Some(link) = link {
-                let behaviour = client.behaviour;
-                let fork = self.rng.fork();
-                let wire = Wire::new(&self.net, link, Side::Dialer, behaviour, fork);
-                self.clients[at].begin(wire);
-            }
-        }
-        for (backend_index, listener) in self.listeners.iter().enumerate() {
-            let Some(listener) = *listener else { continue };
-            while let Some((socket, _)) = { self.net.borrow_mut().accept(listener) } {
-                acted = true;
-                let (link, side) = socket.into_link();
-                let plan = &self.plan.backends[backend_index];
-                let finely = self.plan.faults.receive_buffer < 1000
-                    || (1..1000).contains(&self.plan.faults.cut_receives);
-                let behaviour = plan::behaviour(&mut self.rng, finely);
-                let behaviours = (self.rng.pick(&plan.behaviours), self.rng.pick(&plan.leavings));
-                let (fork, own) = (self.rng.fork(), self.rng.fork());
-                let wire = Wire::new(&self.net, link, side, behaviour, fork);
-                let largest = if finely { 300 } else { 20_000 };
-                self.conns.push(Conn::new(
-                    backend_index,
-                    wire,
-                    behaviours,
-                    plan.send_proxy,
-                    largest,
-                    own,
-                ));
-            }
-        }
-        for conn in &mut self.conns {
-            if conn.next_at().is_some_and(|at| at <= now) {
-                conn.step(now);
-                acted = true;
-            }
-        }
-        for at in 0..self.nodes.len() {
-            acted |= self.turn(at);
-        }
-        acted
-    }
-
     fn turn(&mut self, at: usize) -> bool {
         let now = self.now();
         let node = &mut self.nodes[at];
@@ -418,61 +435,11 @@ impl World {
         checks::caps_hold(self);
     }
 
-    /// The next time at which anything is due.
-    fn next_at(&self) -> Option<u64> {
-        let mut next = self.commands.first().map(|(at, _)| *at);
-        let mut note = |at: Option<u64>| {
-            if let Some(at) = at.filter(|at| *at < u64::MAX) {
-                next = Some(next.map_or(at, |known: u64| known.min(at)));
-            }
-        };
-        self.clients.iter().for_each(|client| note(client.next_at()));
-        self.conns.iter().for_each(|conn| note(conn.next_at()));
-        for listener in self.listeners.iter().flatten() {
-            note(self.net.borrow().next_incoming(*listener));
-        }
-        for node in self.nodes.iter().filter(|node| !node.ended) {
-            note(node.shard.driver().next_event_at());
-            note(node.shard.next_deadline().map(|at| at.0));
-        }
-        next
-    }
-
-    /// Runs until `until` holds, nothing is left to happen, or that much time has passed. True: it holds.
-    fn run_until(&mut self, most: u64, until: impl Fn(&Self) -> bool) -> bool {
-        let end = self.now().saturating_add(most);
-        let mut stood_still = 0;
-        loop {
-            if until(self) {
-                return true;
-            }
-            if self.violations.len() >= 12 {
-                return false;
-            }
-            let before = self.now();
-            let acted = self.step();
-            if acted {
-                stood_still = if self.now() == before { stood_still + 1 } else { 0 };
-                if stood_still > 200_000 {
-                    self.violation("time stands still".to_owned());
-                    return false;
-                }
-                continue;
-            }
-            let Some(next) = self.next_at() else { return until(self) };
-            if next > end {
-                return until(self);
-            }
-            self.net.borrow_mut().advance_to(next.max(before + 1));
-            stood_still = 0;
-        }
-    }
-
     /// Runs to the end, and checks everything.
     #[must_use]
     pub fn run(mut self) -> Outcome {
-        let patience = self.plan.patience() + 40_000 * SECOND * u64::from(self.plan.calm);
-        let all_gone = self.run_until(patience, |world| {
+        let time_limit = self.plan.time_limit() + 40_000 * SECOND * u64::from(self.plan.calm);
+        let all_gone = self.run_until(time_limit, |world| {
             world.commands.is_empty() && world.clients.iter().all(Client::is_gone)
         });
         if !all_gone && self.violations.is_empty() {
@@ -481,14 +448,14 @@ impl World {
             self.violation(format!("clients never end: {left:?}"));
         }
         // Whatever time still has to end, such as what clients left behind.
-        self.run_until(self.plan.patience(), |_| false);
+        self.run_until(self.plan.time_limit(), |_| false);
         checks::nothing_is_held(&mut self);
         self.control_command(ControlCommand::ShutDown { window: 0, deadline: 2 * SECOND });
-        let patience = 30 * SECOND;
-        if !self.run_until(patience, |world| world.nodes.iter().all(|node| node.ended)) {
+        let time_limit = 30 * SECOND;
+        if !self.run_until(time_limit, |world| world.nodes.iter().all(|node| node.ended)) {
             self.violation("a shard does not end".to_owned());
         }
-        self.run_until(patience, |_| false);
+        self.run_until(time_limit, |_| false);
         checks::nothing_is_held(&mut self);
         checks::at_the_end(&mut self);
         let mut metrics = Metrics::default();

@@ -379,7 +379,7 @@ impl Plan {
 
     /// The longest time that anything which must end may take to end, in nanoseconds.
     #[must_use]
-    pub fn patience(&self) -> u64 {
+    pub fn time_limit(&self) -> u64 {
         let limits = &self.limits;
         let all = limits.handshake_timeout
             + limits.keep_alive_timeout

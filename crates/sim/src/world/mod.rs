@@ -305,10 +305,10 @@ impl World {
             // Everything waits for something else: only the network can end that.
             return self.give_up("nothing more will happen, and not everybody is gone");
         };
-        let patience = self.last_activity + self.plan.patience();
+        let time_limit = self.last_activity + self.plan.time_limit();
         let planned = !self.record.borrow().deliveries.is_empty()
             || self.peers.iter().flatten().any(|peer| peer.end.is_none() && peer.has_plans());
-        if self.now() > patience && !self.gave_up && !planned {
+        if self.now() > time_limit && !self.gave_up && !planned {
             return self.give_up("somebody outstays every timeout");
         }
         self.net.borrow_mut().advance_to(next);
@@ -321,7 +321,7 @@ impl World {
             self.violation(format!("{why}, even after resets"));
             return false;
         }
-        // Time leaps take the peers along, but not their patience.
+        // Time leaps take the peers along, but not their time limits.
         let sessions: usize = self.audits().iter().map(|audit| audit.sessions).sum();
         let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
         let deaf = self.peers.iter().flatten().all(|peer| peer.end.is_some() || peer.is_deaf());

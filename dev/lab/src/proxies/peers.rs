@@ -280,16 +280,16 @@ fn free_address() -> std::io::Result<SocketAddr> {
 
 /// Asks for an upgrade, and hears the backend's answer through the proxy: then its worker is at work, too.
 fn first_tunnel(address: SocketAddr) -> Result<(), String> {
-    let patience = Duration::from_millis(500);
+    let timeout = Duration::from_millis(500);
     let mut stream =
-        TcpStream::connect_timeout(&address, patience).map_err(|error| error.to_string())?;
+        TcpStream::connect_timeout(&address, timeout).map_err(|error| error.to_string())?;
     let request = format!(
         "GET /echo HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     );
     let mut answer = [0; 12];
     stream
-        .set_read_timeout(Some(patience))
+        .set_read_timeout(Some(timeout))
         .and_then(|()| stream.write_all(request.as_bytes()))
         .and_then(|()| stream.read_exact(&mut answer))
         .map_err(|error| error.to_string())?;

@@ -7,6 +7,7 @@ use super::client::Client;
 use super::plan::Beginning;
 use super::world::World;
 use crate::balance::checks::{held_too_much, still_counted, still_held};
+use crate::balance::run::Run;
 use crate::balance::wire::Over;
 
 /// The alert of a client whose name nothing is for, and of one that sent none (RFC 8446 section 6).
@@ -18,7 +19,7 @@ const ILLEGAL_PARAMETER: [u8; 7] = [21, 3, 3, 0, 2, 2, 47];
 /// Bytes of a ClientHello that are kept, at most, before the last read.
 const MOST_OF_HELLO: usize = 64 << 10;
 
-/// Nobody is there: nothing may be held for anybody.
+/// Checks that nothing is held once all clients and backends are gone.
 pub(super) fn nothing_is_held(world: &mut World) {
     let look = world.look();
     let mut held = still_held(&look);
@@ -38,7 +39,7 @@ pub(super) fn at_the_end(world: &mut World) {
         faults.extend(conn.faults.iter().map(of));
         // The number of its client is in the first bytes, however small their records are.
         if conn.client().is_none() && conn.heard().len() >= 100 {
-            faults.push(of(&"bytes of nobody's came".to_owned()));
+            faults.push(of(&"bytes came that no client had sent".to_owned()));
         }
     }
     for client in &world.clients {
@@ -86,7 +87,7 @@ fn client_is_well(world: &World, client: &Client) -> Vec<String> {
 fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
     let (heard, plan) = (client.heard(), &client.plan);
     let mut faults = Vec::new();
-    let nobodys = match plan.name {
+    let none_sent = match plan.name {
         Some(_) => UNRECOGNIZED_NAME,
         None => MISSING_EXTENSION,
     };
@@ -98,7 +99,7 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
         Beginning::Oversized => &ILLEGAL_PARAMETER,
         Beginning::Part(_) => &[],
         Beginning::Hello if is_kept && (has_backend || !client.said_hello()) => &[],
-        Beginning::Hello => &nobodys,
+        Beginning::Hello => &none_sent,
     };
     let is_right = match plan.beginning {
         Beginning::Plain => heard.starts_with(expected) || expected.starts_with(heard),
@@ -124,7 +125,7 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
             faults.push("it was left waiting although its ClientHello is whole".to_owned());
         }
         if plan.beginning == Beginning::Hello && has_backend {
-            faults.push("it was passed through to nobody".to_owned());
+            faults.push("it was passed through, and no backend got it".to_owned());
         }
     }
     faults

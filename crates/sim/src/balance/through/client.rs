@@ -12,7 +12,7 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n";
 /// See the module.
 pub(super) struct Client {
     pub(super) plan: ClientPlan,
-    /// `None` before it comes, or if nobody listened.
+    /// `None` before it comes, or if the port was closed.
     pub(super) wire: Option<Wire>,
     pub(super) came: bool,
     rng: Rng,
@@ -76,7 +76,7 @@ impl Client {
         let Some(wire) = &mut self.wire else { return };
         wire.step();
         if wire.over == Some(Over::Finished) {
-            // What is left is written first, unless nobody would take it.
+            // What is left is written first, unless the peer takes no more.
             match self.hello {
                 Some(_) => wire.then(Then::Close),
                 None => wire.leave(false),

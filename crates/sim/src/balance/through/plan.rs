@@ -2,7 +2,7 @@
 
 use throng_balance::Settings;
 
-use crate::balance::plan::{behaviour, link, patience, settings};
+use crate::balance::plan::{behaviour, link, settings, time_limit};
 use crate::balance::wire::{PeerBehaviour, Then};
 use crate::faults::Faults;
 use crate::net::LinkOptions;
@@ -33,7 +33,7 @@ pub(super) enum Conduct {
 pub(super) struct BackendPlan {
     pub(super) patterns: Vec<&'static str>,
     pub(super) send_proxy: bool,
-    /// Nobody listens there.
+    /// No process listens there.
     pub(super) is_dead: bool,
     /// What is sent there is lost on the way.
     pub(super) is_silent: bool,
@@ -94,7 +94,7 @@ pub(super) enum ControlCommand {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) seed: u64,
-    /// Nobody does wrong, no time runs out, and so every byte must arrive.
+    /// There are no faults and no timeouts, and so every byte must arrive.
     pub(super) calm: bool,
     pub(super) most_connections: usize,
     pub(super) settings: Settings,
@@ -160,8 +160,8 @@ impl Plan {
     }
 
     /// In virtual nanoseconds: everything that time ends has ended by then.
-    pub(super) fn patience(&self) -> u64 {
-        patience(&self.settings, &self.faults)
+    pub(super) fn time_limit(&self) -> u64 {
+        time_limit(&self.settings, &self.faults)
     }
 
     /// Whether a name that has a backend at the beginning has one to the end: a calm run only adds

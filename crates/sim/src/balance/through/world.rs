@@ -17,6 +17,7 @@ use super::client::Client;
 use super::plan::{ControlCommand, Plan};
 use crate::balance::Outcome;
 use crate::balance::plan::behaviour;
+use crate::balance::run::Run;
 use crate::balance::wire::Wire;
 use crate::balance::world::Look;
 use crate::driver::{SimDriver, Waiting};
@@ -60,6 +61,59 @@ fn address(last: u8, port: u16) -> SocketAddr {
 
 fn backend_address(backend_index: usize) -> SocketAddr {
     address(1, 9000 + backend_index as u16)
+}
+
+impl Run for World {
+    fn net(&self) -> &SharedNet {
+        &self.net
+    }
+
+    fn violations(&mut self) -> &mut Vec<String> {
+        &mut self.violations
+    }
+
+    fn step(&mut self) -> bool {
+        let now = self.now();
+        let mut acted = false;
+        // Sockets that the shard turned away.
+        self.net.borrow_mut().reap();
+        while self.commands.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, command) = self.commands.remove(0);
+            self.net.borrow().say(|| format!("tell {command:?}"));
+            self.control_command(command);
+            acted = true;
+        }
+        for at in 0..self.clients.len() {
+            if self.clients[at].next_at().is_some_and(|at| at <= now) {
+                acted = true;
+                self.step_client(at);
+            }
+        }
+        acted |= self.accept();
+        for conn in &mut self.conns {
+            if conn.next_at().is_some_and(|at| at <= now) {
+                conn.step();
+                acted = true;
+            }
+        }
+        acted | self.turn()
+    }
+
+    fn next_at(&self) -> Option<u64> {
+        let commands = self.commands.first().map(|(at, _)| *at);
+        let clients = self.clients.iter().filter_map(Client::next_at);
+        let conns = self.conns.iter().filter_map(Conn::next_at);
+        let listeners = self.listeners.iter().flatten();
+        let incoming = listeners.filter_map(|listener| self.net.borrow().next_incoming(*listener));
+        let all = commands.into_iter().chain(clients).chain(conns).chain(incoming);
+        let next = all.filter(|at| *at < u64::MAX).min();
+        if self.has_ended {
+            return next;
+        }
+        let event = self.shard.driver().driver().next_event_at();
+        let due = self.shard.next_deadline().map(|at| at.0);
+        next.into_iter().chain(event).chain(due).filter(|at| *at < u64::MAX).min()
+    }
 }
 
 impl World {
@@ -135,18 +189,6 @@ impl World {
         self
     }
 
-    fn now(&self) -> u64 {
-        self.net.borrow().now()
-    }
-
-    pub(super) fn violation(&mut self, what: String) {
-        let is_new = self.violations.iter().all(|known| !known.ends_with(&what));
-        if is_new && self.violations.len() < 12 {
-            let at = self.now() / 1_000_000;
-            self.violations.push(format!("at {at} ms: {what}"));
-        }
-    }
-
     /// Tells the shard, and then the TLS server, what the list is now.
     fn reconfigure(&mut self) {
         let configuration = configuration(&self.plan, &self.members);
@@ -191,34 +233,6 @@ impl World {
                 self.mailbox.send_always(Command::ShutDown { window, deadline });
             }
         }
-    }
-
-    /// Everything that is due now, once. False: nothing was.
-    fn step(&mut self) -> bool {
-        let now = self.now();
-        let mut acted = false;
-        // Sockets that the shard turned away.
-        self.net.borrow_mut().reap();
-        while self.commands.first().is_some_and(|(at, _)| *at <= now) {
-            let (_, command) = self.commands.remove(0);
-            self.net.borrow().say(|| format!("tell {command:?}"));
-            self.control_command(command);
-            acted = true;
-        }
-        for at in 0..self.clients.len() {
-            if self.clients[at].next_at().is_some_and(|at| at <= now) {
-                acted = true;
-                self.step_client(at);
-            }
-        }
-        acted |= self.accept();
-        for conn in &mut self.conns {
-            if conn.next_at().is_some_and(|at| at <= now) {
-                conn.step();
-                acted = true;
-            }
-        }
-        acted | self.turn()
     }
 
     fn step_client(&mut self, at: usize) {
@@ -298,51 +312,11 @@ impl World {
         }
     }
 
-    /// The next time at which anything is due.
-    fn next_at(&self) -> Option<u64> {
-        let commands = self.commands.first().map(|(at, _)| *at);
-        let clients = self.clients.iter().filter_map(Client::next_at);
-        let conns = self.conns.iter().filter_map(Conn::next_at);
-        let listeners = self.listeners.iter().flatten();
-        let incoming = listeners.filter_map(|listener| self.net.borrow().next_incoming(*listener));
-        let all = commands.into_iter().chain(clients).chain(conns).chain(incoming);
-        let next = all.filter(|at| *at < u64::MAX).min();
-        if self.has_ended {
-            return next;
-        }
-        let event = self.shard.driver().driver().next_event_at();
-        let due = self.shard.next_deadline().map(|at| at.0);
-        next.into_iter().chain(event).chain(due).filter(|at| *at < u64::MAX).min()
-    }
-
-    /// Runs until `until` holds, nothing is left to happen, or that much time has passed. True: it holds.
-    fn run_until(&mut self, most: u64, until: impl Fn(&Self) -> bool) -> bool {
-        let end = self.now().saturating_add(most);
-        let mut stood_still = 0;
-        loop {
-            if until(self) {
-                return true;
-            }
-            let before = self.now();
-            if self.step() {
-                stood_still = if self.now() == before { stood_still + 1 } else { 0 };
-                if stood_still > 200_000 {
-                    self.violation("time stands still".to_owned());
-                    return false;
-                }
-                continue;
-            }
-            let Some(next) = self.next_at().filter(|next| *next <= end) else { return until(self) };
-            self.net.borrow_mut().advance_to(next.max(before + 1));
-            stood_still = 0;
-        }
-    }
-
     /// Runs to the end, and checks everything.
     #[must_use]
     pub fn run(mut self) -> Outcome {
-        let patience = self.plan.patience() + 40_000 * SECOND * u64::from(self.plan.calm);
-        let all_gone = self.run_until(patience, |world| {
+        let time_limit = self.plan.time_limit() + 40_000 * SECOND * u64::from(self.plan.calm);
+        let all_gone = self.run_until(time_limit, |world| {
             world.commands.is_empty() && world.clients.iter().all(Client::is_gone)
         });
         if !all_gone {
@@ -351,7 +325,7 @@ impl World {
             self.violation(format!("clients never end: {left:?}"));
         }
         // Whatever time still has to end, such as what clients left behind.
-        self.run_until(self.plan.patience(), |_| false);
+        self.run_until(self.plan.time_limit(), |_| false);
         checks::nothing_is_held(&mut self);
         self.control_command(ControlCommand::ShutDown { window: 0, deadline: 2 * SECOND });
         if !self.run_until(30 * SECOND, |world| world.has_ended) {
@@ -371,7 +345,7 @@ impl World {
     }
 
     pub(super) fn metrics(&self) -> Metrics {
-        *self.published.lock().expect("nobody panics with it")
+        *self.published.lock().expect("no holder of the lock panics")
     }
 
     /// What the shard holds.
