@@ -1,10 +1,33 @@
 //! Outcomes of layers of tests.
 
-/// The numbers of passed and failed tests of a layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The results of a layer's tests.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
-    pub(crate) failed: usize,
+    /// A text for each failed test: its name, and why it failed.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Tally {
+    /// Counts a test and prints its result.
+    pub(crate) fn record(&mut self, name: &str, result: Result<(), String>) {
+        match result {
+            Ok(()) => {
+                println!("ok {name}");
+                self.passed += 1;
+            }
+            Err(why) => {
+                println!("FAILED {name}: {why}");
+                self.failures.push(format!("{name}: {why}"));
+            }
+        }
+    }
+
+    /// Adds the results of other tests.
+    pub(crate) fn add(&mut self, more: Tally) {
+        self.passed += more.passed;
+        self.failures.extend(more.failures);
+    }
 }
 
 /// The reason why a layer ended early.

@@ -24,9 +24,9 @@ pub(crate) fn run_layers(site: &Site, selection: &Selection) -> ExitCode {
     let (ahead, rest) = layers.split_at(after_cargo);
     let mut rows = run_beside(site, ahead, rest);
     rows.extend(rest.iter().map(|layer| run_one(site, layer)));
-    let (table, total) = summary(&rows, site.ci);
-    print!("\n{table}\n{} passed, {} failed\n", total.passed, total.failed);
-    if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    let (table, total) = summary(rows, site.ci);
+    print!("\n{table}\n{} passed, {} failed\n", total.passed, total.failures.len());
+    if total.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
 /// Runs the layers `ahead`, and prepares the others meanwhile.
@@ -51,7 +51,8 @@ fn run_one(site: &Site, layer: &'static Layer) -> Row {
     let row = Row { layer: layer.name, result, took: start.elapsed() };
     match &row.result {
         Ok(tally) => {
-            println!("--- {}: {} passed, {} failed", row.layer, tally.passed, tally.failed)
+            let failed = tally.failures.len();
+            println!("--- {}: {} passed, {failed} failed", row.layer, tally.passed)
         }
         Err(Stop::Failed(why)) => println!("--- {}: FAILED: {why}", row.layer),
         Err(Stop::Missing(what)) => println!("--- {}: skipped: {what}", row.layer),
@@ -60,39 +61,42 @@ fn run_one(site: &Site, layer: &'static Layer) -> Row {
     row
 }
 
-/// Returns the table of results, and the sum of all tests. A layer that could not finish counts as
-/// one failure.
-fn summary(rows: &[Row], ci: bool) -> (String, Tally) {
+/// Returns the table of results with what failed or is missing below it, and the sum of all tests.
+/// A layer that could not finish counts as one failure.
+fn summary(rows: Vec<Row>, ci: bool) -> (String, Tally) {
     let mut table = format!("{:<20} {:<34} {:>8}\n", "layer", "result", "seconds");
+    let mut reasons = String::new();
     let mut total = Tally::default();
-    for row in rows {
-        let (result, failed) = match &row.result {
-            Ok(tally) => {
-                total.passed += tally.passed;
-                let text = match tally.failed {
-                    0 => format!("ok, {} passed", tally.passed),
-                    failed => format!("FAILED, {failed} of {}", tally.passed + failed),
-                };
-                (text, tally.failed)
+    for Row { layer, result, took } in rows {
+        let (text, tally) = match result {
+            Ok(tally) => (counts(&tally), tally),
+            Err(Stop::Failed(why)) => ("FAILED".to_owned(), failure(why)),
+            Err(Stop::Missing(what)) if ci => {
+                ("FAILED: something is missing".to_owned(), failure(what))
             }
-            Err(Stop::Failed(_)) => ("FAILED".to_owned(), 1),
-            Err(Stop::Missing(_)) if ci => ("FAILED: something is missing".to_owned(), 1),
-            Err(Stop::Missing(_)) => ("skipped: something is missing".to_owned(), 0),
+            Err(Stop::Missing(what)) => {
+                reasons.push_str(&format!("{layer}: {what}\n"));
+                ("skipped: something is missing".to_owned(), Tally::default())
+            }
         };
-        total.failed += failed;
-        table.push_str(&format!(
-            "{:<20} {:<34} {:>8.1}\n",
-            row.layer,
-            result,
-            row.took.as_secs_f64()
-        ));
-    }
-    for row in rows {
-        if let Err(Stop::Failed(why) | Stop::Missing(why)) = &row.result {
-            table.push_str(&format!("{}: {}\n", row.layer, why.lines().next().unwrap_or_default()));
+        table.push_str(&format!("{layer:<20} {text:<34} {:>8.1}\n", took.as_secs_f64()));
+        for why in &tally.failures {
+            reasons.push_str(&format!("{layer}: {why}\n"));
         }
+        total.add(tally);
     }
-    (table, total)
+    (table + &reasons, total)
+}
+
+fn counts(tally: &Tally) -> String {
+    match tally.failures.len() {
+        0 => format!("ok, {} passed", tally.passed),
+        failed => format!("FAILED, {failed} of {}", tally.passed + failed),
+    }
+}
+
+fn failure(why: String) -> Tally {
+    Tally { passed: 0, failures: vec![why] }
 }
 
 #[cfg(test)]
@@ -105,21 +109,29 @@ mod tests {
 
     #[test]
     fn a_missing_program_fails_on_ci_only() {
-        let rows = [
-            row(Ok(Tally { passed: 3, failed: 0 })),
-            row(Err(Stop::Missing("no python2.7".into()))),
-        ];
-        assert_eq!(summary(&rows, false).1, Tally { passed: 3, failed: 0 });
-        assert_eq!(summary(&rows, true).1, Tally { passed: 3, failed: 1 });
-        assert!(summary(&rows, true).0.contains("no python2.7"));
+        let rows = || {
+            vec![
+                row(Ok(Tally { passed: 3, failures: Vec::new() })),
+                row(Err(Stop::Missing("no python2.7".into()))),
+            ]
+        };
+        let missing = vec!["no python2.7".to_owned()];
+        assert_eq!(summary(rows(), false).1, Tally { passed: 3, failures: Vec::new() });
+        assert_eq!(summary(rows(), true).1, Tally { passed: 3, failures: missing });
+        for ci in [false, true] {
+            assert!(summary(rows(), ci).0.contains("no python2.7"));
+        }
     }
 
     #[test]
     fn failures_are_added_up() {
+        let failures = vec!["a".to_owned(), "b: why".to_owned()];
         let rows =
-            [row(Ok(Tally { passed: 3, failed: 2 })), row(Err(Stop::Failed("it broke".into())))];
-        let (table, total) = summary(&rows, false);
-        assert_eq!(total, Tally { passed: 3, failed: 3 });
-        assert!(table.contains("FAILED, 2 of 5") && table.contains("it broke"), "{table}");
+            vec![row(Ok(Tally { passed: 3, failures })), row(Err(Stop::Failed("it broke".into())))];
+        let (table, total) = summary(rows, false);
+        assert_eq!(total.passed, 3);
+        assert_eq!(total.failures, ["a", "b: why", "it broke"]);
+        assert!(table.contains("FAILED, 2 of 5"), "{table}");
+        assert!(table.contains("some: b: why\n") && table.contains("some: it broke"), "{table}");
     }
 }

@@ -66,14 +66,8 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
     ];
     let mut tally = Tally::default();
     for (name, problems) in checks {
-        if problems.is_empty() {
-            println!("ok {name}");
-            tally.passed += 1;
-        } else {
-            println!("FAILED {name}:");
-            problems.iter().for_each(|problem| println!("  {problem}"));
-            tally.failed += 1;
-        }
+        let list = || problems.iter().map(|problem| format!("\n  {problem}")).collect();
+        tally.record(name, if problems.is_empty() { Ok(()) } else { Err(list()) });
     }
     Ok(tally)
 }

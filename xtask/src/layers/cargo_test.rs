@@ -52,33 +52,46 @@ fn pebble(site: &Site) -> Result<PathBuf, Stop> {
     provision::go_programs(site, module, "v2.10.1", &["pebble", "pebble-challtestsrv"])
 }
 
-/// Returns the counts of a run of `cargo test`. A run that failed without a failed test did not
+/// Returns the results of a run of `cargo test`. A run that failed without a failed test did not
 /// compile, or was killed.
 pub(super) fn tally(finished: Finished) -> Result<Tally, Stop> {
-    let tally = count(&finished.stdout);
-    match (finished.status.success(), tally.failed) {
-        (false, 0) => Err(Stop::Failed(format!("cargo test ended with {}", finished.status))),
+    let tally = results(&finished.stdout);
+    match (finished.status.success(), tally.failures.is_empty()) {
+        (false, true) => Err(Stop::Failed(format!("cargo test ended with {}", finished.status))),
         _ => Ok(tally),
     }
 }
 
-/// Adds up the lines `test result: ok. 3 passed; 0 failed; ...`.
-fn count(output: &str) -> Tally {
+/// Adds up the lines `test result: ok. 3 passed; 0 failed; ...`, and collects the names of failed
+/// tests. libtest lists them under the second line `failures:` of a program, and what they printed
+/// under the first, which is kept with the last name.
+fn results(output: &str) -> Tally {
     let mut tally = Tally::default();
-    for line in output.lines().filter(|line| line.starts_with("test result:")) {
-        let mut words = line.split_whitespace();
-        let mut before = "";
-        for word in words.by_ref() {
-            let number = before.parse::<usize>();
-            match (word.trim_end_matches(';'), number) {
-                ("passed", Ok(number)) => tally.passed += number,
-                ("failed", Ok(number)) => tally.failed += number,
-                _ => {}
+    let mut printed = String::new();
+    let mut lists = 0;
+    for line in output.lines() {
+        if let Some(counts) = line.strip_prefix("test result:") {
+            tally.passed += passed(counts);
+            if let Some(last) = tally.failures.last_mut() {
+                last.push_str(&std::mem::take(&mut printed));
             }
-            before = word;
+            lists = 0;
+        } else if line == "failures:" {
+            lists += 1;
+        } else if lists == 1 && !line.is_empty() {
+            printed.extend(["\n", line]);
+        } else if let (2, Some(name)) = (lists, line.strip_prefix("    ")) {
+            tally.failures.push(name.to_owned());
         }
     }
     tally
+}
+
+/// Returns the number of ` ok. 3 passed; 0 failed; ...`.
+fn passed(counts: &str) -> usize {
+    let words: Vec<&str> = counts.split_whitespace().collect();
+    let at = words.iter().position(|word| word.starts_with("passed"));
+    at.and_then(|at| words.get(at.wrapping_sub(1))?.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -86,10 +99,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_result_lines_of_libtest_are_added_up() {
+    fn the_results_of_libtest_are_added_up_and_its_failures_collected() {
         let output = "running 2 tests\ntest a ... ok\n\
             test result: ok. 2 passed; 0 failed; 0 ignored; finished in 0.00s\n\
+            test b ... FAILED\n\n\
+            failures:\n\n---- b stdout ----\nit broke\n\n\nfailures:\n    b\n\n\
             test result: FAILED. 5 passed; 1 failed; 0 ignored; finished in 0.00s\n";
-        assert_eq!(count(output), Tally { passed: 7, failed: 1 });
+        let failures = vec!["b\n---- b stdout ----\nit broke".to_owned()];
+        assert_eq!(results(output), Tally { passed: 7, failures });
     }
 }

@@ -78,9 +78,7 @@ pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
     let mut tally =
         check_with_and_without_tls(site, &[&chromium], &["1.3"], || client("chromium.mjs"))?;
     if site.server.is_none() {
-        let page = check_balancer(site, client("balancer.mjs"), &chromium)?;
-        tally.passed += page.passed;
-        tally.failed += page.failed;
+        tally.add(check_balancer(site, client("balancer.mjs"), &chromium)?);
     }
     Ok(tally)
 }
@@ -125,9 +123,7 @@ fn check_with_and_without_tls(
         for variable in ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"] {
             secured.env(variable, &certificate.authority);
         }
-        let more = check_server(site, secured, &certificate.flags(), further)?;
-        tally.passed += more.passed;
-        tally.failed += more.failed;
+        tally.add(check_server(site, secured, &certificate.flags(), further)?);
     }
     Ok(tally)
 }
@@ -155,11 +151,11 @@ fn check(
     let finished = run_shown(&mut client, LIMIT)?;
     let tally = count(&finished.stdout);
     server.stop()?;
-    if !finished.status.success() && tally.failed == 0 {
+    if !finished.status.success() && tally.failures.is_empty() {
         let last = last_lines(&finished.stdout, 5);
         return Err(Stop::Failed(format!("the client ended with {}: {last}", finished.status)));
     }
-    if tally.passed + tally.failed == 0 {
+    if tally == Tally::default() {
         return Err(Stop::Failed("the client checked nothing".into()));
     }
     Ok(tally)
@@ -167,9 +163,10 @@ fn check(
 
 /// Counts the lines `ok NAME` and `FAILED NAME: why`.
 fn count(output: &str) -> Tally {
+    let failures = output.lines().filter_map(|line| line.strip_prefix("FAILED "));
     Tally {
         passed: output.lines().filter(|line| line.starts_with("ok ")).count(),
-        failed: output.lines().filter(|line| line.starts_with("FAILED ")).count(),
+        failures: failures.map(str::to_owned).collect(),
     }
 }
 
@@ -180,6 +177,6 @@ mod tests {
     #[test]
     fn verdict_lines_are_counted() {
         let output = "ok a\nnoise\nFAILED b: not ok\nok c\n";
-        assert_eq!(count(output), Tally { passed: 2, failed: 1 });
+        assert_eq!(count(output), Tally { passed: 2, failures: vec!["b: not ok".into()] });
     }
 }

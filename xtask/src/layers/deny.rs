@@ -29,23 +29,10 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         deny.args(["--all-features", "--log-level", "error", "check", check])
             .current_dir(&site.root);
         clean_cargo_environment(&mut deny);
-        count(&mut tally, check, run_step(&mut deny, LIMIT));
+        tally.record(check, run_step(&mut deny, LIMIT));
     }
-    count(&mut tally, "no tokio without its features", check_runtime(site));
+    tally.record("no tokio without its features", check_runtime(site));
     Ok(tally)
-}
-
-fn count(tally: &mut Tally, check: &str, outcome: Result<(), String>) {
-    match outcome {
-        Ok(()) => {
-            println!("ok {check}");
-            tally.passed += 1;
-        }
-        Err(why) => {
-            println!("FAILED {check}: {why}");
-            tally.failed += 1;
-        }
-    }
 }
 
 /// The library's features that bring tokio; with them the check shows that it would find it.

@@ -59,16 +59,8 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
             running.into_iter().map(|thread| thread.join()).collect()
         });
         for (target, result) in targets.iter().zip(results) {
-            match result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-                Ok(()) => {
-                    println!("ok {target}");
-                    tally.passed += 1;
-                }
-                Err(why) => {
-                    println!("FAILED {target}: {why}");
-                    tally.failed += 1;
-                }
-            }
+            let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            tally.record(target, result);
         }
     }
     Ok(tally)

@@ -26,16 +26,8 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     write(&metrics, &scrape(&server)?).map_err(|error| error.to_string())?;
     server.stop()?;
     let mut tally = Tally::default();
-    let mut check = |name: &str, command: &mut Command| match run_step(command, LIMIT) {
-        Ok(()) => {
-            println!("ok {name}");
-            tally.passed += 1;
-        }
-        Err(why) => {
-            println!("FAILED {name}: {why}");
-            tally.failed += 1;
-        }
-    };
+    let mut check =
+        |name: &str, command: &mut Command| tally.record(name, run_step(command, LIMIT));
     let input = File::open(&metrics).map_err(|error| error.to_string())?;
     check("metrics", Command::new(&tool).args(["check", "metrics"]).stdin(input));
     let rules = folder.join("alerts.yaml");

@@ -22,15 +22,6 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         println!("note: no `repository` in Cargo.toml: enter its address before the first release");
     }
     let mut tally = Tally::default();
-    match run_step(&mut publish, LIMIT) {
-        Ok(()) => {
-            println!("ok publish");
-            tally.passed += 1;
-        }
-        Err(why) => {
-            println!("FAILED publish: {why}");
-            tally.failed += 1;
-        }
-    }
+    tally.record("publish", run_step(&mut publish, LIMIT));
     Ok(tally)
 }
