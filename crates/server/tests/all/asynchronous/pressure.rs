@@ -242,9 +242,13 @@ fn a_client_that_does_not_read_is_not_processed() {
         let asking = thread::spawn(move || {
             (0..QUESTIONS).for_each(|_| stream.write_all(&frame).unwrap());
         });
-        // All of them are dealt with, if any are.
+        // A few are dealt with each time that the kernel's buffer grows and takes more of the frames;
+        // all of them would be if they did not wait.
         let early = settled("questions wait", || dealt.load(Ordering::SeqCst));
-        assert!(early < 10 && sent.load(Ordering::SeqCst) < FRAMES, "{early} were dealt with");
+        assert!(
+            early < QUESTIONS / 10 && sent.load(Ordering::SeqCst) < FRAMES,
+            "{early} were dealt with"
+        );
         for _ in 0..FRAMES {
             assert!(client.next() == Got::Binary(vec![7; 64 << 10]));
         }
