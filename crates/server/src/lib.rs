@@ -187,6 +187,7 @@
 #![forbid(unsafe_code)]
 #![warn(unnameable_types)]
 
+mod accept;
 mod access;
 mod adopt;
 mod affinity;
@@ -242,6 +243,7 @@ mod tower;
 pub mod workers;
 mod ws;
 
+pub use accept::Accept;
 pub use access::{Access, AccessLog};
 #[cfg(feature = "http")]
 pub use adopt::Upgrade;
@@ -307,8 +309,8 @@ pub use topic::{EventStream, Topic};
 #[cfg(feature = "tower")]
 pub use tower::ServiceBody;
 pub use ws::{
-    Accept, Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket,
-    Timer, Ws, WsRoute,
+    Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Timer, Ws,
+    WsRoute,
 };
 
 /// The items that most programs need: `use throng::prelude::*;`

@@ -7,11 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, is_whole_word};
 
-/// Modules that still import each other in circles, by crate: imports among them are not checked.
-///
-/// The list may only shrink: an entry without a circle must be removed.
-const ENTANGLED: &[(&str, &[&str])] = &[("crates/server/src/", &["http", "workers", "ws"])];
-
 /// The modules that each module imports, with a file that does so.
 type Imports<'a> = BTreeMap<&'a str, BTreeMap<&'a str, &'a str>>;
 
@@ -27,28 +22,12 @@ fn crates(files: &[Source]) -> BTreeSet<&str> {
 }
 
 fn problem(source: &str, files: &[Source]) -> Option<String> {
-    let mut imports = imports(source, files);
-    if let Some((_, entangled)) = ENTANGLED.iter().find(|(of, _)| *of == source) {
-        let among = take_imports_among(&mut imports, entangled);
-        if circle(&among).is_none() {
-            return Some(format!("{source} has no circle among {entangled:?}: remove the entry"));
-        }
-    }
+    let imports = imports(source, files);
     let circle = circle(&imports)?;
     let steps = circle.iter().zip(circle.iter().cycle().skip(1));
     let steps: Vec<String> =
         steps.map(|(from, to)| format!("{from} imports {to} in {}", imports[from][to])).collect();
     Some(format!("{source}: {}", steps.join(", ")))
-}
-
-/// Takes out the imports of modules of `list` by others of it.
-fn take_imports_among<'a>(imports: &mut Imports<'a>, list: &[&str]) -> Imports<'a> {
-    let mut taken = Imports::new();
-    for (module, of) in imports.iter_mut().filter(|(module, _)| list.contains(module)) {
-        let among = of.extract_if(.., |name, _| list.contains(name)).collect();
-        taken.insert(module, among);
-    }
-    taken
 }
 
 /// Returns what each module of the crate at `source` imports.
@@ -184,22 +163,6 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("d imports a"), "{found:?}");
         assert!(of(&files[..3]).is_empty(), "c is imported by none: it is an item of b");
-    }
-
-    #[test]
-    fn an_entry_of_modules_without_a_circle_must_go() {
-        let (source, [first, second, ..]) = ENTANGLED[0] else { panic!("an entry is too short") };
-        let file = |path: &str, text: String| Source { path: format!("{source}{path}.rs"), text };
-        let there = file(first, format!("use crate::{second}::X;"));
-        let back = file(second, format!("use crate::{first}::X;"));
-        let other = file("other", format!("use crate::{first}::X;"));
-        let to_other = file(first, "use crate::other::X;".to_owned());
-        assert!(problems(&[there, back]).is_empty());
-        let there = file(first, format!("use crate::{second}::X;"));
-        assert!(problems(&[there])[0].contains("remove the entry"));
-        let there = file(first, format!("use crate::{second}::X;"));
-        let back = file(second, format!("use crate::{first}::X;"));
-        assert_eq!(problems(&[there, back, other, to_other]).len(), 1, "a circle with another");
     }
 
     #[test]

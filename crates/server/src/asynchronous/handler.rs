@@ -13,11 +13,11 @@ use super::run::{self, Task};
 use super::session::AsyncSession;
 use super::shared::{Closed, Shared, Window};
 use super::socket::AsyncSocket;
+use crate::accept::Accept;
 use crate::message::OwnedMessage;
-use crate::workers::Continuation;
-use crate::ws::accept::{Accept, UpgradeLater};
+use crate::ws::decision::UpgradeLater;
 use crate::ws::sessions::Endpoint;
-use crate::ws::{Callbacks, IntoWsRoute, Socket, Ws, WsOptions, WsRoute};
+use crate::ws::{Callbacks, Continuation, IntoWsRoute, Socket, Ws, WsOptions, WsRoute};
 
 /// The default number of messages of a stream at which its connection is not read.
 const CREDITS: usize = 64;

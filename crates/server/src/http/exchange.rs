@@ -13,7 +13,7 @@ use throng_proto::http1::{self, HeaderName, HeaderValue};
 use throng_proto::ws::deflate;
 
 use super::reader::BodySender;
-use super::{ClientGuard, Delivered};
+use super::{ClientGuard, ExchangeEvent};
 use crate::middleware::Pending;
 
 /// Bytes that a source is asked for at a time: few enough that ten thousand slow readers fit in
@@ -131,7 +131,7 @@ impl Wake for Alarm {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if self.is_armed.swap(false, Ordering::AcqRel) {
-            self.remote.post(self.id, Box::new(Delivered::More));
+            self.remote.post(self.id, Box::new(ExchangeEvent::More));
         }
     }
 }

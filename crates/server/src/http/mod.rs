@@ -16,15 +16,11 @@ pub(crate) use responder::ClientGuard;
 pub use responder::Responder;
 pub use writer::BodyWriter;
 
-use std::any::Any;
-
 use throng_http::{Reject, Request, Response};
-use throng_io::Instant;
 
 use self::exchange::Exchange;
+use crate::accept::AnyAccept;
 use crate::access::Entry;
-use crate::ws::Timer;
-use crate::ws::accept::AnyAccept;
 
 /// A handler of requests that answers at once.
 pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;
@@ -39,8 +35,8 @@ pub(crate) struct MovedUpgrade {
     pub(crate) entry: Option<Box<Entry>>,
 }
 
-/// An event that another thread sends to an exchange or a session.
-pub(crate) enum Delivered {
+/// An event that another thread sends to the exchange of a connection.
+pub(crate) enum ExchangeEvent {
     /// The response.
     Answer(Response),
     /// The handler panicked on another thread, or in a future.
@@ -53,18 +49,4 @@ pub(crate) enum Delivered {
     Capacity,
     /// There is more of the response's body.
     More,
-    /// An offloaded job is done: the [`Continuation`](crate::workers::Continuation) for the
-    /// session, and the number of credits of the job.
-    Then(Box<dyn Any + Send>, usize),
-    /// A session sets a timer: when it is due, its name, and the
-    /// [`Continuation`](crate::workers::Continuation).
-    SetTimer(Instant, Timer, Box<dyn Any + Send>),
-    /// A session cancels a timer.
-    CancelTimer(Timer),
-    /// A timer of a session is due.
-    Due(Box<dyn Any + Send>),
-    /// An offloaded job panicked.
-    WorkPanicked,
-    /// A job that waited for room in the workers' queue has been queued.
-    QueueCapacity,
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use throng_engine::{Flow, Remote};
 use throng_io::ConnId;
 
-use super::{Delivered, WINDOW};
+use super::{ExchangeEvent, WINDOW};
 
 /// Reads a request's body while it is received. Reading blocks, so use it on a thread that may
 /// block, never in a handler.
@@ -126,7 +126,7 @@ impl BodyReader {
         let was_stopped = std::mem::take(&mut state.stopped);
         drop(state);
         if was_stopped {
-            self.remote.post(self.id, Box::new(Delivered::Capacity));
+            self.remote.post(self.id, Box::new(ExchangeEvent::Capacity));
         }
         Ok(true)
     }
@@ -153,7 +153,7 @@ impl Drop for BodyReader {
         let was_stopped = std::mem::take(&mut state.stopped);
         drop(state);
         if was_stopped {
-            self.remote.post(self.id, Box::new(Delivered::Capacity));
+            self.remote.post(self.id, Box::new(ExchangeEvent::Capacity));
         }
     }
 }

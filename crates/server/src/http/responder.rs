@@ -10,9 +10,9 @@ use throng_engine::Remote;
 use throng_http::{IntoResponse, Reject, Response, Status};
 use throng_io::ConnId;
 
-use super::Delivered;
+use super::ExchangeEvent;
 use super::writer::{BodyWriter, body};
-use crate::ws::accept::AnyAccept;
+use crate::accept::AnyAccept;
 
 /// Answers one request, now or later, from any thread.
 ///
@@ -115,12 +115,12 @@ impl Responder {
     /// Sends the decision on an upgrade.
     pub(crate) fn decide(mut self, decision: Result<AnyAccept, Reject>) {
         self.answered = true;
-        self.remote.post(self.id, Box::new(Delivered::Upgrade(decision)));
+        self.remote.post(self.id, Box::new(ExchangeEvent::Upgrade(decision)));
     }
 
     fn deliver(&mut self, response: Response) {
         self.answered = true;
-        self.remote.post(self.id, Box::new(Delivered::Answer(response)));
+        self.remote.post(self.id, Box::new(ExchangeEvent::Answer(response)));
     }
 }
 
@@ -130,7 +130,7 @@ impl Drop for Responder {
             return;
         }
         if std::thread::panicking() {
-            return self.remote.post(self.id, Box::new(Delivered::RequestPanicked));
+            return self.remote.post(self.id, Box::new(ExchangeEvent::RequestPanicked));
         }
         self.deliver((self.fallback)());
     }

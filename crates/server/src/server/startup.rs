@@ -27,7 +27,6 @@ use super::tables::Decision;
 use crate::app::{Action, Route};
 use crate::cluster::{Guard, Unconnected};
 use crate::error::{Error, Result};
-use crate::http::Delivered;
 use crate::io_backend::IoBackend;
 use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
@@ -38,6 +37,7 @@ use crate::stalls::Stalls;
 use crate::ticks;
 use crate::tls::{Secured, Security, wrap};
 use crate::workers::{Pool, RouteContext};
+use crate::ws::SessionEvent;
 
 /// The maximum number of event loops; more than any machine has CPUs is a mistake.
 pub(super) const MAX_SHARDS: usize = 1024;
@@ -491,7 +491,7 @@ impl Prepared {
         #[cfg(feature = "metrics")]
         let _ = self.shared.observer.set(observer.clone());
         let remote = remote.clone();
-        let on_capacity = move |id| remote.post(id, Box::new(Delivered::QueueCapacity));
+        let on_capacity = move |id| remote.post(id, Box::new(SessionEvent::QueueCapacity));
         self.pool.set(Workers::new(self.workers, on_capacity).map_err(Error::of_workers)?);
         Ok(Finished {
             stalls: self.stalls,

@@ -10,6 +10,7 @@ mod shared;
 mod sse;
 mod upgrade;
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,10 +30,11 @@ use crate::access::{Access, Entry, count_body};
 use crate::events::Event;
 use crate::handle::Handle;
 use crate::health::RETRY_AFTER;
-use crate::http::Delivered;
+use crate::http::ExchangeEvent;
 use crate::http::exchange::Exchange;
 use crate::hub::SessionNotice;
 use crate::ticks::Ticks;
+use crate::ws::SessionEvent;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
 
@@ -151,26 +153,36 @@ impl ShardService {
         }
     }
 
-    /// Continues a session after offloaded work, or at a timer.
-    fn resume_session(&mut self, cx: &mut Cx<'_>, delivered: Delivered) {
-        match delivered {
-            Delivered::Then(continuation, credits) => {
-                if let Some(sessions) = self.sessions_of(cx) {
-                    sessions.resume(cx.reborrow(), continuation);
+    fn on_exchange_event(&mut self, cx: &mut Cx<'_>, event: ExchangeEvent) {
+        match event {
+            ExchangeEvent::Answer(response) => self.reply_later(cx, response),
+            ExchangeEvent::RequestPanicked => self.request_panicked(cx),
+            ExchangeEvent::Upgrade(decision) => self.upgrade_decided(cx, decision),
+            ExchangeEvent::Moved(moved) => self.upgrade_moved(cx, *moved),
+            ExchangeEvent::More => self.source_woke(cx),
+            // Once its body has come to its end, there is another request to wait with.
+            ExchangeEvent::Capacity => {
+                let id = cx.id();
+                if self.exchanges.get(&id).is_some_and(|exchange| exchange.body_sender.is_some()) {
+                    cx.core().resume_reading(id);
                 }
+            }
+        }
+    }
+
+    fn on_session_event(&mut self, cx: &mut Cx<'_>, event: SessionEvent) {
+        match event {
+            SessionEvent::Then(continuation, credits) => {
+                self.resume_session(cx, continuation);
                 if self.shared.pool.get().is_some_and(|pool| pool.release_credits(cx.id(), credits))
                 {
                     cx.resume_reading();
                 }
             }
-            Delivered::SetTimer(at, timer, then) => self.timers.set(cx.id(), at, timer, then),
-            Delivered::CancelTimer(timer) => self.timers.cancel(cx.id(), timer),
-            Delivered::Due(continuation) => {
-                if let Some(sessions) = self.sessions_of(cx) {
-                    sessions.resume(cx.reborrow(), continuation);
-                }
-            }
-            Delivered::WorkPanicked => {
+            SessionEvent::SetTimer(at, timer, then) => self.timers.set(cx.id(), at, timer, then),
+            SessionEvent::CancelTimer(timer) => self.timers.cancel(cx.id(), timer),
+            SessionEvent::Due(continuation) => self.resume_session(cx, continuation),
+            SessionEvent::WorkPanicked => {
                 self.cancel_work(cx.id());
                 let handle = Handle::of(cx.id());
                 let route = Some(self.shared.stalls.path(cx.route().into()));
@@ -178,11 +190,18 @@ impl ShardService {
                 cx.close(1011, "internal error");
             }
             // By now another job may wait, submitted by a continuation, or many results be to come.
-            _ => {
+            SessionEvent::QueueCapacity => {
                 if self.shared.pool.get().is_some_and(|pool| pool.wants_more(cx.id())) {
                     cx.resume_reading();
                 }
             }
+        }
+    }
+
+    /// Continues a session after offloaded work, or at a timer.
+    fn resume_session(&mut self, cx: &mut Cx<'_>, continuation: Box<dyn Any + Send>) {
+        if let Some(sessions) = self.sessions_of(cx) {
+            sessions.resume(cx.reborrow(), continuation);
         }
     }
 }
@@ -241,36 +260,23 @@ impl Service for ShardService {
         Answer::Later
     }
 
-    fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
-        let delivered = match parcel.0.downcast::<Delivered>() {
-            Ok(delivered) => delivered,
-            Err(other) if other.is::<Joined>() => {
-                if let Ok(joined) = other.downcast::<Joined>() {
-                    self.joined(cx, *joined);
-                }
-                return;
-            }
-            #[cfg(feature = "tokio")]
-            Err(other) => return crate::asynchronous::on_delivery(cx, other),
-            #[cfg(not(feature = "tokio"))]
-            Err(_) => return,
+    fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
+        let event = match event.0.downcast::<ExchangeEvent>() {
+            Ok(event) => return self.on_exchange_event(cx, *event),
+            Err(other) => other,
         };
-        match *delivered {
-            Delivered::Answer(response) => self.reply_later(cx, response),
-            Delivered::RequestPanicked => self.request_panicked(cx),
-            Delivered::Upgrade(decision) => self.upgrade_decided(cx, decision),
-            Delivered::Moved(moved) => self.upgrade_moved(cx, *moved),
-            Delivered::More => self.source_woke(cx),
-            // Once its body has come to its end, there is another request to wait with.
-            Delivered::Capacity => {
-                let id = cx.id();
-                if self.exchanges.get(&id).is_some_and(|exchange| exchange.body_sender.is_some()) {
-                    cx.core().resume_reading(id);
-                }
-            }
-            // The session may have ended before.
-            delivered if cx.is_open() => self.resume_session(cx, delivered),
-            _ => {}
+        let event = match event.downcast::<SessionEvent>() {
+            Ok(event) if cx.is_open() => return self.on_session_event(cx, *event),
+            // The session has ended before.
+            Ok(_) => return,
+            Err(other) => other,
+        };
+        match event.downcast::<Joined>() {
+            Ok(joined) => self.joined(cx, *joined),
+            #[cfg(feature = "tokio")]
+            Err(other) => crate::asynchronous::on_delivery(cx, other),
+            #[cfg(not(feature = "tokio"))]
+            Err(_) => {}
         }
     }
 
@@ -397,14 +403,14 @@ impl Service for ShardService {
         while let Some((id, then)) = self.timers.pop(now) {
             // As an event of its own, so that a panic ends this session and nothing else, and many
             // that are due at once share the turns with others.
-            core.remote().post(id, Box::new(Delivered::Due(then)));
+            core.remote().post(id, Box::new(SessionEvent::Due(then)));
         }
         self.ticks.run(core, now);
     }
 
     fn on_move_failed(&mut self, core: &mut Core, event: UserEvent) {
-        if let Ok(delivered) = event.0.downcast::<Delivered>()
-            && let Delivered::Moved(moved) = *delivered
+        if let Ok(event) = event.0.downcast::<ExchangeEvent>()
+            && let ExchangeEvent::Moved(moved) = *event
             && let Some(entry) = &moved.entry
         {
             let access = entry.access(core.now());

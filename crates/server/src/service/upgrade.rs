@@ -11,17 +11,18 @@ use throng_proto::ws::handshake::{self, encode_response_fields};
 
 use super::request::{Routed, responder_of};
 use super::{ShardService, Shared};
+use crate::accept::{AnyAccept, ResponseHeaders};
 use crate::app::Action;
 use crate::health::RETRY_AFTER;
 #[cfg(feature = "tokio")]
 use crate::http::OwnedRequest;
 use crate::http::exchange::{Exchange, PendingUpgrade};
-use crate::http::{Delivered, MovedUpgrade};
+use crate::http::{ExchangeEvent, MovedUpgrade};
 use crate::shard::shard_of;
 use crate::tls::Security;
 use crate::workers::BlockingJob;
 use crate::ws::WsRoute;
-use crate::ws::accept::{AnyAccept, ResponseHeaders, UpgradeLater};
+use crate::ws::decision::UpgradeLater;
 use crate::ws::sessions::{Accepted, NoSessions, Sessions};
 
 /// Characters of a foreign origin that its refusal repeats.
@@ -92,7 +93,7 @@ impl ShardService {
             upgrade.has_moved = true;
         }
         let entry = self.entries.remove(&id);
-        let moved = Delivered::Moved(Box::new(MovedUpgrade { exchange, accept, entry }));
+        let moved = ExchangeEvent::Moved(Box::new(MovedUpgrade { exchange, accept, entry }));
         cx.core().move_upgrade(id, shard, UserEvent(Box::new(moved)));
     }
 

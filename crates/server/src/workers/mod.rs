@@ -6,7 +6,6 @@
 //! [`Server::workers`](crate::Server::workers).
 
 mod blocking;
-mod offload;
 mod replies;
 
 use std::sync::{Arc, OnceLock};
@@ -14,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 use throng_engine::workers::Workers;
 
 pub(crate) use blocking::BlockingJob;
-pub(crate) use offload::{BUSY, Continuation, Then};
 pub use replies::Replies;
+pub(crate) use replies::Reply;
 pub use throng_engine::workers::{
     Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerMetrics, WorkerSettings, suggested_size,
     usable_cpus,

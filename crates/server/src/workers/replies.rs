@@ -2,16 +2,14 @@
 
 use throng_engine::{CloseCode, Frame};
 
-use crate::ws::Socket;
-
 /// Collects the replies of a handler on a worker thread. They are run in order on the connection's
 /// shard when the handler has returned. See
 /// [`Ws::on_message_blocking`](crate::Ws::on_message_blocking).
 #[derive(Debug, Default)]
-pub struct Replies(Vec<Reply>);
+pub struct Replies(pub(crate) Vec<Reply>);
 
 #[derive(Debug)]
-enum Reply {
+pub(crate) enum Reply {
     Send(Frame),
     Publish(String, Frame),
     PublishToOthers(String, Frame),
@@ -58,31 +56,5 @@ impl Replies {
     /// Closes the connection, as [`Socket::close`](crate::Socket::close) does.
     pub fn close(&mut self, code: impl Into<CloseCode>, reason: impl Into<String>) {
         self.0.push(Reply::Close(code.into(), reason.into()));
-    }
-
-    pub(crate) fn run<D>(self, ws: &mut Socket<'_, D>) {
-        for reply in self.0 {
-            match reply {
-                Reply::Send(frame) => {
-                    let _ = ws.send(&frame);
-                }
-                Reply::Publish(channel, frame) => {
-                    let _ = ws.publish(&channel, frame);
-                }
-                Reply::PublishToOthers(channel, frame) => {
-                    let _ = ws.publish_to_others(&channel, frame);
-                }
-                Reply::Subscribe(channel) => {
-                    let _ = ws.subscribe(&channel);
-                }
-                Reply::SubscribePattern(pattern) => {
-                    let _ = ws.subscribe_pattern(&pattern);
-                }
-                Reply::Unsubscribe(channel) => {
-                    let _ = ws.unsubscribe(&channel);
-                }
-                Reply::Close(code, reason) => ws.close(code, &reason),
-            }
-        }
     }
 }

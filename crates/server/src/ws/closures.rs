@@ -10,13 +10,15 @@ use throng_engine::{Chunk, Close, Message, Receipt, Recovery, Sent};
 use throng_http::{Reject, Request};
 
 #[cfg(feature = "tokio")]
-use super::accept::UpgradeFuture;
-use super::accept::{Accept, OnUpgrade, UpgradeLater};
+use super::decision::UpgradeFuture;
+use super::decision::{OnUpgrade, UpgradeLater};
+use super::offload::BUSY;
 use super::sessions::{AnyEndpoint, Endpoint, KeyFn};
 use super::socket::Socket;
+use crate::accept::Accept;
 use crate::message::OwnedMessage;
 use crate::shard::hash_of;
-use crate::workers::{BUSY, Replies};
+use crate::workers::Replies;
 
 /// The result of a message callback, so that a one-line `|ws, message| ws.send(message)` needs no
 /// `let _`: nothing, or what [`Socket::send`](crate::Socket::send) or
@@ -602,7 +604,7 @@ where
             handler(&data, message.as_message(), &mut replies);
             replies
         };
-        if ws.offload_holding(bytes, work, |ws, replies| replies.run(ws)).is_err() {
+        if ws.offload_holding(bytes, work, |ws, replies| ws.run_replies(replies)).is_err() {
             // A message must not be lost silently.
             ws.close(1013, BUSY);
         }

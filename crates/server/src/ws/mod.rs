@@ -3,21 +3,43 @@
 //! Start reading at [`Handler`]; [`Ws`] is the same from closures, and `sessions.rs` is where the
 //! engine comes in.
 
-pub(crate) mod accept;
 mod closures;
+pub(crate) mod decision;
 mod handler;
+mod offload;
+mod replies;
 mod route;
 pub(crate) mod sessions;
 mod socket;
 pub(crate) mod timers;
 
-pub use accept::Accept;
+use std::any::Any;
+
+use throng_io::Instant;
+
 #[cfg(feature = "tokio")]
 pub(crate) use closures::Callbacks;
 pub use closures::{Outcome, Ws};
 pub use handler::Handler;
+pub(crate) use offload::Continuation;
 #[cfg(feature = "tokio")]
 pub(crate) use route::WsOptions;
 pub use route::{IntoWsRoute, WsRoute};
 pub use socket::{Incompressible, NoData, Sendable, Session, Socket};
 pub use timers::Timer;
+
+/// An event that another thread, or a callback of its own, sends to a session.
+pub(crate) enum SessionEvent {
+    /// An offloaded job is done: the [`Continuation`], and the number of credits of the job.
+    Then(Box<dyn Any + Send>, usize),
+    /// It sets a timer: when it is due, its name, and the [`Continuation`].
+    SetTimer(Instant, Timer, Box<dyn Any + Send>),
+    /// It cancels a timer.
+    CancelTimer(Timer),
+    /// A timer is due.
+    Due(Box<dyn Any + Send>),
+    /// An offloaded job panicked.
+    WorkPanicked,
+    /// A job that waited for room in the workers' queue has been queued.
+    QueueCapacity,
+}

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use throng_engine::{Chunk, Close, Cx, Index, Message, Messages, Receive, Recovery, Slab};
 use throng_http::{Reject, Request};
 
-use super::accept::{Accept, AnyAccept, ResponseHeaders, UpgradeLater};
+use super::decision::UpgradeLater;
 use super::handler::Handler;
+use super::offload::Continuation;
 use super::socket::Socket;
-use crate::workers::{Continuation, RouteContext};
+use crate::accept::{Accept, AnyAccept, ResponseHeaders};
+use crate::workers::RouteContext;
 
 /// A handler as the shards call it: a [`Handler`], or one made of closures or futures.
 pub(crate) trait Endpoint: Send + Sync + 'static {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use throng_engine::ConnMap;
 use throng_io::{ConnId, Instant};
 
+use super::SessionEvent;
+use super::offload::{Continuation, Then};
 use super::socket::Socket;
-use crate::http::Delivered;
-use crate::workers::{Continuation, Then};
 
 /// The name of a timer of a session: see [`Socket::after`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,18 +53,18 @@ impl<D: 'static> Socket<'_, D> {
         let timer = Timer(NEXT.fetch_add(1, Ordering::Relaxed));
         let at = self.cx().core_ref().read_clock().after(duration);
         let then: Then<D> = Box::new(then);
-        self.post(Delivered::SetTimer(at, timer, Box::new(Continuation(then))));
+        self.post(SessionEvent::SetTimer(at, timer, Box::new(Continuation(then))));
         timer
     }
 
     /// Cancels a timer of this session. Nothing happens if it was called already, or belongs to
     /// another session.
     pub fn cancel_timer(&mut self, timer: Timer) {
-        self.post(Delivered::CancelTimer(timer));
+        self.post(SessionEvent::CancelTimer(timer));
     }
 
     /// Sends an event to this session: only its shard has the timers.
-    fn post(&self, event: Delivered) {
+    fn post(&self, event: SessionEvent) {
         let cx = self.cx();
         // The session would not see it any more, and nothing would drop it before it is due.
         if cx.is_open() {

@@ -4,14 +4,13 @@ use throng_engine::Remote;
 use throng_engine::workers::{Busy, OverflowPolicy, Overload, SubmitOutcome, credits_for};
 use throng_io::ConnId;
 
-use crate::http::Delivered;
-use crate::ws::Socket;
+use super::{SessionEvent, Socket};
 
 /// The reason that comes with a close code of 1013.
-pub(crate) const BUSY: &str = "the server is busy; try again later";
+pub(super) const BUSY: &str = "the server is busy; try again later";
 
 /// Runs on the shard after a job.
-pub(crate) type Then<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
+pub(super) type Then<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
 
 /// A [`Then`] on its way to the session's route, which alone knows `D`.
 pub(crate) struct Continuation<D>(pub(crate) Then<D>);
@@ -97,7 +96,7 @@ impl<D: 'static> Socket<'_, D> {
             reporter.must_report = true;
             let result = work();
             let then: Then<D> = Box::new(move |ws| then(ws, result));
-            reporter.report(Delivered::Then(Box::new(Continuation(then)), credits));
+            reporter.report(SessionEvent::Then(Box::new(Continuation(then)), credits));
         };
         // A session that has ended takes no result, and cannot be paused.
         let when_full = if self.cx().is_open() {
@@ -134,7 +133,7 @@ impl ResultReporter {
         Self { remote, id, must_report: false }
     }
 
-    fn report(&mut self, result: Delivered) {
+    fn report(&mut self, result: SessionEvent) {
         self.must_report = false;
         self.remote.post(self.id, Box::new(result));
     }
@@ -143,7 +142,7 @@ impl ResultReporter {
 impl Drop for ResultReporter {
     fn drop(&mut self) {
         if self.must_report {
-            self.report(Delivered::WorkPanicked);
+            self.report(SessionEvent::WorkPanicked);
         }
     }
 }

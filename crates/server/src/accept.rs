@@ -1,17 +1,11 @@
-//! Decisions on upgrades: at once, on a worker, or by a future.
+//! Accepted upgrades, and the headers of their 101 responses.
 
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
-#[cfg(feature = "tokio")]
-use std::pin::Pin;
-use std::sync::Arc;
 
-use throng_http::{HeaderError, Reject, Request, Response, STRICT_TRANSPORT_SECURITY, Status};
+use throng_http::{HeaderError, Response, STRICT_TRANSPORT_SECURITY, Status};
 use throng_proto::http1::{HeaderName, HeaderValue};
-
-#[cfg(feature = "tokio")]
-use crate::http::OwnedRequest;
 
 /// An accepted upgrade: the data of the connection, and headers of the 101 response, such as
 /// cookies.
@@ -73,6 +67,13 @@ impl<D> Accept<D> {
     }
 }
 
+impl<D: Send + 'static> Accept<D> {
+    /// Hides the type of the data.
+    pub(crate) fn erase(self) -> AnyAccept {
+        self.map(|data| Box::new(data) as Box<dyn Any + Send>)
+    }
+}
+
 impl<D: fmt::Debug> fmt::Debug for Accept<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Accept").field("data", &self.data).finish_non_exhaustive()
@@ -99,72 +100,3 @@ impl ResponseHeaders {
 
 /// An [`Accept`] on its way from a worker or a future to the route, which alone knows its type.
 pub(crate) type AnyAccept = Accept<Box<dyn Any + Send>>;
-
-type UpgradeFn<D> = dyn Fn(&Request<'_>) -> Result<Accept<D>, Reject> + Send + Sync;
-
-#[cfg(feature = "tokio")]
-pub(crate) type UpgradeFuture<T> = Pin<Box<dyn Future<Output = Result<T, Reject>> + Send>>;
-
-#[cfg(feature = "tokio")]
-type AsyncUpgradeFn<D> = dyn Fn(OwnedRequest) -> UpgradeFuture<Accept<D>> + Send + Sync;
-
-type UpgradeOnce = dyn FnOnce(&Request<'_>) -> Result<AnyAccept, Reject> + Send;
-
-#[cfg(feature = "tokio")]
-type AsyncUpgradeOnce = dyn FnOnce(OwnedRequest) -> UpgradeFuture<AnyAccept> + Send;
-
-/// How a handler decides on upgrades.
-pub(crate) enum OnUpgrade<D> {
-    Now(Box<UpgradeFn<D>>),
-    Blocking(Arc<UpgradeFn<D>>),
-    #[cfg(feature = "tokio")]
-    Async(tokio::runtime::Handle, Arc<AsyncUpgradeFn<D>>),
-}
-
-/// A decision that takes time: it is made by a worker, or on a runtime.
-pub(crate) enum UpgradeLater {
-    Blocking(Box<UpgradeOnce>),
-    #[cfg(feature = "tokio")]
-    Async(tokio::runtime::Handle, Box<AsyncUpgradeOnce>),
-}
-
-fn erase<D: Send + 'static>(accept: Accept<D>) -> AnyAccept {
-    accept.map(|data| Box::new(data) as Box<dyn Any + Send>)
-}
-
-impl<D: Send + 'static> OnUpgrade<D> {
-    /// Decides now.
-    pub(crate) fn decide(&self, request: &Request<'_>) -> Result<Accept<D>, Reject> {
-        match self {
-            Self::Now(decide) => decide(request),
-            Self::Blocking(decide) => decide(request),
-            #[cfg(feature = "tokio")]
-            Self::Async(..) => Err(Reject::status(Status::INTERNAL_SERVER_ERROR)),
-        }
-    }
-
-    /// Returns the decision if it takes time.
-    pub(crate) fn later(&self) -> Option<UpgradeLater> {
-        match self {
-            Self::Now(_) => None,
-            Self::Blocking(decide) => {
-                let decide = Arc::clone(decide);
-                let decide = move |request: &Request<'_>| decide(request).map(erase);
-                Some(UpgradeLater::Blocking(Box::new(decide)))
-            }
-            #[cfg(feature = "tokio")]
-            Self::Async(runtime, decide) => {
-                let decide = Arc::clone(decide);
-                let decide = move |request: OwnedRequest| -> UpgradeFuture<AnyAccept> {
-                    let decision = decide(request);
-                    Box::pin(async move { decision.await.map(erase) })
-                };
-                Some(UpgradeLater::Async(runtime.clone(), Box::new(decide)))
-            }
-        }
-    }
-
-    pub(crate) fn blocks(&self) -> bool {
-        matches!(self, Self::Blocking(_))
-    }
-}

@@ -1,0 +1,33 @@
+//! Replies of handlers that ran on worker threads.
+
+use super::Socket;
+use crate::workers::{Replies, Reply};
+
+impl<D> Socket<'_, D> {
+    /// Does what a handler on a worker thread has replied, in order.
+    pub(super) fn run_replies(&mut self, replies: Replies) {
+        for reply in replies.0 {
+            match reply {
+                Reply::Send(frame) => {
+                    let _ = self.send(&frame);
+                }
+                Reply::Publish(channel, frame) => {
+                    let _ = self.publish(&channel, frame);
+                }
+                Reply::PublishToOthers(channel, frame) => {
+                    let _ = self.publish_to_others(&channel, frame);
+                }
+                Reply::Subscribe(channel) => {
+                    let _ = self.subscribe(&channel);
+                }
+                Reply::SubscribePattern(pattern) => {
+                    let _ = self.subscribe_pattern(&pattern);
+                }
+                Reply::Unsubscribe(channel) => {
+                    let _ = self.unsubscribe(&channel);
+                }
+                Reply::Close(code, reason) => self.close(code, &reason),
+            }
+        }
+    }
+}
