@@ -203,16 +203,9 @@ fn user_of_sentinels(query: &str) -> Result<String, String> {
     }
 }
 
-/// Returns the client for a server at `host`, with the user, password and database of `like`.
-pub(super) fn client_at(
-    like: &ConnectionInfo,
-    (host, port): (String, u16),
-) -> Result<Client, RedisError> {
-    Client::open(like.clone().set_addr(ConnectionAddr::Tcp(host, port)))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::open::client_at;
     use super::*;
 
     fn parsed(url: &str) -> Sentinels {

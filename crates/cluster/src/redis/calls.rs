@@ -6,13 +6,12 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 
-use super::link::{Scripts, Target};
+use super::explain::has_code;
+use super::names::Names;
 use super::pool::Reserved;
+use super::scripts::Scripts;
 use super::{Keep, Outgoing};
 use crate::{Answer, Pending, Place};
-
-pub(super) const PUBLISH: &str = include_str!("publish.lua");
-pub(super) const READ: &str = include_str!("read.lua");
 
 /// Publications in one answer to a node that knows its place; it asks again for the rest.
 const PAGE: usize = 1_000;
@@ -114,12 +113,6 @@ fn is_for_now(error: &RedisError) -> bool {
     ["BUSY", "OOM", "MISCONF", "NOREPLICAS"].iter().any(|code| has_code(error, code))
 }
 
-pub(super) fn has_code(error: &RedisError, code: &str) -> bool {
-    // Redis 6 has the answer to a command of a script inside of an error of its own.
-    let has = |detail: &str| detail.contains(&format!("-{code} "));
-    error.code() == Some(code) || error.detail().is_some_and(has)
-}
-
 /// Outcome of a publication.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
@@ -170,7 +163,7 @@ fn outcomes(batch: &[Pending<Tagged>], results: Vec<Result<Value, RedisError>>) 
 /// has forgotten. `pipeline` is given the places of these items, in order.
 async fn pipelined(
     connection: &mut MultiplexedConnection,
-    (scripts, target): (&Scripts, &Target),
+    (scripts, names): (&Scripts, &Names),
     items: usize,
     pipeline: impl Fn(&Scripts, &[usize]) -> Pipeline,
 ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
@@ -190,7 +183,7 @@ async fn pipelined(
         if !missing.iter().any(|at| is_forgotten(&results[*at])) {
             break;
         }
-        scripts = Scripts::load(connection, target).await?;
+        scripts = Scripts::load(connection, names).await?;
     }
     // The outcome of none may be noted: those behind it in the same channel are to follow it.
     match results.iter().position(is_forgotten) {
@@ -204,7 +197,7 @@ async fn pipelined(
 pub(super) async fn publish(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
-    target: &Target,
+    names: &Names,
     epoch: u64,
     batch: &[Pending<Tagged>],
 ) -> Result<Vec<Outcome>, RedisError> {
@@ -214,28 +207,28 @@ pub(super) async fn publish(
         last.insert(Arc::clone(&outgoing.channel), *number).unwrap_or_default()
     };
     let before: Vec<u64> = batch.iter().map(before).collect();
-    let results = pipelined(connection, (scripts, target), batch.len(), |scripts, items| {
+    let results = pipelined(connection, (scripts, names), batch.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
         for (pending, before) in items.iter().map(|at| (&batch[*at], before[*at])) {
             let Tagged { outgoing, tag, number, .. } = &pending.item;
             let Outgoing { channel, envelope, keep, .. } = outgoing;
-            let name = target.channel(channel);
+            let name = names.channel(channel);
             let Some(keep) = keep else {
-                pipeline.cmd(target.publish()).arg(name).arg(&envelope[..]);
+                pipeline.cmd(names.publish()).arg(name).arg(&envelope[..]);
                 continue;
             };
             pipeline
                 .cmd("EVALSHA")
                 .arg(&scripts.publish)
                 .arg(2)
-                .arg(&target.keys(channel))
+                .arg(&names.keys(channel))
                 .arg(name)
                 .arg(&envelope[..])
                 .arg(*tag)
                 .arg(keep.count)
                 .arg(keep.age.as_millis() as u64)
                 .arg(format!("{epoch:016x}"))
-                .arg(format!("n{:016x}", target.node))
+                .arg(format!("n{:016x}", names.node))
                 .arg(*number)
                 .arg(u8::from(pending.is_retry))
                 .arg(before)
@@ -254,10 +247,10 @@ pub(super) type Answered = Result<Option<Answer<Vec<u8>>>, RedisError>;
 pub(super) async fn read(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
-    target: &Target,
+    names: &Names,
     questions: &[Question],
 ) -> Result<Vec<Answered>, RedisError> {
-    let answers = pipelined(connection, (scripts, target), questions.len(), |scripts, items| {
+    let answers = pipelined(connection, (scripts, names), questions.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
         for question in items.iter().map(|at| &questions[*at]) {
             let Question { channel, keep, after, epoch, .. } = question;
@@ -267,7 +260,7 @@ pub(super) async fn read(
                 .cmd("EVALSHA")
                 .arg(&scripts.read)
                 .arg(2)
-                .arg(&target.keys(channel))
+                .arg(&names.keys(channel))
                 .arg(asked)
                 .arg(after.map_or(0, |after| after.offset))
                 .arg(after.map_or(0, |after| after.tag))
@@ -319,19 +312,17 @@ mod tests {
 
     use super::*;
     use crate::WhileDown;
-    use crate::redis::Settings;
 
     /// A connection, and the scripts of its server.
     async fn connect(redis: &Redis) -> (MultiplexedConnection, Scripts) {
         let client = redis::Client::open(redis.url("")).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let scripts = Scripts::load(&mut connection, &target(redis, 1)).await.unwrap();
+        let scripts = Scripts::load(&mut connection, &names(1)).await.unwrap();
         (connection, scripts)
     }
 
-    fn target(redis: &Redis, node: u64) -> Target {
-        let settings = Settings { url: redis.url(""), prefix: "test".to_owned(), node };
-        Target::all(settings).unwrap().remove(0)
+    fn names(node: u64) -> Names {
+        Names { prefix: "test".to_owned(), node, is_partition: false }
     }
 
     fn pending(number: u64, is_retry: bool) -> Pending<Tagged> {
@@ -361,15 +352,15 @@ mod tests {
         run(async {
             let (mut connection, scripts) = connect(&redis).await;
             for node in 1..=150 {
-                let target = target(&redis, node);
+                let names = names(node);
                 let (connection, batch) = (&mut connection, [pending(7, false)]);
-                let done = publish(connection, &scripts, &target, 1, &batch).await;
+                let done = publish(connection, &scripts, &names, 1, &batch).await;
                 assert_eq!(done.unwrap(), [Outcome::Published]);
             }
             for node in 1..=150 {
-                let target = target(&redis, node);
+                let names = names(node);
                 let (connection, batch) = (&mut connection, [pending(7, true), pending(8, true)]);
-                let done = publish(connection, &scripts, &target, 1, &batch).await;
+                let done = publish(connection, &scripts, &names, 1, &batch).await;
                 assert_eq!(done.unwrap(), [const { Outcome::Published }; 2]);
             }
             assert_eq!(top(&mut connection).await, 300, "one was published twice");
@@ -388,8 +379,8 @@ mod tests {
                         redis.ask("DEL test.s.a");
                         redis.ask("XADD test.s.a 5000-1 d x");
                     }
-                    let (target, batch) = (target(&redis, node), [pending(1, is_retry)]);
-                    let done = publish(&mut connection, &scripts, &target, 1, &batch).await;
+                    let (names, batch) = (names(node), [pending(1, is_retry)]);
+                    let done = publish(&mut connection, &scripts, &names, 1, &batch).await;
                     assert_eq!(done.unwrap(), [Outcome::Published]);
                 }
             }

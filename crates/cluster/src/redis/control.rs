@@ -69,8 +69,8 @@ impl Node {
         // Without a connection there is no answer.
         let Some(link) = &self.link else { return };
         let (mut connection, generation) = (link.commands.clone(), self.generation);
-        let name = self.target.control(to);
-        let publish = redis::cmd(self.target.publish()).arg(name).arg(command).to_owned();
+        let name = self.target.names.control(to);
+        let publish = redis::cmd(self.target.names.publish()).arg(name).arg(command).to_owned();
         self.controls += 1;
         self.start(async move {
             let done = publish.query_async(&mut connection).await;
@@ -80,8 +80,8 @@ impl Node {
 
     /// Carries out a command for this node, if `name` is one of its ways.
     pub(super) fn take_control(&mut self, name: &str, bytes: &[u8]) {
-        let ways = [None, Some(self.target.node)];
-        if !ways.iter().any(|node| self.target.control(*node) == name) {
+        let ways = [None, Some(self.target.names.node)];
+        if !ways.iter().any(|node| self.target.names.control(*node) == name) {
             return;
         }
         match Control::decode(bytes) {

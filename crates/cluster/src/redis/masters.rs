@@ -13,14 +13,12 @@ use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, Value}
 use tokio::time::timeout;
 
 use super::StartError;
-use super::address::client_at;
-use super::link::{Connection, Link, Target};
-use super::shared::{Refusal, Shared};
+use super::explain::explain_cluster;
+use super::names::Names;
+use super::open::{Connection, check_mode, client_at};
+use super::shared::{HostPort, Membership, Refusal, Shared};
 use super::signals::Signals;
 use crate::partition::{PARTITIONS, slot, tags};
-
-/// A server's host and port.
-pub(super) type HostPort = (String, u16);
 
 /// Time limit of a question about the masters: other servers may answer it.
 const ASK: Duration = Duration::from_secs(1);
@@ -100,17 +98,17 @@ impl Masters {
     }
 
     /// Connects a partition to its master.
-    pub(super) async fn link(
+    pub(super) async fn join(
         &self,
-        target: &Target,
+        names: &Names,
         partition: u16,
         signals: &Signals,
-    ) -> Result<Link, StartError> {
+    ) -> Result<Membership, StartError> {
         for _ in 0..REDIRECTIONS {
             let master = self.master_of(partition).await?;
-            let shared = self.connect(&master, target).await?;
-            match shared.join(target, partition, signals.clone()).await {
-                Ok(link) => return Ok(link),
+            let shared = self.connect(&master, names).await?;
+            match shared.join(names, partition, signals.clone()).await {
+                Ok(membership) => return Ok(membership),
                 Err(Refusal::Moved(error)) => self.moved(partition, &error, &master),
                 Err(Refusal::Failed(error)) => return Err(error),
             }
@@ -183,7 +181,7 @@ impl Masters {
         all.extend(self.seeds.iter().filter(|seed| !state.servers.contains(seed)).cloned());
         let connected = |server: &HostPort| {
             let shared = lock(&state.masters.get(server)?.shared).upgrade()?;
-            shared.is_open().then(|| shared.commands.clone())
+            shared.is_open().then(|| shared.opened.commands.clone())
         };
         let mut all: Vec<_> = all.into_iter().map(|one| (connected(&one), one)).collect();
         all.sort_by_key(|(connection, _)| connection.is_none());
@@ -203,7 +201,7 @@ impl Masters {
                 Ok(Ok(map)) => map,
                 Ok(Err(error)) => {
                     if error.kind() != ErrorKind::Io {
-                        let explained = || StartError(Target::explain_cluster(&shown, &error));
+                        let explained = || StartError(explain_cluster(&shown, &error));
                         refused.get_or_insert_with(explained);
                     }
                     troubles.push(format!("{shown}: {error}"));
@@ -250,7 +248,7 @@ impl Masters {
                 let client = client_at(&self.like, server.clone())?;
                 let mut connection =
                     client.get_multiplexed_async_connection_with_config(&config).await?;
-                super::link::check_mode(&mut connection, true).await?;
+                check_mode(&mut connection, true).await?;
                 connection
             }
         };
@@ -259,7 +257,7 @@ impl Masters {
     }
 
     /// Returns the connections to a master, which all of its partitions share.
-    async fn connect(&self, to: &HostPort, target: &Target) -> Result<Arc<Shared>, StartError> {
+    async fn connect(&self, to: &HostPort, names: &Names) -> Result<Arc<Shared>, StartError> {
         let began = Instant::now();
         let master = Arc::clone(lock(&self.state).masters.entry(to.clone()).or_default());
         let mut attempts = master.attempts.lock().await;
@@ -275,12 +273,12 @@ impl Masters {
         let shown = format!("{}:{}", to.0, to.1);
         let client = client_at(&self.like, to.clone())
             .map_err(|error| StartError(format!("cluster.url: {shown}: {error}")))?;
-        match Shared::connect(&client, to.clone(), target, &self.tags, attempts.last.clone()).await
-        {
-            Ok((shared, connection)) => {
+        match Shared::connect(&client, to.clone(), names, &self.tags, attempts.last.clone()).await {
+            Ok(shared) => {
                 let shared = Arc::new(shared);
                 *lock(&master.shared) = Arc::downgrade(&shared);
-                *attempts = Attempts { last: Some(connection), failed: None };
+                let last = Some(shared.opened.connection.clone());
+                *attempts = Attempts { last, failed: None };
                 Ok(shared)
             }
             Err(error) => {

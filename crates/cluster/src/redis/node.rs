@@ -19,7 +19,8 @@ use redis::RedisError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::calls::{Answered, Outcome, Question, Tagged};
-use super::link::{Connection, Link, Target};
+use super::link::{Link, Target};
+use super::open::Connection;
 use super::pool::{Pool, Reserved};
 use super::signals::Signal;
 use super::status::{Counters, Status};
@@ -178,8 +179,8 @@ impl Node {
     /// Connects for the first time.
     pub(super) async fn connect(&mut self) -> Result<(), StartError> {
         let link = self.target.link(None, self.signals()).await?;
-        link.check_rights(&self.target).await?;
-        presence::begin(&link, &self.target).await?;
+        link.check_rights(&self.target.names).await?;
+        presence::begin(&link, &self.target.names).await?;
         self.linked(Ok(link));
         Ok(())
     }

@@ -4,15 +4,17 @@
 use redis::RedisError;
 
 use super::StartError;
-use super::link::{Link, Target};
+use super::explain::explain;
+use super::link::Link;
+use super::names::Names;
 
 const RIGHTS: &str = include_str!("rights.lua");
 
 impl Link {
     /// Tries what the node will need.
-    pub(super) async fn check_rights(&self, target: &Target) -> Result<(), StartError> {
-        let refused = self.refused(target).await;
-        let refused = refused.map_err(|error| StartError(Target::explain(&self.shown, &error)))?;
+    pub(super) async fn check_rights(&self, names: &Names) -> Result<(), StartError> {
+        let refused = self.refused(names).await;
+        let refused = refused.map_err(|error| StartError(explain(&self.shown, &error)))?;
         let Some((_, answer)) = refused.first() else { return Ok(()) };
         let rights: Vec<_> = refused.iter().map(|(name, _)| format!("+{name}")).collect();
         Err(StartError(format!(
@@ -25,12 +27,12 @@ impl Link {
 
     /// Returns names and answers for the commands of scripts that the user may not execute; an
     /// error for another command.
-    async fn refused(&self, target: &Target) -> Result<Vec<(String, String)>, RedisError> {
+    async fn refused(&self, names: &Names) -> Result<Vec<(String, String)>, RedisError> {
         let (mut commands, mut subscriptions) = (self.commands.clone(), self.subscriptions.clone());
-        let rights = target.script(RIGHTS);
+        let rights = names.script(RIGHTS);
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(&*rights).to_owned();
         let script: String = load.query_async(&mut commands).await?;
-        let name = |kind: &str| format!("{}.x.{:016x}.{kind}", target.prefix, target.node);
+        let name = |kind: &str| format!("{}.x.{:016x}.{kind}", names.prefix, names.node);
         let refused = redis::cmd("EVALSHA")
             .arg(script)
             .arg(4)
@@ -38,7 +40,7 @@ impl Link {
             .arg(name("messages"))
             .query_async(&mut commands)
             .await?;
-        redis::cmd(target.publish())
+        redis::cmd(names.publish())
             .arg(name("messages"))
             .arg("")
             .query_async::<()>(&mut commands)
@@ -46,7 +48,7 @@ impl Link {
         // No connection is at that address.
         let kill = redis::cmd("CLIENT").arg(&["KILL", "ID", "1", "ADDR", "0.0.0.0:0"]).to_owned();
         kill.query_async::<()>(&mut commands).await?;
-        if target.masters().is_none() {
+        if !names.is_partition {
             subscriptions.unsubscribe(name("messages")).await?;
             return Ok(refused);
         }

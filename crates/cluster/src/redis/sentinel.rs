@@ -12,8 +12,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
 use super::StartError;
-use super::address::client_at;
-use super::link::{Connection, Link, Target};
+use super::names::Names;
+use super::open::{Connection, Opened, client_at, open_subscribed};
 use super::signals::{Signal, Signals};
 
 /// Time limit of each command to a sentinel, and of connecting to it: others may answer.
@@ -83,13 +83,14 @@ impl Drop for Watch {
 }
 
 impl Sentinels {
-    /// Connects to the master, by the first sentinel that names one.
-    pub(super) async fn link(
+    /// Connects to the master, by the first sentinel that names one. Returns the connections, the
+    /// name of the server in errors, and what watches for another master.
+    pub(super) async fn connect(
         &self,
-        target: &Target,
+        names: &Names,
         before: Option<Connection>,
         signals: Signals,
-    ) -> Result<Link, StartError> {
+    ) -> Result<(Opened, String, Watch), StartError> {
         let (mut troubles, mut tried, mut refused) = (Vec::new(), Vec::new(), None);
         for (at, sentinel) in self.all.iter().enumerate() {
             let asked = match self.ask(sentinel).await {
@@ -108,12 +109,12 @@ impl Sentinels {
             let shown = format!("{host}:{port}, the master of sentinel {}", sentinel.shown);
             let client = client_at(&self.server, asked.address.clone())
                 .map_err(|error| StartError(format!("cluster.url: {shown}: {error}")))?;
-            let link = target.link_to((&client, &shown), before.clone(), signals.clone());
-            match link.await {
-                Ok(link) => {
+            let server = (&client, &*shown);
+            match open_subscribed(names, server, before.clone(), signals.clone()).await {
+                Ok(opened) => {
                     let watch = self.clone().watch(at, asked, signals);
                     let watch = Watch(tokio::spawn(watch).abort_handle());
-                    return Ok(link.watched(watch));
+                    return Ok((opened, shown, watch));
                 }
                 Err(error) => drop(refused.get_or_insert(error)),
             }

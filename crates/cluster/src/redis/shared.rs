@@ -4,22 +4,22 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::aio::MultiplexedConnection;
 use redis::{Client, ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::oneshot;
 
 use super::StartError;
-use super::link::{Connection, LIMIT, Link, Opened, Scripts, Target, push_sender};
-use super::masters::HostPort;
+use super::explain::explain_cluster;
+use super::names::Names;
+use super::open::{Connection, LIMIT, Opened, open, push_sender};
 use super::signals::{Signal, Signals};
+
+/// A server's host and port.
+pub(super) type HostPort = (String, u16);
 
 /// The connections to a master.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) commands: MultiplexedConnection,
-    subscriptions: MultiplexedConnection,
-    scripts: Scripts,
-    connection: Connection,
+    pub(super) opened: Opened,
     server: HostPort,
     ways: Arc<Ways>,
     /// Whether a subscription was answered by anything but an error.
@@ -37,7 +37,7 @@ impl From<(&str, RedisError)> for Refusal {
     fn from((shown, error): (&str, RedisError)) -> Self {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(error),
-            _ => Self::Failed(StartError(Target::explain_cluster(shown, &error))),
+            _ => Self::Failed(StartError(explain_cluster(shown, &error))),
         }
     }
 }
@@ -46,19 +46,17 @@ impl Shared {
     pub(super) async fn connect(
         client: &Client,
         server: HostPort,
-        target: &Target,
+        names: &Names,
         tags: &Arc<[String]>,
         before: Option<Connection>,
-    ) -> Result<(Self, Connection), StartError> {
-        let ways = Arc::new(Ways::new(target.prefix_of_tags(), tags));
+    ) -> Result<Self, StartError> {
+        let ways = Arc::new(Ways::new(names.prefix_of_tags(), tags));
         let (lost, pushed) = (Arc::clone(&ways), Arc::clone(&ways));
         let on_lost = push_sender(move |_| lost.close());
         let on_push = push_sender(move |push| pushed.push(push));
         let shown = format!("{}:{}", server.0, server.1);
-        let open = target.open((client, &shown), before, on_lost, on_push);
-        let Opened { commands, subscriptions, scripts, connection } = open.await?;
-        let (last, is_tried) = (connection.clone(), AtomicBool::new(false));
-        Ok((Self { commands, subscriptions, scripts, connection, server, ways, is_tried }, last))
+        let opened = open(names, (client, &shown), before, on_lost, on_push).await?;
+        Ok(Self { opened, server, ways, is_tried: AtomicBool::new(false) })
     }
 
     /// Returns whether the connections can be used.
@@ -69,17 +67,17 @@ impl Shared {
     /// Connects a partition, whose pushes come as signals from now on.
     pub(super) async fn join(
         self: &Arc<Self>,
-        target: &Target,
+        names: &Names,
         partition: u16,
         signals: Signals,
-    ) -> Result<Link, Refusal> {
+    ) -> Result<Membership, Refusal> {
         let generation = signals.generation;
         let shown = format!("{}:{}", self.server.0, self.server.1);
-        let probe = target.probe(generation);
+        let probe = names.probe(generation);
         // Answers to later subscriptions are not read: the first says whether the node may do so,
         // and that to a publication whether the partition is here.
         if !self.is_tried.load(Ordering::Relaxed) {
-            let mut subscriptions = self.subscriptions.clone();
+            let mut subscriptions = self.opened.subscriptions.clone();
             let subscribe = redis::cmd("SSUBSCRIBE").arg(&probe).to_owned();
             subscribe
                 .query_async::<()>(&mut subscriptions)
@@ -87,8 +85,8 @@ impl Shared {
                 .map_err(|error| (&*shown, error))?;
             self.is_tried.store(true, Ordering::Relaxed);
         }
-        let mut commands = self.commands.clone();
-        let publish = redis::cmd(target.publish()).arg(&probe).arg("").to_owned();
+        let mut commands = self.opened.commands.clone();
+        let publish = redis::cmd(names.publish()).arg(&probe).arg("").to_owned();
         publish.query_async::<()>(&mut commands).await.map_err(|error| (&*shown, error))?;
         let confirmed = VecDeque::new();
         let way = Way { signals, probe: probe.clone(), is_open: false, confirmed };
@@ -98,18 +96,10 @@ impl Shared {
             return Err((&*shown, closed).into());
         }
         let membership = Membership { shared: Arc::clone(self), partition, generation, probe };
-        let controls = [target.control(None), target.control(Some(target.node))];
+        let controls = [names.control(None), names.control(Some(names.node))];
         membership.send("SSUBSCRIBE", &controls).await.map_err(|error| (&*shown, error))?;
         membership.confirmed().await.map_err(|error| (&*shown, error))?;
-        Ok(Link {
-            commands: self.commands.clone(),
-            subscriptions: self.subscriptions.clone(),
-            scripts: self.scripts.clone(),
-            connection: self.connection.clone(),
-            shown,
-            watch: None,
-            membership: Some(Arc::new(membership)),
-        })
+        Ok(membership)
     }
 }
 
@@ -128,7 +118,7 @@ impl Membership {
     /// answer to the oldest command, also those that the server sends when a slot is moved: so none
     /// is waited for.
     pub(super) async fn send(&self, verb: &str, names: &[String]) -> Result<(), RedisError> {
-        let mut subscriptions = self.shared.subscriptions.clone();
+        let mut subscriptions = self.shared.opened.subscriptions.clone();
         let mut command = redis::cmd(verb);
         command.arg(names).set_no_response(true);
         command.query_async(&mut subscriptions).await
@@ -157,6 +147,17 @@ impl Membership {
         self.shared.ways.close();
     }
 
+    /// Returns the connections, which others share.
+    pub(super) fn opened(&self) -> &Opened {
+        &self.shared.opened
+    }
+
+    /// Returns the name of the server in errors.
+    pub(super) fn shown(&self) -> String {
+        let (host, port) = self.server();
+        format!("{host}:{port}")
+    }
+
     /// Returns the server.
     pub(super) fn server(&self) -> &HostPort {
         &self.shared.server
@@ -172,7 +173,7 @@ impl Drop for Membership {
         drop(ways);
         // Channels that the server still has are subscribed to again, or were moved with it.
         if self.shared.is_open() {
-            let mut subscriptions = self.shared.subscriptions.clone();
+            let mut subscriptions = self.shared.opened.subscriptions.clone();
             let mut command = redis::cmd("SUNSUBSCRIBE");
             command.arg(&self.probe).set_no_response(true);
             // There is none any more when the thread ends after a panic.

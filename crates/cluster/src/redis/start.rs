@@ -131,7 +131,7 @@ async fn try_masters(parts: &[Part]) -> Result<(), StartError> {
     for partition in masters.all().await? {
         let target = &parts[usize::from(partition)].target;
         let link = target.link(None, Signals::new(0, drop)).await?;
-        link.check_rights(target).await?;
+        link.check_rights(&target.names).await?;
     }
     Ok(())
 }

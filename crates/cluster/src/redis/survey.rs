@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use redis::RedisError;
 
-use super::link::{LIMIT, Link};
+use super::link::Link;
 use super::node::{self, Node};
+use super::open::LIMIT;
 use super::pool::Reserved;
 use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, Outgoing};
@@ -237,7 +238,7 @@ impl Node {
                 match nodes {
                     Ok(mut nodes) => {
                         // Its own first sign of life may come later.
-                        nodes.insert(self.target.node);
+                        nodes.insert(self.target.names.node);
                         if let Some(question) = self.survey.questions.get_mut(&asked) {
                             question.nodes = Some(nodes);
                         }
@@ -286,12 +287,12 @@ impl Node {
         let Some(Link { commands, .. }) = self.link.clone() else { return };
         let (asked, due) = (self.draw(), self.at(due));
         self.survey.questions.insert(asked, Question { answers, due, nodes: None });
-        let survey = Survey { number: asked, node: self.target.node, content };
+        let survey = Survey { number: asked, node: self.target.names.node, content };
         let mut pipeline = redis::Pipeline::with_capacity(2);
-        pipeline.cmd("SMEMBERS").arg(format!("{}.nodes", self.target.prefix));
+        pipeline.cmd("SMEMBERS").arg(format!("{}.nodes", self.target.names.prefix));
         pipeline
-            .cmd(self.target.publish())
-            .arg(self.target.control(None))
+            .cmd(self.target.names.publish())
+            .arg(self.target.names.control(None))
             .arg(survey.encode())
             .ignore();
         let (mut connection, generation) = (commands, self.generation);
@@ -316,7 +317,7 @@ impl Node {
             }
             Content::Subscribers(channel) => {
                 let content = Content::Count(self.members.borrow_mut().subscribers(channel));
-                Survey { number, node: self.target.node, content }.encode()
+                Survey { number, node: self.target.names.node, content }.encode()
             }
             Content::Own(question) => {
                 let answer = self.members.borrow_mut().answer(question);
@@ -324,12 +325,12 @@ impl Node {
                     return;
                 };
                 let content = Content::Answer(&answer);
-                Survey { number, node: self.target.node, content }.encode()
+                Survey { number, node: self.target.names.node, content }.encode()
             }
         };
         let Some(Link { commands, .. }) = self.link.clone() else { return };
-        let mut publish = redis::cmd(self.target.publish());
-        publish.arg(self.target.control(Some(node))).arg(answer);
+        let mut publish = redis::cmd(self.target.names.publish());
+        publish.arg(self.target.names.control(Some(node))).arg(answer);
         let (mut connection, generation) = (commands, self.generation);
         self.start(async move {
             let done = publish.query_async::<()>(&mut connection).await;

@@ -30,7 +30,7 @@ impl Node {
                 self.message(&name, bytes);
             }
             // No command asks for that.
-            (PushKind::SUnsubscribe, _) if name == self.target.probe(self.generation) => {
+            (PushKind::SUnsubscribe, _) if name == self.target.names.probe(self.generation) => {
                 self.moved("its slot was moved");
             }
             _ => {}
@@ -38,7 +38,7 @@ impl Node {
     }
 
     pub(super) fn acknowledged(&mut self, name: &str) {
-        let Some(channel) = self.target.channel_of(name) else { return };
+        let Some(channel) = self.target.names.channel_of(name) else { return };
         if self.interest.acknowledge(channel)
             && let Some((channel, _)) = self.channels.get_key_value(channel)
         {
@@ -48,8 +48,8 @@ impl Node {
     }
 
     pub(super) fn message(&mut self, name: &str, mut bytes: Vec<u8>) {
-        let Some(channel) = self.target.channel_of(name) else {
-            if name == self.target.probe(self.generation) {
+        let Some(channel) = self.target.names.channel_of(name) else {
+            if name == self.target.names.probe(self.generation) {
                 self.probe_came();
             } else {
                 self.take_control(name, &bytes);

@@ -18,8 +18,10 @@ impl Node {
         self.probed = self.now();
         self.probe = Some(self.probed);
         let (mut commands, generation) = (link.commands.clone(), self.generation);
-        let publish =
-            redis::cmd(self.target.publish()).arg(self.target.probe(generation)).arg("").to_owned();
+        let publish = redis::cmd(self.target.names.publish())
+            .arg(self.target.names.probe(generation))
+            .arg("")
+            .to_owned();
         self.start(async move {
             Event::Probed(generation, publish.query_async::<()>(&mut commands).await)
         });
@@ -48,13 +50,13 @@ impl Node {
             return self.subscribed(self.follows);
         }
         self.is_subscribing = true;
-        let (mut link, target) = (link.clone(), self.target.clone());
+        let (mut link, names) = (link.clone(), self.target.names.clone());
         let generation = self.generation;
         self.start(async move {
             let mut done = Ok(());
-            for Batch { verb, names } in batches {
-                let names: Vec<_> = names.iter().map(|name| target.channel(name)).collect();
-                done = link.subscribe(verb, &names).await;
+            for Batch { verb, names: channels } in batches {
+                let channels: Vec<_> = channels.iter().map(|name| names.channel(name)).collect();
+                done = link.subscribe(verb, &channels).await;
                 if done.is_err() {
                     break;
                 }
@@ -75,11 +77,11 @@ impl Node {
         };
         let count = self.questions.iter().take(PIPELINE).take_while(fits).count();
         let questions: Vec<_> = self.questions.drain(..count).collect();
-        let (mut link, target) = (link.clone(), self.target.clone());
+        let (mut link, names) = (link.clone(), self.target.names.clone());
         let generation = self.generation;
         self.start(async move {
             let Link { commands, scripts, .. } = &mut link;
-            let answers = calls::read(commands, scripts, &target, &questions).await;
+            let answers = calls::read(commands, scripts, &names, &questions).await;
             Event::Answered(generation, questions, answers)
         });
     }
@@ -98,13 +100,13 @@ impl Node {
             return;
         }
         self.is_publishing = true;
-        let (mut link, target, epoch) = (link.clone(), self.target.clone(), self.draw());
+        let (mut link, names, epoch) = (link.clone(), self.target.names.clone(), self.draw());
         let generation = self.generation;
         self.start(async move {
             #[cfg(test)]
             assert!(batch.iter().all(|one| &*one.item.outgoing.channel != PANICS));
             let Link { commands, scripts, .. } = &mut link;
-            let done = calls::publish(commands, scripts, &target, epoch, &batch).await;
+            let done = calls::publish(commands, scripts, &names, epoch, &batch).await;
             Event::Published(generation, done)
         });
     }

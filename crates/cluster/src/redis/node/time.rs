@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::link::LIMIT;
+use super::super::open::LIMIT;
 use super::{Channel, Event, Node};
 
 /// Time without a publication after which delivery is probed, and time after which it is in any

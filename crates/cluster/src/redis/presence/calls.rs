@@ -8,7 +8,7 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, Value};
 use super::{Listed, RemoteMember};
 use crate::announcement::number;
 use crate::redis::calls::is_fatal;
-use crate::redis::link::Target;
+use crate::redis::names::Names;
 use crate::roster::{Change, Update};
 
 const SCRIPTS: [&str; 5] = [
@@ -45,11 +45,11 @@ pub(crate) struct Scripts {
 impl Scripts {
     pub(super) async fn load(
         connection: &mut MultiplexedConnection,
-        target: &Target,
+        names: &Names,
     ) -> Result<Self, RedisError> {
         let mut sums = Vec::new();
         for script in SCRIPTS {
-            let script = target.script(script);
+            let script = names.script(script);
             let load = redis::cmd("SCRIPT").arg("LOAD").arg(&*script).to_owned();
             sums.push(load.query_async::<String>(connection).await?);
         }
@@ -58,10 +58,10 @@ impl Scripts {
     }
 }
 
-/// The names of a cluster's presence at the server.
-struct Names<'a>(&'a Target);
+/// The keys of a cluster's presence at the server.
+struct Keys<'a>(&'a Names);
 
-impl Names<'_> {
+impl Keys<'_> {
     fn own(&self) -> String {
         format!("{:016x}", self.0.node)
     }
@@ -101,20 +101,20 @@ pub(crate) struct Beat {
 pub(super) async fn beat(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
-    target: &Target,
+    names: &Names,
     fresh: u64,
 ) -> Result<Beat, RedisError> {
-    let names = Names(target);
+    let keys = Keys(names);
     let (has_lived, epoch, rest, dead) = redis::cmd("EVALSHA")
         .arg(&scripts.beat)
         .arg(3)
-        .arg(names.of("n", &names.own()))
-        .arg(names.nodes())
-        .arg(names.epoch())
-        .arg(names.own())
+        .arg(keys.of("n", &keys.own()))
+        .arg(keys.nodes())
+        .arg(keys.epoch())
+        .arg(keys.own())
         .arg(LIFE)
         .arg(format!("{fresh:016x}"))
-        .arg(names.of("n", ""))
+        .arg(keys.of("n", ""))
         .query_async(connection)
         .await?;
     Ok(Beat { has_lived, epoch, rest, dead })
@@ -124,21 +124,21 @@ pub(super) async fn beat(
 pub(super) async fn write(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
-    target: &Target,
+    names: &Names,
     epoch: &str,
     updates: &[Update],
 ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
-    let names = Names(target);
+    let keys = Keys(names);
     let mut pipeline = Pipeline::with_capacity(updates.len());
     for Update { channel, client, info, announces, change } in updates {
         let (script, key) = match change {
-            Change::Join => (&scripts.join, names.nodes()),
-            Change::Leave { .. } => (&scripts.leave, names.epoch()),
+            Change::Join => (&scripts.join, keys.nodes()),
+            Change::Leave { .. } => (&scripts.leave, keys.epoch()),
         };
         let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(script).arg(4).arg(&names.of_channel(channel)).arg(key);
-        command.arg(names.own()).arg(&**channel).arg(format!("{client:016x}")).arg(&**info);
-        command.arg(u8::from(*announces)).arg(target.channel(channel));
+        command.arg("EVALSHA").arg(script).arg(4).arg(&keys.of_channel(channel)).arg(key);
+        command.arg(keys.own()).arg(&**channel).arg(format!("{client:016x}")).arg(&**info);
+        command.arg(u8::from(*announces)).arg(names.channel(channel));
         if let Change::Leave { is_lost } = change {
             command.arg(u8::from(*is_lost)).arg(epoch);
         }
@@ -152,11 +152,11 @@ pub(super) async fn write(
 pub(super) async fn list(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
-    target: &Target,
+    names: &Names,
     except: Option<u64>,
     questions: &[(Arc<str>, usize)],
 ) -> Result<Vec<Result<Answer, RedisError>>, RedisError> {
-    let names = Names(target);
+    let keys = Keys(names);
     let except = except.map(|node| format!("{node:016x}")).unwrap_or_default();
     let mut pipeline = Pipeline::with_capacity(questions.len());
     for (channel, most) in questions {
@@ -164,11 +164,11 @@ pub(super) async fn list(
             .cmd("EVALSHA")
             .arg(&scripts.list)
             .arg(2)
-            .arg(names.of("w", channel))
-            .arg(names.epoch())
+            .arg(keys.of("w", channel))
+            .arg(keys.epoch())
             .arg(&except)
             .arg(&**channel)
-            .arg(&target.prefix)
+            .arg(&names.prefix)
             .arg(*most)
             .arg(LIST_BYTES);
     }
@@ -210,10 +210,10 @@ pub(crate) struct Found {
 /// most: the bound of that is the memory of presence.
 pub(super) async fn audit(
     connection: &mut MultiplexedConnection,
-    target: &Target,
+    names: &Names,
 ) -> Result<Vec<Found>, RedisError> {
-    let names = Names(target);
-    let index = names.of("i", &names.own());
+    let keys = Keys(names);
+    let index = keys.of("i", &keys.own());
     let channels: Vec<String> =
         redis::cmd("HKEYS").arg(&index).to_owned().query_async(connection).await?;
     let mut found = Vec::new();
@@ -221,7 +221,7 @@ pub(super) async fn audit(
         let mut pipeline = Pipeline::with_capacity(1 + channels.len());
         pipeline.cmd("HMGET").arg(&index).arg(channels);
         for channel in channels {
-            let [members, ..] = names.of_channel(channel);
+            let [members, ..] = keys.of_channel(channel);
             pipeline.cmd("HKEYS").arg(members);
         }
         let lists: Vec<Vec<Option<Vec<u8>>>> = pipeline.query_async(connection).await?;
@@ -248,18 +248,18 @@ pub(super) async fn audit(
 pub(super) async fn bury(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
-    target: &Target,
+    names: &Names,
     dead: &[String],
 ) -> Result<(), RedisError> {
-    let names = Names(target);
+    let keys = Keys(names);
     let mut outcome = Ok(());
     for node in dead {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&scripts.bury).arg(4);
         for kind in ["n", "bury", "i"] {
-            command.arg(names.of(kind, node));
+            command.arg(keys.of(kind, node));
         }
-        command.arg(names.nodes()).arg(node).arg(names.own()).arg(&target.prefix);
+        command.arg(keys.nodes()).arg(node).arg(keys.own()).arg(&names.prefix);
         command.arg(BURIED).arg(BURIAL);
         let done = loop {
             match command.query_async::<bool>(connection).await {
@@ -281,16 +281,16 @@ pub(super) async fn bury(
 /// because it has lost their leaves, other nodes find this one dead, and bury them.
 pub(super) async fn farewell(
     connection: &mut MultiplexedConnection,
-    target: &Target,
+    names: &Names,
 ) -> Result<(), RedisError> {
-    let names = Names(target);
-    let own = names.own();
+    let keys = Keys(names);
+    let own = keys.own();
     let mut pipeline = Pipeline::new();
-    pipeline.cmd("DEL").arg(names.of("n", &own)).ignore();
-    pipeline.cmd("EXISTS").arg(names.of("i", &own));
+    pipeline.cmd("DEL").arg(keys.of("n", &own)).ignore();
+    pipeline.cmd("EXISTS").arg(keys.of("i", &own));
     let (has_members,): (bool,) = pipeline.query_async(connection).await?;
     if !has_members {
-        redis::cmd("SREM").arg(names.nodes()).arg(own).query_async::<()>(connection).await?;
+        redis::cmd("SREM").arg(keys.nodes()).arg(own).query_async::<()>(connection).await?;
     }
     Ok(())
 }

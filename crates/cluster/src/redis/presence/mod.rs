@@ -19,8 +19,11 @@ use std::time::Duration;
 use redis::{RedisError, Value};
 
 use super::calls::{is_fatal, is_read_on_the_way};
-use super::link::{LIMIT, Link, Target};
+use super::explain::explain;
+use super::link::Link;
+use super::names::Names;
 use super::node::{self, Node};
+use super::open::LIMIT;
 use super::reply::{AskError, Reply, Waiting};
 use super::{Bus, StartError};
 use crate::Announcement;
@@ -177,13 +180,13 @@ impl Bus {
 }
 
 /// Shows the first sign of life, for which the node must have all rights.
-pub(super) async fn begin(link: &Link, target: &Target) -> Result<(), StartError> {
+pub(super) async fn begin(link: &Link, names: &Names) -> Result<(), StartError> {
     let mut commands = link.commands.clone();
     let begun = async {
-        let scripts = Scripts::load(&mut commands, target).await?;
-        calls::beat(&mut commands, &scripts, target, target.node).await
+        let scripts = Scripts::load(&mut commands, names).await?;
+        calls::beat(&mut commands, &scripts, names, names.node).await
     };
-    begun.await.map(drop).map_err(|error| StartError(Target::explain(&link.shown, &error)))
+    begun.await.map(drop).map_err(|error| StartError(explain(&link.shown, &error)))
 }
 
 impl Node {
@@ -276,10 +279,10 @@ impl Node {
     fn bury(&mut self, scripts: Scripts, dead: Vec<String>) {
         let Some(link) = &self.link else { return };
         self.presence.is_burying = true;
-        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let generation = self.generation;
         self.start(async move {
-            let done = calls::bury(&mut connection, &scripts, &target, &dead).await;
+            let done = calls::bury(&mut connection, &scripts, &names, &dead).await;
             node::Event::Presence(Event::Buried(generation, done))
         });
     }
@@ -377,16 +380,16 @@ impl Node {
         }
         let Some(link) = &self.link else { return };
         state.is_beating = true;
-        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let (scripts, generation) = (state.scripts.clone(), self.generation);
         let fresh = self.draw();
         self.start(async move {
             let done = async {
                 let scripts = match scripts {
                     Some(scripts) => scripts,
-                    None => Scripts::load(&mut connection, &target).await?,
+                    None => Scripts::load(&mut connection, &names).await?,
                 };
-                let beat = calls::beat(&mut connection, &scripts, &target, fresh).await?;
+                let beat = calls::beat(&mut connection, &scripts, &names, fresh).await?;
                 Ok((scripts, beat))
             };
             node::Event::Presence(Event::Beaten(generation, done.await))
@@ -432,19 +435,19 @@ impl Node {
             bytes += update.info.len();
             updates.push(update);
         }
-        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let generation = self.generation;
         if !updates.is_empty() {
             state.is_writing = true;
             let (round, scripts, epoch) = (state.round, scripts.clone(), state.epoch.clone());
             self.start(async move {
-                let done = calls::write(&mut connection, &scripts, &target, &epoch, &updates).await;
+                let done = calls::write(&mut connection, &scripts, &names, &epoch, &updates).await;
                 node::Event::Presence(Event::Written(generation, round, updates, done))
             });
         } else if state.audit.is_some_and(|at| at <= now) && state.roster.is_settled() {
             state.audit = None;
             self.start(async move {
-                let done = calls::audit(&mut connection, &target).await;
+                let done = calls::audit(&mut connection, &names).await;
                 node::Event::Presence(Event::Audited(generation, done))
             });
         }
@@ -461,12 +464,12 @@ impl Node {
             return;
         }
         state.is_listing = true;
-        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let generation = self.generation;
         self.start(async move {
             let asked: Vec<_> = questions.iter().map(Question::asked).collect();
-            let except = Some(target.node);
-            let done = calls::list(&mut connection, &scripts, &target, except, &asked).await;
+            let except = Some(names.node);
+            let done = calls::list(&mut connection, &scripts, &names, except, &asked).await;
             node::Event::Presence(Event::Listed(generation, questions, done))
         });
     }
@@ -477,7 +480,7 @@ impl Node {
             && self.presence.roster.is_empty()
         {
             let mut connection = link.commands.clone();
-            let farewell = calls::farewell(&mut connection, &self.target);
+            let farewell = calls::farewell(&mut connection, &self.target.names);
             let _ = tokio::time::timeout(FAREWELL, farewell).await;
         }
     }

@@ -37,12 +37,12 @@ impl Node {
             return;
         }
         state.is_viewing = true;
-        let (mut connection, target) = (link.commands.clone(), self.target.clone());
+        let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let (scripts, generation) = (scripts.clone(), self.generation);
         self.start(async move {
             let asked: Vec<_> =
                 channels.iter().map(|channel| (Arc::clone(channel), MAX_LISTED)).collect();
-            let done = calls::list(&mut connection, &scripts, &target, None, &asked).await;
+            let done = calls::list(&mut connection, &scripts, &names, None, &asked).await;
             node::Event::Presence(Event::Viewed(generation, channels, done))
         });
     }

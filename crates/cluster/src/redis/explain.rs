@@ -1,0 +1,69 @@
+//! Explanations of errors of a server, with what helps.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+const PASSWORD: &str = "give the user and password of the server in cluster.url, as in \
+                        redis://user:password@host or redis-sentinel://user:password@host/master";
+
+const FULL: &str = "the server's memory is full: raise its maxmemory, or remove data that is not \
+                    needed; docs/cluster.md says how much the cluster needs";
+
+const SHARDED: &str = "a Redis Cluster must have Redis 7.0 or later on all servers, or Valkey: \
+                       earlier \
+                       ones have no sharded pub/sub";
+
+/// The beginning of the error for a server without sharded pub/sub.
+pub(super) const TOO_OLD: &str = "version";
+
+/// Returns what is wrong and what helps, with the server's own words.
+pub(super) fn explain(shown: &str, error: &RedisError) -> String {
+    let is_locked = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
+    let remedy = match error.kind() {
+        ErrorKind::InvalidClientConfig => {
+            return format!(
+                "cluster.url: {shown} is in cluster mode; write redis-cluster://host:port, \
+                 with \
+                 one or more of the servers of the Redis Cluster"
+            );
+        }
+        _ if is_locked => PASSWORD,
+        _ if has_code(error, "OOM") => FULL,
+        ErrorKind::AuthenticationFailed => PASSWORD,
+        ErrorKind::RESP3NotSupported => "the cluster needs Redis 6.2 or later, or Valkey",
+        ErrorKind::Client => {
+            "cluster.url must be the address of the master: a replica takes no publications"
+        }
+        ErrorKind::Server(ServerErrorKind::NoPerm) => {
+            "give the user the rights that docs/cluster.md lists"
+        }
+        ErrorKind::Server(ServerErrorKind::BusyLoading) => "the server reads its data; wait",
+        ErrorKind::Io => "is it the address of a Redis server, and does it run?",
+        _ => "the cluster needs Redis 6.2 or later, or Valkey; docs/cluster.md has the rights",
+    };
+    format!("cluster.url: {shown} answers: {error}; {remedy}")
+}
+
+/// Returns the same for a server of a Redis Cluster.
+pub(super) fn explain_cluster(shown: &str, error: &RedisError) -> String {
+    match error.kind() {
+        ErrorKind::InvalidClientConfig => format!(
+            "cluster.url: {shown} is not in cluster mode; write redis://{shown} for a single \
+             server, or a list of such for independent ones"
+        ),
+        ErrorKind::Client if error.to_string().contains(TOO_OLD) => {
+            format!("cluster.url: {shown} answers: {error}; {SHARDED}")
+        }
+        ErrorKind::Server(ServerErrorKind::ClusterDown) => format!(
+            "cluster.url: {shown} answers: {error}; `redis-cli --cluster check {shown}` says \
+             what is wrong"
+        ),
+        _ => explain(shown, error),
+    }
+}
+
+/// Returns whether an answer has this code.
+pub(super) fn has_code(error: &RedisError, code: &str) -> bool {
+    // Redis 6 has the answer to a command of a script inside of an error of its own.
+    let has = |detail: &str| detail.contains(&format!("-{code} "));
+    error.code() == Some(code) || error.detail().is_some_and(has)
+}

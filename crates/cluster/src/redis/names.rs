@@ -1,0 +1,65 @@
+//! The names that a node uses at a server.
+
+use std::borrow::Cow;
+
+/// The names in use at a server, or in a partition of a Redis Cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    pub(super) prefix: String,
+    pub(super) node: u64,
+    pub(super) is_partition: bool,
+}
+
+impl Names {
+    /// Returns the beginning of the names of all partitions, before the tag.
+    pub(super) fn prefix_of_tags(&self) -> String {
+        let end = self.prefix.find('{').map_or(self.prefix.len(), |at| at + 1);
+        self.prefix[..end].to_owned()
+    }
+
+    /// Returns the command that publishes: that of a partition stays at its master.
+    pub(super) fn publish(&self) -> &'static str {
+        if self.is_partition { "SPUBLISH" } else { "PUBLISH" }
+    }
+
+    /// Returns a script with that command.
+    pub(super) fn script<'a>(&self, script: &'a str) -> Cow<'a, str> {
+        match self.is_partition {
+            true => script.replace("'PUBLISH'", "'SPUBLISH'").into(),
+            false => script.into(),
+        }
+    }
+
+    /// Returns the name under which a channel's publications are delivered.
+    pub(super) fn channel(&self, channel: &str) -> String {
+        format!("{}.m.{channel}", self.prefix)
+    }
+
+    /// Returns the channel of such a name.
+    pub(super) fn channel_of<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.strip_prefix(&*self.prefix)?.strip_prefix(".m.")
+    }
+
+    /// Returns the names of a channel's record and stream.
+    pub(super) fn keys(&self, channel: &str) -> [String; 2] {
+        [format!("{}.o.{channel}", self.prefix), format!("{}.s.{channel}", self.prefix)]
+    }
+
+    /// Returns the channel on which this node's probes come back. That of a partition is
+    /// another one for each generation: its confirmation comes after all that is meant for earlier
+    /// ones.
+    pub(super) fn probe(&self, generation: u64) -> String {
+        match self.is_partition {
+            true => format!("{}.q.{:016x}.{generation}", self.prefix, self.node),
+            false => format!("{}.q.{:016x}", self.prefix, self.node),
+        }
+    }
+
+    /// Returns the channel on which a node gets commands; `None`: all nodes.
+    pub(super) fn control(&self, node: Option<u64>) -> String {
+        match node {
+            Some(node) => format!("{}.c.{node:016x}", self.prefix),
+            None => format!("{}.c", self.prefix),
+        }
+    }
+}
