@@ -4,7 +4,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use throng_http::{Reject, Request, Status};
+#[cfg(feature = "tokio")]
+use throng_http::Status;
+use throng_http::{Reject, Request};
 
 use crate::accept::{Accept, AnyAccept};
 #[cfg(feature = "tokio")]

@@ -21,6 +21,7 @@ use throng_io::Instant;
 pub(crate) use closures::Callbacks;
 pub use closures::{Outcome, Ws};
 pub use handler::Handler;
+#[cfg(feature = "tokio")]
 pub(crate) use offload::Continuation;
 #[cfg(feature = "tokio")]
 pub(crate) use route::WsOptions;
@@ -30,9 +31,11 @@ pub use timers::Timer;
 
 /// An event that another thread, or a callback of its own, sends to a session.
 pub(crate) enum SessionEvent {
-    /// An offloaded job is done: the [`Continuation`], and the number of credits of the job.
+    /// An offloaded job is done: the [`Continuation`](offload::Continuation), and the number of
+    /// credits of the job.
     Then(Box<dyn Any + Send>, usize),
-    /// It sets a timer: when it is due, its name, and the [`Continuation`].
+    /// It sets a timer: when it is due, its name, and the
+    /// [`Continuation`](offload::Continuation).
     SetTimer(Instant, Timer, Box<dyn Any + Send>),
     /// It cancels a timer.
     CancelTimer(Timer),
