@@ -174,8 +174,9 @@ impl TrafficKeys {
 
     /// Returns the number of records that these keys have protected.
     pub(crate) fn records(&self) -> u64 {
-        let [a, b, c, d, e, f] = self.sequence;
-        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+        let mut number = [0; 8];
+        number[8 - SEQUENCE_LEN..].copy_from_slice(&self.sequence);
+        u64::from_be_bytes(number)
     }
 
     /// Returns whether no sequence number is left.
@@ -187,14 +188,11 @@ impl TrafficKeys {
     /// 5.3). The only place that does either.
     pub(crate) fn take_nonce(&mut self) -> ([u8; 8], [u8; NONCE_LEN]) {
         let number = self.records();
-        let sequence = number.to_be_bytes();
-        let mut nonce = self.iv;
-        for (byte, number) in nonce[4..].iter_mut().zip(sequence) {
-            *byte ^= number;
-        }
+        let [a, b, c, d, numbered @ ..] = self.iv;
+        let [e, f, g, h, i, j, k, l] = (u64::from_be_bytes(numbered) ^ number).to_be_bytes();
         // It does not wrap: no record is sealed or opened with keys that are used up.
-        self.sequence = self::sequence(number + 1);
-        (sequence, nonce)
+        self.sequence = sequence(number + 1);
+        (number.to_be_bytes(), [a, b, c, d, e, f, g, h, i, j, k, l])
     }
 
     /// Returns the next sequence number and nonce for a record that was received. `explicit` is
@@ -250,9 +248,16 @@ impl ExpandedKey {
         suite: Suite,
     ) -> Result<&LessSafeKey, Unspecified> {
         if !matches!(&self.0, Some((iv, _)) if *iv == keys.iv) {
-            self.0 = Some((keys.iv, keys.expand(suite)?));
+            self.renew(keys, suite)?;
         }
         self.0.as_ref().map(|(_, key)| key).ok_or(Unspecified)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn renew(&mut self, keys: &TrafficKeys, suite: Suite) -> Result<(), Unspecified> {
+        self.0 = Some((keys.iv, keys.expand(suite)?));
+        Ok(())
     }
 }
 

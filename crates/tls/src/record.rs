@@ -105,7 +105,11 @@ impl Protection {
         SEALED.with_borrow_mut(|sealed| sealed.push((keys.key(), nonce)));
         let start = out.len();
         let [major, minor] = VERSION;
-        out.extend_from_slice(&[content_type as u8, major, minor, 0, 0]);
+        let outer_type = match self.version {
+            Version::Tls13 => ContentType::ApplicationData,
+            Version::Tls12 => content_type,
+        };
+        out.extend_from_slice(&[outer_type as u8, major, minor, 0, 0]);
         if self.has_explicit_nonce() {
             out.extend_from_slice(&nonce[4..]);
         }
@@ -115,22 +119,21 @@ impl Protection {
         }
         let plain_len = out.len() - body;
         debug_assert!(plain_len <= MAX_PLAINTEXT, "a record of {plain_len} bytes");
-        if self.version == Version::Tls13 {
-            out.push(content_type as u8);
-            out[start] = ContentType::ApplicationData as u8;
+        match self.version {
+            Version::Tls13 => out.extend_from_slice(&inner_end(content_type)),
+            Version::Tls12 => out.extend_from_slice(&[0; TAG_LEN]),
         }
-        let len = out.len() - start - HEADER_LEN + TAG_LEN;
-        out[start + 3..body.min(start + HEADER_LEN)].copy_from_slice(&(len as u16).to_be_bytes());
-        let aad = match self.version {
-            Version::Tls13 => AssociatedData::tls13(len),
-            Version::Tls12 => AssociatedData::tls12(sequence, content_type, VERSION, plain_len),
-        };
+        let (header, sealed) = out[start..].split_at_mut(body - start);
+        let len = header.len() + sealed.len() - HEADER_LEN;
+        header[3..HEADER_LEN].copy_from_slice(&(len as u16).to_be_bytes());
         let nonce = Nonce::assume_unique_for_key(nonce);
-        let tag = key
-            .seal_in_place_separate_tag(nonce, Aad::from(aad.bytes()), &mut out[body..])
-            .map_err(|_| Alert::INTERNAL_ERROR)?;
-        out.extend_from_slice(tag.as_ref());
-        Ok(())
+        match self.version {
+            Version::Tls13 => seal_in_place(key, nonce, &tls13_data(len), sealed),
+            Version::Tls12 => {
+                let aad = tls12_data(sequence, content_type, VERSION, plain_len);
+                seal_in_place(key, nonce, &aad, sealed)
+            }
+        }
     }
 
     /// Opens one record in place: `record` is all of it, header included. Returns its type and the
@@ -154,22 +157,23 @@ impl Protection {
         }
         let explicit = if self.has_explicit_nonce() { EXPLICIT_NONCE_LEN } else { 0 };
         let body = HEADER_LEN + explicit;
-        let plain_len = header.len.checked_sub(explicit + TAG_LEN).ok_or(Alert::BAD_RECORD_MAC)?;
-        let explicit = record[HEADER_LEN..].first_chunk().copied().filter(|_| explicit > 0);
-        let version = [record[1], record[2]];
+        let Some((head, sealed)) = record.split_at_mut_checked(body) else {
+            return Err(Alert::BAD_RECORD_MAC);
+        };
+        let (plain, tag) = sealed.split_last_chunk_mut::<TAG_LEN>().ok_or(Alert::BAD_RECORD_MAC)?;
+        let explicit = head[HEADER_LEN..].first_chunk().copied();
         if keys.is_used_up() {
             return Err(Alert::INTERNAL_ERROR);
         }
         let (sequence, nonce) = keys.open_nonce(explicit);
-        let aad = match self.version {
-            Version::Tls13 => AssociatedData::tls13(header.len),
+        match self.version {
+            Version::Tls13 => open_in_place(key, nonce, &tls13_data(header.len), plain, tag)?,
             Version::Tls12 => {
-                AssociatedData::tls12(sequence, header.content_type, version, plain_len)
+                let version = [head[1], head[2]];
+                let aad = tls12_data(sequence, header.content_type, version, plain.len());
+                open_in_place(key, nonce, &aad, plain, tag)?;
             }
-        };
-        let plain = key
-            .open_in_place(nonce, Aad::from(aad.bytes()), &mut record[body..])
-            .map_err(|_| Alert::BAD_RECORD_MAC)?;
+        }
         let (content_type, len) = match self.version {
             Version::Tls12 => (header.content_type, plain.len()),
             Version::Tls13 => inner_type(plain)?,
@@ -210,37 +214,59 @@ fn inner_type(plain: &[u8]) -> Result<(ContentType, usize), Alert> {
     }
 }
 
-/// The data that a record's tag covers besides its content.
-struct AssociatedData([u8; 13], usize);
+/// Returns what follows the content of a record of TLS 1.3 before it is sealed: its type, and the
+/// place of the tag.
+fn inner_end(content_type: ContentType) -> [u8; 1 + TAG_LEN] {
+    let mut end = [0; 1 + TAG_LEN];
+    end[0] = content_type as u8;
+    end
+}
 
-impl AssociatedData {
-    /// The header (RFC 8446 section 5.2). `len` includes the tag.
-    fn tls13(len: usize) -> Self {
-        let mut bytes = [0; 13];
-        let [major, minor] = VERSION;
-        bytes[..3].copy_from_slice(&[ContentType::ApplicationData as u8, major, minor]);
-        bytes[3..5].copy_from_slice(&(len as u16).to_be_bytes());
-        Self(bytes, 5)
-    }
+/// Seals the content at the start of `sealed`; the last [`TAG_LEN`] bytes are the place of the tag.
+fn seal_in_place(
+    key: &LessSafeKey,
+    nonce: Nonce,
+    associated_data: &[u8],
+    sealed: &mut [u8],
+) -> Result<(), Alert> {
+    let aad = Aad::from(associated_data);
+    let (content, tag) = sealed.split_last_chunk_mut::<TAG_LEN>().ok_or(Alert::INTERNAL_ERROR)?;
+    key.seal_in_place_scatter(nonce, aad, content, &[], tag).map_err(|_| Alert::INTERNAL_ERROR)
+}
 
-    /// Sequence number, type and version of the header, and length of the plaintext (RFC 5246
-    /// section 6.2.3.3).
-    fn tls12(
-        sequence: [u8; 8],
-        content_type: ContentType,
-        [major, minor]: [u8; 2],
-        plain_len: usize,
-    ) -> Self {
-        let mut bytes = [0; 13];
-        bytes[..8].copy_from_slice(&sequence);
-        bytes[8..11].copy_from_slice(&[content_type as u8, major, minor]);
-        bytes[11..].copy_from_slice(&(plain_len as u16).to_be_bytes());
-        Self(bytes, 13)
-    }
+fn open_in_place(
+    key: &LessSafeKey,
+    nonce: Nonce,
+    associated_data: &[u8],
+    content: &mut [u8],
+    tag: &[u8; TAG_LEN],
+) -> Result<(), Alert> {
+    let aad = Aad::from(associated_data);
+    let opened = key.open_in_place_separate_tag(nonce, aad, tag, content);
+    opened.map(|_| ()).map_err(|_| Alert::BAD_RECORD_MAC)
+}
 
-    fn bytes(&self) -> &[u8] {
-        &self.0[..self.1]
-    }
+/// Returns the data that the tag of a record of TLS 1.3 covers besides its content: the header (RFC
+/// 8446 section 5.2). `len` includes the tag.
+fn tls13_data(len: usize) -> [u8; HEADER_LEN] {
+    let [major, minor] = VERSION;
+    let [high, low] = (len as u16).to_be_bytes();
+    [ContentType::ApplicationData as u8, major, minor, high, low]
+}
+
+/// Returns the data that the tag of a record of TLS 1.2 covers besides its content: sequence
+/// number, type and version of the header, and length of the plaintext (RFC 5246 section 6.2.3.3).
+fn tls12_data(
+    sequence: [u8; 8],
+    content_type: ContentType,
+    [major, minor]: [u8; 2],
+    plain_len: usize,
+) -> [u8; 13] {
+    let mut bytes = [0; 13];
+    bytes[..8].copy_from_slice(&sequence);
+    bytes[8..11].copy_from_slice(&[content_type as u8, major, minor]);
+    bytes[11..].copy_from_slice(&(plain_len as u16).to_be_bytes());
+    bytes
 }
 
 #[cfg(test)]
@@ -290,7 +316,7 @@ mod tests {
         let key = keys.expand(Suite::Aes128Gcm).unwrap();
         let (_, nonce) = keys.take_nonce();
         let len = inner.len() + TAG_LEN;
-        let mut out = AssociatedData::tls13(len).bytes().to_vec();
+        let mut out = tls13_data(len).to_vec();
         let mut body = inner.to_vec();
         let aad = Aad::from(out.clone());
         key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut body).unwrap();

@@ -90,6 +90,15 @@ pub struct Opened {
     pub has_reply: bool,
 }
 
+impl Opened {
+    /// Returns whether nothing is to be done but to use the data: all `len` bytes of the input were
+    /// whole records that neither end it nor ask for an answer.
+    #[inline]
+    pub(crate) fn is_data_only(&self, len: usize) -> bool {
+        self.consumed == len && self.end.is_none() && !self.has_reply
+    }
+}
+
 /// The end of a session's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -235,7 +244,7 @@ impl Session {
         messages: &mut Messages,
     ) -> Opened {
         let mut opened = Opened { data: 0..0, consumed: 0, end: None, has_reply: false };
-        while opened.end.is_none() {
+        while opened.end.is_none() && opened.consumed < input.len() {
             let rest = &mut input[opened.consumed..];
             let header = match Header::decode(rest, self.version()) {
                 Ok(Some(header)) if rest.len() >= HEADER_LEN + header.len => header,
@@ -282,14 +291,26 @@ impl Session {
             self.idle_records = 0;
             return Ok(Content::Data(place));
         }
+        self.handle_other(content_type, &record[place], messages)
+    }
+
+    /// Handles a record that carries no data.
+    #[cold]
+    #[inline(never)]
+    fn handle_other(
+        &mut self,
+        content_type: ContentType,
+        content: &[u8],
+        messages: &mut Messages,
+    ) -> Result<Content, Alert> {
         self.idle_records += 1;
         if self.idle_records > MAX_IDLE_RECORDS {
             return Err(Alert::UNEXPECTED_MESSAGE);
         }
         match content_type {
             ContentType::ApplicationData => Ok(Content::Idle),
-            ContentType::Alert => self.handle_alert(&record[place]),
-            ContentType::Handshake => self.handle_handshake(&record[place], messages),
+            ContentType::Alert => self.handle_alert(content),
+            ContentType::Handshake => self.handle_handshake(content, messages),
             ContentType::ChangeCipherSpec => Err(Alert::UNEXPECTED_MESSAGE),
         }
     }

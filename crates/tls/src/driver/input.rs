@@ -7,14 +7,14 @@ use throng_io::{ConnId, Driver, PassedThrough, TlsFailure};
 
 use super::queue::Address;
 use super::table::{Endpoint, Stage, flag};
-use super::{Lending, Queued, Socket, Step, Tls};
+use super::{Lending, Queued, Tls};
 use crate::alert::Alert;
 use crate::challenges::ACME_TLS_1;
 use crate::handshake::{Failed, MAX_INPUT, Progress, plain_alert, whole_record};
 use crate::hello::Arrival;
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::server::TlsServer;
-use crate::session::{End, Messages, Opened};
+use crate::session::{End, Opened};
 
 /// The first byte of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
@@ -32,48 +32,69 @@ enum Input {
     Kept,
 }
 
-type Found<D> = Option<Step<Socket<<D as Driver>::Socket>>>;
-
 impl<D: Driver> Tls<D> {
-    /// Handles the lent bytes of a connection from `at` on.
-    pub(super) fn read(&mut self, id: ConnId, at: usize) -> Found<D> {
-        let conn = self.table.conn(id)?;
+    /// Handles the lent bytes of a connection from `at` on. Returns whether there is something to
+    /// report: `lending` says where.
+    pub(super) fn read(&mut self, id: ConnId, at: usize) -> bool {
+        const HINDERED: u8 = flag::NO_INPUT_MASK | flag::PAUSED | flag::BUSY;
+        let Some(conn) = self.table.conn(id) else { return false };
+        let Stage::Established(session) = &mut conn.stage else { return self.read_other(id, at) };
+        if conn.flags & HINDERED != 0 {
+            return self.read_other(id, at);
+        }
+        let lent = &mut self.inner.lent()[at..];
+        let opened = session.open(lent, self.warm.keys(id), &mut self.messages);
+        if !opened.is_data_only(lent.len()) || !self.messages.is_empty() {
+            return self.follow_up(id, at, &opened);
+        }
+        if opened.data.is_empty() {
+            return false;
+        }
+        self.lending = Lending::Part(opened.data.start + at..opened.data.end + at);
+        true
+    }
+
+    /// Does what follows from records that were opened of a connection that was not busy.
+    #[inline(never)]
+    fn follow_up(&mut self, id: ConnId, at: usize, opened: &Opened) -> bool {
+        let messages = mem::take(&mut self.messages);
+        if !messages.is_empty()
+            && let Some((_, busy)) = self.table.make_busy(id)
+        {
+            busy.messages = messages;
+        }
+        let data = opened.data.start + at..opened.data.end + at;
+        self.keep_rest(id, at + opened.consumed);
+        self.deliver(id, opened, Lending::Part(data))
+    }
+
+    /// Handles the lent bytes of a connection that is not established, is busy, or takes no input.
+    #[inline(never)]
+    fn read_other(&mut self, id: ConnId, at: usize) -> bool {
+        let Some(conn) = self.table.conn(id) else { return false };
         if conn.flags & flag::NO_INPUT_MASK != 0 {
-            return None;
+            return false;
         }
         if conn.has(flag::PAUSED) {
             self.keep_rest(id, at);
-            return None;
+            return false;
         }
-        match &mut conn.stage {
-            Stage::Begin(_) => return self.read_hello(id, at),
-            Stage::Handshake(..) => self.read_handshake(id, at),
-            Stage::Established(session) => {
-                if conn.flags & flag::BUSY != 0 {
-                    return self.read_cut(id, at);
-                }
-                let mut messages = Messages::default();
-                let lent = &mut self.inner.lent()[at..];
-                let opened = session.open(lent, self.warm.keys(id), &mut messages);
-                let data = opened.data.start + at..opened.data.end + at;
-                if !messages.is_empty()
-                    && let Some((_, busy)) = self.table.make_busy(id)
-                {
-                    busy.messages = messages;
-                }
-                self.keep_rest(id, at + opened.consumed);
-                return self.deliver(id, &opened, Lending::Part(data));
+        match &conn.stage {
+            Stage::Begin(_) => self.read_hello(id, at),
+            Stage::Handshake(..) => {
+                self.read_handshake(id, at);
+                false
             }
-            Stage::Ended => {}
+            Stage::Established(_) => self.read_cut(id, at),
+            Stage::Ended => false,
         }
-        None
     }
 
     /// Handles lent bytes of a connection that may have the start of a record in its state: the
     /// record is completed in memory of our own, and the rest is the next event.
-    fn read_cut(&mut self, id: ConnId, at: usize) -> Found<D> {
-        let (conn, busy) = self.table.make_busy(id)?;
-        let Stage::Established(session) = &mut conn.stage else { return None };
+    fn read_cut(&mut self, id: ConnId, at: usize) -> bool {
+        let Some((conn, busy)) = self.table.make_busy(id) else { return false };
+        let Stage::Established(session) = &mut conn.stage else { return false };
         if busy.input.is_empty() {
             let lent = &mut self.inner.lent()[at..];
             let opened = session.open(lent, self.warm.keys(id), &mut busy.messages);
@@ -86,11 +107,11 @@ impl<D: Driver> Tls<D> {
         let missing = HEADER_LEN.saturating_sub(busy.input.len()).min(lent.len());
         busy.input.extend_from_slice(&lent[..missing]);
         let len = match session.record_len(&busy.input) {
-            Ok(None) => return None,
+            Ok(None) => return false,
             Ok(Some(len)) => len,
             Err(alert) => {
                 self.end_session(id, End::Fatal(alert));
-                return None;
+                return false;
             }
         };
         let more = len.saturating_sub(busy.input.len()).min(lent.len() - missing);
@@ -99,14 +120,14 @@ impl<D: Driver> Tls<D> {
         if missing + more < lent.len() {
             self.rest = Some((id, at + missing + more));
         }
-        if busy.input.len() < len { None } else { self.read_kept(id) }
+        busy.input.len() >= len && self.read_kept(id)
     }
 
-    /// Handles input of a connection that was kept.
-    pub(super) fn read_kept(&mut self, id: ConnId) -> Found<D> {
-        let (conn, busy) = self.table.make_busy(id)?;
+    /// Handles input of a connection that was kept. Returns as [`Self::read`] does.
+    pub(super) fn read_kept(&mut self, id: ConnId) -> bool {
+        let Some((conn, busy)) = self.table.make_busy(id) else { return false };
         if conn.flags & (flag::NO_INPUT_MASK | flag::PAUSED) != 0 {
-            return None;
+            return false;
         }
         match &mut conn.stage {
             Stage::Begin(_) => return self.read_kept_hello(id),
@@ -121,7 +142,7 @@ impl<D: Driver> Tls<D> {
             }
             Stage::Ended => {}
         }
-        None
+        false
     }
 
     /// Keeps the lent bytes from `at` on: they are the start of a record, or the connection does
@@ -142,8 +163,8 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Does what follows from opened records, and returns the event with their data.
-    fn deliver(&mut self, id: ConnId, opened: &Opened, lending: Lending) -> Found<D> {
+    /// Does what follows from opened records. Returns whether they have data, which is then lent.
+    fn deliver(&mut self, id: ConnId, opened: &Opened, lending: Lending) -> bool {
         if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
             && busy.resumption.is_some()
         {
@@ -158,10 +179,10 @@ impl<D: Driver> Tls<D> {
         }
         self.table.settle(id);
         if opened.data.is_empty() {
-            return None;
+            return false;
         }
         self.lending = lending;
-        Some(Step::Received(id))
+        true
     }
 
     /// Keeps the tickets that came for a client. Servers send them before any data.
@@ -220,36 +241,36 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    fn read_hello(&mut self, id: ConnId, at: usize) -> Found<D> {
+    fn read_hello(&mut self, id: ConnId, at: usize) -> bool {
         let lent = &self.inner.lent()[at..];
         let (first, end) = (lent[0], at + lent.len());
         let is_first = self.table.busy_ref(id).is_none_or(|busy| busy.input.is_empty());
         if is_first && self.is_served_without_tls(id, first) {
             self.table.remove(id);
             self.lending = Lending::Part(at..end);
-            return Some(Step::Received(id));
+            return true;
         }
         let lent = &self.inner.lent()[at..];
-        let (_, busy) = self.table.make_busy(id)?;
+        let Some((_, busy)) = self.table.make_busy(id) else { return false };
         busy.input.extend_from_slice(lent);
         self.growth += lent.len();
         self.check_hello(id);
-        None
+        false
     }
 
     /// Handles input that was kept before a handshake.
-    fn read_kept_hello(&mut self, id: ConnId) -> Found<D> {
-        let (_, busy) = self.table.make_busy(id)?;
-        let first = *busy.input.first()?;
+    fn read_kept_hello(&mut self, id: ConnId) -> bool {
+        let first = self.table.busy_ref(id).and_then(|busy| busy.input.first().copied());
+        let Some(first) = first else { return false };
         if self.is_served_without_tls(id, first) {
-            let (_, busy) = self.table.make_busy(id)?;
+            let Some((_, busy)) = self.table.make_busy(id) else { return false };
             self.scratch = mem::take(&mut busy.input);
             self.table.remove(id);
             self.lending = Lending::Scratch(0..self.scratch.len());
-            return Some(Step::Received(id));
+            return true;
         }
         self.check_hello(id);
-        None
+        false
     }
 
     /// Returns whether a client that begins so is served without TLS.

@@ -30,6 +30,7 @@ use self::table::{Endpoint, Established, Stage, Table, flag};
 use self::warm::Warm;
 use crate::client::TlsClient;
 use crate::server::TlsServer;
+use crate::session::Messages;
 
 /// A driver whose listeners may have TLS; see the [module documentation](self).
 pub struct Tls<D: Driver> {
@@ -43,6 +44,8 @@ pub struct Tls<D: Driver> {
     table: Table,
     warm: Warm,
     lending: Lending,
+    /// Messages after the handshake, of a connection that is not busy: empty between two reads.
+    messages: Messages,
     /// Plaintext of records that were cut, and input of earlier turns.
     scratch: Vec<u8>,
     /// Input in the lent memory that was not looked at yet: from this offset on.
@@ -157,6 +160,7 @@ impl<D: Driver> Tls<D> {
             table: Table::default(),
             warm: Warm::default(),
             lending: Lending::Nothing,
+            messages: Messages::default(),
             scratch: Vec::new(),
             rest: None,
             ready: VecDeque::new(),
@@ -244,12 +248,12 @@ impl<D: Driver> Tls<D> {
                     return Some(step);
                 }
             } else if let Some((id, at)) = self.rest.take() {
-                if let Some(step) = self.read(id, at) {
-                    return Some(step);
+                if self.read(id, at) {
+                    return Some(Step::Received(id));
                 }
             } else if let Some(id) = self.ready.pop_front() {
-                if let Some(step) = self.read_kept(id) {
-                    return Some(step);
+                if self.read_kept(id) {
+                    return Some(Step::Received(id));
                 }
             } else {
                 first = self.inner.next_event().map(Step::from);
@@ -263,7 +267,9 @@ impl<D: Driver> Tls<D> {
     /// Handles an event of the driver below; returns what the engine is to know of it.
     fn pass_on(&mut self, step: Step<D::Socket>) -> Option<Step<Socket<D::Socket>>> {
         Some(match step {
-            Step::Received(id) if self.table.is_secured(id) => return self.read(id, 0),
+            Step::Received(id) if self.table.is_secured(id) => {
+                return self.read(id, 0).then_some(Step::Received(id));
+            }
             Step::Received(id) => {
                 self.lending = Lending::Inner;
                 Step::Received(id)
@@ -410,11 +416,18 @@ impl<D: Driver> Driver for Tls<D> {
         self.lending = Lending::Nothing;
         let mut first = None;
         if self.queued.is_empty() && self.rest.is_none() && self.ready.is_empty() {
-            // Fast path for bytes of a connection without TLS.
+            // Fast paths for bytes, which need no `Step`.
             first = match self.inner.next_event() {
                 Some(Event::Received(id, _)) if !self.table.is_secured(id) => {
                     self.lending = Lending::Inner;
                     return Some(Event::Received(id, self.inner.lent()));
+                }
+                Some(Event::Received(id, _)) => {
+                    if self.read(id, 0) {
+                        let Self { inner, scratch, lending, .. } = self;
+                        return Some(Event::Received(id, Self::lent_now(inner, scratch, lending)));
+                    }
+                    None
                 }
                 None if self.handshakes.is_empty() => return None,
                 event => event.map(Step::from),

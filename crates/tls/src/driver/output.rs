@@ -21,8 +21,21 @@ const GATHERED: usize = 64;
 
 impl<D: Driver> Tls<D> {
     /// Sends the engine's batch.
-    pub(super) fn send_secured(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+    pub(super) fn send_secured(&mut self, id: ConnId, batch: Box<Batch>) -> SendOutcome {
         // A batch of a connection that is gone is returned as it is.
+        let Some(conn) = self.table.conn(id) else { return SendOutcome::Done(batch) };
+        if conn.flags & (flag::BUSY | flag::CLOSING | flag::CONNECTING) != 0 {
+            return self.send_busy(id, batch);
+        }
+        match self.seal_and_send(id, batch, SEALED_AHEAD) {
+            Some(batch) => SendOutcome::Done(batch),
+            None => SendOutcome::Pending,
+        }
+    }
+
+    /// Sends the engine's batch on a connection that may have to send something else first.
+    #[inline(never)]
+    fn send_busy(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
         let Some((conn, busy)) = self.table.conn_and_busy(id) else {
             return SendOutcome::Done(batch);
         };
@@ -79,31 +92,40 @@ impl<D: Driver> Tls<D> {
         mut batch: Box<Batch>,
         most: usize,
     ) -> Option<Box<Batch>> {
+        let Some(conn) = self.table.conn(id) else { return Some(batch) };
+        let Stage::Established(session) = &mut conn.stage else { return Some(batch) };
+        let keys = self.warm.keys(id);
         while !batch.is_empty() {
             let mut cipher = self.spare.take().unwrap_or_default();
-            let Some(conn) = self.table.conn(id) else { break };
-            let Stage::Established(session) = &mut conn.stage else { break };
             let lent = Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending);
-            let Ok(sealed) = seal(session, &batch, lent, most, self.warm.keys(id), &mut cipher)
-            else {
+            let Ok(sealed) = seal(session, &batch, lent, most, keys, &mut cipher) else {
                 self.finish_input(id, flag::TRUNCATED);
                 self.end_stage(id);
                 break;
             };
             match self.inner.send(id, cipher) {
-                SendOutcome::Done(cipher) => {
-                    self.keep_spare(cipher);
+                SendOutcome::Done(mut cipher) => {
+                    // It may hold records that a closed connection did not take.
+                    cipher.clear();
+                    self.spare = Some(cipher);
                     batch.advance(sealed);
                 }
                 SendOutcome::Pending => {
-                    batch.own(Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending));
-                    let (_, busy) = self.table.make_busy(id)?;
-                    (busy.in_flight, busy.sealed, busy.batch) = (true, sealed, Some(batch));
+                    self.keep_sealed(id, batch, sealed);
                     return None;
                 }
             }
         }
         Some(batch)
+    }
+
+    /// Keeps a batch of which `sealed` bytes are in flight below.
+    #[inline(never)]
+    fn keep_sealed(&mut self, id: ConnId, mut batch: Box<Batch>, sealed: usize) {
+        batch.own(Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending));
+        if let Some((_, busy)) = self.table.make_busy(id) {
+            (busy.in_flight, busy.sealed, busy.batch) = (true, sealed, Some(batch));
+        }
     }
 
     /// Handles the end of a send below. Returns the engine's batch if that is complete, or if the
@@ -291,6 +313,19 @@ fn seal(
         cipher.append(|out| session.seal_contiguous(bytes, warm, out))?;
         return Ok(bytes.len());
     }
+    seal_pieces(session, batch, lent, most, warm, cipher)
+}
+
+/// Seals a batch of several segments as [`seal`] does. On its own, since its list of them is long.
+#[inline(never)]
+fn seal_pieces(
+    session: &mut Session,
+    batch: &Batch,
+    lent: &[u8],
+    most: usize,
+    warm: &mut WarmKeys,
+    cipher: &mut Batch,
+) -> Result<usize, Alert> {
     let mut slices = [IoSlice::new(&[]); GATHERED];
     let filled = batch.gather(lent, &mut slices);
     let mut left = most;

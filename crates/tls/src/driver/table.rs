@@ -86,6 +86,7 @@ pub(super) struct Conn {
 }
 
 impl Conn {
+    #[inline]
     fn is(&self, id: ConnId) -> bool {
         self.generation == id.generation().to_ne_bytes()
     }
@@ -448,6 +449,7 @@ impl Table {
     }
 
     /// Returns the secured connection with that id.
+    #[inline]
     pub(super) fn conn(&mut self, id: ConnId) -> Option<&mut Conn> {
         let index = self.of_slot.get(id.slot())?.checked_sub(1)?;
         let shard = self.shard;
@@ -494,11 +496,12 @@ impl Table {
 
     /// Gives the state back if nothing is in it.
     pub(super) fn settle(&mut self, id: ConnId) {
-        let Some(index) = self.index(id) else { return };
-        if self.busy.get(&index).is_some_and(|busy| busy.is_idle()) {
-            remove_from(&mut self.busy, index);
-            if let Some(conn) = self.conns.at_mut(index) {
-                conn.flags &= !flag::BUSY;
+        if let Some((conn, Some(busy))) = self.conn_and_busy(id)
+            && busy.is_idle()
+        {
+            conn.flags &= !flag::BUSY;
+            if let Some(index) = self.index(id) {
+                remove_from(&mut self.busy, index);
             }
         }
     }

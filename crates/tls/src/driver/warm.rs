@@ -23,6 +23,19 @@ struct Entry {
     was_used: bool,
 }
 
+impl Entry {
+    fn new(id: ConnId) -> Box<Self> {
+        Box::new(Self { id, keys: WarmKeys::default(), was_used: true })
+    }
+}
+
+/// Gives a place to another connection. Returns whether it was free.
+#[cold]
+#[inline(never)]
+fn begin(place: &mut Option<Box<Entry>>, id: ConnId) -> bool {
+    place.replace(Entry::new(id)).is_none()
+}
+
 /// The keys, each in a place that its slot gives.
 #[derive(Default)]
 pub(super) struct Warm {
@@ -37,19 +50,21 @@ impl Warm {
     #[inline]
     pub(super) fn keys(&mut self, id: ConnId) -> &mut WarmKeys {
         if self.entries.is_empty() {
-            self.entries.resize_with(ENTRIES, || None);
+            self.allocate();
         }
         let place = &mut self.entries[id.slot() % ENTRIES];
-        if place.is_none() {
-            self.used += 1;
+        if place.as_ref().is_none_or(|entry| entry.id != id) {
+            self.used += usize::from(begin(place, id));
         }
-        let fresh = || Entry { id, keys: WarmKeys::default(), was_used: true };
-        let entry = place.get_or_insert_with(|| Box::new(fresh()));
-        if entry.id != id {
-            **entry = fresh();
-        }
+        let entry = place.get_or_insert_with(|| Entry::new(id));
         entry.was_used = true;
         &mut entry.keys
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate(&mut self) {
+        self.entries.resize_with(ENTRIES, || None);
     }
 
     /// Gives back the keys of a connection that has ended.
