@@ -188,11 +188,13 @@ impl TrafficKeys {
     /// 5.3). The only place that does either.
     pub(crate) fn take_nonce(&mut self) -> ([u8; 8], [u8; NONCE_LEN]) {
         let number = self.records();
-        let [a, b, c, d, numbered @ ..] = self.iv;
-        let [e, f, g, h, i, j, k, l] = (u64::from_be_bytes(numbered) ^ number).to_be_bytes();
+        let mut nonce = self.iv;
+        if let Some(numbered) = nonce.last_chunk_mut::<8>() {
+            *numbered = (u64::from_be_bytes(*numbered) ^ number).to_be_bytes();
+        }
         // It does not wrap: no record is sealed or opened with keys that are used up.
         self.sequence = sequence(number + 1);
-        (number.to_be_bytes(), [a, b, c, d, e, f, g, h, i, j, k, l])
+        (number.to_be_bytes(), nonce)
     }
 
     /// Returns the next sequence number and nonce for a record that was received. `explicit` is

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
+use aws_lc_rs::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce};
 
 use crate::alert::Alert;
 use crate::cipher::{Suite, TrafficKeys, Version};
@@ -89,6 +89,7 @@ impl Protection {
     ///
     /// # Errors
     /// No sequence number is left, or the cipher failed.
+    #[inline(always)]
     pub(crate) fn seal<'a>(
         self,
         keys: &mut TrafficKeys,
@@ -100,40 +101,37 @@ impl Protection {
         if keys.is_used_up() {
             return Err(Alert::INTERNAL_ERROR);
         }
-        let (sequence, nonce) = keys.take_nonce();
-        #[cfg(test)]
-        SEALED.with_borrow_mut(|sealed| sealed.push((keys.key(), nonce)));
+        match self.version {
+            Version::Tls13 => seal_tls13(keys, key, content_type, pieces, out),
+            Version::Tls12 => self.seal_tls12(keys, key, content_type, pieces, out),
+        }
+    }
+
+    // The road of TLS 1.2 is on its own, so that it takes no registers from that of TLS 1.3.
+    #[inline(never)]
+    fn seal_tls12<'a>(
+        self,
+        keys: &mut TrafficKeys,
+        key: &LessSafeKey,
+        content_type: ContentType,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Alert> {
+        let (sequence, nonce) = take_nonce(keys);
         let start = out.len();
         let [major, minor] = VERSION;
-        let outer_type = match self.version {
-            Version::Tls13 => ContentType::ApplicationData,
-            Version::Tls12 => content_type,
-        };
-        out.extend_from_slice(&[outer_type as u8, major, minor, 0, 0]);
+        out.extend_from_slice(&[content_type as u8, major, minor, 0, 0]);
         if self.has_explicit_nonce() {
             out.extend_from_slice(&nonce[4..]);
         }
         let body = out.len();
-        for piece in pieces {
-            out.extend_from_slice(piece);
-        }
-        let plain_len = out.len() - body;
-        debug_assert!(plain_len <= MAX_PLAINTEXT, "a record of {plain_len} bytes");
-        match self.version {
-            Version::Tls13 => out.extend_from_slice(&inner_end(content_type)),
-            Version::Tls12 => out.extend_from_slice(&[0; TAG_LEN]),
-        }
+        append(pieces, out);
+        let aad = tls12_data(sequence, content_type, VERSION, out.len() - body);
+        out.extend_from_slice(&[0; TAG_LEN]);
         let (header, sealed) = out[start..].split_at_mut(body - start);
         let len = header.len() + sealed.len() - HEADER_LEN;
         header[3..HEADER_LEN].copy_from_slice(&(len as u16).to_be_bytes());
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        match self.version {
-            Version::Tls13 => seal_in_place(key, nonce, &tls13_data(len), sealed),
-            Version::Tls12 => {
-                let aad = tls12_data(sequence, content_type, VERSION, plain_len);
-                seal_in_place(key, nonce, &aad, sealed)
-            }
-        }
+        seal_in_place(key, nonce, &aad, sealed)
     }
 
     /// Opens one record in place: `record` is all of it, header included. Returns its type and the
@@ -141,6 +139,7 @@ impl Protection {
     ///
     /// # Errors
     /// The alert that answers a record which is not one of this session.
+    #[inline(always)]
     pub(crate) fn open(
         self,
         keys: &mut TrafficKeys,
@@ -148,11 +147,28 @@ impl Protection {
         header: Header,
         record: &mut [u8],
     ) -> Result<(ContentType, Range<usize>), Alert> {
-        let is_expected = match self.version {
-            Version::Tls13 => header.content_type == ContentType::ApplicationData,
-            Version::Tls12 => header.content_type != ContentType::ChangeCipherSpec,
+        if keys.is_used_up() {
+            return Err(Alert::INTERNAL_ERROR);
+        }
+        let (content_type, place) = match self.version {
+            Version::Tls13 => open_tls13(keys, key, header, record)?,
+            Version::Tls12 => self.open_tls12(keys, key, header, record)?,
         };
-        if !is_expected {
+        if place.len() > MAX_PLAINTEXT {
+            return Err(Alert::RECORD_OVERFLOW);
+        }
+        Ok((content_type, place))
+    }
+
+    #[inline(never)]
+    fn open_tls12(
+        self,
+        keys: &mut TrafficKeys,
+        key: &LessSafeKey,
+        header: Header,
+        record: &mut [u8],
+    ) -> Result<(ContentType, Range<usize>), Alert> {
+        if header.content_type == ContentType::ChangeCipherSpec {
             return Err(Alert::UNEXPECTED_MESSAGE);
         }
         let explicit = if self.has_explicit_nonce() { EXPLICIT_NONCE_LEN } else { 0 };
@@ -160,28 +176,12 @@ impl Protection {
         let Some((head, sealed)) = record.split_at_mut_checked(body) else {
             return Err(Alert::BAD_RECORD_MAC);
         };
-        let (plain, tag) = sealed.split_last_chunk_mut::<TAG_LEN>().ok_or(Alert::BAD_RECORD_MAC)?;
+        let (plain, tag) = sealed.split_last_chunk_mut().ok_or(Alert::BAD_RECORD_MAC)?;
         let explicit = head[HEADER_LEN..].first_chunk().copied();
-        if keys.is_used_up() {
-            return Err(Alert::INTERNAL_ERROR);
-        }
         let (sequence, nonce) = keys.open_nonce(explicit);
-        match self.version {
-            Version::Tls13 => open_in_place(key, nonce, &tls13_data(header.len), plain, tag)?,
-            Version::Tls12 => {
-                let version = [head[1], head[2]];
-                let aad = tls12_data(sequence, header.content_type, version, plain.len());
-                open_in_place(key, nonce, &aad, plain, tag)?;
-            }
-        }
-        let (content_type, len) = match self.version {
-            Version::Tls12 => (header.content_type, plain.len()),
-            Version::Tls13 => inner_type(plain)?,
-        };
-        if len > MAX_PLAINTEXT {
-            return Err(Alert::RECORD_OVERFLOW);
-        }
-        Ok((content_type, body..body + len))
+        let aad = tls12_data(sequence, header.content_type, [head[1], head[2]], plain.len());
+        open_in_place(key, nonce, &aad, plain, tag)?;
+        Ok((header.content_type, body..body + plain.len()))
     }
 
     fn has_explicit_nonce(self) -> bool {
@@ -195,6 +195,67 @@ thread_local! {
     pub(crate) static SEALED: std::cell::RefCell<Vec<(Vec<u8>, [u8; 12])>> = const {
         std::cell::RefCell::new(Vec::new())
     };
+}
+
+#[inline(always)]
+fn seal_tls13<'a>(
+    keys: &mut TrafficKeys,
+    key: &LessSafeKey,
+    content_type: ContentType,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    out: &mut Vec<u8>,
+) -> Result<(), Alert> {
+    let (_, nonce) = take_nonce(keys);
+    let start = out.len();
+    out.extend_from_slice(&tls13_data(0));
+    let body = out.len();
+    append(pieces, out);
+    // The type, and the place of the tag.
+    let mut end = [0; 1 + TAG_LEN];
+    end[0] = content_type as u8;
+    out.extend_from_slice(&end);
+    let header = tls13_data(out.len() - body);
+    let (head, sealed) = out[start..].split_first_chunk_mut().ok_or(Alert::INTERNAL_ERROR)?;
+    *head = header;
+    seal_in_place(key, nonce, &header, sealed)
+}
+
+#[inline(always)]
+fn open_tls13(
+    keys: &mut TrafficKeys,
+    key: &LessSafeKey,
+    header: Header,
+    record: &mut [u8],
+) -> Result<(ContentType, Range<usize>), Alert> {
+    if header.content_type != ContentType::ApplicationData {
+        return Err(Alert::UNEXPECTED_MESSAGE);
+    }
+    let sealed = record.get_mut(HEADER_LEN..).ok_or(Alert::BAD_RECORD_MAC)?;
+    let (plain, tag) = sealed.split_last_chunk_mut().ok_or(Alert::BAD_RECORD_MAC)?;
+    let (_, nonce) = keys.open_nonce(None);
+    open_in_place(key, nonce, &tls13_data(header.len), plain, tag)?;
+    let (content_type, len) = inner_type(plain)?;
+    Ok((content_type, HEADER_LEN..HEADER_LEN + len))
+}
+
+/// Uses up the next sequence number of keys that records are sealed with.
+#[inline(always)]
+fn take_nonce(keys: &mut TrafficKeys) -> ([u8; 8], [u8; NONCE_LEN]) {
+    let taken = keys.take_nonce();
+    #[cfg(test)]
+    SEALED.with_borrow_mut(|sealed| sealed.push((keys.key(), taken.1)));
+    taken
+}
+
+/// Appends the plaintext of one record.
+#[inline(always)]
+fn append<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    let before = out.len();
+    for piece in pieces {
+        out.extend_from_slice(piece);
+    }
+    let len = out.len() - before;
+    debug_assert!(len <= MAX_PLAINTEXT, "a record of {len} bytes");
 }
 
 /// Finds the type behind the plaintext of TLS 1.3: the last byte that is not padding. Returns it,
@@ -214,26 +275,21 @@ fn inner_type(plain: &[u8]) -> Result<(ContentType, usize), Alert> {
     }
 }
 
-/// Returns what follows the content of a record of TLS 1.3 before it is sealed: its type, and the
-/// place of the tag.
-fn inner_end(content_type: ContentType) -> [u8; 1 + TAG_LEN] {
-    let mut end = [0; 1 + TAG_LEN];
-    end[0] = content_type as u8;
-    end
-}
-
 /// Seals the content at the start of `sealed`; the last [`TAG_LEN`] bytes are the place of the tag.
+#[inline(always)]
 fn seal_in_place(
     key: &LessSafeKey,
-    nonce: Nonce,
+    nonce: [u8; NONCE_LEN],
     associated_data: &[u8],
     sealed: &mut [u8],
 ) -> Result<(), Alert> {
+    let nonce = Nonce::assume_unique_for_key(nonce);
     let aad = Aad::from(associated_data);
     let (content, tag) = sealed.split_last_chunk_mut::<TAG_LEN>().ok_or(Alert::INTERNAL_ERROR)?;
     key.seal_in_place_scatter(nonce, aad, content, &[], tag).map_err(|_| Alert::INTERNAL_ERROR)
 }
 
+#[inline(always)]
 fn open_in_place(
     key: &LessSafeKey,
     nonce: Nonce,

@@ -275,6 +275,7 @@ impl Session {
         opened
     }
 
+    #[inline(always)]
     fn open_one(
         &mut self,
         key: &mut ExpandedKey,
@@ -414,13 +415,13 @@ impl Session {
                 (record[filled], piece) = (now, later);
                 (filled, len) = (filled + 1, len + now.len());
                 if len == MAX_PLAINTEXT || filled == MAX_PIECES {
-                    self.seal_data(key, &record[..filled], out)?;
+                    self.seal_pieces(key, ContentType::ApplicationData, &record[..filled], out)?;
                     (filled, len) = (0, 0);
                 }
             }
         }
         if filled > 0 {
-            self.seal_data(key, &record[..filled], out)?;
+            self.seal_pieces(key, ContentType::ApplicationData, &record[..filled], out)?;
         }
         Ok(())
     }
@@ -438,12 +439,13 @@ impl Session {
     ) -> Result<(), Alert> {
         self.update_in_time(out)?;
         for record in data.chunks(MAX_PLAINTEXT) {
-            self.seal_data(&mut warm.tx, &[record], out)?;
+            self.seal_record(&mut warm.tx, ContentType::ApplicationData, &[record], out)?;
         }
         Ok(())
     }
 
     /// Updates our keys before they have protected as much as they may.
+    #[inline(always)]
     fn update_in_time(&mut self, out: &mut Vec<u8>) -> Result<(), Alert> {
         if self.tx.records() >= UPDATE_AFTER && self.can_update() {
             self.update(false, out)?;
@@ -451,15 +453,18 @@ impl Session {
         Ok(())
     }
 
-    fn seal_data(
+    #[inline(never)]
+    fn seal_pieces(
         &mut self,
         key: &mut ExpandedKey,
+        content_type: ContentType,
         pieces: &[&[u8]],
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
-        self.seal_record(key, ContentType::ApplicationData, pieces, out)
+        self.seal_record(key, content_type, pieces, out)
     }
 
+    #[inline(always)]
     fn seal_record(
         &mut self,
         key: &mut ExpandedKey,
@@ -467,15 +472,20 @@ impl Session {
         pieces: &[&[u8]],
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
-        let suite = self.suite;
         if !self.can_update() {
-            let more = blocks(pieces.iter().map(|piece| piece.len()).sum());
-            if self.tx.count_blocks(more) > suite.max_blocks() {
-                return Err(Alert::INTERNAL_ERROR);
-            }
+            self.count_blocks(pieces)?;
         }
-        let key = key.of(&self.tx, suite).map_err(|_| Alert::INTERNAL_ERROR)?;
+        let key = key.of(&self.tx, self.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
         self.protection().seal(&mut self.tx, key, content_type, pieces.iter().copied(), out)
+    }
+
+    /// Counts what is sealed with keys that cannot be updated.
+    fn count_blocks(&mut self, pieces: &[&[u8]]) -> Result<(), Alert> {
+        let more = blocks(pieces.iter().map(|piece| piece.len()).sum());
+        match self.tx.count_blocks(more) > self.suite.max_blocks() {
+            true => Err(Alert::INTERNAL_ERROR),
+            false => Ok(()),
+        }
     }
 
     /// Appends an alert.
@@ -492,7 +502,7 @@ impl Session {
         content: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
-        self.seal_record(&mut ExpandedKey::default(), content_type, &[content], out)
+        self.seal_pieces(&mut ExpandedKey::default(), content_type, &[content], out)
     }
 }
 

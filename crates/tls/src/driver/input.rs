@@ -42,6 +42,7 @@ impl<D: Driver> Tls<D> {
         if conn.flags & HINDERED != 0 {
             return self.read_other(id, at);
         }
+        debug_assert!(self.messages.is_empty(), "messages of another connection");
         let lent = &mut self.inner.lent()[at..];
         let opened = session.open(lent, self.warm.keys(id), &mut self.messages);
         if !opened.is_data_only(lent.len()) || !self.messages.is_empty() {
@@ -127,6 +128,7 @@ impl<D: Driver> Tls<D> {
     pub(super) fn read_kept(&mut self, id: ConnId) -> bool {
         let Some((conn, busy)) = self.table.make_busy(id) else { return false };
         if conn.flags & (flag::NO_INPUT_MASK | flag::PAUSED) != 0 {
+            self.table.settle(id);
             return false;
         }
         match &mut conn.stage {
@@ -539,7 +541,7 @@ impl<D: Driver> Tls<D> {
         if let Some((_, Some(busy))) = self.table.conn_and_busy(id)
             && !busy.in_flight
             && let Some(batch) = busy.batch.take()
-            && let Some(batch) = self.seal_and_send(id, batch, MAX_PLAINTEXT)
+            && let Some(batch) = self.seal_and_send_rest(id, batch, MAX_PLAINTEXT)
         {
             self.queued.push_back(Queued::Sent(id, batch));
         }

@@ -225,18 +225,40 @@ impl<D: Driver> Tls<D> {
     }
 
     /// Returns the slice that the engine was lent.
+    #[inline(always)]
     fn lent_now<'a>(inner: &'a mut D, scratch: &'a mut [u8], lending: &Lending) -> &'a mut [u8] {
         match lending {
-            Lending::Nothing => &mut [],
-            Lending::Inner => inner.lent(),
             Lending::Part(part) => &mut inner.lent()[part.clone()],
+            Lending::Inner => inner.lent(),
             Lending::Scratch(part) => &mut scratch[part.clone()],
+            Lending::Nothing => &mut [],
         }
+    }
+
+    /// Returns the event of the next step, which may come of `first`, an event of the driver below.
+    #[inline(never)]
+    fn next_step(
+        &mut self,
+        first: Option<Step<D::Socket>>,
+    ) -> Option<Event<'_, Socket<D::Socket>>> {
+        Some(match self.step(first)? {
+            Step::Received(id) => {
+                let Self { inner, scratch, lending, .. } = self;
+                Event::Received(id, Self::lent_now(inner, scratch, lending))
+            }
+            Step::Sent(id, batch) => Event::Sent(id, batch),
+            Step::Finished(id) => Event::Finished(id),
+            Step::Closed(id, why) => Event::Closed(id, why),
+            Step::Secured(id, info) => Event::Secured(id, info),
+            Step::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
+            Step::Connected(id) => Event::Connected(id),
+            Step::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
+            Step::AcceptStopped(why) => Event::AcceptStopped(why),
+        })
     }
 
     /// Returns the next event, which may come of `first`, an event of the driver below. What it
     /// lends is in `lending`.
-    #[inline(never)]
     fn step(&mut self, mut first: Option<Step<D::Socket>>) -> Option<Step<Socket<D::Socket>>> {
         loop {
             if let Some(step) = first.take() {
@@ -414,39 +436,28 @@ impl<D: Driver> Driver for Tls<D> {
             };
         }
         self.lending = Lending::Nothing;
-        let mut first = None;
-        if self.queued.is_empty() && self.rest.is_none() && self.ready.is_empty() {
-            // Fast paths for bytes, which need no `Step`.
-            first = match self.inner.next_event() {
-                Some(Event::Received(id, _)) if !self.table.is_secured(id) => {
+        if !self.queued.is_empty() || self.rest.is_some() || !self.ready.is_empty() {
+            return self.next_step(None);
+        }
+        match self.inner.next_event() {
+            // All of the event is moved out of it, so that nothing is left to be dropped.
+            Some(Event::Received(id, _bytes)) => {
+                if !self.table.is_secured(id) {
                     self.lending = Lending::Inner;
                     return Some(Event::Received(id, self.inner.lent()));
                 }
-                Some(Event::Received(id, _)) => {
-                    if self.read(id, 0) {
-                        let Self { inner, scratch, lending, .. } = self;
-                        return Some(Event::Received(id, Self::lent_now(inner, scratch, lending)));
-                    }
-                    None
+                if self.read(id, 0) {
+                    let Self { inner, scratch, lending, .. } = self;
+                    return Some(Event::Received(id, Self::lent_now(inner, scratch, lending)));
                 }
-                None if self.handshakes.is_empty() => return None,
-                event => event.map(Step::from),
-            };
-        }
-        Some(match self.step(first)? {
-            Step::Received(id) => {
-                let Self { inner, scratch, lending, .. } = self;
-                Event::Received(id, Self::lent_now(inner, scratch, lending))
+                self.next_step(None)
             }
-            Step::Sent(id, batch) => Event::Sent(id, batch),
-            Step::Finished(id) => Event::Finished(id),
-            Step::Closed(id, why) => Event::Closed(id, why),
-            Step::Secured(id, info) => Event::Secured(id, info),
-            Step::PassedThrough(id, passed) => Event::PassedThrough(id, passed),
-            Step::Connected(id) => Event::Connected(id),
-            Step::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
-            Step::AcceptStopped(why) => Event::AcceptStopped(why),
-        })
+            None if self.handshakes.is_empty() => None,
+            event => {
+                let first = event.map(Step::from);
+                self.next_step(first)
+            }
+        }
     }
 
     fn lent(&mut self) -> &mut [u8] {

@@ -57,7 +57,7 @@ impl<D: Driver> Tls<D> {
             busy.batch = Some(batch);
             return SendOutcome::Pending;
         }
-        match self.seal_and_send(id, batch, SEALED_AHEAD) {
+        match self.seal_and_send_rest(id, batch, SEALED_AHEAD) {
             Some(batch) => SendOutcome::Done(batch),
             None => SendOutcome::Pending,
         }
@@ -76,8 +76,7 @@ impl<D: Driver> Tls<D> {
         let warm = self.warm.keys(id);
         if cipher.append(|out| session.seal_contiguous(bytes, warm, out)).is_err() {
             self.keep_spare(cipher);
-            self.finish_input(id, flag::TRUNCATED);
-            self.end_stage(id);
+            self.fail_to_seal(id);
             return 0;
         }
         self.send_cipher(id, cipher);
@@ -86,7 +85,8 @@ impl<D: Driver> Tls<D> {
 
     /// Seals and sends a batch until the driver below takes no more; returns the batch if all of it
     /// has left, or if the rest never will.
-    pub(super) fn seal_and_send(
+    #[inline(always)]
+    fn seal_and_send(
         &mut self,
         id: ConnId,
         mut batch: Box<Batch>,
@@ -97,10 +97,15 @@ impl<D: Driver> Tls<D> {
         let keys = self.warm.keys(id);
         while !batch.is_empty() {
             let mut cipher = self.spare.take().unwrap_or_default();
-            let lent = Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending);
-            let Ok(sealed) = seal(session, &batch, lent, most, keys, &mut cipher) else {
-                self.finish_input(id, flag::TRUNCATED);
-                self.end_stage(id);
+            // Nearly every batch lies in one piece, in memory of its own.
+            let sealed = if let Some(bytes) = batch.plain() {
+                seal_piece(session, bytes, most, keys, &mut cipher)
+            } else {
+                let lent = Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending);
+                seal(session, &batch, lent, most, keys, &mut cipher)
+            };
+            let Ok(sealed) = sealed else {
+                self.fail_to_seal(id);
                 break;
             };
             match self.inner.send(id, cipher) {
@@ -117,6 +122,17 @@ impl<D: Driver> Tls<D> {
             }
         }
         Some(batch)
+    }
+
+    /// Does what [`Self::seal_and_send`] does with a batch that had to wait.
+    #[inline(never)]
+    pub(super) fn seal_and_send_rest(
+        &mut self,
+        id: ConnId,
+        batch: Box<Batch>,
+        most: usize,
+    ) -> Option<Box<Batch>> {
+        self.seal_and_send(id, batch, most)
     }
 
     /// Keeps a batch of which `sealed` bytes are in flight below.
@@ -152,11 +168,14 @@ impl<D: Driver> Tls<D> {
         let (conn, busy) = self.table.make_busy(id)?;
         let mut control = std::mem::take(&mut busy.control);
         let is_open = !conn.has(flag::CLOSE_SENT | flag::CLOSING);
+        let before = control.len();
         if let Stage::Established(session) = &mut conn.stage
             && is_open
             && session.seal_reply(&mut control).is_err()
         {
-            self.end_stage(id);
+            // The start of a record may be there.
+            control.truncate(before);
+            self.fail_to_seal(id);
         }
         if !control.is_empty() && !self.send_records(id, &control) {
             let (_, busy) = self.table.make_busy(id)?;
@@ -170,7 +189,7 @@ impl<D: Driver> Tls<D> {
         }
         let sent = match batch {
             Some(batch) if batch.is_empty() => Some(batch),
-            Some(batch) => Some(self.seal_and_send(id, batch, MAX_PLAINTEXT)?),
+            Some(batch) => Some(self.seal_and_send_rest(id, batch, MAX_PLAINTEXT)?),
             None => None,
         };
         let (conn, busy) = self.table.make_busy(id)?;
@@ -237,8 +256,15 @@ impl<D: Driver> Tls<D> {
         let mut out = Vec::new();
         match session.seal_reply(&mut out) {
             Ok(()) => self.send_control(id, &out),
-            Err(_) => self.end_stage(id),
+            Err(_) => self.fail_to_seal(id),
         }
+    }
+
+    /// Ends a session whose keys have protected as much as they may.
+    #[cold]
+    fn fail_to_seal(&mut self, id: ConnId) {
+        self.finish_input(id, flag::TRUNCATED);
+        self.end_stage(id);
     }
 
     /// Sends an alert.
@@ -299,7 +325,22 @@ pub(super) fn plain_unsent(sealed: usize, unsent: usize) -> usize {
     (last + full).min(sealed)
 }
 
+/// Seals up to `most` of the bytes; returns how many.
+#[inline(always)]
+fn seal_piece(
+    session: &mut Session,
+    bytes: &[u8],
+    most: usize,
+    warm: &mut WarmKeys,
+    cipher: &mut Batch,
+) -> Result<usize, Alert> {
+    let bytes = &bytes[..bytes.len().min(most)];
+    cipher.append(|out| session.seal_contiguous(bytes, warm, out))?;
+    Ok(bytes.len())
+}
+
 /// Seals up to `most` bytes from the front of a batch; returns how many.
+#[inline(never)]
 fn seal(
     session: &mut Session,
     batch: &Batch,
@@ -308,12 +349,10 @@ fn seal(
     warm: &mut WarmKeys,
     cipher: &mut Batch,
 ) -> Result<usize, Alert> {
-    if let Some(bytes) = batch.single(lent) {
-        let bytes = &bytes[..bytes.len().min(most)];
-        cipher.append(|out| session.seal_contiguous(bytes, warm, out))?;
-        return Ok(bytes.len());
+    match batch.single(lent) {
+        Some(bytes) => seal_piece(session, bytes, most, warm, cipher),
+        None => seal_pieces(session, batch, lent, most, warm, cipher),
     }
-    seal_pieces(session, batch, lent, most, warm, cipher)
 }
 
 /// Seals a batch of several segments as [`seal`] does. On its own, since its list of them is long.

@@ -235,6 +235,7 @@ impl Chunks {
         }
     }
 
+    #[inline(always)]
     fn at_mut(&mut self, index: u32) -> Option<&mut Conn> {
         match self.entry(index) {
             Entry::Used(conn) => Some(conn),

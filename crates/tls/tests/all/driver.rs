@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustls::{AlertDescription, Error};
 use throng_io::{Batch, Driver, Event, Options, Segment, SendOutcome};
 
-use crate::rig::{Rig, Seen, finished, received};
+use crate::rig::{Rig, Sealer, Seen, finished, received};
 use crate::support::{hear, said};
 
 #[test]
@@ -157,6 +157,42 @@ fn rfc8446_4_6_3_a_key_update_right_before_close_notify_is_answered_before_data(
     }
     let update_and_data = (5 + 5 + 17) + (5 + 4 + 17);
     assert_eq!((heard.as_slice(), wire), (&b"data"[..], update_and_data));
+}
+
+#[test]
+fn rfc8446_5_1_a_message_may_span_reads_while_others_are_served() {
+    const HANDSHAKE: u8 = 22;
+    const DATA: u8 = 23;
+    let mut rig = Rig::new();
+    let (mut peer, mut other) = (rig.pair(), rig.pair());
+    assert!(rig.send(peer.id, b"tickets come before it"));
+    rig.until_heard(&mut peer).unwrap();
+    let (mut sealer, mut socket) = (Sealer::of(peer.tls), peer.socket);
+    let update = [24, 0, 0, 1, 1];
+    let begin = [sealer.seal(DATA, b"data"), sealer.seal(HANDSHAKE, &update[..2])].concat();
+    socket.write_all(&begin).unwrap();
+    assert_eq!(rig.until(received), b"data");
+    other.say(b"of another");
+    assert_eq!(rig.until(received), b"of another");
+    socket.write_all(&sealer.seal(HANDSHAKE, &update[2..])).unwrap();
+    let answer = rig.until_read(&mut socket);
+    assert_eq!(answer.len(), 5 + update.len() + 17);
+    assert!(rig.send(peer.id, b"after"));
+    assert_eq!(rig.until_read(&mut socket).len(), 5 + b"after".len() + 17);
+}
+
+#[test]
+fn rfc8446_6_1_input_behind_a_close_notify_is_ignored() {
+    let mut rig = Rig::new();
+    let mut peer = rig.pair();
+    peer.tls.send_close_notify();
+    let mut bytes = said(&mut peer.tls);
+    bytes.extend_from_slice(&[23, 3, 3, 0, 1, 0]);
+    peer.socket.write_all(&bytes).unwrap();
+    assert_eq!(rig.until(finished), peer.id);
+    assert_eq!(rig.turn(), []);
+    assert!(rig.send(peer.id, b"answer"));
+    assert_eq!(rig.until_heard(&mut peer).unwrap(), b"answer");
 }
 
 #[test]
