@@ -47,9 +47,20 @@ fn imports<'a>(source: &str, files: &'a [Source]) -> Imports<'a> {
     imports
 }
 
+/// Returns a file up to its module of tests, which is the last thing in it.
+fn without_tests(text: &str) -> &str {
+    const ATTRIBUTE: &str = "\n#[cfg(test)]\n";
+    let begins_module = |at: &usize| {
+        let item = text[at + ATTRIBUTE.len()..].lines().next().unwrap_or_default();
+        item.contains("mod ") && item.ends_with('{')
+    };
+    let end = text.match_indices(ATTRIBUTE).map(|(at, _)| at).find(begins_module);
+    &text[..end.unwrap_or(text.len())]
+}
+
 /// Returns the names after `crate::` in code: one, or those of a list in braces.
 fn named(text: &str) -> Vec<&str> {
-    let production = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let production = without_tests(text);
     let mut names = Vec::new();
     for (at, start) in production.match_indices("crate::") {
         let line = production[..at].rfind('\n').map_or(0, |end| end + 1);
@@ -169,8 +180,20 @@ mod tests {
     fn docs_and_tests_may_name_anything() {
         let files = [
             ("a.rs", "use crate::b::B;"),
-            ("b.rs", "/// See [`A`](crate::a::A).\n#[cfg(test)]\nmod tests { use crate::a::A; }"),
+            (
+                "b.rs",
+                "/// See [`A`](crate::a::A).\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}",
+            ),
         ];
         assert!(of(&files).is_empty());
+    }
+
+    #[test]
+    fn an_item_of_tests_hides_nothing_behind_it() {
+        let files = [
+            ("a.rs", "mod c;\n#[cfg(test)]\nmod tests;\nuse crate::b::B;"),
+            ("b.rs", "use crate::a::A;\n#[cfg(test)]\nmod tests {}"),
+        ];
+        assert_eq!(of(&files).len(), 1);
     }
 }
