@@ -72,7 +72,9 @@ enum Work {
     /// Closed loop by default: as each connection ends, the next begins in its place. With --rate an
     /// open loop: connections begin by a fixed schedule whatever becomes of those before them, and
     /// their time counts from the planned moment, so a stall of the server cannot hide.
-    #[command(after_help = connect::EXAMPLES)]
+    // Without a set-up there is nothing to spread, and all places may be taken at once.
+    #[command(after_help = connect::EXAMPLES,
+              mut_arg("ramp", |ramp| ramp.hide(true)), mut_arg("window", |window| window.hide(true)))]
     Connect(connect::Args),
     /// One message to all members of a channel: time until the last receives it, and server cost
     ///
@@ -279,6 +281,21 @@ pub(super) mod tests {
     #[test]
     fn the_flag_table_is_consistent() {
         Bench::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_the_set_up_are_listed_where_there_is_one() {
+        let help = |work: &str| {
+            Bench::try_parse_from(["bench", work, "--help"]).expect_err("it is help").to_string()
+        };
+        for flag in ["--ramp", "--window"] {
+            let is_listed = |work| help(work).lines().any(|line| line.trim().starts_with(flag));
+            for work in ["echo", "idle", "broadcast", "fanout", "script", "http"] {
+                assert!(is_listed(work), "{work} {flag}");
+            }
+            assert!(!help("connect").contains(flag), "{flag}");
+        }
+        assert!(help("connect").contains("--setup-timeout"));
     }
 
     #[test]

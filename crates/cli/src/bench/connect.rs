@@ -15,8 +15,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   throng bench connect wss://127.0.0.1:9001/echo --ca server.pem --find-max --slo 'p99<50ms' -d 5s
 
 With --rate, a connection that finds --concurrency others open waits for one of
-them to end, while its time runs; the verdict says how many did.
-Nothing is set up before: --window has no effect here.";
+them to end, while its time runs; the verdict says how many did.";
 
 /// Connections being made at a time, in a closed loop.
 const PLACES: usize = 64;
