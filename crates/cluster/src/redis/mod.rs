@@ -6,9 +6,11 @@
 //! has it. Partitions share the connections to their master (`shared.rs`), which `masters.rs`
 //! finds. Everything happens in `node.rs` and `node/`, one event after the other; tasks (`task.rs`)
 //! wait for the server's answers and put them among the events, as other threads do by way of
-//! `events.rs`, and connections by way of `signals.rs`. `link.rs` connects, to the server of which
-//! `address.rs` has read, or that which `sentinel.rs` finds; `calls.rs` has the commands,
-//! `presence/` what concerns members of channels.
+//! `events.rs`, and connections by way of `signals.rs`. `link.rs` has the connections, which
+//! `open.rs` opens to the server of which `address.rs` has read, or that which `sentinel.rs`
+//! finds. `names.rs` has the names of channels and keys there, `scripts.rs` the scripts, `calls.rs`
+//! the commands, `explain.rs` what the server's errors mean; `presence/` has what concerns members
+//! of channels.
 
 mod address;
 mod calls;
