@@ -187,7 +187,8 @@ pub fn c7_accepting_stops_without_descriptors_and_resumes<R: Rig>() {
     world.rig.driver().resume_accept();
     world.until("the waiting connections", |world| {
         let adopted = |seen: &&Seen| matches!(seen, Seen::Adopted(_));
-        world.seen[before..].iter().filter(adopted).count() == 5
+        // More, if another program connects to the port by mistake.
+        world.seen[before..].iter().filter(adopted).count() >= 5
     });
     assert_eq!(world.count(Seen::AcceptStopped), 2);
     world.assert_idle();
