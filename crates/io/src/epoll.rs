@@ -19,7 +19,7 @@ use crate::{Listener, Options, Traffic};
 pub struct EpollPoller {
     epoll: OwnedFd,
     /// libc's type, because rustix's contains a union with a pointer and is not `Send`.
-    events: Box<[libc::epoll_event]>,
+    events: Vec<libc::epoll_event>,
     /// Whether the kernel has epoll_pwait2 (Linux 5.11), whose timeout is in nanoseconds.
     has_pwait2: bool,
 }
@@ -55,8 +55,8 @@ impl Poller for EpollPoller {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let data = epoll::EventData::new_u64(wake_token);
         epoll::add(&epoll, &wake, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        let none = libc::epoll_event { events: 0, u64: 0 };
-        let mut poller = Self { epoll, events: vec![none; max_events].into(), has_pwait2: true };
+        let events = Vec::with_capacity(max_events);
+        let mut poller = Self { epoll, events, has_pwait2: true };
         poller.has_pwait2 = poller.wait_nanos(Duration::ZERO).is_ok();
         Ok((poller, EventFd(wake)))
     }
@@ -80,9 +80,9 @@ impl Poller for EpollPoller {
     }
 
     #[inline]
-    fn ready(&self, index: usize) -> Ready {
-        let libc::epoll_event { events, u64: token } = self.events[index];
-        Ready { token, bits: events as u8 & (READ | WRITE | ERROR | HANG_UP) }
+    fn ready(&self, index: usize) -> Option<Ready> {
+        let &libc::epoll_event { events, u64: token } = self.events.get(index)?;
+        Some(Ready { token, bits: events as u8 & (READ | WRITE | ERROR | HANG_UP) })
     }
 
     fn register(&self, socket: &mut OwnedFd, token: u64, interest: Interest) -> io::Result<()> {
@@ -195,13 +195,13 @@ impl EpollPoller {
     /// Waits for `millis` milliseconds, or without limit if it is -1.
     #[allow(unsafe_code)]
     fn wait_millis(&mut self, millis: libc::c_int) -> io::Result<usize> {
-        let room = self.events.len() as libc::c_int;
-        // SAFETY: the kernel writes at most `room` events into `events`, which are that many in its
-        // own layout and outlive the call.
+        let room = self.events.capacity() as libc::c_int;
+        // SAFETY: the kernel writes at most `room` events into the memory of `events`, which is for
+        // that many in its own layout and outlives the call.
         let count = unsafe {
             libc::epoll_wait(self.epoll.as_raw_fd(), self.events.as_mut_ptr(), room, millis)
         };
-        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+        self.keep(count.into())
     }
 
     /// Waits with `epoll_pwait2`, in nanoseconds. The schedule of a load generator needs deadlines
@@ -212,20 +212,31 @@ impl EpollPoller {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i32::MAX.into()),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // SAFETY: the kernel writes at most `len` events into `events`, which are that many in its
-        // own layout, and reads the timeout; both outlive the call. There is no signal mask.
+        // SAFETY: the kernel writes at most `capacity` events into the memory of `events`, which is
+        // for that many in its own layout, and reads the timeout; both outlive the call. There is
+        // no signal mask.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
                 self.epoll.as_raw_fd(),
                 self.events.as_mut_ptr(),
-                self.events.len() as libc::c_int,
+                self.events.capacity() as libc::c_int,
                 &raw const timeout,
                 std::ptr::null::<libc::sigset_t>(),
                 0usize,
             )
         };
-        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+        self.keep(count)
+    }
+
+    /// Keeps as many events as the kernel has just written, none if it says that the wait failed.
+    #[allow(unsafe_code)]
+    fn keep(&mut self, count: libc::c_long) -> io::Result<usize> {
+        self.events.clear();
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        // SAFETY: the kernel has written so many, which are at most the capacity.
+        unsafe { self.events.set_len(count) };
+        Ok(count)
     }
 }
 

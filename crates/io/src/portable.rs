@@ -80,8 +80,8 @@ impl Poller for MioPoller {
         Ok(self.ready.len())
     }
 
-    fn ready(&self, index: usize) -> Ready {
-        self.ready[index]
+    fn ready(&self, index: usize) -> Option<Ready> {
+        self.ready.get(index).copied()
     }
 
     fn register(&self, socket: &mut TcpStream, id: u64, _: Interest) -> io::Result<()> {

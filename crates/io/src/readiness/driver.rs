@@ -65,10 +65,9 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         let waited = self.poller.wait(timeout);
         self.wakeup.awake();
         self.now = Clock::System.read();
-        self.events = waited?;
+        let events = waited?;
         (self.taken, self.pending.bits) = (0, 0);
         self.listeners.begin_turn(P::LEVEL, self.options.accepts_per_turn);
-        let events = self.events;
         if !P::LEVEL {
             self.record_edges();
         }
@@ -85,7 +84,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         let step = match self.receive_next() {
             // Fast path for by far the most frequent event.
             Some((id, Ok(n))) if n > 0 => {
-                self.account(id, n, self.share.reads);
+                self.budget.spend(n);
+                if n == self.share.bytes {
+                    self.read_again(id, self.share.reads);
+                }
                 self.lent = n;
                 return Some(Event::Received(id, &mut self.buffer[..n]));
             }

@@ -47,8 +47,7 @@ pub struct ReadinessDriver<P: Poller> {
     wakeup: Arc<Wakeup<P::Signal>>,
     options: Options,
     now: Instant,
-    /// Number of events of the last wait, and how many of them were taken. Level-triggered only.
-    events: usize,
+    /// How many events of the last wait were taken. Level-triggered only.
     taken: usize,
     /// The rest of the current event.
     pending: Pending,
@@ -92,7 +91,6 @@ impl<P: Poller> ReadinessDriver<P> {
             poller,
             wakeup: Arc::new(Wakeup::new(signal)),
             now: Clock::System.read(),
-            events: 0,
             taken: 0,
             pending: Pending { id: ConnId::from_bits(0), bits: 0, reads: 0 },
             ready_list: VecDeque::new(),

@@ -75,8 +75,8 @@ pub trait Poller: Sized + Send {
     /// interrupted wait returns none.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize>;
 
-    /// Returns an event of the last wait; `index` is below the number that the wait returned.
-    fn ready(&self, index: usize) -> Ready;
+    /// Returns an event of the last wait, if there were more than `index`.
+    fn ready(&self, index: usize) -> Option<Ready>;
 
     /// Registers a connection as `token`.
     fn register(&self, socket: &mut Self::Socket, token: u64, interest: Interest)

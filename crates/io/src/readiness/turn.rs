@@ -15,11 +15,11 @@ const READS_PER_EVENT: u8 = 4;
 /// Bytes that a turn receives of all connections together if there are several; the last receive
 /// may exceed it by its own share. A millisecond or less, also where they come to rest in fresh
 /// memory. Connections beyond it wait for the next turn, in [`ReadinessDriver::ready_list`].
-const RECEIVED_PER_TURN: usize = 1 << 20;
+const RECEIVED_PER_TURN: isize = 1 << 20;
 
 /// Part of [`RECEIVED_PER_TURN`] for connections that wait since earlier turns, so that others
 /// cannot always be before them.
-const FOR_WAITING: usize = RECEIVED_PER_TURN / 2;
+const FOR_WAITING: isize = RECEIVED_PER_TURN / 2;
 
 /// Least size of a receive: room for a message of 16 KiB or a full TLS record ([RFC 8446 section
 /// 5.1](https://www.rfc-editor.org/rfc/rfc8446#section-5.1)) in one.
@@ -43,7 +43,7 @@ impl Share {
         // Powers of two: a division takes as long as the rest of a turn's preparation.
         let halvings = events.ilog2();
         Self {
-            bytes: (RECEIVED_PER_TURN >> halvings).max(MIN_RECEIVE).min(buffer),
+            bytes: (RECEIVED_PER_TURN.cast_unsigned() >> halvings).max(MIN_RECEIVE).min(buffer),
             reads: (READS_PER_EVENT >> halvings.min(7)).max(1),
         }
     }
@@ -52,9 +52,10 @@ impl Share {
 /// Bytes that a turn may still receive.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Budget {
-    pub(super) bytes: usize,
+    /// Below 0 when the last receive has exceeded it.
+    bytes: isize,
     /// Set aside for the connections of earlier turns, until the poll's reports are handled.
-    for_waiting: usize,
+    for_waiting: isize,
 }
 
 impl Budget {
@@ -62,10 +63,34 @@ impl Budget {
     /// not.
     pub(super) fn of(events: usize, are_waiting: bool, share: Share) -> Self {
         if events <= 1 {
-            return Self { bytes: share.bytes * usize::from(share.reads), for_waiting: 0 };
+            let bytes = share.bytes.cast_signed() * isize::from(share.reads);
+            return Self { bytes, for_waiting: 0 };
         }
         let for_waiting = if are_waiting { FOR_WAITING } else { 0 };
         Self { bytes: RECEIVED_PER_TURN - for_waiting, for_waiting }
+    }
+
+    /// Returns whether nothing more is to be received.
+    #[inline]
+    fn is_spent(&self) -> bool {
+        self.bytes <= 0
+    }
+
+    /// Takes a receive of so many bytes from it.
+    #[inline]
+    pub(super) fn spend(&mut self, bytes: usize) {
+        self.bytes -= bytes.cast_signed();
+    }
+
+    /// Limits it to that of a turn with several events.
+    fn limit(&mut self) {
+        self.bytes = self.bytes.min(RECEIVED_PER_TURN);
+    }
+
+    /// Adds the part of the connections that wait since earlier turns: it is theirs, whatever the
+    /// others have received.
+    fn add_waiting(&mut self) {
+        self.bytes = self.bytes.max(0) + std::mem::take(&mut self.for_waiting);
     }
 }
 
@@ -111,11 +136,11 @@ impl<P: Poller> ReadinessDriver<P> {
         let is_alone = self.queued_events.is_empty()
             && !self.listeners.are_ready()
             && self.pending.bits == 0
-            && self.budget.bytes > 0;
-        if !P::LEVEL || self.taken >= self.events || !is_alone {
+            && !self.budget.is_spent();
+        if !P::LEVEL || !is_alone {
             return None;
         }
-        let Ready { token, bits } = self.poller.ready(self.taken);
+        let Ready { token, bits } = self.poller.ready(self.taken)?;
         let id = ConnId::from_bits(token);
         // The waker and the listeners have no entry.
         let entry = self.table.entry(id)?;
@@ -161,8 +186,7 @@ impl<P: Poller> ReadinessDriver<P> {
             return Some(pending);
         }
         if P::LEVEL {
-            while self.taken < self.events {
-                let Ready { token, bits } = self.poller.ready(self.taken);
+            while let Some(Ready { token, bits }) = self.poller.ready(self.taken) {
                 self.taken += 1;
                 let id = ConnId::from_bits(token);
                 if id.slot() < MAX_CONNECTIONS {
@@ -181,15 +205,15 @@ impl<P: Poller> ReadinessDriver<P> {
                     let accepted = self.unregistered.len();
                     self.share = Share::of(accepted, self.buffer.len());
                     if accepted > 1 {
-                        self.budget.bytes = self.budget.bytes.min(RECEIVED_PER_TURN);
+                        self.budget.limit();
                     }
                 }
                 self.cursor += 1;
                 return Some(Pending { id, bits: READ, reads: self.share.reads });
             }
-            self.budget.bytes += std::mem::take(&mut self.budget.for_waiting);
+            self.budget.add_waiting();
         }
-        while self.quota > 0 && self.budget.bytes > 0 {
+        while self.quota > 0 && !self.budget.is_spent() {
             self.quota -= 1;
             let id = self.ready_list.pop_front()?;
             let Some(entry) = self.table.entry(id) else { continue };
@@ -204,7 +228,7 @@ impl<P: Poller> ReadinessDriver<P> {
             entry.flags &= !(flag::QUEUED | flag::ERROR_PENDING);
             return Some(Pending { id, bits, reads: 1 });
         }
-        if !P::LEVEL && self.budget.bytes == 0 { self.next_without_input() } else { None }
+        if !P::LEVEL && self.budget.is_spent() { self.next_without_input() } else { None }
     }
 
     /// Returns the next connection with other work than input, for which the budget is used up. All
@@ -249,7 +273,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
         if bits & (READ | ERROR | HANG_UP) != 0 {
             if entry.flags & flag::NOT_READING == 0 {
-                if P::LEVEL && (self.budget.bytes == 0 || entry.flags & flag::QUEUED != 0) {
+                if P::LEVEL && (self.budget.is_spent() || entry.flags & flag::QUEUED != 0) {
                     // It has its place in the list of those that wait.
                     self.enqueue(id);
                     return None;
@@ -288,25 +312,23 @@ impl<P: Poller> ReadinessDriver<P> {
             }
         };
         if let Ok(n) = received {
-            self.account(id, n, reads);
+            self.budget.spend(n);
+            if P::LEVEL && n == self.share.bytes {
+                self.read_again(id, reads);
+            }
         }
         self.received(id, received)
     }
 
-    /// Charges the turn with a receive of `n` bytes, of `reads` that it may have in a row. If they
-    /// filled the share of the buffer, schedules the others, of this turn or of a later one.
-    #[inline]
-    pub(super) fn account(&mut self, id: ConnId, n: usize, reads: u8) {
-        self.budget.bytes = self.budget.bytes.saturating_sub(n);
-        if P::LEVEL && n == self.share.bytes {
-            self.read_again(id, reads - 1);
-        }
-    }
-
+    /// Schedules further receives after one that filled the share of the buffer, the first of
+    /// `reads` in a row: in this turn or in a later one.
+    ///
     /// A connection with much input waits behind those that wait already. One with little does not:
     /// its message is received in the turn that reports it.
-    fn read_again(&mut self, id: ConnId, reads: u8) {
-        if reads > 0 && self.budget.bytes > 0 {
+    #[inline(never)]
+    pub(super) fn read_again(&mut self, id: ConnId, reads: u8) {
+        let reads = reads - 1;
+        if reads > 0 && !self.budget.is_spent() {
             self.pending = Pending { id, bits: READ, reads };
         } else {
             self.enqueue(id);
@@ -398,8 +420,9 @@ impl<P: Poller> ReadinessDriver<P> {
 
     /// Records the edges that a wait reported.
     pub(super) fn record_edges(&mut self) {
-        for index in 0..self.events {
-            let Ready { token, bits } = self.poller.ready(index);
+        let mut index = 0;
+        while let Some(Ready { token, bits }) = self.poller.ready(index) {
+            index += 1;
             let id = ConnId::from_bits(token);
             if id.slot() >= MAX_CONNECTIONS {
                 self.listeners.on_ready(id);
@@ -415,7 +438,6 @@ impl<P: Poller> ReadinessDriver<P> {
             }
             self.enqueue(id);
         }
-        self.events = 0;
     }
 }
 
@@ -490,7 +512,10 @@ mod tests {
         }
         let before = driver.unsent(writer);
         let (first, bytes, _) = drain(&mut driver);
-        assert!(first.len() < pairs.len() && bytes < RECEIVED_PER_TURN + CHUNK, "{bytes}");
+        assert!(
+            first.len() < pairs.len() && bytes < RECEIVED_PER_TURN.cast_unsigned() + CHUNK,
+            "{bytes}"
+        );
         assert!(driver.unsent(writer) < before, "it waits for the input of others");
         driver.wait(at_once(&driver)).unwrap();
         let (second, ..) = drain(&mut driver);

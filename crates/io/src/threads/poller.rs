@@ -81,8 +81,8 @@ impl Poller for PollPoller {
     }
 
     #[inline]
-    fn ready(&self, index: usize) -> Ready {
-        self.ready[index]
+    fn ready(&self, index: usize) -> Option<Ready> {
+        self.ready.get(index).copied()
     }
 
     fn register(&self, socket: &mut TcpStream, token: u64, interest: Interest) -> io::Result<()> {
