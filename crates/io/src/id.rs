@@ -11,7 +11,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(u64);
 
-const SLOT_BITS: u32 = 22;
+pub(crate) const SLOT_BITS: u32 = 22;
 /// As many shards as a thread-per-connection server can have threads, since each connection is a
 /// shard there.
 const SHARD_BITS: u32 = 16;
@@ -52,11 +52,12 @@ impl ConnId {
         (self.0 >> (SLOT_BITS + SHARD_BITS)) as u32
     }
 
-    /// Returns whether these are its shard and its generation, in one comparison.
+    /// Returns whether its shard and its generation are those in `bits`, which may have anything in
+    /// place of the slot.
     #[must_use]
     #[inline]
-    pub(crate) const fn is_of(self, shard: u16, generation: u32) -> bool {
-        self.0 >> SLOT_BITS == shard as u64 | (generation as u64) << SHARD_BITS
+    pub(crate) const fn is_of(self, bits: u64) -> bool {
+        (self.0 ^ bits) >> SLOT_BITS == 0
     }
 
     /// Returns the 64 bits, for the kernel's user data and for logs.
@@ -93,9 +94,10 @@ mod tests {
                 (shard as usize, slot as usize, generation)
             );
             assert_eq!(ConnId::from_bits(id.to_bits()), id);
+            let is_of = |shard, last| id.is_of(ConnId::new(shard, !slot, last).to_bits());
             let last = id.generation();
-            assert!(id.is_of(shard, last));
-            assert!(!id.is_of(shard ^ 1, last) && !id.is_of(shard, last ^ 1));
+            assert!(is_of(shard, last));
+            assert!(!is_of(shard ^ 1, last) && !is_of(shard, last ^ 1));
         }
     }
 }

@@ -127,7 +127,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     }
 
     fn release(&mut self, conn: ConnId) -> io::Result<P::Socket> {
-        const ENDING: u16 = flag::CONNECTING | flag::FINISHED | flag::BROKEN;
+        const ENDING: u64 = flag::CONNECTING | flag::FINISHED | flag::BROKEN;
         let entry = self.table.entry(conn).ok_or(io::ErrorKind::NotConnected)?;
         if entry.outgoing != NONE || entry.flags & ENDING != 0 {
             return Err(io::ErrorKind::ResourceBusy.into());

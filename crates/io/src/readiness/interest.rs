@@ -55,7 +55,7 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 }
 
-pub(super) fn interest(flags: u16) -> Interest {
+pub(super) fn interest(flags: u64) -> Interest {
     Interest {
         read: flags & flag::ARMED_READ != 0,
         write: flags & flag::ARMED_WRITE != 0,

@@ -145,7 +145,7 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     /// Inserts a socket into the table and registers it.
-    fn enter(&mut self, mut socket: P::Socket, flags: u16) -> io::Result<ConnId> {
+    fn enter(&mut self, mut socket: P::Socket, flags: u64) -> io::Result<ConnId> {
         let id = self.table.next_id()?;
         self.poller.register(&mut socket, id.to_bits(), interest(flags))?;
         self.table.insert(socket, flags);

@@ -13,51 +13,54 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) struct Entry<S> {
     /// `None` if the slot is free, or if the end of the connection has not been delivered yet.
     pub(crate) socket: Option<S>,
-    generation: u32,
     /// The batch in flight, an index into [`Outgoing`](super::outgoing::Outgoing); in a free slot
     /// the next free slot.
     pub(crate) outgoing: u32,
-    /// Bits of [`flag`].
-    pub(crate) flags: u16,
+    /// Bits of [`flag`], and above them the shard and the generation of the id, where it has them
+    /// too, so that one comparison checks both.
+    pub(crate) flags: u64,
 }
 
 /// Bits of [`Entry::flags`].
 pub(crate) mod flag {
     /// The connect has not finished.
-    pub(crate) const CONNECTING: u16 = 1;
+    pub(crate) const CONNECTING: u64 = 1;
     /// The engine has paused reading.
-    pub(crate) const PAUSED: u16 = 1 << 1;
+    pub(crate) const PAUSED: u64 = 1 << 1;
     /// The peer's end of stream was delivered; there is nothing more to read.
-    pub(crate) const FINISHED: u16 = 1 << 2;
+    pub(crate) const FINISHED: u64 = 1 << 2;
     /// Level-triggered: the kernel reports input.
-    pub(crate) const ARMED_READ: u16 = 1 << 3;
+    pub(crate) const ARMED_READ: u64 = 1 << 3;
     /// Level-triggered: the kernel reports room for output.
-    pub(crate) const ARMED_WRITE: u16 = 1 << 4;
+    pub(crate) const ARMED_WRITE: u64 = 1 << 4;
     /// Level-triggered: switched to reports of changes only, because a hang-up cannot be masked.
-    pub(crate) const MUTED: u16 = 1 << 5;
+    pub(crate) const MUTED: u64 = 1 << 5;
     /// Edge-triggered: input may be available.
-    pub(crate) const CAN_READ: u16 = 1 << 6;
+    pub(crate) const CAN_READ: u64 = 1 << 6;
     /// Edge-triggered: room for output may be available.
-    pub(crate) const CAN_WRITE: u16 = 1 << 7;
+    pub(crate) const CAN_WRITE: u64 = 1 << 7;
     /// Edge-triggered: an error or hang-up was reported and is not handled yet.
-    pub(crate) const ERROR_PENDING: u16 = 1 << 8;
+    pub(crate) const ERROR_PENDING: u64 = 1 << 8;
     /// In the list of ready connections.
-    pub(crate) const QUEUED: u16 = 1 << 9;
+    pub(crate) const QUEUED: u64 = 1 << 9;
 
     /// Not registered yet; see
     /// [`Poller::DEFERS_REGISTRATION`](super::poller::Poller::DEFERS_REGISTRATION).
-    pub(crate) const UNREGISTERED: u16 = 1 << 10;
+    pub(crate) const UNREGISTERED: u64 = 1 << 10;
 
     /// A send has failed: no more output is sent, and input in the kernel is read before the end is
     /// reported.
-    pub(crate) const BROKEN: u16 = 1 << 11;
+    pub(crate) const BROKEN: u64 = 1 << 11;
     /// Together with `BROKEN`: the peer's end of stream came before its reset.
-    pub(crate) const FIN_BEFORE_RESET: u16 = 1 << 12;
+    pub(crate) const FIN_BEFORE_RESET: u64 = 1 << 12;
     /// The bytes that it carried are asked for after its end.
-    pub(crate) const COUNTED: u16 = 1 << 13;
+    pub(crate) const COUNTED: u64 = 1 << 13;
 
     /// While any of these is set, nothing is read.
-    pub(crate) const NOT_READING: u16 = CONNECTING | PAUSED | FINISHED;
+    pub(crate) const NOT_READING: u64 = CONNECTING | PAUSED | FINISHED;
+
+    // All are below the shard.
+    const _: () = assert!(COUNTED < 1 << crate::id::SLOT_BITS);
 }
 
 /// Slots that lie free before any is used again. With 2^26 generations of each, a stale id names
@@ -106,7 +109,10 @@ impl<S> Table<S> {
             NONE => {
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "every slot is taken"));
             }
-            free => (free as usize, self.entries[free as usize].generation),
+            free => {
+                let last = ConnId::from_bits(self.entries[free as usize].flags);
+                (free as usize, last.generation())
+            }
         };
         Ok(ConnId::new(self.shard, slot as u32, generation))
     }
@@ -118,10 +124,10 @@ impl<S> Table<S> {
     }
 
     /// Inserts a connection under the id that [`Table::next_id`] returned.
-    pub(crate) fn insert(&mut self, socket: S, flags: u16) {
+    pub(crate) fn insert(&mut self, socket: S, flags: u64) {
         if self.takes_new_slot() {
-            let generation = self.first_generation;
-            self.entries.push(Entry { socket: Some(socket), generation, outgoing: NONE, flags });
+            let flags = flags | ConnId::new(self.shard, 0, self.first_generation).to_bits();
+            self.entries.push(Entry { socket: Some(socket), outgoing: NONE, flags });
             self.live += 1;
             return;
         }
@@ -132,29 +138,28 @@ impl<S> Table<S> {
         if self.first_free == NONE {
             self.last_free = NONE;
         }
-        (entry.socket, entry.outgoing, entry.flags) = (Some(socket), NONE, flags);
+        (entry.socket, entry.outgoing) = (Some(socket), NONE);
+        entry.flags |= flags;
     }
 
     /// Returns the open connection with that id.
     #[inline]
     pub(crate) fn entry(&mut self, id: ConnId) -> Option<&mut Entry<S>> {
         let entry = self.entries.get_mut(id.slot())?;
-        let is_current = id.is_of(self.shard, entry.generation);
-        (is_current && entry.socket.is_some()).then_some(entry)
+        (id.is_of(entry.flags) && entry.socket.is_some()).then_some(entry)
     }
 
     /// Returns the open connection with that id, read-only.
     pub(crate) fn entry_ref(&self, id: ConnId) -> Option<&Entry<S>> {
         let entry = self.entries.get(id.slot())?;
-        let is_current = id.is_of(self.shard, entry.generation);
-        (is_current && entry.socket.is_some()).then_some(entry)
+        (id.is_of(entry.flags) && entry.socket.is_some()).then_some(entry)
     }
 
     /// Frees the slot of a connection whose end is being delivered; its id becomes stale.
     pub(crate) fn release(&mut self, id: ConnId) {
         let entry = &mut self.entries[id.slot()];
-        debug_assert!(entry.socket.is_none() && entry.generation == id.generation());
-        entry.generation = entry.generation.wrapping_add(1) & ConnId::MAX_GENERATION;
+        debug_assert!(entry.socket.is_none() && id.is_of(entry.flags));
+        entry.flags = ConnId::new(self.shard, 0, id.generation().wrapping_add(1)).to_bits();
         entry.outgoing = NONE;
         let slot = id.slot() as u32;
         match std::mem::replace(&mut self.last_free, slot) {

@@ -123,7 +123,7 @@ pub(super) enum Step<S> {
 }
 
 /// Returns what an edge-triggered connection with these flags is ready for.
-fn bits_of(flags: u16) -> u8 {
+fn bits_of(flags: u64) -> u8 {
     let bits = [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::ERROR_PENDING, ERROR)];
     bits.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |bits, (_, bit)| bits | bit)
 }
