@@ -90,12 +90,12 @@ impl Protection {
     /// # Errors
     /// No sequence number is left, or the cipher failed.
     #[inline(always)]
-    pub(crate) fn seal<'a>(
+    pub(crate) fn seal(
         self,
         keys: &mut TrafficKeys,
         key: &LessSafeKey,
         content_type: ContentType,
-        pieces: impl IntoIterator<Item = &'a [u8]>,
+        pieces: &[&[u8]],
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
         if keys.is_used_up() {
@@ -109,28 +109,26 @@ impl Protection {
 
     // The road of TLS 1.2 is on its own, so that it takes no registers from that of TLS 1.3.
     #[inline(never)]
-    fn seal_tls12<'a>(
+    fn seal_tls12(
         self,
         keys: &mut TrafficKeys,
         key: &LessSafeKey,
         content_type: ContentType,
-        pieces: impl IntoIterator<Item = &'a [u8]>,
+        pieces: &[&[u8]],
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
         let (sequence, nonce) = take_nonce(keys);
-        let start = out.len();
+        let plain_len = len_of(pieces);
+        let explicit = if self.has_explicit_nonce() { &nonce[4..] } else { &[] };
         let [major, minor] = VERSION;
-        out.extend_from_slice(&[content_type as u8, major, minor, 0, 0]);
-        if self.has_explicit_nonce() {
-            out.extend_from_slice(&nonce[4..]);
-        }
+        let [high, low] = ((explicit.len() + plain_len + TAG_LEN) as u16).to_be_bytes();
+        out.extend_from_slice(&[content_type as u8, major, minor, high, low]);
+        out.extend_from_slice(explicit);
         let body = out.len();
         append(pieces, out);
-        let aad = tls12_data(sequence, content_type, VERSION, out.len() - body);
         out.extend_from_slice(&[0; TAG_LEN]);
-        let (header, sealed) = out[start..].split_at_mut(body - start);
-        let len = header.len() + sealed.len() - HEADER_LEN;
-        header[3..HEADER_LEN].copy_from_slice(&(len as u16).to_be_bytes());
+        let aad = tls12_data(sequence, content_type, VERSION, plain_len);
+        let sealed = out.get_mut(body..).ok_or(Alert::INTERNAL_ERROR)?;
         seal_in_place(key, nonce, &aad, sealed)
     }
 
@@ -198,25 +196,23 @@ thread_local! {
 }
 
 #[inline(always)]
-fn seal_tls13<'a>(
+fn seal_tls13(
     keys: &mut TrafficKeys,
     key: &LessSafeKey,
     content_type: ContentType,
-    pieces: impl IntoIterator<Item = &'a [u8]>,
+    pieces: &[&[u8]],
     out: &mut Vec<u8>,
 ) -> Result<(), Alert> {
     let (_, nonce) = take_nonce(keys);
-    let start = out.len();
-    out.extend_from_slice(&tls13_data(0));
+    let header = tls13_data(len_of(pieces) + 1 + TAG_LEN);
+    out.extend_from_slice(&header);
     let body = out.len();
     append(pieces, out);
     // The type, and the place of the tag.
     let mut end = [0; 1 + TAG_LEN];
     end[0] = content_type as u8;
     out.extend_from_slice(&end);
-    let header = tls13_data(out.len() - body);
-    let (head, sealed) = out[start..].split_first_chunk_mut().ok_or(Alert::INTERNAL_ERROR)?;
-    *head = header;
+    let sealed = out.get_mut(body..).ok_or(Alert::INTERNAL_ERROR)?;
     seal_in_place(key, nonce, &header, sealed)
 }
 
@@ -247,15 +243,19 @@ fn take_nonce(keys: &mut TrafficKeys) -> ([u8; 8], [u8; NONCE_LEN]) {
     taken
 }
 
-/// Appends the plaintext of one record.
+/// Returns the length of the plaintext of one record.
 #[inline(always)]
-fn append<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
-    let before = out.len();
+fn len_of(pieces: &[&[u8]]) -> usize {
+    let len = pieces.iter().map(|piece| piece.len()).sum();
+    debug_assert!(len <= MAX_PLAINTEXT, "a record of {len} bytes");
+    len
+}
+
+#[inline(always)]
+fn append(pieces: &[&[u8]], out: &mut Vec<u8>) {
     for piece in pieces {
         out.extend_from_slice(piece);
     }
-    let len = out.len() - before;
-    debug_assert!(len <= MAX_PLAINTEXT, "a record of {len} bytes");
 }
 
 /// Finds the type behind the plaintext of TLS 1.3: the last byte that is not padding. Returns it,
@@ -351,7 +351,7 @@ mod tests {
         let mut keys = keys(how.suite, sequence);
         let key = keys.expand(how.suite).unwrap();
         let mut out = Vec::new();
-        how.seal(&mut keys, &key, kind, [plain], &mut out).unwrap();
+        how.seal(&mut keys, &key, kind, &[plain], &mut out).unwrap();
         out
     }
 
@@ -388,7 +388,7 @@ mod tests {
         let plain: Vec<u8> = (0..50).collect();
         let mut out = Vec::new();
         let pieces = [&plain[..1], &plain[1..1], &plain[1..33], &plain[33..]];
-        TLS13.seal(&mut keys, &key, ContentType::ApplicationData, pieces, &mut out).unwrap();
+        TLS13.seal(&mut keys, &key, ContentType::ApplicationData, &pieces, &mut out).unwrap();
         let expected = [
             0x17, 0x03, 0x03, 0x00, 0x43, 0xa2, 0x3f, 0x70, 0x54, 0xb6, 0x2c, 0x94, 0xd0, 0xaf,
             0xfa, 0xfe, 0x82, 0x28, 0xba, 0x55, 0xcb, 0xef, 0xac, 0xea, 0x42, 0xf9, 0x14, 0xaa,
@@ -563,9 +563,9 @@ mod tests {
             let key = keys.expand(how.suite).unwrap();
             let mut out = Vec::new();
             let kind = ContentType::ApplicationData;
-            how.seal(&mut keys, &key, kind, [&b"last"[..]], &mut out).unwrap();
+            how.seal(&mut keys, &key, kind, &[&b"last"[..]], &mut out).unwrap();
             let before = out.len();
-            let outcome = how.seal(&mut keys, &key, kind, [&b"one more"[..]], &mut out);
+            let outcome = how.seal(&mut keys, &key, kind, &[&b"one more"[..]], &mut out);
             assert_eq!((outcome, out.len()), (Err(Alert::INTERNAL_ERROR), before));
         }
     }

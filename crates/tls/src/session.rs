@@ -476,7 +476,7 @@ impl Session {
             self.count_blocks(pieces)?;
         }
         let key = key.of(&self.tx, self.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
-        self.protection().seal(&mut self.tx, key, content_type, pieces.iter().copied(), out)
+        self.protection().seal(&mut self.tx, key, content_type, pieces, out)
     }
 
     /// Counts what is sealed with keys that cannot be updated.
