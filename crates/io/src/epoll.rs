@@ -201,7 +201,8 @@ impl EpollPoller {
         let count = unsafe {
             libc::epoll_wait(self.epoll.as_raw_fd(), self.events.as_mut_ptr(), room, millis)
         };
-        self.keep(count.into())
+        // SAFETY: the call has just returned it.
+        unsafe { self.keep(count.into()) }
     }
 
     /// Waits with `epoll_pwait2`, in nanoseconds. The schedule of a load generator needs deadlines
@@ -226,12 +227,17 @@ impl EpollPoller {
                 0usize,
             )
         };
-        self.keep(count)
+        // SAFETY: the call has just returned it.
+        unsafe { self.keep(count) }
     }
 
     /// Keeps as many events as the kernel has just written, none if it says that the wait failed.
+    ///
+    /// # Safety
+    /// `count` is what a wait with the memory of `events` has returned, and no other call to the
+    /// system came after it.
     #[allow(unsafe_code)]
-    fn keep(&mut self, count: libc::c_long) -> io::Result<usize> {
+    unsafe fn keep(&mut self, count: libc::c_long) -> io::Result<usize> {
         self.events.clear();
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
         // SAFETY: the kernel has written so many, which are at most the capacity.

@@ -19,7 +19,7 @@ pub struct Options {
     /// Maximum events fetched by one wait. Default 1024 (12 KiB).
     pub max_events: usize,
     /// Maximum connections accepted in one turn, over all listeners. Default 256: a burst of new
-    /// connections does not exhaust_descriptors the existing ones.
+    /// connections does not hold up the existing ones.
     pub accepts_per_turn: usize,
     /// Maximum simultaneous connections; adopting and connecting fail beyond it. Default 2^20.
     /// Address space of 16 bytes each is reserved up front, and backed by memory only when used, so

@@ -17,7 +17,7 @@ pub(crate) struct Entry<S> {
     /// the next free slot.
     pub(crate) outgoing: u32,
     /// Bits of [`flag`], and above them the shard and the generation of the id, where it has them
-    /// too, so that one comparison checks both.
+    /// too, so that one comparison checks both; in a free slot those of the next id.
     pub(crate) flags: u64,
 }
 
@@ -55,12 +55,14 @@ pub(crate) mod flag {
     pub(crate) const FIN_BEFORE_RESET: u64 = 1 << 12;
     /// The bytes that it carried are asked for after its end.
     pub(crate) const COUNTED: u64 = 1 << 13;
+    /// All bits below this one may be flags.
+    pub(crate) const END: u64 = COUNTED << 1;
 
     /// While any of these is set, nothing is read.
     pub(crate) const NOT_READING: u64 = CONNECTING | PAUSED | FINISHED;
 
-    // All are below the shard.
-    const _: () = assert!(COUNTED < 1 << crate::id::SLOT_BITS);
+    // The shard and the generation are above the slot.
+    const _: () = assert!(END <= 1 << crate::id::SLOT_BITS);
 }
 
 /// Slots that lie free before any is used again. With 2^26 generations of each, a stale id names
@@ -110,8 +112,8 @@ impl<S> Table<S> {
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "every slot is taken"));
             }
             free => {
-                let last = ConnId::from_bits(self.entries[free as usize].flags);
-                (free as usize, last.generation())
+                let next = ConnId::from_bits(self.entries[free as usize].flags);
+                (free as usize, next.generation())
             }
         };
         Ok(ConnId::new(self.shard, slot as u32, generation))
@@ -184,7 +186,7 @@ mod tests {
     fn slots_come_back_first_in_first_out_under_a_new_generation() {
         let mut table = Table::new(3, 0, 2);
         let a = table.next_id().unwrap();
-        table.insert("a", 0);
+        table.insert("a", flag::END - 1);
         let b = table.next_id().unwrap();
         table.insert("b", 0);
         assert_eq!(table.next_id().unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
@@ -199,7 +201,7 @@ mod tests {
         table.insert("c", 0);
         assert!(table.entry(a).is_none());
         assert!(table.entry(ConnId::new(2, again.slot() as u32, 1)).is_none(), "another shard's");
-        assert!(table.entry(again).is_some());
+        assert_eq!(table.entry(again).unwrap().flags % flag::END, 0, "no flag is left");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::{Batch, Closed, ConnId, ListenerId, Traffic};
 /// was filled completely.
 const READS_PER_EVENT: u8 = 4;
 
-/// Bytes that a turn receives of all connections together if there are several; the last receive
-/// may exceed it by its own share. A millisecond or less, also where they come to rest in fresh
+/// Bytes that a turn receives of all connections together if there are several; the last receive of
+/// those that the poll reports, and the last of those that wait, may exceed it. A millisecond or less, also where they come to rest in fresh
 /// memory. Connections beyond it wait for the next turn, in [`ReadinessDriver::ready_list`].
 const RECEIVED_PER_TURN: isize = 1 << 20;
 
