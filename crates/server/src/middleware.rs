@@ -58,7 +58,9 @@ pub enum Next {
     /// The request goes on to the next middleware, or to its handler.
     Continue,
     /// The request goes on, and its response is passed through this function, on the connection's
-    /// shard. The 101 of an accepted upgrade is not; the response that refuses one is.
+    /// shard. That of a stream of events is its head: with another status than 200 it is sent in
+    /// place of the stream. The 101 of an accepted upgrade is not passed through; the response that
+    /// refuses one is.
     Then(ThenFn),
     /// The request is answered with this, and goes no further.
     Respond(Response),

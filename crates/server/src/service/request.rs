@@ -116,9 +116,9 @@ impl ShardService {
         &mut self,
         cx: &mut Cx<'_>,
         shared: &Arc<Shared>,
-        routed: Routed<'_, '_>,
+        mut routed: Routed<'_, '_>,
     ) -> Answer {
-        let Routed { route, head, ref request, has_body, .. } = routed;
+        let Routed { route, head, ref request, has_body, ref mut pending } = routed;
         let response = match &shared.route(route).route.action {
             Action::Http(handler) => handler(request),
             Action::Ws(ws) => match self.upgrade(cx, shared, ws, &routed) {
@@ -131,10 +131,12 @@ impl ShardService {
                 }
                 Err(reject) => self.refusal(cx, route, request.client(), reject),
             },
-            Action::Sse(channel) => match self.stream_events(cx, route, channel, head, request) {
-                Ok(answer) => return answer,
-                Err(reject) => self.refusal(cx, route, request.client(), reject),
-            },
+            Action::Sse(channel) => {
+                match self.stream_events(cx, route, channel, (head, request), pending) {
+                    Ok(answer) => return answer,
+                    Err(reject) => self.refusal(cx, route, request.client(), reject),
+                }
+            }
             Action::Deferred(handler) => {
                 let (responder, client) = responder_of(cx);
                 handler(request, responder);

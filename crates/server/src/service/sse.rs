@@ -6,6 +6,7 @@ use throng_proto::{http1, sse};
 
 use super::ShardService;
 use crate::app::ChannelFn;
+use crate::middleware::Pending;
 use crate::topic::{EventStream, Topic};
 
 impl ShardService {
@@ -15,8 +16,8 @@ impl ShardService {
         cx: &mut Cx<'_>,
         route: u16,
         channel: &ChannelFn,
-        head: &http1::Request<'_>,
-        request: &Request<'_>,
+        (head, request): (&http1::Request<'_>, &Request<'_>),
+        pending: &mut Pending,
     ) -> Result<Answer, Reject> {
         self.check_admitted(head)?;
         let EventStream { mut topic, retry, first, info, last } = channel(request)?;
@@ -29,8 +30,11 @@ impl ShardService {
         self.refresh_date(cx.core_ref().now());
         let hsts = self.shared.security.hsts(cx);
         let to = ReplyTo { hsts, ..ReplyTo::request(head, self.date.current()) };
-        let response = events_head(head)
+        let response = events_head(head, pending)
             .map_err(|_| Reject::bad_request("this origin cannot be repeated in an answer"))?;
+        if response.status() != Status::OK {
+            return Ok(self.reply_of(cx, route, head, true, response));
+        }
         if to.is_head {
             cx.write(|out| response.encode_endless_head(&to, out));
             return Ok(Answer::Done { keep_alive: false });
@@ -100,18 +104,27 @@ fn begin(cx: &mut Cx<'_>, recovery: &Recovery, had_id: bool) {
     });
 }
 
-/// The response's head. Neither browsers nor proxies are to keep it, or to wait for its end.
-fn events_head(head: &http1::Request<'_>) -> Result<Response, HeaderError> {
+/// The response's head, as middleware changes it. Neither browsers nor proxies are to keep it, or
+/// to wait for its end.
+fn events_head(head: &http1::Request<'_>, pending: &mut Pending) -> Result<Response, HeaderError> {
+    const READABLE_BY: &str = "Access-Control-Allow-Origin";
+    let origin = head.origins().next().and_then(|origin| str::from_utf8(origin).ok());
+    if let Some(origin) = origin {
+        // Once the layers have been called, it is too late for an error.
+        http1::HeaderValue::new(origin)?;
+    }
     let response = Response::new(Status::OK)
         .with_bytes("text/event-stream", Vec::new())
         .header("Cache-Control", "no-store")?
         .header("X-Accel-Buffering", "no")?;
-    // It was let in; a page of another host may then read the stream, too (WHATWG Fetch section
-    // 3.2).
-    match head.origins().next().map(str::from_utf8) {
-        Some(Ok(origin)) => response
-            .header("Access-Control-Allow-Origin", origin.to_owned())?
-            .header("Vary", "Origin"),
+    let response = std::mem::take(pending).apply(response);
+    let is_decided = response.headers().any(|(name, _)| name.eq_ignore_ascii_case(READABLE_BY));
+    match origin {
+        // It was let in; a page of another host may then read the stream, too (WHATWG Fetch section
+        // 3.2).
+        Some(origin) if !is_decided => {
+            response.header(READABLE_BY, origin.to_owned())?.header("Vary", "Origin")
+        }
         _ => Ok(response),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use throng::Next;
 use throng::prelude::*;
 
 use crate::support::exchange;
@@ -53,6 +54,43 @@ fn pages_of_listed_origins_may_use_the_routes_and_others_may_not() {
         let (status, fields) = ask(address, "GET /price", &from(origin));
         assert_eq!((status.as_str(), fields), ("HTTP/1.1 200 OK", vec!["Vary: Origin".to_owned()]));
     }
+    stop(running);
+}
+
+#[test]
+fn a_stream_of_events_has_what_its_layers_add() {
+    let streams = |layer: Cors| App::new().sse("/events", |_| Ok("news")).layer(layer);
+    let closed = App::new().sse("/closed", |_| Ok("news")).layer(|_: &mut Request<'_>| {
+        Next::then(|response| {
+            response.with_status(Status::SERVICE_UNAVAILABLE).with_text("no stream")
+        })
+    });
+    let app = streams(Cors::new([PAGE]).credentials(true).expose(["X-Total"]))
+        .merge(App::new().nest("/open", streams(Cors::any())))
+        .merge(App::new().sse("/plain", |_| Ok("news")))
+        .merge(closed);
+    let (address, running) = start(Server::new(app).origins(Origins::Any));
+    let from = format!("Origin: {PAGE}\r\n");
+    for (path, expected) in [
+        (
+            "/events",
+            &[
+                "Access-Control-Allow-Credentials: true",
+                "Access-Control-Allow-Origin: https://app.example",
+                "Access-Control-Expose-Headers: X-Total",
+                "Vary: Origin",
+            ][..],
+        ),
+        ("/open/events", &["Access-Control-Allow-Origin: *"]),
+        ("/plain", &["Access-Control-Allow-Origin: https://app.example", "Vary: Origin"]),
+    ] {
+        let (status, fields) = ask(address, &format!("HEAD {path}"), &from);
+        let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+        assert_eq!((status.as_str(), fields), ("HTTP/1.1 200 OK", expected), "{path}");
+    }
+    let answer = exchange(address, b"GET /closed HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.ends_with("\r\n\r\nno stream"), "{answer}");
     stop(running);
 }
 
