@@ -15,6 +15,7 @@ fn a_handshake_is_reported_and_data_follows() {
     let mut peer = rig.pair();
     assert_eq!((peer.info.version, peer.info.is_resumed), (0x304, false));
     assert_eq!(peer.info.server_name.as_deref(), Some("localhost"));
+    assert_eq!(peer.info.group, Some(0x11ec), "X25519MLKEM768");
     peer.say(b"question");
     assert_eq!(rig.until(received), b"question");
     assert!(rig.send(peer.id, b"answer"));

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use throng_io::{Closed, ConnId, Driver, TlsFailure};
-use throng_tls::{ClientConfigs, ClientSettings, TlsClient, Trust};
+use throng_io::{Closed, ConnId, Driver, Options, TlsFailure};
+use throng_tls::{
+    CertificateFiles, ClientAuth, ClientConfigs, ClientSettings, TlsClient, TlsConfig, TlsServer,
+    Trust,
+};
 
 use crate::rig::{Rig, Seen, finished};
+use crate::support::{first_der, temporary};
 
 /// A connection of ours to the rig's own secured listener.
 pub(crate) fn connected(
@@ -64,6 +68,47 @@ fn a_connection_of_ours_is_secured_and_carries_data_both_ways() {
         assert_eq!(rig.until(finished), theirs);
         assert!(!rig.driver.was_truncated(theirs));
     }
+}
+
+#[test]
+fn a_connection_of_ours_shows_its_certificate_to_a_server_that_asks() {
+    let dir = temporary("shown");
+    let files = |name: &str| {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+        let (chain, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
+        std::fs::write(&chain, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        CertificateFiles { chain, key }
+    };
+    let (server, known, stranger) = (files("localhost"), files("known"), files("stranger"));
+    let authorities = known.chain.clone();
+    let client_auth = Some(ClientAuth { authorities, revoked: None, is_required: true });
+    let config = TlsConfig { client_auth, ..TlsConfig::new(vec![server.clone()]) };
+    let server_of = |config: &TlsConfig| TlsServer::load(config.clone()).unwrap();
+    for only_tls12 in [false, true] {
+        for (certificate, is_let_in) in
+            [(Some(known.clone()), true), (Some(stranger.clone()), false), (None, false)]
+        {
+            let mut rig = Rig::of(Options::default(), server_of(&config));
+            let trust = Trust::File(server.chain.clone());
+            let settings = ClientSettings { trust, only_tls12, resumes: false, certificate };
+            let configs = ClientConfigs::load(settings).unwrap();
+            let client = TlsClient::new(&configs, "localhost").unwrap().for_driver();
+            let ours = rig.driver.connect_secured(rig.secured, None, &client, b"").unwrap();
+            // In TLS 1.3 a client is done before the server has seen its certificate.
+            let shown = rig.until(|seen| match seen {
+                Seen::Secured(id, info) if *id != ours => {
+                    Some(Some(info.peer_certificates.clone()))
+                }
+                Seen::Finished(id) | Seen::Closed(id, _) if *id == ours => Some(None),
+                _ => None,
+            });
+            let expected = first_der(&std::fs::read(&known.chain).unwrap());
+            let expected = is_let_in.then(|| vec![expected.into_boxed_slice()]);
+            assert_eq!(shown, expected, "TLS 1.2: {only_tls12}");
+        }
+    }
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

@@ -251,7 +251,16 @@ fn handshake(
     name: Option<&str>,
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> Result<ClientConnection, String> {
-    let mut config = ClientConfig::builder_with_provider(provider(None))
+    handshake_with(provider(None), server, name, versions)
+}
+
+fn handshake_with(
+    provider: Arc<CryptoProvider>,
+    server: &throng_tls::TlsServer,
+    name: Option<&str>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Result<ClientConnection, String> {
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
@@ -275,6 +284,16 @@ fn handshake(
 pub(crate) fn presented(server: &throng_tls::TlsServer, name: Option<&str>) -> Vec<u8> {
     let client = handshake(server, name, rustls::ALL_VERSIONS).unwrap();
     client.peer_certificates().unwrap()[0].to_vec()
+}
+
+/// Returns the certificate that a client with only that suite, of TLS 1.2, is presented.
+pub(crate) fn presented_for(
+    server: &throng_tls::TlsServer,
+    suite: SupportedCipherSuite,
+) -> Result<Vec<u8>, String> {
+    let versions = [&rustls::version::TLS12];
+    let client = handshake_with(provider(Some(suite)), server, Some("localhost"), &versions)?;
+    Ok(client.peer_certificates().unwrap()[0].to_vec())
 }
 
 /// Returns whether a client gets in that has no later version than TLS 1.2.

@@ -9,11 +9,13 @@ use throng::{IoBackend, Running, Tls};
 
 use super::{Files, app, backends, end, start};
 
-/// Runs a program of the machine; `None`, and a line that says so, if it is not installed.
+/// Runs a program of the machine; `None`, and a line that says so, if it is not installed. On CI
+/// nothing is skipped.
 pub(super) fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Output> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut child) = command.spawn() else {
+        assert!(std::env::var_os("CI").is_none(), "{program} is not installed");
         println!("skipped: {program} is not installed");
         return None;
     };
