@@ -63,7 +63,7 @@ thread_local! {
 struct Pair {
     client: ClientConnection,
     ours: Session,
-    /// What the client has said and ours has not heard.
+    /// Bytes that the client has said and ours has not heard.
     wire: Vec<u8>,
     messages: Messages,
     /// Expanded keys, as they are kept while a connection is busy.

@@ -13,8 +13,9 @@ use crate::{Batch, Closed, ConnId, ListenerId, Traffic};
 const READS_PER_EVENT: u8 = 4;
 
 /// Bytes that a turn receives of all connections together if there are several; the last receive of
-/// those that the poll reports, and the last of those that wait, may exceed it. A millisecond or less, also where they come to rest in fresh
-/// memory. Connections beyond it wait for the next turn, in [`ReadinessDriver::ready_list`].
+/// those that the poll reports, and the last of those that wait, may exceed it. A millisecond or
+/// less, also where they come to rest in fresh memory. Connections beyond it wait for the next
+/// turn, in [`ReadinessDriver::ready_list`].
 const RECEIVED_PER_TURN: isize = 1 << 20;
 
 /// Part of [`RECEIVED_PER_TURN`] for connections that wait since earlier turns, so that others
