@@ -195,11 +195,11 @@ impl EpollPoller {
     /// Waits for `millis` milliseconds, or without limit if it is -1.
     #[allow(unsafe_code)]
     fn wait_millis(&mut self, millis: libc::c_int) -> io::Result<usize> {
-        let room = self.events.capacity() as libc::c_int;
-        // SAFETY: the kernel writes at most `room` events into the memory of `events`, which is for
-        // that many in its own layout and outlives the call.
+        let capacity = self.events.capacity() as libc::c_int;
+        // SAFETY: the kernel writes at most `capacity` events into the memory of `events`, which is
+        // for that many in its own layout and outlives the call.
         let count = unsafe {
-            libc::epoll_wait(self.epoll.as_raw_fd(), self.events.as_mut_ptr(), room, millis)
+            libc::epoll_wait(self.epoll.as_raw_fd(), self.events.as_mut_ptr(), capacity, millis)
         };
         // SAFETY: the call has just returned it.
         unsafe { self.keep(count.into()) }

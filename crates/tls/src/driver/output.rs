@@ -339,7 +339,8 @@ fn seal_piece(
     Ok(bytes.len())
 }
 
-/// Seals up to `most` bytes from the front of a batch; returns how many.
+/// Seals up to `most` bytes from the front of a batch; returns how many. On its own, since its list
+/// of segments is long.
 #[inline(never)]
 fn seal(
     session: &mut Session,
@@ -349,22 +350,9 @@ fn seal(
     warm: &mut WarmKeys,
     cipher: &mut Batch,
 ) -> Result<usize, Alert> {
-    match batch.single(lent) {
-        Some(bytes) => seal_piece(session, bytes, most, warm, cipher),
-        None => seal_pieces(session, batch, lent, most, warm, cipher),
+    if let Some(bytes) = batch.single(lent) {
+        return seal_piece(session, bytes, most, warm, cipher);
     }
-}
-
-/// Seals a batch of several segments as [`seal`] does. On its own, since its list of them is long.
-#[inline(never)]
-fn seal_pieces(
-    session: &mut Session,
-    batch: &Batch,
-    lent: &[u8],
-    most: usize,
-    warm: &mut WarmKeys,
-    cipher: &mut Batch,
-) -> Result<usize, Alert> {
     let mut slices = [IoSlice::new(&[]); GATHERED];
     let filled = batch.gather(lent, &mut slices);
     let mut left = most;
