@@ -1,4 +1,4 @@
-//! Tells the program which commit it was built from, for `throng -V`.
+//! Passes the commit that it is built from to the program, for `throng -V`.
 
 use std::process::Command;
 

@@ -237,7 +237,8 @@ mod tests {
     fn a_request_has_a_token_and_json_and_the_answer_a_body_of_any_framing() {
         for answer in [
             "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\":1}",
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{\"a\r\n4\r\n\":1}\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+             3\r\n{\"a\r\n4\r\n\":1}\r\n0\r\n\r\n",
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\n\r\n{\"a\":1}",
         ] {
             let (request, answer) = exchange(answer, |peer| {

@@ -5,9 +5,9 @@ use throng_config::{Entry, Key, Values};
 /// Names of settings that differ.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// Those in force from now on.
+    /// Settings that have taken effect.
     pub(crate) changed: Vec<&'static str>,
-    /// Those that take effect with the next start.
+    /// Settings that take effect with the next start.
     pub(crate) needs_restart: Vec<&'static str>,
 }
 

@@ -48,7 +48,8 @@ pub(crate) struct Args {
     tls: bool,
     /// Instead, run a cluster of 2 to 8 servers, kill one and start it again, and account for every
     /// message; needs redis-server or --cluster
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=8), conflicts_with_all = ["listen", "tls", "attack"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=8),
+          conflicts_with_all = ["listen", "tls", "attack"])]
     nodes: Option<u8>,
     /// With --nodes: use a Redis or Valkey server that runs, for example redis://127.0.0.1:6379
     #[arg(long, value_name = "URL", requires = "nodes")]
@@ -73,7 +74,7 @@ pub(crate) struct Args {
 /// Clients of one server unless their number is given.
 const CLIENTS: usize = 1000;
 
-/// How long each attack lasts unless --for is given: all of them take about a minute.
+/// The duration of each attack unless --for is given: all of them take about a minute.
 const ATTACK: Duration = Duration::from_secs(4);
 
 const EXAMPLES: &str = "The status line, updated every second:
@@ -108,7 +109,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         if limit < attack::DESCRIPTORS {
             let needed = attack::DESCRIPTORS;
             return Err(Failure::usage(format!(
-                "--attack needs {needed} descriptors, but the limit is {limit}; raise it with `ulimit -n {needed}`"
+                "--attack needs {needed} descriptors, but the limit is {limit}; raise it with \
+                 `ulimit -n {needed}`"
             )));
         }
         return attack::run(args.duration.unwrap_or(ATTACK), args.json);

@@ -1,5 +1,5 @@
-//! Checks that `docs/configuration.md` and `docs/operations.md`, whose tables are made from those of
-//! the program, are current, and that the commands in all documents exist.
+//! Checks that `docs/configuration.md` and `docs/operations.md`, whose tables are made from those
+//! of the program, are current, and that the commands in all documents exist.
 
 use std::fmt::Write;
 use std::path::Path;

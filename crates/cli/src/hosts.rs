@@ -24,7 +24,7 @@ pub(crate) struct LiveHosts(Arc<Live>);
 
 #[derive(Debug)]
 struct Live {
-    /// Whether they are [`AllowedHosts::Any`]: then requests do not take the lock, which all event
+    /// The hosts are [`AllowedHosts::Any`]: then requests do not take the lock, which all event
     /// loops share.
     any: AtomicBool,
     hosts: RwLock<AllowedHosts>,
@@ -80,8 +80,9 @@ impl AllowedHosts {
         Next::respond(Response::error(
             Status::new(421),
             &format!(
-                "this request is for the host {name:?}, which is not among allowed_hosts: ask by address or as \
-                 localhost, or start the server with --set allowed_hosts={name} (* = any, behind a proxy)"
+                "this request is for the host {name:?}, which is not among allowed_hosts: ask by \
+                 address or as localhost, or start the server with --set allowed_hosts={name} (* = \
+                 any, behind a proxy)"
             ),
         ))
     }

@@ -39,7 +39,8 @@ use throng_config::ConfigErrors;
 
 /// WebSocket and HTTP server, load balancer and load generator.
 #[derive(Parser)]
-#[command(name = "throng", version = VERSION, long_version = LONG_VERSION, propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "throng", version = VERSION, long_version = LONG_VERSION)]
+#[command(propagate_version = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -10,7 +10,7 @@ use throng::{Observer, process};
 struct Alert {
     name: &'static str,
     expression: &'static str,
-    /// How long the expression holds before the alert fires.
+    /// The time for which the expression must hold before the alert fires.
     lasts: &'static str,
     severity: &'static str,
     summary: &'static str,
@@ -29,7 +29,8 @@ const EXPIRY: &str = match cfg!(feature = "balance") {
 const ALERTS: &[Alert] = &[
     Alert {
         name: "ThrongNearlyFull",
-        expression: "sum by (instance) (throng_connections) > 0.9 * max by (instance) (throng_max_connections)",
+        expression: "sum by (instance) (throng_connections) \
+                     > 0.9 * max by (instance) (throng_max_connections)",
         lasts: "5m",
         severity: "warning",
         summary: "more than 90% of max_connections are open",
@@ -43,10 +44,12 @@ const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "ThrongLoopLag",
-        expression: "histogram_quantile(0.99, sum by (instance, le) (rate(throng_loop_lag_seconds_bucket[5m]))) > 0.1",
+        expression: "histogram_quantile(0.99, sum by (instance, le) \
+                     (rate(throng_loop_lag_seconds_bucket[5m]))) > 0.1",
         lasts: "5m",
         severity: "warning",
-        summary: "one turn in a hundred of the event loops takes longer than 100 ms; throng_stalls_total has the route",
+        summary: "one turn in a hundred of the event loops takes longer than 100 ms; \
+                  throng_stalls_total has the route",
     },
     Alert {
         name: "ThrongHandlerPanics",
@@ -57,7 +60,8 @@ const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "ThrongWorkersBehind",
-        expression: "histogram_quantile(0.99, sum by (instance, le) (rate(throng_worker_wait_duration_seconds_bucket[5m]))) > 1",
+        expression: "histogram_quantile(0.99, sum by (instance, le) \
+                     (rate(throng_worker_wait_duration_seconds_bucket[5m]))) > 1",
         lasts: "5m",
         severity: "warning",
         summary: "one offloaded job in a hundred waits longer than a second for a worker thread",
@@ -192,7 +196,10 @@ pub(crate) fn dashboard() -> Value {
         "refresh": "10s",
         "time": { "from": "now-1h", "to": "now" },
         "templating": { "list": [
-            { "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus" },
+            {
+                "name": "datasource", "label": "Data source", "type": "datasource",
+                "query": "prometheus",
+            },
             variable("instance", "Instance", "label_values(process_start_time_seconds, instance)"),
         ] },
         "panels": panels,

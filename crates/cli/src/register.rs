@@ -32,9 +32,9 @@ pub(crate) struct Flags {
     /// The balancer's token for backends is in this file
     #[arg(long, value_name = "FILE", requires = "register", hide_short_help = true)]
     register_token_file: Option<PathBuf>,
-    /// How much this server gets, compared with the other backends: 1 to 1000
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "register", hide_short_help = true,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Share of this server, compared with the other backends: 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "register",
+          hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1000))]
     register_weight: u32,
     /// Where the balancer finds this server [default: the address of --listen, or where that
     /// is all addresses, this machine's on the way to the balancer]
@@ -55,7 +55,8 @@ impl Flags {
         }
         let Some(file) = &self.register_token_file else {
             return Err(Failure::usage(
-                "--register needs --register-token-file: the file with the token of the balancer's [register] token_file",
+                "--register needs --register-token-file: the file with the token of the \
+                 balancer's [register] token_file",
             ));
         };
         let token = read_token(file, "--register-token-file").map_err(Failure::usage)?;
@@ -148,13 +149,13 @@ enum Try {
 impl Backend {
     /// Until the other end of `stopped` is gone.
     fn run(mut self, stopped: &mpsc::Receiver<()>) {
-        let (mut registered, mut told_trouble) = (false, None::<String>);
+        let (mut registered, mut logged_trouble) = (false, None::<String>);
         let (mut pause, mut interval) = (FIRST_PAUSE, FIRST_PAUSE);
         loop {
             let wait = match self.try_once(registered) {
                 Try::Holds(time_to_live) => {
                     interval = time_to_live / 3;
-                    let again = if told_trouble.is_some() { " again" } else { "" };
+                    let again = if logged_trouble.is_some() { " again" } else { "" };
                     let message = format_args!(
                         "registered{again}, renewed every {:.1} s",
                         interval.as_secs_f64()
@@ -165,13 +166,13 @@ impl Backend {
                         ("weight", self.weight.into()),
                     ];
                     self.log.event(&events::REGISTERED, message, fields);
-                    (registered, told_trouble, pause) = (true, None, FIRST_PAUSE);
+                    (registered, logged_trouble, pause) = (true, None, FIRST_PAUSE);
                     interval
                 }
                 Try::Renewed => interval,
                 Try::Forgotten => {
                     registered = false;
-                    told_trouble.get_or_insert_default();
+                    logged_trouble.get_or_insert_default();
                     Duration::ZERO
                 }
                 failed @ (Try::Refused(_) | Try::Away(_)) => {
@@ -181,10 +182,10 @@ impl Backend {
                         _ => String::new(),
                     };
                     // Once for each kind of trouble: a balancer may be away for hours.
-                    if told_trouble.as_ref() != Some(&trouble) {
+                    if logged_trouble.as_ref() != Some(&trouble) {
                         let what = "still trying, and serving meanwhile";
                         self.failed(what, &format!("the balancer {trouble}"));
-                        told_trouble = Some(trouble);
+                        logged_trouble = Some(trouble);
                     }
                     // Its registration may have ended meanwhile, or it may be another process.
                     registered = false;

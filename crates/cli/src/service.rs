@@ -14,20 +14,21 @@ pub(crate) struct Service {
     /// Half of the time after which the manager kills a silent process.
     watchdog: Option<Duration>,
     fed: Instant,
-    told: Instant,
+    /// Time of the last status that was sent.
+    status_sent: Instant,
     loops: Loops,
 }
 
 impl Service {
-    /// Tells the manager that the process is ready.
+    /// Notifies the manager that the process is ready.
     pub(crate) fn ready() -> Self {
         send(&[NotifyState::Ready]);
         let now = Instant::now();
         let watchdog = sd_notify::watchdog_enabled().map(|time| time / 2);
-        Self { watchdog, fed: now, told: now, loops: Loops::default() }
+        Self { watchdog, fed: now, status_sent: now, loops: Loops::default() }
     }
 
-    /// Tells the manager that a reload begins (`Type=notify-reload`).
+    /// Notifies the manager that a reload begins (`Type=notify-reload`).
     pub(crate) fn reloading(&self) {
         // Both in one message, as systemd asks.
         if let Ok(now) = NotifyState::monotonic_usec_now() {
@@ -35,12 +36,12 @@ impl Service {
         }
     }
 
-    /// Tells the manager that the reload has ended, well or not.
+    /// Notifies the manager that the reload has ended, well or not.
     pub(crate) fn reloaded(&self) {
         send(&[NotifyState::Ready]);
     }
 
-    /// Tells the manager that the process shuts down, which takes `length` at most.
+    /// Notifies the manager that the process shuts down, which takes `length` at most.
     pub(crate) fn stopping(&self, length: Duration) {
         let micros = u32::try_from(length.as_micros()).unwrap_or(u32::MAX);
         send(&[
@@ -64,8 +65,8 @@ impl Service {
                 send(&[NotifyState::Watchdog]);
             }
         }
-        if now - self.told >= STATUS {
-            self.told = now;
+        if now - self.status_sent >= STATUS {
+            self.status_sent = now;
             send(&[NotifyState::Status(&status())]);
         }
     }

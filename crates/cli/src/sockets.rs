@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inherited_sockets_are_told_from_addresses() {
+    fn inherited_sockets_are_distinguished_from_addresses() {
         for (text, expected) in [
             ("systemd", Listen::Inherited),
             ("fd:3", Listen::Descriptor(3)),

@@ -36,8 +36,8 @@ pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result
         Some(host) => Err(refuse(
             Status::FORBIDDEN,
             &format!(
-                "this request is for the host {host:?}: ask by address or as localhost, so that no web page can come \
-                 in by a name of its own, or set admin.token_file"
+                "this request is for the host {host:?}: ask by address or as localhost, so that no \
+                 web page can come in by a name of its own, or set admin.token_file"
             ),
         )),
     }
@@ -84,7 +84,7 @@ fn check_is_json(request: &Request<'_>) -> Result<(), Response> {
     if kind.eq_ignore_ascii_case("application/json") || request.method() == "DELETE" {
         return Ok(());
     }
-    let why = "send it with Content-Type: application/json, for example by curl --json '{}', so that no web page can \
-               send it unasked";
+    let why = "send it with Content-Type: application/json, for example by curl --json '{}', so \
+               that no web page can send it unasked";
     Err(refuse(Status::new(415), why))
 }

@@ -134,8 +134,8 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
 /// Returns the status page, which may load and request only this server's resources, and which no
 /// page may frame.
 fn page() -> Response {
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
-                  frame-ancestors 'none'; form-action 'none'; base-uri 'none'";
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                  connect-src 'self'; frame-ancestors 'none'; form-action 'none'; base-uri 'none'";
     Response::html(PAGE)
         .header("Content-Security-Policy", policy)
         .unwrap_or_else(|_| Response::html(PAGE))

@@ -16,9 +16,10 @@ pub(crate) struct Flags {
     listen: Vec<String>,
     /// A backend; may be repeated
     ///
-    /// ADDRESS:PORT[,weight=N][,send_proxy][,tls][,passthrough=NAME]: weight, 1 to 1000, is its share
-    /// of the load; send_proxy sends it the client's address in a PROXY v2 header; tls connects to it
-    /// with TLS; passthrough gives it the TLS of clients that ask for NAME (SNI) as it is.
+    /// ADDRESS:PORT[,weight=N][,send_proxy][,tls][,passthrough=NAME]: weight, 1 to 1000, is its
+    /// share of the load; send_proxy sends it the client's address in a PROXY v2 header; tls
+    /// connects to it with TLS; passthrough gives it the TLS of clients that ask for NAME (SNI) as
+    /// it is.
     #[arg(long, value_name = "BACKEND")]
     backend: Vec<String>,
     /// Read the configuration from a TOML file; read again on SIGHUP
@@ -61,8 +62,8 @@ pub(crate) struct Flags {
     /// Trust X-Forwarded-*, Forwarded and PROXY headers from this network; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted_proxy: Vec<String>,
-    /// Source address of connections to backends, or a network of them such as 10.0.0.16/28, used in
-    /// turn; may be repeated: each address allows about 28,000 connections per backend
+    /// Source address of connections to backends, or a network of them such as 10.0.0.16/28, used
+    /// in turn; may be repeated: each address allows about 28,000 connections per backend
     #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
     source: Vec<String>,
     #[command(flatten)]

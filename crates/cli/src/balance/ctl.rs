@@ -50,8 +50,9 @@ enum Command {
         send_proxy: bool,
         /// Pass the TLS of clients that ask for this name (SNI) through to it; may be repeated
         ///
-        /// A name, *. and a domain for names of one label more, or * for all other names. The balancer
-        /// needs TLS of clients since its start, or a backend that connections are passed through to.
+        /// A name, *. and a domain for names of one label more, or * for all other names. The
+        /// balancer needs TLS of clients since its start, or a backend that connections are passed
+        /// through to.
         #[arg(long, value_name = "NAME")]
         passthrough: Vec<String>,
     },

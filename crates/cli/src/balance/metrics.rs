@@ -133,7 +133,8 @@ const OF_ALL: &[Figure<Metrics>] = &[
     ("tunnels_opened", "Tunnels opened", Type::Counter, |all| all.tunnels_opened as f64),
     (
         "connections_passed_through",
-        "Connections to be passed through by their server name, also those that no backend accepted",
+        "Connections to be passed through by their server name, also those that no backend \
+         accepted",
         Type::Counter,
         |all| all.passed_through as f64,
     ),

@@ -108,7 +108,7 @@ impl Reloader {
         self.flags.file().is_some() || self.flags.has_tls() || has_issuer
     }
 
-    /// How this is to end.
+    /// Returns the settings of the shutdown.
     pub(super) fn shutdown(&self) -> Shutdown {
         self.own().shutdown
     }

@@ -11,7 +11,7 @@ use throng_load::units::grouped;
 use crate::log::{Event, Log, Value, events};
 use crate::say;
 
-/// How often it looks.
+/// The interval between two comparisons of the metrics.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The shortest time between two events of limits.
@@ -109,7 +109,7 @@ impl Watch {
 /// Connections that were refused at a limit.
 #[derive(Default)]
 struct Limits {
-    /// Those of the last event.
+    /// The metrics at the last event.
     logged: Metrics,
     last: Option<Instant>,
 }
@@ -131,7 +131,8 @@ impl Limits {
             let reason = "an address has as many connections as it may".to_owned();
             (
                 reason,
-                "name a proxy of many clients in trusted_proxies, or raise max_connections_per_address",
+                "name a proxy of many clients in trusted_proxies, or raise \
+                 max_connections_per_address",
             )
         };
         let connections = ("connections", (full + of_address).into());

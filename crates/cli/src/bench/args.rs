@@ -57,7 +57,8 @@ enum Work {
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
   throng bench echo ws://127.0.0.1:9001/echo --payload '{\"id\":{sequence},\"from\":\"{client}\"}'
   throng bench echo ws://127.0.0.1:9001/echo --deflate window:10 --size 136 --html echo.html
-  throng bench echo 'ws://127.0.0.1:8080/ws?user={client}' -H 'Origin: http://127.0.0.1' --token abc")]
+  throng bench echo 'ws://127.0.0.1:8080/ws?user={client}' -H 'Origin: http://127.0.0.1' \
+--token abc")]
     Echo(Echo),
     /// Idle connections: memory per connection, and the server's CPU time
     ///
@@ -65,16 +66,18 @@ enum Work {
     /// connections need.
     #[command(after_help = "Examples:
   throng bench idle ws://127.0.0.1:9001/echo --connections 15000 --hold 10s
-  throng bench idle ws://127.0.0.1:9001/echo --hold 1s --await-close 60s    does a shutdown lose a Close frame?")]
+  throng bench idle ws://127.0.0.1:9001/echo --hold 1s --await-close 60s    \
+does a shutdown lose a Close frame?")]
     Idle(Idle),
     /// Connect, upgrade, one echo, reset: connections per second, and time by phase
     ///
-    /// Closed loop by default: as each connection ends, the next begins in its place. With --rate an
-    /// open loop: connections begin by a fixed schedule whatever becomes of those before them, and
-    /// their time counts from the planned moment, so a stall of the server cannot hide.
+    /// Closed loop by default: as each connection ends, the next begins in its place. With --rate
+    /// an open loop: connections begin by a fixed schedule whatever becomes of those before them,
+    /// and their time counts from the planned moment, so a stall of the server cannot hide.
     // Without a set-up there is nothing to spread, and all places may be taken at once.
     #[command(after_help = connect::EXAMPLES,
-              mut_arg("ramp", |ramp| ramp.hide(true)), mut_arg("window", |window| window.hide(true)))]
+              mut_arg("ramp", |ramp| ramp.hide(true)),
+              mut_arg("window", |window| window.hide(true)))]
     Connect(connect::Args),
     /// One message to all members of a channel: time until the last receives it, and server cost
     ///
@@ -127,7 +130,8 @@ struct Echo {
     #[command(flatten)]
     payload: PayloadArgs,
     /// Messages in flight on each connection (closed loop)
-    #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with_all = ["rate", "find_max", "stages"])]
+    #[arg(long, short, value_name = "N", default_value_t = 1,
+          conflicts_with_all = ["rate", "find_max", "stages"])]
     pipeline: usize,
     /// Messages per second on each connection (open loop)
     #[arg(long, short, value_name = "PER_SECOND")]
@@ -173,7 +177,7 @@ struct Idle {
     /// Connections to hold
     #[arg(long, short, value_name = "N", default_value_t = 10_000, value_parser = parse_count)]
     connections: usize,
-    /// How long to hold them
+    /// Time to hold them
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     hold: Duration,
     /// Then send each connection a message, and fail unless each echoes it
@@ -200,7 +204,8 @@ impl Idle {
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct TargetArgs {
-    /// The server, as ws://host:port/path or wss://...; without a path, where `throng serve` does this
+    /// The server, as ws://host:port/path or wss://...; without a path, where `throng serve` does
+    /// this
     #[arg(value_name = "URL")]
     pub(super) url: String,
 }
@@ -320,16 +325,18 @@ pub(super) mod tests {
     #[test]
     fn each_mode_reads_its_flags() {
         let (echo, output) = plan(&format!(
-            "echo {URL} -c 10000 -s 4KiB --text --rate 10 -d 1.5s --warmup 0s --json -q --server-pid 1,2 -t 2"
+            "echo {URL} -c 10000 -s 4KiB --text --rate 10 -d 1.5s --warmup 0s --json -q \
+             --server-pid 1,2 -t 2"
         ))
         .unwrap();
         assert_eq!(
             (echo.common.connections, echo.size, echo.text, echo.common.threads),
             (10_000, 4096, true, 2)
         );
-        assert!(
-            matches!(echo.mode, Mode::Echo { pace: Pace::Open { rate_per_s }, .. } if rate_per_s == 10.0)
-        );
+        let Mode::Echo { pace: Pace::Open { rate_per_s }, .. } = echo.mode else {
+            panic!("{:?}", echo.mode)
+        };
+        assert_eq!(rate_per_s, 10.0);
         assert_eq!(echo.common.server_pids, [1, 2]);
         assert!(output.json && output.quiet);
         let (idle, _) = plan(&format!("idle {URL} --connections 15 --hold 2s --ramp 3s")).unwrap();

@@ -53,7 +53,8 @@ impl Args {
         let (base, new) = match (&self.base[..], &self.new[..]) {
             ([base @ .., new], []) if !base.is_empty() => (base, std::slice::from_ref(new)),
             (_, []) => {
-                let what = "one file has nothing to be compared with: give two, or both sides with -- between them";
+                let what = "one file has nothing to be compared with: give two, or both sides \
+                            with -- between them";
                 return Err(Error::Usage(what.to_owned()));
             }
             (base, new) => (base, new),

@@ -28,7 +28,8 @@ const START_PER_S: f64 = 500.0;
 pub(super) struct Args {
     #[command(flatten)]
     target: TargetArgs,
-    /// Connections open at a time; with --rate, --stages or --find-max at most [default: 64, there 1000]
+    /// Connections open at a time; with --rate, --stages or --find-max at most [default: 64, there
+    /// 1000]
     #[arg(long, short, value_name = "N", value_parser = parse_count)]
     concurrency: Option<usize>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! How compression is written on the command line.
+//! Parsing of the compression flags.
 
 use throng_load::{Deflate, DeflateMode};
 

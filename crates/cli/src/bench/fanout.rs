@@ -13,7 +13,8 @@ use super::payload::PayloadArgs;
 
 pub(super) const EXAMPLES: &str = "Examples:
   throng bench fanout
-  throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s --duration 30s --html fanout.html
+  throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s --duration 30s \
+--html fanout.html
   throng bench fanout --channels 1 --subscribers 5000 --rate 20/s --size 1KiB --shards 2
   throng bench fanout --channels 100 --find-max --slo 'p99<20ms' --duration 5s
   throng bench fanout --against ws://127.0.0.1:9001/ws/{channel} --rate 500/s --server-pid 4711
@@ -31,7 +32,8 @@ pub(super) struct Args {
     #[arg(long, short = 'n', value_name = "M", default_value_t = 15, value_parser = parse_count)]
     subscribers: usize,
     /// Messages a second to all channels together, which take turns
-    #[arg(long, short, value_name = "PER_SECOND", default_value = "1000/s", value_parser = parse_rate)]
+    #[arg(long, short, value_name = "PER_SECOND", default_value = "1000/s",
+          value_parser = parse_rate)]
     rate: f64,
     #[command(flatten)]
     find_max: FindMaxArgs,
@@ -90,9 +92,10 @@ mod tests {
             (plan.common.connections, shards, plan.resource()),
             (120, None, "/x/{channel}/y")
         );
-        assert!(
-            matches!(plan.mode, Mode::Fanout { channels: 20, subscribers: 5, rate_per_s, .. } if rate_per_s == 50.0)
-        );
+        let Mode::Fanout { channels, subscribers, rate_per_s, .. } = plan.mode else {
+            panic!("{:?}", plan.mode)
+        };
+        assert_eq!((channels, subscribers, rate_per_s), (20, 5, 50.0));
         assert_eq!(plan.common.server_pids, [7]);
         let (given, _) = given;
         assert_eq!((given.size, given.text), (40 + r#"{"text":""}"#.len(), true));

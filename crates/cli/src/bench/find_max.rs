@@ -1,4 +1,5 @@
-//! `--find-max` of `throng bench echo`, `connect`, `fanout` and `http`: the highest rate that keeps the thresholds.
+//! `--find-max` of `throng bench echo`, `connect`, `fanout` and `http`: the highest rate that keeps
+//! the thresholds.
 
 use throng_load::Error;
 use throng_load::find_max::{Event, Load, Options, Report, find_max};
@@ -14,7 +15,7 @@ pub(super) struct FindMaxArgs {
     /// --duration for each rate, doubled and then bisected from --rate on
     #[arg(long)]
     find_max: bool,
-    /// How close the search comes, in per cent
+    /// Precision of the search, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, requires = "find_max")]
     precision: f64,
 }

@@ -38,8 +38,8 @@ pub(super) struct SloArgs {
 #[derive(Debug, ClapArgs)]
 pub(super) struct LoopArgs {
     /// Rates of all connections together that follow one another, each reached evenly within its
-    /// time: 10s:1k,30s:5k rises to 1,000 a second within 10 s, and to 5,000 within 30 s more; 0s:1k
-    /// jumps. All of it is measured (open loop)
+    /// time: 10s:1k,30s:5k rises to 1,000 a second within 10 s, and to 5,000 within 30 s more;
+    /// 0s:1k jumps. All of it is measured (open loop)
     #[arg(long, value_name = "TIME:RATE,...", value_delimiter = ',', value_parser = parse_stage,
           conflicts_with_all = ["rate", "rate_ramp", "find_max", "duration", "warmup"])]
     pub(super) stages: Vec<RateStage>,
@@ -126,7 +126,7 @@ impl Common {
     }
 }
 
-/// How this generator connects, and which processes it measures.
+/// Flags of the generator's connections, and of the processes that it measures.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Connecting {
     /// Threads of this generator; one keeps up with one server thread

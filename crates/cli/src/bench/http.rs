@@ -89,7 +89,8 @@ struct RequestArgs {
     #[command(flatten)]
     identity: IdentityArgs,
     /// Body of every request, with any method
-    #[arg(help_heading = "Request", long, value_name = "TEXT", conflicts_with_all = ["body_file", "body_size"])]
+    #[arg(help_heading = "Request", long, value_name = "TEXT",
+          conflicts_with_all = ["body_file", "body_size"])]
     body: Option<String>,
     /// Send the content of this file as the request's body
     #[arg(help_heading = "Request", long, value_name = "PATH", conflicts_with = "body_size")]
@@ -97,14 +98,16 @@ struct RequestArgs {
     /// A body of so many letters, such as 100, 4KiB or 1MiB
     #[arg(help_heading = "Request", long, value_name = "SIZE", value_parser = parse_size)]
     body_size: Option<usize>,
-    /// Fill in {client}, {sequence}, {random}, {uuid} and {token} in the body, too, for each request
+    /// Fill in {client}, {sequence}, {random}, {uuid} and {token} in the body, too, for each
+    /// request
     #[arg(help_heading = "Request", long)]
     template: bool,
     /// Send the body in chunks (of 4 KiB) instead of by its length
     #[arg(help_heading = "Request", long)]
     chunked: bool,
     /// Statuses that count, others are errors: 200, 2xx, or a list: 200,304
-    #[arg(help_heading = "Request", long, value_name = "STATUS", default_value = "2xx", value_parser = Expect::parse)]
+    #[arg(help_heading = "Request", long, value_name = "STATUS", default_value = "2xx",
+          value_parser = Expect::parse)]
     expect_status: Expect,
 }
 
@@ -182,8 +185,9 @@ mod tests {
         assert_eq!((usual.common.connections, usual.pipeline, usual.common.threads), (100, 1, 1));
         assert_eq!((usual.pace, usual.keep_alive, shards), (Pace::Closed, true, Some(1)));
         assert_eq!(usual.timeout, Duration::from_secs(30));
-        let line = "http://h:1/x?y -c 20 --rate 5000/s -d 1s -w 0s -t 2 --pid 7 -X PUT --no-keep-alive \
-                    --body-size 1KiB --chunked --expect-status 201 --slo p99<10ms --slo rate>5 --source 3";
+        let line = "http://h:1/x?y -c 20 --rate 5000/s -d 1s -w 0s -t 2 --pid 7 -X PUT \
+                    --no-keep-alive --body-size 1KiB --chunked --expect-status 201 \
+                    --slo p99<10ms --slo rate>5 --source 3";
         let words: Vec<&str> = line.split_whitespace().collect();
         let header = ["-H", "Accept: a/b", "--header", "X:y:z"];
         let (plan, shards) = plan(&[&words[..], &header].concat()).unwrap();

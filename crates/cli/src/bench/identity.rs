@@ -8,15 +8,16 @@ use throng_load::{Content, Error, Plan, Template, Tokens};
 /// Fields of every request, with values of each client.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct IdentityArgs {
-    /// A header line, 'Name: value'; repeatable. Host replaces ours. {client}, {sequence}, {random},
-    /// {uuid} and {token} stand for values of each client, in the URL too
-    #[arg(help_heading = "Request", long, short = 'H', value_name = "LINE", value_parser = parse_header)]
+    /// A header line, 'Name: value'; repeatable. Host replaces ours. {client}, {sequence},
+    /// {random}, {uuid} and {token} stand for values of each client, in the URL too
+    #[arg(help_heading = "Request", long, short = 'H', value_name = "LINE",
+          value_parser = parse_header)]
     header: Vec<(String, String)>,
     /// Send Authorization: Bearer TEXT
     #[arg(help_heading = "Request", long, value_name = "TEXT")]
     token: Option<String>,
-    /// Tokens or users, one a line, which clients take in turn: where {token} is written, or else as
-    /// --token
+    /// Tokens or users, one a line, which clients take in turn: where {token} is written, or else
+    /// as --token
     #[arg(help_heading = "Request", long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// A cookie; repeatable
@@ -84,8 +85,8 @@ impl IdentityArgs {
         if let Some(bearer) = bearer {
             if fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
                 return Err(Error::Usage(
-                    "--header Authorization is given, and --token or --tokens makes another; leave out one, or write \
-                     {token} in the header"
+                    "--header Authorization is given, and --token or --tokens makes another; leave \
+                     out one, or write {token} in the header"
                         .to_owned(),
                 ));
             }

@@ -16,7 +16,7 @@ use crate::signals::Stop;
 #[derive(Debug)]
 pub(super) struct Measurement {
     pub(super) load: Load,
-    /// How to search the highest rate; otherwise one run is made.
+    /// Options of the search for the highest rate; `None`: one run is made.
     pub(super) search: Option<Options>,
     /// Event loops of a server of our own, which takes the place of the load's target.
     pub(super) own_shards: Option<usize>,

@@ -1,4 +1,4 @@
-//! How a report with plots is shown: a table, JSON or CSV on standard output, and a page in a file.
+//! Output of a report with plots: a table, JSON or CSV on standard output, and a page in a file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -64,8 +64,8 @@ impl PayloadArgs {
         }
         if self.binary && !matches!(content, Content::Given(_) | Content::Template(_)) {
             return Err(Error::Usage(
-                "--binary is for the text of --payload; leave it out: letters are binary without --text, \
-                 JSON is text"
+                "--binary is for the text of --payload; leave it out: letters are binary without \
+                 --text, JSON is text"
                     .to_owned(),
             ));
         }
@@ -131,7 +131,8 @@ impl PayloadArgs {
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             Error::Usage(format!(
-                "--payload-file {name} is no text (UTF-8) from byte {} on; leave out --text and --template",
+                "--payload-file {name} is no text (UTF-8) from byte {} on; leave out --text and \
+                 --template",
                 error.utf8_error().valid_up_to()
             ))
         })?;

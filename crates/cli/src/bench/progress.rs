@@ -9,8 +9,8 @@ use throng_load::{Progress, Stage};
 
 use crate::say;
 
-/// A status line that overwrites itself. Shows nothing when standard error is not a terminal, or a dumb
-/// one.
+/// A status line that overwrites itself. Shows nothing when standard error is not a terminal, or a
+/// dumb one.
 #[derive(Debug)]
 pub struct StatusLine {
     title: String,

@@ -180,7 +180,8 @@ fn as_json(values: &Values) -> Json {
             "help": key.help,
         })
     };
-    json!({ "program": program(values), "settings": values.iter().map(setting).collect::<Vec<_>>() })
+    let settings: Vec<_> = values.iter().map(setting).collect();
+    json!({ "program": program(values), "settings": settings })
 }
 
 fn program(values: &Values) -> &'static str {

@@ -35,7 +35,7 @@ fn shown(words: &[&str]) -> Values {
 }
 
 #[test]
-fn what_is_shown_can_be_read_back() {
+fn shown_settings_can_be_read_back() {
     let programs = [
         (&serve::TABLE, &["--set", "max_connections=10k", "--channel", "a=latest"][..]),
         #[cfg(feature = "balance")]

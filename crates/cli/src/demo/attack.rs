@@ -35,7 +35,7 @@ const SETTINGS: [(&str, &str); 4] = [
 /// The descriptors that the attackers and the other clients need.
 pub(super) const DESCRIPTORS: usize = 2000;
 
-/// How long the server's memory may take to fall after an attack.
+/// The time that the server's memory may take to fall after an attack.
 const SETTLE: Duration = Duration::from_secs(5);
 /// The interval at which its memory is read.
 const SAMPLE: Duration = Duration::from_millis(20);

@@ -41,7 +41,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 const HELD: usize = 1500;
 /// The pause of an attacker that makes 2,000 connections a second.
 const CONNECT_PAUSE: Duration = Duration::from_micros(500);
-/// How long a blocked write or read keeps an attacker from noticing its end.
+/// The longest time for which a blocked write or read keeps an attacker from noticing its end.
 const POLL: Duration = Duration::from_millis(100);
 /// The largest message that the server takes by default.
 const LARGE: usize = 4 << 20;

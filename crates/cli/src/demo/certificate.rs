@@ -24,7 +24,7 @@ impl OwnCertificate {
         let (chain, key) = (path.join("certificate.pem"), path.join("private.key"));
         let own = Self { chain, key, _folder: folder };
         for (file, text) in [(&own.chain, certificate), (&own.key, private_key)] {
-            // Never one that somebody else has put there.
+            // Never a file that another user has put there.
             let mut file = std::fs::File::create_new(file)?;
             file.write_all(text.as_bytes())?;
         }

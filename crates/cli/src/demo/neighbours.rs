@@ -117,7 +117,8 @@ fn talk(mut client: Client, (counts, stop): (&AtomicBool, &AtomicBool), tally: &
 fn arrive(address: SocketAddr, (counts, stop): (&AtomicBool, &AtomicBool), tally: &Tally) {
     let health = format!("GET /livez HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     let upload = format!(
-        "POST /body HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {BODY}\r\n\r\n"
+        "POST /body HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Content-Length: {BODY}\r\n\r\n"
     );
     let upload = [upload.as_bytes(), &vec![b'x'; BODY]].concat();
     while !stop.load(Relaxed) {

@@ -60,7 +60,8 @@ impl Client {
         let mut stream = dial(address)?;
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\n\
+             Upgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
              {extensions}\r\n"
         )?;

@@ -20,7 +20,8 @@ pub(crate) struct Event {
 }
 
 macro_rules! events {
-    ($($name:ident = $text:literal, $level:ident, $from:ident, [$($field:literal),*], $help:literal;)+) => {
+    ($($name:ident = $text:literal, $level:ident, $from:ident, [$($field:literal),*],
+       $help:literal;)+) => {
         $(
             #[doc = $help]
             #[cfg_attr(
@@ -112,8 +113,8 @@ events! {
         ["client", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
          "bytes_out", "duration", "reason", "request_id", "traceparent"],
         "a WebSocket, or a connection that was passed through, ended; bytes are those of its \
-         connection; behind a balancer, the code is the one that the balancer closed it with, if it \
-         did";
+         connection; behind a balancer, the code is the one that the balancer closed it with, if \
+         it did";
     SESSION_LOST = "session.lost", Warn, clients,
         ["client", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
          "bytes_out", "duration", "reason", "request_id", "traceparent"],
@@ -133,8 +134,8 @@ events! {
     STALL = "stall", Warn, clients, ["route", "shard", "duration"],
         "a handler held up its event loop";
     CLUSTER_REFUSED = "cluster.refused", Warn, process, ["messages", "reason"],
-        "so many messages were refused, or have waited for the cluster for too long, since the last \
-         such line: no member gets them";
+        "so many messages were refused, or have waited for the cluster for too long, since the \
+         last such line: no member gets them";
     LIMIT_REACHED = "limit.reached", Warn, process, ["connections", "reason"],
         "so many connections were refused, or ended without a request to make room for others, \
          since the last such line";

@@ -145,7 +145,7 @@ fn a_flood_of_one_kind_displaces_no_other() {
     refused(&log, &events::SESSION_LOST, 500);
     (0..500).for_each(|_| log.event(&events::OPERATOR, "", []));
     assert_eq!(log.dropped(), before);
-    // All of it is written once somebody reads.
+    // All of it is written once the pipe is read.
     let mut seen = [0, 0];
     for line in BufReader::new(hanging).lines() {
         let line = line.unwrap();
@@ -161,7 +161,7 @@ fn a_flood_of_one_kind_displaces_no_other() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_reader_that_hangs_holds_nobody_up() {
+fn a_reader_that_hangs_blocks_no_writer() {
     let (log, path, hanging) = into_hanging_pipe("hangs");
     let lines = 4 * QUEUE as u64;
     for _ in 0..lines {

@@ -98,7 +98,10 @@ fn presence(hub: &Hub, request: &Request<'_>) -> Response {
 /// Answers with the members of a channel on all servers.
 #[cfg(feature = "redis")]
 fn all_present(subscribers: usize, presence: &throng::ClusterPresence) -> Response {
-    let client = |present: &throng::ClusterPresent| json!({"client": present.handle.to_string(), "info": &*present.info});
+    let client = |present: &throng::ClusterPresent| {
+        let handle = present.handle.to_string();
+        json!({"client": handle, "info": &*present.info})
+    };
     let clients: Vec<Value> = presence.clients.iter().map(client).collect();
     let answer = json!({"subscribers": subscribers, "members": presence.total, "clients": clients});
     Response::json(answer.to_string())

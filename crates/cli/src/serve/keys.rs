@@ -8,7 +8,7 @@ use throng_config::{Fields, Key, Kind, Records, Table, acme, log, tls};
 /// The table of `throng serve`.
 pub static TABLE: Table = Table { program: "serve", keys: KEYS };
 
-/// How a rule for channels is written, for messages.
+/// An example of a rule for channels, for messages.
 const EXAMPLE: &str = "prices.*=latest,max_backlog=64KiB,max_age=5s";
 
 #[rustfmt::skip]
@@ -33,7 +33,8 @@ static CHANNELS: Records = Records {
         Key::new("join_leave", Kind::Switch, "false",
             "send members the joins and leaves of others, with presence"),
         Key::new("max_announced", Kind::COUNT, "",
-            "with join_leave: most members on a server that get joins and leaves; if not set, 1000"),
+            "with join_leave: most members on a server that get joins and leaves; if not set, \
+             1000"),
     ],
     parse: rule,
     example: "a rule such as \"prices.*=latest,max_age=5s\"",
@@ -96,7 +97,8 @@ static KEYS: &[Key] = &[
     tls::HSTS.at_start(),
     tls::HSTS_SUBDOMAINS.at_start(),
     Key::new("tls.plain", Kind::Word(&["refuse", "redirect", "serve"]), "refuse",
-        "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, serve = as without TLS").at_start(),
+        "answer to HTTP without TLS: refuse = 400, redirect = 308 to https, serve = as without \
+         TLS").at_start(),
     Key::new("tls.handshakes_per_second", Kind::COUNT, "0",
         "TLS handshakes that may begin in a second; 0 = no limit").at_start(),
     acme::DOMAINS,
@@ -164,9 +166,11 @@ static KEYS: &[Key] = &[
         "memory of all connections: queues, partial messages, bodies; the largest go with 1008 \
          or 503; 0 = a quarter of the machine's or cgroup's"),
     Key::new("max_history_memory", Kind::SIZE, "64MiB",
-        "memory of the histories of all channels; the least used channels are forgotten").at_start(),
+        "memory of the histories of all channels; the least used channels are forgotten")
+        .at_start(),
     Key::new("max_presence_memory", Kind::SIZE, "16MiB",
-        "memory of presence in all channels; clients beyond are members, and not listed").at_start(),
+        "memory of presence in all channels; clients beyond are members, and not listed")
+        .at_start(),
     Key::new("min_response_rate", Kind::SIZE, "256B",
         "least bytes per second that a client must read of a response; 0 = any progress"),
     Key::new("keep_alive_timeout", TIMEOUT, "75s", "idle time between two requests, at least 1s"),
@@ -210,8 +214,8 @@ static KEYS: &[Key] = &[
     Key::new("cluster.url", Kind::Secret, "",
         "Redis or Valkey server that carries channels to other servers, as \
          redis://[user[:password]@]host[:port][/database], or that which sentinels name, as \
-         redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]; several \
-         of these with commas between them share the channels out; or a Redis Cluster, as \
+         redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]; \
+         several of these with commas between them share the channels out; or a Redis Cluster, as \
          redis-cluster://[user[:password]@]host[:port][,host[:port]...]; if not set, channels end \
          here").at_start(),
     Key::new("cluster.prefix", Kind::Text("a name such as \"throng\""), "throng",
@@ -219,7 +223,8 @@ static KEYS: &[Key] = &[
     Key::new("cluster.unready_after", OR_NEVER, "30s",
         "time without delivery after which /readyz answers 503; 0s = never").at_start(),
     Key::new("admin.listen", Kind::Address, "",
-        "address for operators: /metrics, /stats.json, /livez and /readyz; if not set, there is none")
+        "address for operators: /metrics, /stats.json, /livez and /readyz; if not set, there is \
+         none")
         .at_start(),
     Key::new("admin.token", Kind::Secret, "",
         "token for /metrics and /stats.json there; required unless it is a loopback address")

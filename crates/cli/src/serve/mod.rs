@@ -202,7 +202,7 @@ pub(crate) fn open_log(settings: &LogSettings) -> Result<Log, Failure> {
     })
 }
 
-/// Has a server's events logged.
+/// Logs the events of a server.
 fn watched(server: Server, log: &Log) -> Server {
     let log = log.clone();
     let access = log.clone();

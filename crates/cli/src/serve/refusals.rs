@@ -13,10 +13,10 @@ use {
 #[cfg(feature = "redis")]
 const EACH: Duration = Duration::from_secs(10);
 
-/// Logs that messages were refused, by whomever they were published.
+/// Logs that messages were refused, whether a client or the program published them.
 #[derive(Default)]
 pub(super) struct Refusals {
-    /// How many have been logged.
+    /// Refused messages that have been logged.
     #[cfg(feature = "redis")]
     logged: u64,
     #[cfg(feature = "redis")]

@@ -22,7 +22,7 @@ pub(super) struct Reloader<'a> {
     histories: Vec<(String, Option<History>)>,
     /// Nor can presence.
     presences: Vec<(String, Option<Members>)>,
-    /// Those of the server that runs.
+    /// The hosts that the running server allows.
     hosts: LiveHosts,
     current: Mutex<(Arc<Settings>, Values)>,
 }

@@ -39,7 +39,7 @@ pub struct Settings {
     pub(crate) trusted_proxies: Vec<ProxyNetwork>,
     pub(crate) proxy_protocol: bool,
     pub(crate) limits: Limits,
-    /// How a shutdown closes the connections.
+    /// Schedule by which a shutdown closes the connections.
     pub drain: DrainPlan,
     /// For channels without rules.
     pub(crate) backpressure: Backpressure,
@@ -69,14 +69,14 @@ pub(crate) struct Rule {
     pub(crate) rules: Backpressure,
     pub(crate) history: Option<History>,
     pub(crate) presence: Option<Members>,
-    /// Of a channel of a cluster.
+    /// The scope of a channel in a cluster.
     pub(crate) scope: Option<Scope>,
 }
 
 /// Presence of a channel's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Members {
-    /// Whether they get each other's joins and leaves.
+    /// Members get each other's joins and leaves.
     pub(crate) join_leave: bool,
     /// Most members that do; `None`: the default.
     pub(crate) max_announced: Option<usize>,

@@ -194,7 +194,9 @@ fn channels(wildcards: bool) -> Ws<Member> {
         Ok(Member::Joining(Box::new(Joining { channel, echo, since, info })))
     })
     .on_open(move |ws| {
-        let Member::Joining(joining) = std::mem::replace(ws.data_mut(), Member::Talks) else { return };
+        let Member::Joining(joining) = std::mem::replace(ws.data_mut(), Member::Talks) else {
+            return;
+        };
         let Joining { channel, echo, since, info } = *joining;
         if let Some(since) = since {
             if wildcards && is_pattern(&channel) {
@@ -214,7 +216,9 @@ fn channels(wildcards: bool) -> Ws<Member> {
         };
         if !joined {
             // Here and not as a status, which a page would not get to see.
-            ws.close(1008, "no pattern: a token between dots is empty, > is not at the end, or more than 16 tokens");
+            let reason = "no pattern: a token between dots is empty, > is not at the end, or more \
+                          than 16 tokens";
+            ws.close(1008, reason);
         }
     })
     .on_recovery(|ws, _, recovery| {
@@ -278,7 +282,7 @@ fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position
     }
 }
 
-/// Tells a client where it is, and sends what it has missed.
+/// Sends a client its position, and the messages that it has missed.
 fn begin(ws: &mut Socket<'_, Member>, recovery: &Recovery) {
     let Some(Position { epoch, offset }) = recovery.position else {
         // Here and not as a status, which a page would not get to see.

@@ -497,7 +497,7 @@ fn a_path_in_a_file_is_relative_to_the_file() {
 
 /// Warnings that come with the conversion are not lost, as those of a secret's file were.
 #[test]
-fn what_is_hardly_intended_is_a_warning() {
+fn settings_that_are_hardly_intended_are_warnings() {
     let warnings = |pairs: &[&str]| with(pairs).unwrap().warnings;
     assert_eq!(warnings(&["max_message_size=8MiB"]), [""; 0]);
     assert_eq!(

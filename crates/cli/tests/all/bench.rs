@@ -1,4 +1,5 @@
-//! `throng bench` as people run it: the real binary against `throng serve`, and against nobody.
+//! `throng bench` as users run it: the real binary against `throng serve`, and against a port where
+//! no program listens.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -180,7 +181,7 @@ fn the_table_ends_with_the_verdict() {
 
 #[test]
 fn failures_have_one_line_a_remedy_and_a_code() {
-    // Nobody listens there.
+    // No program listens there.
     let url = "ws://127.0.0.1:1".to_owned();
     let served = Served::start();
     let wrong_path = format!("{}/nowhere", served.url);

@@ -1,5 +1,5 @@
-//! `throng bench http` as people run it: the real binary, on its own server, on `throng serve`, and
-//! on nobody.
+//! `throng bench http` as users run it: the real binary against its own server, against `throng
+//! serve`, and against a port where no program listens.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
@@ -111,7 +111,7 @@ fn a_report_is_a_table_a_page_or_csv() {
 
 #[test]
 fn failures_have_one_line_a_remedy_and_a_code() {
-    // Nobody listens there.
+    // No program listens there.
     let url = "http://127.0.0.1:1".to_owned();
     for (words, code, hint) in [
         (vec![url.as_str()], 1, "Is the server running"),
@@ -132,7 +132,7 @@ fn failures_have_one_line_a_remedy_and_a_code() {
 }
 
 #[test]
-fn what_was_measured_decides_over_the_exit_code() {
+fn the_measured_values_determine_the_exit_code() {
     let short = ["-d", "50ms", "-w", "0s", "-c", "2"];
     let unkept = bench(&[&short[..], &["--slo", "rate>1000000000"]].concat());
     let table = String::from_utf8(unkept.stdout).unwrap();

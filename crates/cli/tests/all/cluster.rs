@@ -250,7 +250,7 @@ fn a_client_gets_from_redis_what_its_server_has_no_memory_for() {
 }
 
 #[test]
-fn a_client_that_redis_does_not_answer_is_told_to_come_back_later() {
+fn a_client_is_closed_with_1013_when_redis_does_not_answer() {
     let Some(redis) = Redis::start("silent", &[]) else { return };
     let server = server(&redis.url(""));
     let mut member = join(&server, "/ws/log.a?since=");

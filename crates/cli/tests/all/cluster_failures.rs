@@ -284,14 +284,14 @@ fn a_server_that_was_suspended_catches_up_and_brings_back_only_who_is_there() {
 
 /// Clients of one thread, each with its channel.
 #[cfg(feature = "balance")]
-type Crowd = Vec<(usize, Member)>;
+type Group = Vec<(usize, Member)>;
 
-/// Has each thread do some work for its clients.
+/// Runs some work for all clients, on one thread for each group of them.
 #[cfg(feature = "balance")]
-fn each(crowds: &mut [Crowd], work: impl Fn(usize, &mut Member) + Sync) {
+fn each(groups: &mut [Group], work: impl Fn(usize, &mut Member) + Sync) {
     std::thread::scope(|scope| {
-        for crowd in crowds {
-            scope.spawn(|| crowd.iter_mut().for_each(|(channel, member)| work(*channel, member)));
+        for group in groups {
+            scope.spawn(|| group.iter_mut().for_each(|(channel, member)| work(*channel, member)));
         }
     });
 }
@@ -317,13 +317,13 @@ fn clients_of_a_killed_server_all_come_back_through_the_balancer() {
     let balancer = Served::spawn(command.stderr(std::process::Stdio::null()));
     let through = balancer.addresses[0];
     let target = |channel: usize| format!("/ws/log.{channel}?");
-    let mut crowds: Vec<Crowd> = (0..THREADS).map(|_| Vec::new()).collect();
+    let mut groups: Vec<Group> = (0..THREADS).map(|_| Vec::new()).collect();
     std::thread::scope(|scope| {
-        for (number, crowd) in crowds.iter_mut().enumerate() {
+        for (number, group) in groups.iter_mut().enumerate() {
             scope.spawn(move || {
                 for at in (number..clients).step_by(THREADS) {
                     let channel = at / THREADS % CHANNELS;
-                    crowd.push((channel, Member::open(through, &target(channel), "")));
+                    group.push((channel, Member::open(through, &target(channel), "")));
                 }
             });
         }
@@ -333,14 +333,14 @@ fn clients_of_a_killed_server_all_come_back_through_the_balancer() {
         .collect();
     let mut publish = |text: &str| writers.iter_mut().for_each(|writer| writer.send_text(text));
     publish("before");
-    each(&mut crowds, |_, member| member.await_text("before"));
+    each(&mut groups, |_, member| member.await_text("before"));
     // Each read of a history is one call of this, and each publication.
     let before = redis.calls("hmget");
     servers[2].signal("-KILL");
     let killed = Instant::now();
     publish("missed");
     let times = Mutex::new(Vec::new());
-    each(&mut crowds, |channel, member| {
+    each(&mut groups, |channel, member| {
         while member.texts.last().is_none_or(|text| text != "missed") {
             if !member.read() {
                 let since = member.position();
@@ -356,7 +356,7 @@ fn clients_of_a_killed_server_all_come_back_through_the_balancer() {
     let reads = redis.calls("hmget") - before - CHANNELS as u64;
     assert!(reads <= 2 * CHANNELS as u64, "{reads} reads for {CHANNELS} channels of 2 servers");
     publish("after");
-    each(&mut crowds, |_, member| {
+    each(&mut groups, |_, member| {
         member.await_text("after");
         let is_back = member.texts.len() == 2;
         let all = ["before", "missed", "after"];

@@ -27,7 +27,7 @@ fn figures(server: &Served) -> Value {
 /// One that publishes as fast as it can, into a channel without members, until it is held back or
 /// its messages are refused.
 fn flood(server: &Served) -> Client {
-    let mut flooder = Client::connect(server.addresses[0], "/ws/nobody");
+    let mut flooder = Client::connect(server.addresses[0], "/ws/empty");
     // A masked frame of one byte, with a key of zeros.
     let frames = [0x82, 0x81, 0, 0, 0, 0, b'x'].repeat(10_000);
     flooder.stream.set_nonblocking(true).unwrap();

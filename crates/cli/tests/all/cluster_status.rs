@@ -66,7 +66,7 @@ fn a_server_that_is_no_node_is_named_with_what_it_is() {
 }
 
 #[test]
-fn what_a_server_answers_cannot_move_the_cursor() {
+fn an_answer_of_a_server_cannot_move_the_cursor() {
     let refusal = r#"{"error":"a\u001b[2Jb\nc"}"#;
     let reason = r#"{"cluster":{"up":false,"why":"a\u001b[2Jb\nc","channels":"\u001b[2J"}}"#;
     for (status, body) in [("403 Forbidden", refusal), ("200 OK", reason)] {

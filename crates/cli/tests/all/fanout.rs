@@ -103,7 +103,7 @@ fn the_highest_rate_of_a_fanout_is_found() {
 }
 
 #[test]
-fn mistakes_are_told_in_one_line_before_anything_starts() {
+fn mistakes_are_reported_in_one_line_before_anything_starts() {
     for (words, code, hint) in [
         (&["broadcast", "--rounds", "0"][..], 2, "--rounds is 0"),
         (&["fanout", "--html", "/no/such/directory/x.html"], 2, "no directory"),
@@ -118,8 +118,8 @@ fn mistakes_are_told_in_one_line_before_anything_starts() {
     }
 }
 
-/// The children end with whoever started them: a server that outlives its benchmark would keep the
-/// port and the CPU.
+/// The children end with the process that started them: a server that outlives its benchmark would
+/// keep the port and the CPU.
 #[test]
 #[cfg(target_os = "linux")]
 fn children_end_when_their_input_does() {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::support::{Served, TIMEOUT, exchange};
 
-/// Each of these holds two descriptors, its socket and its file; whoever comes after them is
-/// answered all the same.
+/// Each stalled download holds two descriptors, its socket and its file; clients that come after
+/// them are answered all the same.
 #[test]
 fn stalled_downloads_leave_descriptors_for_other_clients() {
     let directory = std::env::temp_dir().join(format!("throng-stalled-{}", std::process::id()));

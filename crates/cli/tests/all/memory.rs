@@ -19,7 +19,7 @@ fn storm(served: &Served) -> Vec<Client> {
 }
 
 #[test]
-fn what_slow_readers_took_is_given_back_when_they_are_gone() {
+fn memory_of_slow_readers_is_freed_when_they_are_gone() {
     let served = Served::start(&["--listen", "127.0.0.1:0"]);
     drop(Client::connect(served.addresses[0], "/echo"));
     let before = served.resident();

@@ -103,7 +103,7 @@ fn every_message_reaches_every_client_though_a_server_is_killed() {
 }
 
 #[test]
-fn what_redis_forgets_is_in_the_account() {
+fn messages_that_redis_loses_are_in_the_account() {
     let Some(redis) = Redis::start("demo-forgets", &[]) else { return };
     let mut running = Running::start(&["--cluster", &redis.url(""), "--rate", "20"]);
     redis.ask("FLUSHALL");

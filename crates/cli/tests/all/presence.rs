@@ -25,7 +25,7 @@ fn server(redis: &Redis, database: &str) -> Operated {
     Operated::start(&["--admin", "127.0.0.1:0", "--cluster", &url, "--set", &rules])
 }
 
-/// What the members of a channel say of themselves, and their ids.
+/// Returns the information and the id of each member of a channel.
 fn members(server: &Operated, channel: &str) -> Vec<(String, String)> {
     let answer = get(server.admin, &format!("/presence/{channel}"), "");
     let answer: Value = serde_json::from_str(answer.text()).unwrap();

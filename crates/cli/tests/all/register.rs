@@ -121,13 +121,13 @@ fn it_registers_renews_comes_back_and_goes() {
         (&7.into(), &"registered, renewed every 0.1 s".into())
     );
     assert_eq!(serve_one(&balancer, "200 OK", HOLDS), renewed);
-    // The balancer was started anew.
+    // The balancer was restarted.
     assert_eq!(serve_one(&balancer, "404 Not Found", "{}"), renewed);
     assert_eq!(serve_one(&balancer, "200 OK", HOLDS), registered);
     let again = "registered again, renewed every 0.1 s";
     assert_eq!(backend.event("registered")["message"], again);
     let (code, log) = backend.end(|| {
-        // Heartbeats may come before it, but it is told to go first of all.
+        // Heartbeats may come before it, but the end of the registration is what comes next.
         let goes = (format!("DELETE /register/{address}"), String::new());
         while serve_one(&balancer, "200 OK", HOLDS) != goes {}
     });
@@ -139,7 +139,7 @@ fn it_registers_renews_comes_back_and_goes() {
 }
 
 #[test]
-fn a_balancer_that_is_away_or_refuses_is_told_once_and_asked_again() {
+fn a_balancer_that_is_away_or_refuses_is_reported_once_and_asked_again() {
     let balancer = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = balancer.local_addr().unwrap();
     let mut backend = Backend::start("away", address, &["--register-address", "127.0.0.9:81"]);
@@ -172,7 +172,7 @@ fn a_balancer_that_is_away_or_refuses_is_told_once_and_asked_again() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_told_before_anything_is_served() {
+fn missing_or_wrong_flags_are_reported_before_anything_is_served() {
     let run = |words: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_throng"))
             .args(["serve", "--listen", "127.0.0.1:0"])

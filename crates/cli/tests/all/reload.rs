@@ -317,7 +317,7 @@ fn first_frame(it: &mut Changed, bytes: usize) -> String {
     header[1].to_string()
 }
 
-/// Whether a label is among the metrics.
+/// Returns `there` or `missing`: a label among the metrics.
 fn metric(it: &Changed, label: &str) -> String {
     let mut stream = dial(it.address);
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

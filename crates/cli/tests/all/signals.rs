@@ -18,9 +18,9 @@ const WITHOUT_EFFECT: [&str; 10] =
     ["ALRM", "VTALRM", "PROF", "IO", "XCPU", "PWR", "16", "XFSZ", "RTMIN", "RTMAX"];
 
 /// A thousand open sessions at an echo.
-struct Crowd(Vec<Client>);
+struct Clients(Vec<Client>);
 
-impl Crowd {
+impl Clients {
     fn connect(address: SocketAddr) -> Self {
         // Both ends of a session are descriptors, but only ours count here.
         throng_io::limits::raise_descriptors().unwrap();
@@ -48,33 +48,33 @@ impl Crowd {
 }
 
 /// Sends every signal that ends no session, and waits for its effect.
-fn outlive_signals(started: &Started, crowd: &mut Crowd) {
+fn outlive_signals(started: &Started, clients: &mut Clients) {
     for name in WITHOUT_EFFECT {
         started.signal(name);
     }
     started.signal("USR2");
     assert_eq!(started.logged("signal", 0)["signal"], "USR2");
-    crowd.echo("USR2");
+    clients.echo("USR2");
 
     let rotated = started.log.with_extension("1");
     std::fs::rename(&started.log, &rotated).unwrap();
     started.signal("USR1");
     started.logged("status", 0);
-    crowd.echo("USR1");
+    clients.echo("USR1");
 }
 
 #[test]
 fn no_signal_that_does_not_end_a_server_ends_a_session() {
     let settings = "listen = \"127.0.0.1:0\"\ndrain.window = \"0s\"\nmax_message_size = 100\n";
     let mut server = Started::start("serve", settings);
-    let mut crowd = Crowd::connect(server.address("listens on http://"));
+    let mut clients = Clients::connect(server.address("listens on http://"));
     // The counts are a second old at most.
     poll("the status", || {
         server.signal("USR1");
         let last = events(&server.log, "status").pop()?;
         (last["connections"] == SESSIONS).then_some(())
     });
-    outlive_signals(&server, &mut crowd);
+    outlive_signals(&server, &mut clients);
 
     let reloaded = |skip: usize| {
         server.signal("HUP");
@@ -83,17 +83,17 @@ fn no_signal_that_does_not_end_a_server_ends_a_session() {
     let restart = "backlog changed, which takes effect with the next start";
     server.configure(&format!("{settings}backlog = 99\ndrain.grace = \"7s\"\n"));
     assert_eq!(reloaded(0), format!("changed drain.grace; {restart}"));
-    crowd.echo("HUP");
+    clients.echo("HUP");
     server.configure(&format!("{settings}backlog = 99\nretries = 1\n"));
     server.signal("HUP");
     let failed = server.logged("reload.failed", 0);
     assert!(failed["reason"].as_str().unwrap().contains("retries"), "{failed}");
     server.configure(&format!("{settings}backlog = 99\nlog.level = \"debug\"\n"));
     assert_eq!(reloaded(1), format!("changed drain.grace, log.level; {restart}"));
-    crowd.echo("once more");
+    clients.echo("once more");
 
     server.signal("QUIT");
-    crowd.leave();
+    clients.leave();
     assert_eq!(server.exit(), Some(0));
     assert_eq!(server.logged("drain", 0)["connections"], SESSIONS);
 }
@@ -106,9 +106,9 @@ fn no_signal_that_does_not_end_a_balancer_ends_a_tunnel() {
     let settings =
         format!("listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nshutdown.window = \"0s\"\n");
     let mut balancer = Started::start("balance", &settings);
-    let mut crowd = Crowd::connect(balancer.address("balances on http://"));
-    crowd.echo("before");
-    outlive_signals(&balancer, &mut crowd);
+    let mut clients = Clients::connect(balancer.address("balances on http://"));
+    clients.echo("before");
+    outlive_signals(&balancer, &mut clients);
     for (at, weight) in [2, 3].into_iter().enumerate() {
         let backend = format!("backends = [{{ address = \"{backend}\", weight = {weight} }}]");
         let changed = settings.lines().map(|line| match line.starts_with("backends") {
@@ -118,10 +118,10 @@ fn no_signal_that_does_not_end_a_balancer_ends_a_tunnel() {
         balancer.configure(&changed.collect::<Vec<_>>().join("\n"));
         balancer.signal("HUP");
         balancer.logged("reloaded", at);
-        crowd.echo("HUP");
+        clients.echo("HUP");
     }
     balancer.signal("TERM");
-    crowd.leave();
+    clients.leave();
     assert_eq!(balancer.exit(), Some(0));
 }
 

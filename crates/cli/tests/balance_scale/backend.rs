@@ -15,7 +15,7 @@ use throng::prelude::*;
 use super::numbers::{self, Tunnel};
 use super::support::{dial, exchange};
 
-/// What a backend saw.
+/// Counts of a backend.
 #[derive(Default)]
 struct Seen {
     handshakes: AtomicU64,
@@ -25,7 +25,7 @@ struct Seen {
     faults: AtomicU64,
     /// Closed by a client that had said how many messages it sent.
     closed: AtomicU64,
-    /// Of these: not all of its messages had come.
+    /// Closed connections of which not all messages had come.
     short: AtomicU64,
     /// Ended without a Close frame.
     cut: AtomicU64,
@@ -83,7 +83,7 @@ pub(crate) fn run(slow: Duration) {
     bound.run().unwrap();
 }
 
-/// A backend, as those see it who started it.
+/// A backend process, as the test that started it sees it.
 pub(crate) struct Backend {
     process: Child,
     pub(crate) address: SocketAddr,
@@ -106,7 +106,7 @@ impl Backend {
         Self { process, address: line.trim().parse().unwrap() }
     }
 
-    /// What it saw, by the names of [`run`].
+    /// Returns its counts, by the names of [`run`].
     pub(crate) fn report(&self) -> Value {
         let answer = exchange(&mut dial(self.address), "GET /report HTTP/1.1\r\nHost: a\r\n\r\n");
         serde_json::from_str(answer.text()).unwrap()

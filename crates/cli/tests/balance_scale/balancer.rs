@@ -1,4 +1,4 @@
-//! `throng balance` in a process of its own, and what it and the kernel tell of it.
+//! `throng balance` in a process of its own, and the status that it and the kernel report.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub(crate) struct Memory {
 }
 
 impl Balancer {
-    /// With a file of these `backends` and the lines `more`.
+    /// Starts it with a file of these `backends` and the lines `more`.
     pub(crate) fn start(backends: &[SocketAddr], more: &str) -> Self {
         let name = format!("throng-balance-scale-{}.toml", std::process::id());
         let file = std::env::temp_dir().join(name);
@@ -62,7 +62,7 @@ impl Balancer {
         Self { process, lines, file, address: listening, admin }
     }
 
-    /// Writes the file anew and has it read again; what it says of that.
+    /// Rewrites the file and makes the balancer read it again; returns the line that it logs.
     pub(crate) fn reload(&self, backends: &[SocketAddr], more: &str) -> String {
         std::fs::write(&self.file, text(backends, more)).unwrap();
         while self.lines.try_recv().is_ok() {}
@@ -76,7 +76,7 @@ impl Balancer {
         }
     }
 
-    /// What the admin API answers: the status and the value.
+    /// Returns the status and the value that the admin API answers.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let (host, length) = (self.admin, body.len());
         let mut request = Vec::new();

@@ -1,14 +1,14 @@
-//! What `throng balance` promises for thousands of tunnels with traffic: the real binary, backends
+//! Guarantees of `throng balance` for thousands of tunnels with traffic: the real binary, backends
 //! that are processes of ours, and clients that number and check every message.
 //!
-//! Small and quick by itself. `THRONG_BALANCE_TUNNELS=5000 cargo test --profile dist -p throng-cli
-//! --test balance_scale` runs it at full size (it needs 20,000 descriptors a process); a word
-//! behind `--` runs only what has it in its name. `THRONG_BALANCE_SHARDS` is how many event loops
-//! the balancer has, 1 by itself.
+//! By default it is small and quick. `THRONG_BALANCE_TUNNELS=5000 cargo test --profile dist
+//! -p throng-cli --test balance_scale` runs it at full size (it needs 20,000 descriptors a
+//! process); a word behind `--` runs only the scenarios that have it in their name.
+//! `THRONG_BALANCE_SHARDS` is the number of the balancer's event loops; default: 1.
 
 mod backend;
 mod balancer;
-mod crowd;
+mod clients;
 mod numbers;
 #[path = "../support/mod.rs"]
 mod support;
@@ -18,16 +18,16 @@ use std::time::{Duration, Instant};
 
 use backend::{Backend, sum};
 use balancer::Balancer;
-use crowd::{Crowd, JITTER, Tally, Wish};
+use clients::{Clients, Counts, Desired, JITTER};
 
-/// Clients, and whether that is the size that is promised.
+/// Number of clients, and whether it is the full size, for which the guarantees are given.
 #[derive(Clone, Copy)]
 struct Size {
     tunnels: usize,
     is_full: bool,
 }
 
-/// Its name, and what runs it.
+/// A name, and the function that runs it.
 type Scenario = (&'static str, fn(Size));
 
 fn main() {
@@ -61,81 +61,85 @@ fn main() {
             passed += 1;
         }
     }
-    // As libtest says it, for whoever counts.
+    // In the words of libtest, for the command that counts the tests.
     println!("test result: ok. {passed} passed; 0 failed");
 }
 
 impl Size {
-    /// How often a client asks: thousands of messages a second over all.
+    /// Returns the interval between two questions of a client: thousands of messages a second over
+    /// all clients.
     fn ask_every(self) -> Duration {
         if self.is_full { Duration::from_secs(1) } else { Duration::from_millis(100) }
     }
 
-    fn everybody(self) -> Wish {
-        Wish { clients: self.tunnels, rudely: false, ask_every: Some(self.ask_every()) }
+    fn all_ask(self) -> Desired {
+        Desired { clients: self.tunnels, reset: false, ask_every: Some(self.ask_every()) }
     }
 }
 
-fn eventually(what: &str, crowd: &Crowd, mut holds: impl FnMut(&Tally) -> bool) {
-    throng_testkit::eventually(what, || holds(&crowd.tally()));
+fn eventually(what: &str, clients: &Clients, mut holds: impl FnMut(&Counts) -> bool) {
+    throng_testkit::eventually(what, || holds(&clients.counts()));
 }
 
-/// Opens all tunnels and has them talk.
-fn open(crowd: &Crowd, size: Size) {
-    crowd.wish(size.everybody());
-    eventually("all are open", crowd, |tally| tally.open == size.tunnels);
-    let before = crowd.tally().answered;
-    eventually("all talk", crowd, |tally| tally.answered > before + 3 * size.tunnels as u64);
+/// Opens all tunnels, and waits until each has had some answers.
+fn open(clients: &Clients, size: Size) {
+    clients.desire(size.all_ask());
+    eventually("all are open", clients, |counts| counts.open == size.tunnels);
+    let before = clients.counts().answered;
+    eventually("all talk", clients, |counts| counts.answered > before + 3 * size.tunnels as u64);
 }
 
-/// No more questions, and every answer has come.
-fn hush(crowd: &Crowd, size: Size) {
-    crowd.wish(Wish { ask_every: None, ..size.everybody() });
-    eventually("all are answered", crowd, |tally| tally.open == size.tunnels && tally.missing == 0);
+/// Stops the questions, and waits until every answer has come.
+fn finish_questions(clients: &Clients, size: Size) {
+    clients.desire(Desired { ask_every: None, ..size.all_ask() });
+    eventually("all are answered", clients, |counts| {
+        counts.open == size.tunnels && counts.missing == 0
+    });
 }
 
-/// Every client says good-bye.
-fn part(crowd: &Crowd) {
-    crowd.wish(Wish::default());
-    eventually("all have gone", crowd, |tally| tally.connected == 0);
+/// Closes the tunnel of every client with a handshake.
+fn close_all(clients: &Clients) {
+    clients.desire(Desired::default());
+    eventually("all have gone", clients, |counts| counts.connected == 0);
 }
 
-/// Nothing was lost on either side of any tunnel, and every count is back at zero.
-fn assert_all_is_well(crowd: &Crowd, backends: &[Backend], balancer: &Balancer) -> Tally {
-    eventually("the balancer's counts return to zero", crowd, |_| {
+/// Asserts that nothing was lost on either side of any tunnel, and that every count is back at
+/// zero.
+fn assert_all_is_well(clients: &Clients, backends: &[Backend], balancer: &Balancer) -> Counts {
+    eventually("the balancer's counts return to zero", clients, |_| {
         ["tunnels", "requests", "handshakes"]
             .iter()
             .all(|key| balancer.column(key).iter().sum::<u64>() == 0)
     });
-    let tally = crowd.tally();
+    let counts = clients.counts();
     let of_backends = ["faults", "short", "cut"].map(|key| sum(backends, key));
-    let of_clients = [tally.lost, tally.wrong, tally.unplanned, tally.refused];
-    assert_eq!((of_backends, of_clients), ([0; 3], [0; 4]), "{tally:?}");
+    let of_clients = [counts.lost, counts.wrong, counts.unplanned, counts.refused];
+    assert_eq!((of_backends, of_clients), ([0; 3], [0; 4]), "{counts:?}");
     println!(
-        "  {} questions and {} answers: 0 lost, 0 out of order; {} tunnels opened, {} told to come \
-         back, 0 ended otherwise",
-        tally.asked, tally.answered, tally.opened, tally.sent_away
+        "  {} questions and {} answers: 0 lost, 0 out of order; {} tunnels opened, {} closed with \
+         1012, 0 ended otherwise",
+        counts.asked, counts.answered, counts.opened, counts.sent_away
     );
-    tally
+    counts
 }
 
 fn kib(bytes: i64) -> i64 {
     bytes / 1024
 }
 
-/// How far the backend that is furthest from its part is from it.
+/// Returns the largest deviation of a backend from its share.
 fn spread(tunnels: &[u64]) -> f64 {
     let even = tunnels.iter().sum::<u64>() as f64 / tunnels.len() as f64;
     tunnels.iter().map(|&tunnels| (tunnels as f64 - even).abs() / even).fold(0.0, f64::max)
 }
 
-/// A hundred changes in a minute under talking tunnels.
+/// A hundred changes in a minute under tunnels with traffic.
 fn changes(size: Size) {
     let backends = [(); 3].map(|()| Backend::start());
     let [first, second, third] = backends.each_ref().map(|backend| backend.address);
     let mut balancer = Balancer::start(&[first, second], "");
-    let crowd = Crowd::new(balancer.address, size.tunnels);
-    open(&crowd, size);
+    let clients = Clients::new(balancer.address, size.tunnels);
+    open(&clients, size);
     let before = balancer.memory();
     let mut after_ten = before;
     let pause = if size.is_full { Duration::from_millis(600) } else { Duration::from_millis(40) };
@@ -176,11 +180,11 @@ fn changes(size: Size) {
         throng_testkit::hold_up(next.saturating_sub(begun.elapsed()));
     }
     let (took, after) = (begun.elapsed(), balancer.memory());
-    assert_eq!(crowd.tally().open, size.tunnels);
+    assert_eq!(clients.counts().open, size.tunnels);
     assert!(balancer.is_alive());
-    hush(&crowd, size);
-    let tally = crowd.tally();
-    assert_eq!((tally.opened, tally.sent_away), (size.tunnels as u64, 0), "{tally:?}");
+    finish_questions(&clients, size);
+    let counts = clients.counts();
+    assert_eq!((counts.opened, counts.sent_away), (size.tunnels as u64, 0), "{counts:?}");
     assert_eq!((balancer.total("closed"), balancer.total("lost")), (0, 0));
     println!(
         "  100 changes in {:.1} s; resident KiB: {} before, {} after ten, {} after all",
@@ -192,9 +196,9 @@ fn changes(size: Size) {
     // The first of each kind brings in code that had not run before.
     let grown = kib(after.resident - after_ten.resident);
     assert!(grown < 512, "{grown} KiB more");
-    assert_eq!(tally.asked, sum(&backends, "received"));
-    part(&crowd);
-    assert_all_is_well(&crowd, &backends, &balancer);
+    assert_eq!(counts.asked, sum(&backends, "received"));
+    close_all(&clients);
+    assert_all_is_well(&clients, &backends, &balancer);
 }
 
 /// Two backends become four.
@@ -202,8 +206,8 @@ fn rebalance(size: Size) {
     let backends = [(); 4].map(|()| Backend::start());
     let addresses = backends.each_ref().map(|backend| backend.address);
     let balancer = Balancer::start(&addresses[..2], "");
-    let crowd = Crowd::new(balancer.address, size.tunnels);
-    open(&crowd, size);
+    let clients = Clients::new(balancer.address, size.tunnels);
+    open(&clients, size);
     for address in &addresses[2..] {
         let new = format!("{{\"address\": \"{address}\"}}");
         assert_eq!(balancer.ask("POST", "/backends", &new).0, 201);
@@ -212,30 +216,30 @@ fn rebalance(size: Size) {
     let before = balancer.column("tunnels");
     let order = |dry: bool| format!("{{\"dry_run\": {dry}, \"rate\": {rate}}}");
     let (status, dry) = balancer.ask("POST", "/rebalance", &order(true));
-    assert_eq!((status, crowd.tally().sent_away), (200, 0), "{dry}");
+    assert_eq!((status, clients.counts().sent_away), (200, 0), "{dry}");
     let (status, plan) = balancer.ask("POST", "/rebalance", &order(false));
     assert_eq!((status, &plan["total"]), (200, &dry["total"]));
     let begun = Instant::now();
     let (total, predicted) = (plan["total"].as_u64().unwrap(), plan["seconds"].as_u64().unwrap());
-    let mut told = Duration::ZERO;
+    let mut all_closed = Duration::ZERO;
     let mut fastest = 0;
     let mut seconds: Vec<(Instant, u64)> = Vec::new();
-    eventually("all who were told to are back", &crowd, |tally| {
-        // The most that were told within a second.
-        seconds.push((Instant::now(), tally.sent_away));
+    eventually("all clients that were closed are back", &clients, |counts| {
+        // The most that were closed within a second.
+        seconds.push((Instant::now(), counts.sent_away));
         let recent = seconds.iter().find(|(at, _)| at.elapsed() <= Duration::from_secs(1));
-        fastest = fastest.max(recent.map_or(0, |(_, then)| tally.sent_away - then));
-        if tally.sent_away == total && told.is_zero() {
-            told = begun.elapsed();
+        fastest = fastest.max(recent.map_or(0, |(_, then)| counts.sent_away - then));
+        if counts.sent_away == total && all_closed.is_zero() {
+            all_closed = begun.elapsed();
         }
-        tally.sent_away >= total && tally.open == size.tunnels
+        counts.sent_away >= total && counts.open == size.tunnels
     });
     let back = begun.elapsed();
     let after = balancer.column("tunnels");
     println!(
-        "  {total} to close at {rate}/s, {predicted} s predicted: told in {:.1} s, all back after \
-         {:.1} s, at most {fastest} in a second",
-        told.as_secs_f64(),
+        "  {total} to close at {rate}/s, {predicted} s predicted: closed in {:.1} s, all back \
+         after {:.1} s, at most {fastest} in a second",
+        all_closed.as_secs_f64(),
         back.as_secs_f64(),
     );
     println!(
@@ -243,15 +247,15 @@ fn rebalance(size: Size) {
         spread(&before) * 100.0,
         spread(&after) * 100.0
     );
-    assert_eq!(crowd.tally().sent_away, total);
+    assert_eq!(clients.counts().sent_away, total);
     if size.is_full {
         // Seen a little late at times, so a second's worth may look a little more.
         assert!(fastest <= rate + rate / 5, "{fastest} in a second");
     }
     assert!(spread(&after) <= 0.1, "{after:?}");
-    hush(&crowd, size);
-    part(&crowd);
-    assert_all_is_well(&crowd, &backends, &balancer);
+    finish_questions(&clients, size);
+    close_all(&clients);
+    assert_all_is_well(&clients, &backends, &balancer);
 }
 
 /// One of four backends dies.
@@ -263,29 +267,29 @@ fn kill(size: Size) {
     let rate = if size.is_full { 500 } else { 200 };
     let more = format!("max_handshakes = {CAP}\nclose_rate = {rate}\n[timeouts]\nqueue = \"30s\"");
     let balancer = Balancer::start(&addresses, &more);
-    let crowd = Crowd::new(balancer.address, size.tunnels);
-    // They all come at once: the cap is all that there is between them and the backends.
+    let clients = Clients::new(balancer.address, size.tunnels);
+    // All come at once: only the cap protects the backends.
     let begun = Instant::now();
-    crowd.wish(size.everybody());
+    clients.desire(size.all_ask());
     let mut most = 0;
-    let mut look = |tally: &Tally| {
+    let mut look = |counts: &Counts| {
         most = balancer.column("handshakes").into_iter().fold(most, u64::max);
-        tally.open == size.tunnels
+        counts.open == size.tunnels
     };
-    eventually("all are open", &crowd, &mut look);
+    eventually("all are open", &clients, &mut look);
     let storm = begun.elapsed();
     let before = balancer.column("tunnels");
     let victim = before[0];
     backends[0].kill();
     let begun = Instant::now();
-    let mut told = Duration::ZERO;
+    let mut all_closed = Duration::ZERO;
     let mut last = 0;
-    eventually("the clients of the dead one are back", &crowd, |tally| {
-        let gone = tally.sent_away + tally.unplanned;
+    eventually("the clients of the dead one are back", &clients, |counts| {
+        let gone = counts.sent_away + counts.unplanned;
         if gone != last {
-            (last, told) = (gone, begun.elapsed());
+            (last, all_closed) = (gone, begun.elapsed());
         }
-        look(tally) && gone >= victim
+        look(counts) && gone >= victim
     });
     let back = begun.elapsed();
     let after = balancer.column("tunnels");
@@ -296,30 +300,31 @@ fn kill(size: Size) {
     let spread_out = victim as f64 / f64::from(rate);
     println!(
         "  the storm at the start took {:.1} s; of {before:?} the first was killed: its {victim} \
-         were told in {:.1} s ({spread_out:.1} s at {rate}/s) and were back after {:.1} s: {after:?}",
+         were closed in {:.1} s ({spread_out:.1} s at {rate}/s) and were back after {:.1} s: \
+         {after:?}",
         storm.as_secs_f64(),
-        told.as_secs_f64(),
+        all_closed.as_secs_f64(),
         back.as_secs_f64(),
     );
     println!(
         "  handshakes at a time: cap {CAP}, {most} in the balancer's count, {seen} at a backend"
     );
-    let tally = crowd.tally();
-    assert_eq!((after[0], tally.lost, tally.wrong), (0, 0, 0), "{tally:?}");
-    // Only who was within a frame when it died cannot be told.
-    assert_eq!(tally.sent_away + tally.unplanned, victim, "{tally:?}");
+    let counts = clients.counts();
+    assert_eq!((after[0], counts.lost, counts.wrong), (0, 0, 0), "{counts:?}");
+    // Only a tunnel that was within a frame when the backend died cannot get a Close frame.
+    assert_eq!(counts.sent_away + counts.unplanned, victim, "{counts:?}");
     println!(
-        "  {} told with 1012, {} cut in the middle of a frame",
-        tally.sent_away, tally.unplanned
+        "  {} closed with 1012, {} cut in the middle of a frame",
+        counts.sent_away, counts.unplanned
     );
     assert!(most <= CAP && seen <= CAP, "{most}, {seen}");
     assert!(seen >= CAP / 2, "the cap was not tried: {seen}");
     if size.is_full {
         assert!(back.as_secs_f64() <= spread_out + JITTER.as_secs_f64() + 2.0, "{back:?}");
     }
-    hush(&crowd, size);
-    part(&crowd);
-    eventually("the balancer's counts return to zero", &crowd, |_| {
+    finish_questions(&clients, size);
+    close_all(&clients);
+    eventually("the balancer's counts return to zero", &clients, |_| {
         ["tunnels", "requests", "handshakes"]
             .iter()
             .all(|key| balancer.column(key).iter().sum::<u64>() == 0)
@@ -327,25 +332,25 @@ fn kill(size: Size) {
     assert_eq!(sum(&backends[1..], "faults") + sum(&backends[1..], "short"), 0);
 }
 
-/// Everybody comes and goes, again and again, politely and not.
+/// All clients connect and leave, again and again, with Close frames and with resets.
 fn churn(size: Size) {
     let backends = [(); 2].map(|()| Backend::start());
     let addresses = backends.each_ref().map(|backend| backend.address);
     let balancer = Balancer::start(&addresses, "");
-    let crowd = Crowd::new(balancer.address, size.tunnels);
+    let clients = Clients::new(balancer.address, size.tunnels);
     let empty = balancer.descriptors();
     let mut resident = Vec::new();
     for round in 0..4 {
-        open(&crowd, size);
-        hush(&crowd, size);
+        open(&clients, size);
+        finish_questions(&clients, size);
         if round % 2 == 1 {
-            let rudely = Wish { rudely: true, ..Wish::default() };
-            crowd.wish(rudely);
-            eventually("all have gone", &crowd, |tally| tally.connected == 0);
+            let reset = Desired { reset: true, ..Desired::default() };
+            clients.desire(reset);
+            eventually("all have gone", &clients, |counts| counts.connected == 0);
         } else {
-            part(&crowd);
+            close_all(&clients);
         }
-        eventually("all is given back", &crowd, |_| {
+        eventually("all is given back", &clients, |_| {
             ["tunnels", "requests", "handshakes"]
                 .iter()
                 .all(|key| balancer.column(key).iter().sum::<u64>() == 0)
@@ -354,21 +359,21 @@ fn churn(size: Size) {
         });
         resident.push(kib(balancer.memory().resident));
     }
-    let tally = crowd.tally();
+    let counts = clients.counts();
     println!(
         "  {} tunnels came and went; descriptors {empty} -> {}; resident KiB after each round: \
          {resident:?}",
-        tally.opened,
+        counts.opened,
         balancer.descriptors()
     );
-    assert_eq!([tally.lost, tally.wrong, tally.unplanned, tally.refused], [0; 4], "{tally:?}");
+    assert_eq!([counts.lost, counts.wrong, counts.unplanned, counts.refused], [0; 4], "{counts:?}");
     assert_eq!(sum(&backends, "faults") + sum(&backends, "short"), 0);
     assert!(resident[3] <= resident[0] + 512, "{resident:?}");
 }
 
-/// Tunnels that have spoken and are silent: those that came one after the other, and, for
-/// information, those that came all at once, when what their handshakes took for a moment stays
-/// with the allocator.
+/// Memory of tunnels that had traffic and are idle: of those that came one after the other, and,
+/// for information, of those that came all at once, when the allocator keeps the memory that their
+/// handshakes took for a moment.
 fn idle(size: Size) {
     let backends = [(); 2].map(|()| Backend::start());
     let addresses = backends.each_ref().map(|backend| backend.address);
@@ -376,20 +381,19 @@ fn idle(size: Size) {
     let all = Size { tunnels, ..size };
     for at_once in [false, true] {
         let balancer = Balancer::start(&addresses, "");
-        let crowd = Crowd::new(balancer.address, tunnels);
-        // What the first ones cost is no tunnel's.
+        let clients = Clients::new(balancer.address, tunnels);
+        // The memory that the first tunnels take once does not belong to any tunnel.
         let few = Size { tunnels: 20, is_full: false };
-        open(&crowd, few);
-        hush(&crowd, few);
+        open(&clients, few);
+        finish_questions(&clients, few);
         let before = balancer.memory();
         let step = if at_once { tunnels } else { 20 };
-        for clients in (few.tunnels..=tunnels).step_by(step) {
-            let wish = Wish { clients, ..Wish::default() };
-            crowd.wish(wish);
-            eventually("they are open", &crowd, |tally| tally.open == clients);
+        for wanted in (few.tunnels..=tunnels).step_by(step) {
+            clients.desire(Desired { clients: wanted, ..Desired::default() });
+            eventually("they are open", &clients, |counts| counts.open == wanted);
         }
-        open(&crowd, all);
-        hush(&crowd, all);
+        open(&clients, all);
+        finish_questions(&clients, all);
         let after = balancer.memory();
         let each = |bytes: i64| bytes / (tunnels - few.tunnels) as i64;
         let anonymous = each(after.anonymous - before.anonymous);
@@ -401,10 +405,10 @@ fn idle(size: Size) {
             kib(before.anonymous),
             kib(after.anonymous)
         );
-        // With few tunnels a page or a table's growth more is much for each.
+        // With few tunnels, one more page or a table's growth is much for each.
         let most = if size.is_full { 512 } else { 2048 };
         assert!(at_once || anonymous <= most, "{anonymous} bytes each");
-        part(&crowd);
-        assert_all_is_well(&crowd, &backends, &balancer);
+        close_all(&clients);
+        assert_all_is_well(&clients, &backends, &balancer);
     }
 }

@@ -1,15 +1,14 @@
-//! What goes through a tunnel: questions with a number, and answers with theirs. Neither side has
-//! to be told by the other which comes next, so each sees a gap, a swap, a double and a wrong byte
-//! by itself.
+//! Messages of a tunnel: numbered questions, and numbered answers. Each side computes the message
+//! that must come next, so each detects a gap, a swap, a duplicate and a wrong byte by itself.
 
-/// What one side of a tunnel remembers.
+/// State of one side of a tunnel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tunnel {
     questions: u64,
     answers: u64,
 }
 
-/// What became of an answer.
+/// Outcome of the check of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Next,
@@ -20,7 +19,7 @@ pub(crate) enum Order {
 }
 
 impl Tunnel {
-    /// Those sent, or those received.
+    /// Returns the number of questions sent, or received.
     pub(crate) fn questions(&self) -> u64 {
         self.questions
     }
@@ -87,7 +86,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// A check that could not fail would say that all is well.
+/// Checks that the checks above can fail.
 pub(crate) fn check_the_checker() {
     let (mut client, mut backend) = (Tunnel::default(), Tunnel::default());
     for _ in 0..7 {

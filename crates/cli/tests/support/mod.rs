@@ -35,7 +35,7 @@ impl Served {
         Self::spawn(&mut command)
     }
 
-    /// The same with no more than so many descriptors.
+    /// Starts `throng serve` with a limit of so many descriptors.
     pub(crate) fn start_with_descriptors(count: u32, words: &[&str]) -> Self {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {count} && exec \"$0\" \"$@\"");

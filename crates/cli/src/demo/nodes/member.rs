@@ -28,9 +28,9 @@ pub(super) struct Tally {
     pub(super) clients: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) delivered: AtomicU64,
-    /// Those of `delivered` that were published elsewhere, and their time on the way since the
-    /// last look.
+    /// Messages of `delivered` that were published at other nodes.
     pub(super) from_others: AtomicU64,
+    /// Delivery times of these messages since the last status line.
     latency: Mutex<Record>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Scene {
     pub(super) interval: Duration,
 }
 
-/// How far a client is.
+/// Progress of a client.
 #[derive(Default)]
 pub(super) struct Progress {
     pub(super) has_joined: AtomicBool,
@@ -115,11 +115,11 @@ impl Scene {
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) sent: u64,
-    /// Those that came back to it, and so have a place in their channel.
+    /// Messages that came back to it, and so have a place in their channel.
     pub(super) accepted: u64,
-    /// Those that were on their way when a connection broke, and never came.
+    /// Messages that were on their way when a connection broke, and never came.
     pub(super) broken_off: u64,
-    /// Those of others, and its own.
+    /// Messages of others, and its own.
     pub(super) delivered: u64,
     pub(super) lost: u64,
     pub(super) doubled: u64,

@@ -115,13 +115,13 @@ impl Cluster {
             "connecting {} clients, spread over the nodes and {channels} channels; Ctrl-C stops",
             grouped(clients as u64)
         ));
-        let (accounts, told) = thread::scope(|scope| {
+        let (accounts, result) = thread::scope(|scope| {
             let start = |number| {
                 let member = Member::new(scene, number);
                 thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, || member.run())
             };
             let members: Result<Vec<_>, _> = (0..clients).map(start).collect();
-            let told = match &members {
+            let result = match &members {
                 Ok(_) => self.perform(scene, stop, duration),
                 Err(error) => Err(Failure::runtime(format!("cannot start a thread: {error}"))),
             };
@@ -129,14 +129,14 @@ impl Cluster {
             // A panic there has been printed by its own thread.
             let members = members.into_iter().flatten();
             let accounts: Vec<_> = members.filter_map(|member| member.join().ok()).collect();
-            (accounts, told)
+            (accounts, result)
         });
         self.nodes.into_iter().flatten().for_each(Node::end);
-        told?;
+        result?;
         Ok(verdict(&accounts, clients))
     }
 
-    /// Has all clients join and talk, and kills one of the servers and starts it again meanwhile.
+    /// Lets all clients join and send, and kills one of the servers and starts it again meanwhile.
     fn perform(
         &mut self,
         scene: &Scene,

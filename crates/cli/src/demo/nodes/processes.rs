@@ -38,7 +38,7 @@ pub(in super::super) fn become_child(parent: u32, command: &[OsString]) -> Failu
     Failure::runtime(format!("cannot start {}: {error}", program.display()))
 }
 
-/// Has this process, and the program that it becomes, killed when its parent ends.
+/// Makes the kernel kill this process, and the program that it becomes, when its parent ends.
 #[cfg(target_os = "linux")]
 fn end_with(parent: u32) -> io::Result<()> {
     use rustix::process::{getppid, set_parent_process_death_signal};
@@ -50,7 +50,7 @@ fn end_with(parent: u32) -> io::Result<()> {
     }
 }
 
-/// Elsewhere no process is told of its parent's end.
+/// Does nothing: other kernels do not signal a process when its parent ends.
 #[cfg(not(target_os = "linux"))]
 fn end_with(_: u32) -> io::Result<()> {
     Ok(())

@@ -11,7 +11,7 @@ use throng_load::units::{grouped, show_ns};
 use super::member::{Scene, Tally};
 use crate::say;
 
-/// What a node had done at the last look.
+/// Counts of a node at the last status line.
 #[derive(Clone, Copy, Default)]
 struct Before {
     sent: u64,

@@ -72,8 +72,9 @@ impl Server {
         poll(event, || self.events(event).into_iter().nth(number))
     }
 
-    /// Has the server look at its certificate, until so many were issued. Pebble refuses some nonces, and a request
-    /// may meet three of them: then another attempt is due at once instead of in a minute.
+    /// Makes the server check its certificate, until so many were issued. Pebble refuses some
+    /// nonces, and a request may meet three of them: then another attempt is due at once instead of
+    /// in a minute.
     fn issued(&self, number: usize) {
         let mut failures = self.events("certificate.not_issued").len();
         self.signal("HUP");
@@ -246,7 +247,7 @@ fn a_failure_names_its_cause_and_the_server_goes_on() {
     assert!(failed.contains("urn:ietf:params:acme:error:"), "{failed}");
     let at = SocketAddr::from((pebble.address, HTTP_PORT));
     assert!(plain(at, "/livez").starts_with("HTTP/1.1 200 "));
-    // It is tried again when it is told to, and succeeds.
+    // A reload makes the server try again, and it succeeds.
     pebble.resolve("lost.example", &pebble.address.to_string());
     server.issued(1);
     server.stop();

@@ -91,13 +91,13 @@ impl Pebble {
         format!("https://{}:{DIRECTORY}/dir", self.address)
     }
 
-    /// How often a text is in its log.
+    /// Returns the number of times that a text is in its log.
     pub(crate) fn logged(&self, text: &str) -> usize {
         let log = std::fs::read_to_string(self.folder.join("pebble.log")).unwrap_or_default();
         log.matches(text).count()
     }
 
-    /// Has a name lead to another address.
+    /// Changes the address of a name.
     pub(crate) fn resolve(&self, name: &str, address: &str) {
         let body = format!(r#"{{"host": "{name}.", "addresses": ["{address}"]}}"#);
         for path in ["/clear-a", "/add-a"] {
@@ -109,13 +109,18 @@ impl Pebble {
 
     /// The root of the certificates that it issues.
     pub(crate) fn root(&self) -> CertificateDer<'static> {
-        let pem = self.manage("GET /roots/0 HTTP/1.1\r\nHost: pebble\r\nUser-Agent: test\r\nConnection: close\r\n\r\n");
+        let pem = self.manage(
+            "GET /roots/0 HTTP/1.1\r\nHost: pebble\r\nUser-Agent: test\r\n\
+             Connection: close\r\n\r\n",
+        );
         CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
     }
 
     /// Wants a certificate, in PEM, to be renewed within a window of the past.
     pub(crate) fn want_renewal(&self, certificate: &str) {
-        let window = r#"{\"suggestedWindow\":{\"start\":\"2026-01-01T00:00:00Z\",\"end\":\"2026-01-02T00:00:00Z\"}}"#;
+        let (start, end) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let window =
+            format!(r#"{{\"suggestedWindow\":{{\"start\":\"{start}\",\"end\":\"{end}\"}}}}"#);
         let end = "-----END CERTIFICATE-----";
         let first = &certificate[..certificate.find(end).unwrap() + end.len()];
         let first = first.replace('\n', "\\n");
@@ -179,7 +184,8 @@ pub(crate) fn secured(
 fn request(path: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "POST {path} HTTP/1.1\r\nHost: pebble\r\nUser-Agent: test\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nHost: pebble\r\nUser-Agent: test\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{body}"
     )
 }
 

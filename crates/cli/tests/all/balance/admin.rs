@@ -55,7 +55,7 @@ fn the_admin_api_adds_weighs_drains_and_removes() {
             400,
             "started without TLS of clients",
         ),
-        ("PATCH", "/backends/nobody", r#"{"weight": 1}"#, 400, "127.0.0.1:9001"),
+        ("PATCH", "/backends/unknown", r#"{"weight": 1}"#, 400, "127.0.0.1:9001"),
         ("PATCH", "/backends/127.0.0.1:9", r#"{"weight": 1}"#, 404, "no backend 127.0.0.1:9"),
         ("POST", "/backends/127.0.0.1:9/drain", r#"{"window": "5"}"#, 400, "window"),
         ("POST", "/rebalance", r#"{"rate": 0}"#, 400, "rate is 0"),
@@ -103,7 +103,8 @@ fn web_pages_can_neither_change_nor_read_anything() {
     // Our own page, by whatever address of ours.
     let port = admin.port();
     let own = format!(
-        "{json}Host: localhost:{port}\r\nOrigin: http://localhost:{port}\r\nSec-Fetch-Site: same-origin\r\n"
+        "{json}Host: localhost:{port}\r\nOrigin: http://localhost:{port}\r\n\
+         Sec-Fetch-Site: same-origin\r\n"
     );
     let answer = balancer.ask_with("POST", "/backends", &own, body);
     assert_eq!(answer.status(), 201, "{}", answer.text());
@@ -189,8 +190,8 @@ fn backends_register_with_the_token_and_go_again() {
     eventually("it is gone", || balancer.backends().is_empty());
 }
 
-/// A connection to the admin API that says nothing makes room for the next: backends would lose their
-/// registrations otherwise, and operators their view.
+/// A connection to the admin API that sends nothing makes room for the next: backends would lose
+/// their registrations otherwise, and operators their view.
 #[test]
 fn silent_connections_to_the_admin_api_keep_no_heartbeat_out() {
     let token = File::new("crowded-token", TOKEN);
@@ -244,7 +245,7 @@ fn with_an_admin_token_everything_but_the_empty_page_needs_it() {
 }
 
 #[test]
-fn without_a_token_nobody_registers() {
+fn without_a_token_no_backend_registers() {
     let balancer = Balancer::before(&[nowhere()], &[]);
     let answer = balancer.ask("POST", "/register", &json!({ "address": "127.0.0.1:9" }));
     assert_eq!(answer.status(), 403);

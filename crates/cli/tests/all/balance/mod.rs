@@ -18,7 +18,7 @@ use throng_testkit::eventually;
 
 use crate::support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange};
 
-/// What backends show.
+/// The token that backends register with.
 const TOKEN: &str = "0123456789abcdef-token";
 
 /// A file that goes with the test.
@@ -182,8 +182,8 @@ fn echoes(client: &mut Client, text: &str) {
     assert_eq!(client.next(), Got::Text(text.to_owned()));
 }
 
-/// An address where nobody listens, and nobody will: port 1 is not given to who asks for any. Each
-/// call has another.
+/// Returns an address where no program listens, or will: the kernel does not assign port 1 to a
+/// program that asks for any port. Each call returns another address.
 fn nowhere() -> SocketAddr {
     static CALLS: AtomicU8 = AtomicU8::new(1);
     SocketAddr::from(([127, 0, 1, CALLS.fetch_add(1, Relaxed)], 1))

@@ -79,8 +79,8 @@ fn rules_of_channels_are_shown_in_the_figures() {
     let mut client = Client::connect(served.address, "/ws/prices.eur");
     client.send(Opcode::Text, b"1.17");
     expect(&mut stream, "data: 1.17\n\n");
-    let delivered = "throng_class_published_total{class=\"prices.*\",policy=\"latest\",outcome=\"delivered\",\
-                     shard=\"0\"} 1";
+    let delivered = "throng_class_published_total{class=\"prices.*\",policy=\"latest\",\
+                     outcome=\"delivered\",shard=\"0\"} 1";
     poll("Prometheus gets it", || {
         get(served.address, "/metrics").lines().any(|line| line == delivered).then_some(())
     });
@@ -100,7 +100,8 @@ fn rules_of_channels_are_shown_in_the_figures() {
 #[test]
 fn rules_of_channels_are_settings_like_any_other() {
     let file = std::env::temp_dir().join(format!("throng-channels-{}.toml", std::process::id()));
-    let text = "wildcards = true\n[[channel]]\nname = \"prices.*\"\nslow_policy = \"latest\"\nmax_age = \"5s\"\n";
+    let text = "wildcards = true\n\
+                [[channel]]\nname = \"prices.*\"\nslow_policy = \"latest\"\nmax_age = \"5s\"\n";
     std::fs::write(&file, text).unwrap();
     let path = file.to_str().unwrap();
     let show = |words: &[&str], variable: Option<&str>| {
@@ -114,19 +115,21 @@ fn rules_of_channels_are_settings_like_any_other() {
     assert_eq!(
         show(&[], None),
         format!(
-            "channels = [{{ name = \"prices.*\", slow_policy = \"latest\", max_age = \"5s\" }}] # {path}:2"
+            "channels = [{{ name = \"prices.*\", slow_policy = \"latest\", max_age = \"5s\" }}] \
+             # {path}:2"
         )
     );
     assert_eq!(
         show(&[], Some("a=close;b=latest")),
-        "channels = [{ name = \"a\", slow_policy = \"close\" }, { name = \"b\", slow_policy = \"latest\" }] \
-         # environment THRONG_CHANNELS"
+        "channels = [{ name = \"a\", slow_policy = \"close\" }, \
+         { name = \"b\", slow_policy = \"latest\" }] # environment THRONG_CHANNELS"
     );
     let flags = ["--channel", "a=latest", "--channel", "b.>=drop_oldest,max_backlog=4KiB"];
     assert_eq!(
         show(&flags, Some("a=close")),
         "channels = [{ name = \"a\", slow_policy = \"latest\" }, \
-         { name = \"b.>\", slow_policy = \"drop_oldest\", max_backlog = \"4KiB\" }] # flag --channel"
+         { name = \"b.>\", slow_policy = \"drop_oldest\", max_backlog = \"4KiB\" }] \
+         # flag --channel"
     );
     std::fs::remove_file(file).unwrap();
 }

@@ -131,15 +131,16 @@ fn refused(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), errors)
 }
 
-/// A page whose own name points at 127.0.0.1 is of the server's origin by all that its browser says.
+/// A page whose own name points at 127.0.0.1 is of the server's origin by all that its browser
+/// sends.
 #[test]
 fn a_server_on_loopback_refuses_pages_that_reach_it_by_a_name_of_their_own() {
     let upgrade = |served: &Served, host: &str| {
         let mut stream = dial(served.address);
         write!(
             stream,
-            "GET /ws/news HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nUpgrade: websocket\r\n\
-             Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+            "GET /ws/news HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n\
+             Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
         .unwrap();

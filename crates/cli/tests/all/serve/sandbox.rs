@@ -51,11 +51,11 @@ fn a_sandbox_without_prlimit64_does_not_keep_a_server_from_starting() {
     }
 }
 
-/// `listens on` is said when it is true, and the error names what to raise. Root is exempt from RLIMIT_NPROC, so this runs
-/// as a user without processes.
+/// `listens on` is printed when it is true, and the error names the limit to raise. Root is exempt
+/// from RLIMIT_NPROC, so this runs as a user without processes.
 #[test]
 fn a_limit_on_threads_is_one_line_and_nothing_is_said_before() {
-    const NOBODY: u32 = 65_534;
+    const UNPRIVILEGED: u32 = 65_534;
     // Of the user who runs this there may be processes that end meanwhile: one thread is too many.
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let serve: &[&str] = &["serve", "--listen", "127.0.0.1:0", "--shards", "2"];
@@ -68,7 +68,7 @@ fn a_limit_on_threads_is_one_line_and_nothing_is_said_before() {
             let mut command = Command::new("sh");
             command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_throng")]).args(words);
             if is_root {
-                command.uid(NOBODY).gid(NOBODY);
+                command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
             }
             let output = command.stdin(Stdio::null()).output().unwrap();
             let (code, errors) = refused(&output);

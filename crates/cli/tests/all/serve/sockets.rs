@@ -1,4 +1,4 @@
-//! Sockets that somebody else opened, and Unix sockets.
+//! Sockets that another process opened, and Unix sockets.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,5 +1,5 @@
-//! A crowd of clients on one thread: each has a tunnel, asks and checks answers, and comes back
-//! when told to.
+//! A pool of clients on one thread: each has a tunnel, asks and checks answers, and reconnects
+//! when it is closed with 1012.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,29 +21,29 @@ type Sockets = throng_io::Epoll;
 #[cfg(not(target_os = "linux"))]
 type Sockets = throng_io::Portable;
 
-/// How often clients look at the time.
+/// The interval at which clients check whether something is due.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A client that was sent away, or refused, comes back within this, at random.
+/// A client that was sent away, or refused, reconnects within this, at random.
 pub(crate) const JITTER: Duration = Duration::from_secs(1);
 
 const LIMITS: Limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
 const SERVICE_RESTART: u16 = 1012;
 
-/// What the crowd is to do. It goes on until it is told something else.
+/// The behavior that is wanted of the clients, until another is set.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wish {
-    /// So many clients, the first ones. The others say good-bye, or (`rudely`) reset their
-    /// connection.
+pub(crate) struct Desired {
+    /// So many clients, the first ones, are connected. The others send a Close frame, or (`reset`)
+    /// reset their connection.
     pub(crate) clients: usize,
-    pub(crate) rudely: bool,
-    /// Each asks so often; `None`: not at all.
+    pub(crate) reset: bool,
+    /// The interval between two questions of a client; `None`: it does not ask.
     pub(crate) ask_every: Option<Duration>,
 }
 
-/// What came of it, at this moment.
+/// Counts of all clients, at this moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counts {
     /// Tunnels that are open.
     pub(crate) open: usize,
     /// Clients that have a connection, in whatever state.
@@ -64,24 +64,25 @@ pub(crate) struct Tally {
     pub(crate) unplanned: u64,
     /// Handshakes that were not answered with 101.
     pub(crate) refused: u64,
-    /// What went wrong first.
+    /// The first things that went wrong.
     pub(crate) problems: Vec<String>,
 }
 
-pub(crate) struct Crowd {
+pub(crate) struct Clients {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Shared {
-    wish: Mutex<Wish>,
-    tally: Mutex<Tally>,
+    desired: Mutex<Desired>,
+    counts: Mutex<Counts>,
     ends: AtomicBool,
 }
 
-impl Crowd {
-    /// Of at most `most` clients of `address`; it does nothing before it is told to.
+impl Clients {
+    /// Returns a pool of at most `most` clients of `address`; none connects before
+    /// [`desire`](Self::desire).
     pub(crate) fn new(address: SocketAddr, most: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
@@ -89,21 +90,21 @@ impl Crowd {
         Self { shared, thread: Some(thread) }
     }
 
-    /// From now on.
-    pub(crate) fn wish(&self, wish: Wish) {
-        *lock(&self.shared.wish) = wish;
+    /// Sets the behavior from now on.
+    pub(crate) fn desire(&self, desired: Desired) {
+        *lock(&self.shared.desired) = desired;
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        lock(&self.shared.tally).clone()
+    pub(crate) fn counts(&self) -> Counts {
+        lock(&self.shared.counts).clone()
     }
 }
 
-impl Drop for Crowd {
+impl Drop for Clients {
     fn drop(&mut self) {
         self.shared.ends.store(true, Relaxed);
         let ended = self.thread.take().unwrap().join();
-        assert!(ended.is_ok() || std::thread::panicking(), "the crowd panicked");
+        assert!(ended.is_ok() || std::thread::panicking(), "the clients' thread panicked");
     }
 }
 
@@ -143,8 +144,8 @@ struct Loop {
     /// The client of each slot of the driver.
     owners: Vec<usize>,
     random: Random,
-    wish: Wish,
-    tally: Tally,
+    desired: Desired,
+    counts: Counts,
     shared: Arc<Shared>,
 }
 
@@ -170,8 +171,8 @@ impl Loop {
             clients: (0..most).map(client).collect(),
             owners: Vec::new(),
             random: Random::new(0x9e37_79b9_7f4a_7c15),
-            wish: Wish::default(),
-            tally: Tally::default(),
+            desired: Desired::default(),
+            counts: Counts::default(),
             shared,
         }
     }
@@ -195,28 +196,28 @@ impl Loop {
     }
 
     fn tick(&mut self, now: Instant) {
-        let before = std::mem::replace(&mut self.wish, *lock(&self.shared.wish));
-        if before.ask_every != self.wish.ask_every
-            && let Some(every) = self.wish.ask_every
+        let before = std::mem::replace(&mut self.desired, *lock(&self.shared.desired));
+        if before.ask_every != self.desired.ask_every
+            && let Some(every) = self.desired.ask_every
         {
             for at in 0..self.clients.len() {
                 self.clients[at].asks_at = now.after(self.random(every));
             }
         }
         for at in 0..self.clients.len() {
-            let is_wanted = at < self.wish.clients;
+            let is_wanted = at < self.desired.clients;
             let client = &mut self.clients[at];
             match client.stage {
                 Stage::Away(until) if is_wanted && until <= now => self.dial(at),
                 Stage::Open if !is_wanted => self.leave(at),
                 Stage::Open if !client.is_sending => {
-                    let Some(every) = self.wish.ask_every else { continue };
+                    let Some(every) = self.desired.ask_every else { continue };
                     if client.asks_at <= now {
                         client.asks_at = client.asks_at.max(now).after(every);
                         let mut frame = Vec::new();
                         let question = client.tunnel.ask();
                         encode_masked(Opcode::Binary, &question, [1, 2, 3, 4], &mut frame);
-                        self.tally.asked += 1;
+                        self.counts.asked += 1;
                         self.send(at, &frame);
                     }
                 }
@@ -225,11 +226,11 @@ impl Loop {
         }
         let count =
             |is: fn(&Client) -> bool| self.clients.iter().filter(|client| is(client)).count();
-        self.tally.open = count(|client| client.stage == Stage::Open);
-        self.tally.connected = count(|client| client.conn.is_some());
+        self.counts.open = count(|client| client.stage == Stage::Open);
+        self.counts.connected = count(|client| client.conn.is_some());
         let open = self.clients.iter().filter(|client| client.stage == Stage::Open);
-        self.tally.missing = open.map(|client| client.tunnel.missing()).sum();
-        *lock(&self.shared.tally) = self.tally.clone();
+        self.counts.missing = open.map(|client| client.tunnel.missing()).sum();
+        *lock(&self.shared.counts) = self.counts.clone();
     }
 
     fn dial(&mut self, at: usize) {
@@ -256,15 +257,15 @@ impl Loop {
     }
 
     fn leave(&mut self, at: usize) {
-        if self.wish.rudely {
+        if self.desired.reset {
             self.clients[at].stage = Stage::Leaving;
             return self.driver.abort(self.clients[at].conn.unwrap());
         }
-        self.say_close(at, 1000);
+        self.send_close(at, 1000);
     }
 
-    /// A Close frame that says how many questions went before it.
-    fn say_close(&mut self, at: usize, code: u16) {
+    /// Sends a Close frame whose reason is the number of questions before it.
+    fn send_close(&mut self, at: usize, code: u16) {
         let client = &mut self.clients[at];
         client.stage = Stage::Leaving;
         let mut frame = Vec::new();
@@ -272,15 +273,15 @@ impl Loop {
         self.send(at, &frame);
     }
 
-    /// A client asks seldom and little, so that what is in flight is a Close frame's predecessor at
-    /// most.
+    /// Sends bytes. A client asks seldom and little, so at most the message before a Close frame
+    /// can still be in flight.
     fn send(&mut self, at: usize, bytes: &[u8]) {
         let client = &mut self.clients[at];
         let conn = client.conn.unwrap();
         if client.is_sending {
-            // Its Close frame, while a question has not left. Rare; it is told apart from all else.
+            // Its Close frame, while a question has not left. This is rare, and counted apart.
             self.note(format!("client {at} could not send {} bytes at once", bytes.len()));
-            self.tally.unplanned += 1;
+            self.counts.unplanned += 1;
             return self.driver.abort(conn);
         }
         let mut batch = Box::<Batch>::default();
@@ -289,12 +290,12 @@ impl Loop {
     }
 
     fn note(&mut self, problem: String) {
-        if self.tally.problems.len() < 10 {
-            self.tally.problems.push(problem);
+        if self.counts.problems.len() < 10 {
+            self.counts.problems.push(problem);
         }
     }
 
-    /// Whose connection that is, if it still is.
+    /// Returns the client of a connection, unless it has another by now.
     fn owner(&self, conn: ConnId) -> Option<usize> {
         let at = *self.owners.get(conn.slot())?;
         (self.clients.get(at)?.conn == Some(conn)).then_some(at)
@@ -322,7 +323,7 @@ impl Loop {
                     if let Some(at) = self.owner(conn) {
                         if self.clients[at].stage == Stage::Open {
                             self.note(format!("client {at}: its stream ended without a word"));
-                            self.tally.unplanned += 1;
+                            self.counts.unplanned += 1;
                             self.clients[at].stage = Stage::Leaving;
                         }
                         // With a reset, so that no port waits for two minutes.
@@ -351,11 +352,11 @@ impl Loop {
         match self.clients[at].stage {
             Stage::Open => {
                 self.note(format!("client {at}: its tunnel broke: {how:?}"));
-                self.tally.unplanned += 1;
+                self.counts.unplanned += 1;
             }
             Stage::Dialing | Stage::Opening if how != Closed::Local => {
                 self.note(format!("client {at}: no handshake: {how:?}"));
-                self.tally.refused += 1;
+                self.counts.refused += 1;
             }
             _ => {}
         }
@@ -369,38 +370,38 @@ impl Loop {
         let mut received = std::mem::take(&mut self.clients[at].received);
         let len = received.len();
         let mut input = Input::new(&mut received);
-        // Nothing counts that comes behind a Close frame.
+        // Bytes after a Close frame do not count.
         while self.clients[at].stage == Stage::Open {
             let client = &mut self.clients[at];
             match client.decoder.next_event(&mut input, &LIMITS) {
                 Ok(None) => break,
                 Ok(Some(Event::Binary(bytes))) => match client.tunnel.handle_answer(bytes) {
-                    Order::Next => self.tally.answered += 1,
+                    Order::Next => self.counts.answered += 1,
                     Order::Gap(lost) => {
-                        self.tally.answered += 1;
-                        self.tally.lost += lost;
+                        self.counts.answered += 1;
+                        self.counts.lost += lost;
                         self.note(format!("client {at}: {lost} answers are missing"));
                     }
                     Order::Wrong => {
-                        self.tally.wrong += 1;
+                        self.counts.wrong += 1;
                         self.note(format!("client {at}: a wrong answer"));
                     }
                 },
                 Ok(Some(Event::Close(close))) => {
                     let code = close.map_or(1005, |close| close.code);
                     if code == SERVICE_RESTART {
-                        self.tally.sent_away += 1;
+                        self.counts.sent_away += 1;
                     } else {
                         let close = format!("client {at}: closed with {close:?}");
-                        self.tally.unplanned += 1;
+                        self.counts.unplanned += 1;
                         self.note(close);
                     }
-                    self.say_close(at, if code == 1005 { 1000 } else { code });
+                    self.send_close(at, if code == 1005 { 1000 } else { code });
                 }
                 Ok(Some(_)) => {}
                 Err(error) => {
                     self.note(format!("client {at}: not a WebSocket's bytes: {error}"));
-                    self.tally.wrong += 1;
+                    self.counts.wrong += 1;
                     self.driver.abort(self.clients[at].conn.unwrap());
                     break;
                 }
@@ -413,7 +414,7 @@ impl Loop {
         }
     }
 
-    /// True: the tunnel is open.
+    /// Handles the response's head; returns true if the tunnel is open.
     fn handle_head(&mut self, at: usize) -> bool {
         let client = &mut self.clients[at];
         let end = client.received.windows(4).position(|four| four == b"\r\n\r\n");
@@ -421,15 +422,15 @@ impl Loop {
         if client.received.starts_with(b"HTTP/1.1 101 ") {
             client.received.drain(..end + 4);
             client.stage = Stage::Open;
-            self.tally.opened += 1;
-            if let Some(every) = self.wish.ask_every {
+            self.counts.opened += 1;
+            if let Some(every) = self.desired.ask_every {
                 self.clients[at].asks_at = self.driver.now().after(self.random(every));
             }
             return true;
         }
         let answer = String::from_utf8_lossy(&client.received).into_owned();
         let conn = client.conn.unwrap();
-        self.tally.refused += 1;
+        self.counts.refused += 1;
         self.note(format!("client {at} was refused: {answer:?}"));
         self.driver.abort(conn);
         false
