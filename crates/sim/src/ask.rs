@@ -1,9 +1,9 @@
-//! One HTTP request of a simulated client, and what it asks of the service: all of it is in its target, so that the
-//! service needs no plan, and the checkers need not look at the service.
+//! One HTTP request of a simulated client, and what it asks of the service. All of it is in its
+//! target, so that the service needs no plan, and the checkers need not look at the service.
 
 use throng_proto::http1::Request;
 
-/// What the service does with a request's body.
+/// Treatment of a request's body by the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// Nothing: it is read and dropped.
@@ -14,7 +14,7 @@ pub enum Take {
     Pieces = 2,
 }
 
-/// When the service answers.
+/// The moment at which the service answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// In the callback that brings the last it wanted to know.
@@ -23,18 +23,19 @@ pub enum Start {
     Later = 1,
     /// By a delivery, so long after the head, whether or not the body is here.
     AfterHead = 2,
-    /// When the next request, or the end of a body in pieces, comes to its shard; or else like `Later`.
+    /// When the next request, or the end of a body in pieces, comes to its shard; or else like
+    /// `Later`.
     Parked = 3,
 }
 
-/// See the module's documentation. Times are in milliseconds of virtual time.
+/// A request of a simulated client. Times are in milliseconds of virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Who asks.
+    /// The number of the peer that asks.
     pub peer: u32,
     /// Which of its requests this is, from 0 on.
     pub number: u32,
-    /// What is done with the body.
+    /// Treatment of the body.
     pub take: Take,
     /// Bytes of body that are sent.
     pub upload: usize,
@@ -52,9 +53,9 @@ pub struct Ask {
     pub length: usize,
     /// In chunks; else with a length.
     pub chunked: bool,
-    /// Bytes of a helping (0 = all at once).
-    pub helping: usize,
-    /// After one helping in so many there is nothing to send for a while (0 = never).
+    /// Bytes of a chunk of the answer that is written at once (0 = all of it).
+    pub chunk: usize,
+    /// After one chunk in so many there is nothing to send for a while (0 = never).
     pub waits: usize,
     /// That while.
     pub wait: u64,
@@ -68,9 +69,9 @@ pub struct Ask {
     pub expects: bool,
 }
 
-/// Which way a body goes, so that one is not taken for the other.
+/// Direction of a body, so that one is not taken for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// A request's.
     Up = 0,
     /// An answer's.
@@ -95,7 +96,7 @@ impl Ask {
             delay: 0,
             length,
             chunked: false,
-            helping: 0,
+            chunk: 0,
             waits: 0,
             wait: 0,
             fails_at: None,
@@ -105,7 +106,7 @@ impl Ask {
         }
     }
 
-    /// Its target.
+    /// Returns the request's target.
     #[must_use]
     pub fn target(&self) -> String {
         let numbers = [
@@ -120,7 +121,7 @@ impl Ask {
             self.delay,
             self.length as u64,
             u64::from(self.chunked),
-            self.helping as u64,
+            self.chunk as u64,
             self.waits as u64,
             self.wait,
             self.fails_at.map_or(0, |at| at as u64 + 1),
@@ -144,7 +145,7 @@ impl Ask {
         let numbers: [u64; 18] = numbers.try_into().ok()?;
         let [peer, number, take, upload, most, stops, room_after, start, delay, length, ..] =
             numbers;
-        let [.., chunked, helping, waits, wait, fails, panics, close, expects] = numbers;
+        let [.., chunked, chunk, waits, wait, fails, panics, close, expects] = numbers;
         Some(Self {
             peer: peer as u32,
             number: number as u32,
@@ -157,7 +158,7 @@ impl Ask {
             delay,
             length: length as usize,
             chunked: chunked == 1,
-            helping: helping as usize,
+            chunk: chunk as usize,
             waits: waits as usize,
             wait,
             fails_at: (fails as usize).checked_sub(1),
@@ -191,7 +192,7 @@ impl Ask {
     #[must_use]
     pub fn request(&self, chunk: usize) -> Vec<u8> {
         let mut out = self.head(chunk > 0);
-        let body: Vec<u8> = (0..self.upload).map(|at| self.byte(Way::Up, at)).collect();
+        let body: Vec<u8> = (0..self.upload).map(|at| self.byte(Direction::Up, at)).collect();
         if chunk == 0 || body.is_empty() {
             out.extend_from_slice(&body);
             return out;
@@ -205,23 +206,23 @@ impl Ask {
 
     /// The byte at a place of its body.
     #[must_use]
-    pub fn byte(&self, way: Way, at: usize) -> u8 {
-        byte(self.peer, self.number, way, at)
+    pub fn byte(&self, direction: Direction, at: usize) -> u8 {
+        byte(self.peer, self.number, direction, at)
     }
 
-    /// Whether these are the bytes at a place of its body.
+    /// Returns whether these are the bytes at a place of its body.
     #[must_use]
-    pub fn is_at(&self, way: Way, from: usize, bytes: &[u8]) -> bool {
-        bytes.iter().enumerate().all(|(at, byte)| *byte == self.byte(way, from + at))
+    pub fn is_at(&self, direction: Direction, from: usize, bytes: &[u8]) -> bool {
+        bytes.iter().enumerate().all(|(at, byte)| *byte == self.byte(direction, from + at))
     }
 
-    /// It may be answered before its body has come.
+    /// Returns whether it may be answered before its body has come.
     #[must_use]
     pub fn is_early(&self) -> bool {
         self.take == Take::Pieces && self.start == Start::AfterHead && self.upload > 0
     }
 
-    /// Its answer never comes to its end.
+    /// Returns whether its answer never comes to its end.
     #[must_use]
     pub fn fails(&self) -> bool {
         self.fails_at.is_some()
@@ -230,14 +231,15 @@ impl Ask {
     /// The most bytes of its answer that the service writes in one callback.
     #[must_use]
     pub fn largest_write(&self) -> usize {
-        if self.helping == 0 { self.length } else { self.helping }
+        if self.chunk == 0 { self.length } else { self.chunk }
     }
 }
 
 /// The byte at a place of the body of one request or answer of one peer: no two are alike for long.
 #[must_use]
-pub fn byte(peer: u32, number: u32, way: Way, at: usize) -> u8 {
-    let salt = peer.wrapping_mul(0x9e37_79b1) ^ (number * 2 + way as u32).wrapping_mul(0x85eb_ca6b);
+pub fn byte(peer: u32, number: u32, direction: Direction, at: usize) -> u8 {
+    let body = (number * 2 + direction as u32).wrapping_mul(0x85eb_ca6b);
+    let salt = peer.wrapping_mul(0x9e37_79b1) ^ body;
     let mixed = ((at as u32) ^ salt).wrapping_mul(0xc2b2_ae35);
     (mixed >> 21) as u8
 }

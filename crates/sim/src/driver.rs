@@ -1,7 +1,8 @@
 //! The simulated driver: the contract's other implementation.
 //!
-//! It answers as the contract says a driver may, within the faults of its seed, and it *asserts* what the
-//! contract asks of the engine: a fake that only answers is half a test. A breach panics at the call that is wrong.
+//! It answers as the contract says a driver may, within the faults of its seed, and it *asserts*
+//! what the contract asks of the engine: a fake that only answers is half a test. A breach panics
+//! at the call that is wrong.
 
 mod calls;
 
@@ -16,13 +17,15 @@ use crate::faults::{Faults, strikes};
 use crate::net::{LinkId, Readable, SharedNet, Side, SimSocket};
 use crate::rng::Rng;
 
-/// What a wait does when there is nothing to do.
+/// Behavior of a wait when there is nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// The caller turns a shard only when there is something to do: a wait that would sleep is a lost wake-up.
+    /// The caller turns a shard only when there is something to do: a wait that would sleep is a
+    /// lost wake-up.
     Never,
-    /// The same; but calls that the contract lets do nothing are let pass: with the id of a connection whose end was told,
-    /// and a close behind an abort. Whoever ends two connections at once, as a balancer does, makes them.
+    /// As `Never`, but calls that the contract ignores are permitted: with the id of a connection
+    /// whose end was reported, and a close after an abort. An engine that ends two connections at
+    /// once, as a balancer does, makes them.
     Tolerant,
     /// The clock jumps to the next event or to the deadline.
     Jump,
@@ -31,8 +34,8 @@ pub enum Waiting {
 /// Counts of what the engine did, for checkers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calls {
-    /// Waits that ended because of their deadline alone, without time having passed or a send since the wait
-    /// before.
+    /// Waits that ended because of their deadline alone, without time having passed or a send since
+    /// the wait before.
     pub idle_turns_in_a_row: usize,
     /// Sends, and tries to send.
     pub sends: u64,
@@ -54,10 +57,10 @@ struct Conn {
     /// The kernel takes no more of the batch, or does not tell that all has left, before this.
     batch_rests_until: u64,
     paused: bool,
-    finished_told: bool,
+    finished_reported: bool,
     fin_sent: bool,
     starved_until: u64,
-    /// We closed it, or it ended: nothing but its end is told any more, from this time on.
+    /// We closed it, or it ended: from this time on, only its end is still to be reported.
     ending: Option<(u64, Closed)>,
 }
 
@@ -67,7 +70,7 @@ struct Slot {
     conn: Option<Conn>,
 }
 
-/// See the module's documentation.
+/// The simulated driver of one shard.
 pub struct SimDriver {
     net: SharedNet,
     shard: u16,
@@ -85,7 +88,7 @@ pub struct SimDriver {
     round: VecDeque<usize>,
     events_left: usize,
     lent: Vec<u8>,
-    /// Whether `lent` is lent; gone with the next event or wait.
+    /// `lent` is lent, until the next event or wait.
     lending: bool,
     last_wait: Option<u64>,
     /// Counts for the checkers.
@@ -146,7 +149,7 @@ impl SimDriver {
         conns.filter_map(|conn| conn.batch.as_ref()).map(|batch| batch.len()).max().unwrap_or(0)
     }
 
-    /// What the kernel does by itself: pending batches leave as there is room.
+    /// Does the kernel's work: pending batches leave as there is room.
     pub fn progress(&mut self) {
         let net = SharedNet::clone(&self.net);
         let mut net = net.borrow_mut();
@@ -176,14 +179,14 @@ impl SimDriver {
         }
     }
 
-    /// Whether a wait would return at once.
+    /// Returns whether a wait would return at once.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let now = self.net.borrow().now();
         self.wakeup.0.load(Ordering::Acquire) || self.next_event_at().is_some_and(|at| at <= now)
     }
 
-    /// When the next event is due, as far as that is known by now.
+    /// Returns when the next event is due, as far as that is known by now.
     #[must_use]
     pub fn next_event_at(&self) -> Option<u64> {
         let mut net = self.net.borrow_mut();
@@ -210,12 +213,12 @@ impl SimDriver {
             {
                 note(conn.batch_rests_until);
             }
-            let is_deaf = conn.paused || conn.finished_told;
+            let reads_nothing = conn.paused || conn.finished_reported;
             match net.kept(conn.link, conn.side) {
-                _ if is_deaf && net.knows_reset(conn.link, conn.side) => note(now),
+                _ if reads_nothing && net.knows_reset(conn.link, conn.side) => note(now),
                 Readable::Reset => note(now),
                 Readable::Bytes(_) if !conn.paused => note(conn.starved_until),
-                Readable::Finished if !conn.paused && !conn.finished_told => {
+                Readable::Finished if !conn.paused && !conn.finished_reported => {
                     note(conn.starved_until);
                 }
                 _ => {}
@@ -246,7 +249,7 @@ impl SimDriver {
             assert!(id.generation() <= slot.generation, "an id that was never given out: {id:?}");
             assert!(
                 id.generation() == slot.generation && slot.conn.is_some(),
-                "a call with an id whose end was told: {id:?}"
+                "a call with an id whose end was reported: {id:?}"
             );
         }
         let slot =
@@ -269,7 +272,7 @@ impl SimDriver {
             batch: None,
             batch_rests_until: 0,
             paused: false,
-            finished_told: false,
+            finished_reported: false,
             fin_sent: false,
             starved_until: 0,
             ending: None,
@@ -330,7 +333,7 @@ impl SimDriver {
         None
     }
 
-    /// One event of the connection in `slot`, if there is one.
+    /// Returns an event of the connection in `slot`, if there is one.
     fn look_at(&mut self, slot: usize) -> Option<Found> {
         let net = SharedNet::clone(&self.net);
         let mut net = net.borrow_mut();
@@ -361,8 +364,8 @@ impl SimDriver {
             return Some(Found::Event(Event::Connected(id)));
         }
         let readable = net.kept(conn.link, conn.side);
-        let is_deaf = conn.paused || conn.finished_told;
-        if readable == Readable::Reset || is_deaf && net.knows_reset(conn.link, conn.side) {
+        let reads_nothing = conn.paused || conn.finished_reported;
+        if readable == Readable::Reset || reads_nothing && net.knows_reset(conn.link, conn.side) {
             conn.ending = Some((now, Closed::Reset));
             net.close(conn.link, conn.side);
             return Some(Found::Again);
@@ -386,13 +389,13 @@ impl SimDriver {
                     0 => {}
                     most => n = n.min(1 + self.rng.below(most)),
                 }
-                // Another place each time, so that nobody gets used to one.
+                // Another place each time, so that no engine relies on one.
                 self.lent = Vec::with_capacity(n);
                 net.read(conn.link, conn.side, n, &mut self.lent);
                 Some(Found::Bytes(id))
             }
-            Readable::Finished if !conn.finished_told => {
-                conn.finished_told = true;
+            Readable::Finished if !conn.finished_reported => {
+                conn.finished_reported = true;
                 Some(Found::Event(Event::Finished(id)))
             }
             _ => None,

@@ -10,10 +10,11 @@ use throng_io::ConnId;
 use throng_proto::http1::ResponseHead;
 use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 
-use crate::ask::{Ask, Start, Take, Way};
-use crate::record::{Note, SharedRecord, Told};
+use crate::ask::{Ask, Direction, Start, Take};
+use crate::record::{Action, Note, SharedRecord};
 
-/// The payload of a panic that a peer has asked for; the harness keeps the panic hook quiet about it.
+/// The payload of a panic that a peer has asked for; the harness keeps the panic hook quiet about
+/// it.
 pub struct Planned;
 
 /// One request, from its head to the end of its answer.
@@ -29,14 +30,14 @@ struct Exchange {
     answering: bool,
     keep_alive: bool,
     sent: usize,
-    helpings: usize,
+    chunks: usize,
     /// There is nothing to send now.
     waiting: bool,
 }
 
-/// One connection that has asked.
+/// A connection that has sent requests.
 #[derive(Debug, Default)]
-struct Visit {
+struct Conn {
     next: u32,
     current: Option<Exchange>,
     /// Its last answer was begun.
@@ -47,19 +48,19 @@ struct Visit {
 pub(crate) struct Exchanges {
     record: SharedRecord,
     admission: Arc<Admission>,
-    visits: HashMap<ConnId, Visit>,
+    conns: HashMap<ConnId, Conn>,
     /// Whose answers wait for the next request.
     parked: VecDeque<ConnId>,
 }
 
 impl Exchanges {
     pub(crate) fn new(record: SharedRecord, admission: Arc<Admission>) -> Self {
-        Self { record, admission, visits: HashMap::new(), parked: VecDeque::new() }
+        Self { record, admission, conns: HashMap::new(), parked: VecDeque::new() }
     }
 
     /// Connections that have asked for something and have not gone.
-    pub(crate) fn visits(&self) -> usize {
-        self.visits.len()
+    pub(crate) fn conns(&self) -> usize {
+        self.conns.len()
     }
 
     fn violation(&self, ask: &Ask, what: &str) {
@@ -69,10 +70,10 @@ impl Exchanges {
 
     pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, ask: Ask) -> Answer {
         let id = cx.id();
-        let visit = self.visits.entry(id).or_default();
-        let (expected, is_busy, closing) = (visit.next, visit.current.is_some(), visit.closing);
-        visit.next += 1;
-        visit.current = Some(Exchange {
+        let conn = self.conns.entry(id).or_default();
+        let (expected, is_busy, closing) = (conn.next, conn.current.is_some(), conn.closing);
+        conn.next += 1;
+        conn.current = Some(Exchange {
             ask,
             took: 0,
             pieces: 0,
@@ -81,7 +82,7 @@ impl Exchanges {
             answering: false,
             keep_alive: true,
             sent: 0,
-            helpings: 0,
+            chunks: 0,
             waiting: false,
         });
         if is_busy {
@@ -104,7 +105,7 @@ impl Exchanges {
                 if start == Start::Parked {
                     self.parked.push_back(id);
                 }
-                self.schedule(cx, ask.delay, Told::Answer);
+                self.schedule(cx, ask.delay, Action::Answer);
                 Answer::Later
             }
             (Take::Whole, _) if ask.upload > 0 => {
@@ -113,7 +114,7 @@ impl Exchanges {
             (Take::Whole, _) => self.on_whole(cx),
             (Take::Pieces, start) => {
                 if start == Start::AfterHead {
-                    self.schedule(cx, ask.delay, Told::Answer);
+                    self.schedule(cx, ask.delay, Action::Answer);
                 }
                 Answer::Chunks { max_body: ask.most as u64 }
             }
@@ -121,11 +122,11 @@ impl Exchanges {
     }
 
     pub(crate) fn on_body(&mut self, cx: &mut Cx<'_>, ask: Ask, body: &[u8]) -> Answer {
-        let current = self.visits.get(&cx.id()).and_then(|visit| visit.current.as_ref());
+        let current = self.conns.get(&cx.id()).and_then(|conn| conn.current.as_ref());
         if current.map(|exchange| exchange.ask) != Some(ask) || ask.take != Take::Whole {
             self.violation(&ask, "on_body without having been asked for");
         }
-        if body.len() != ask.upload || !ask.is_at(Way::Up, 0, body) {
+        if body.len() != ask.upload || !ask.is_at(Direction::Up, 0, body) {
             self.violation(&ask, &format!("a wrong body of {} bytes", body.len()));
         }
         self.on_whole(cx)
@@ -142,7 +143,7 @@ impl Exchanges {
             Start::AtOnce => self.begin(cx),
             Start::AfterHead if ask.take == Take::Pieces => Answer::Later,
             Start::Later | Start::AfterHead | Start::Parked => {
-                self.schedule(cx, ask.delay, Told::Answer);
+                self.schedule(cx, ask.delay, Action::Answer);
                 Answer::Later
             }
         }
@@ -150,7 +151,7 @@ impl Exchanges {
 
     pub(crate) fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
         let Some(exchange) = self.current(cx.id()) else {
-            self.record.borrow_mut().violation("a piece of nobody's body".to_owned());
+            self.record.borrow_mut().violation("a piece of an unknown body".to_owned());
             return Flow::More;
         };
         let (ask, from) = (exchange.ask, exchange.took);
@@ -164,11 +165,11 @@ impl Exchanges {
         if wrong {
             self.violation(&ask, "a piece though none was wanted");
         }
-        if bytes.is_empty() || too_much || !ask.is_at(Way::Up, from, bytes) {
+        if bytes.is_empty() || too_much || !ask.is_at(Direction::Up, from, bytes) {
             self.violation(&ask, &format!("a wrong piece of {} bytes at {from}", bytes.len()));
         }
         if stops {
-            self.schedule(cx, ask.room_after, Told::Room);
+            self.schedule(cx, ask.room_after, Action::Room);
             return Flow::Stop;
         }
         Flow::More
@@ -176,22 +177,22 @@ impl Exchanges {
 
     pub(crate) fn on_body_end(&mut self, cx: &mut Cx<'_>) -> Answer {
         let Some(exchange) = self.current(cx.id()) else {
-            self.record.borrow_mut().violation("the end of nobody's body".to_owned());
+            self.record.borrow_mut().violation("the end of an unknown body".to_owned());
             return Answer::Done { keep_alive: false };
         };
         let (ask, took) = (exchange.ask, exchange.took);
         if exchange.has_ended || exchange.stopped || took != ask.upload {
-            let told = format!("{exchange:?}");
-            self.violation(&ask, &format!("the end of its body: {told}"));
+            let state = format!("{exchange:?}");
+            self.violation(&ask, &format!("the end of its body: {state}"));
         }
         self.answer_parked(cx);
         self.on_whole(cx)
     }
 
-    pub(crate) fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
-        let Ok(note) = parcel.0.downcast::<Note>() else { return };
+    pub(crate) fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
+        let Ok(note) = event.0.downcast::<Note>() else { return };
         let id = cx.id();
-        if note.to != id || !self.visits.contains_key(&id) {
+        if note.to != id || !self.conns.contains_key(&id) {
             let fault = format!("{note:?} was delivered to {id:?}");
             return self.record.borrow_mut().violation(fault);
         }
@@ -200,17 +201,17 @@ impl Exchanges {
             return;
         }
         match note.what {
-            Told::Answer => self.answer(cx),
-            Told::Room if exchange.stopped && !exchange.has_ended => {
+            Action::Answer => self.answer(cx),
+            Action::Room if exchange.stopped && !exchange.has_ended => {
                 exchange.stopped = false;
                 cx.core().resume_reading(id);
             }
-            Told::More if exchange.waiting => {
+            Action::More if exchange.waiting => {
                 exchange.waiting = false;
                 match note.number.is_multiple_of(2) {
                     // Nothing may be queued by now, and on_drain is to come all the same.
                     true => cx.core().await_drain(id),
-                    false => self.go_on(cx),
+                    false => self.resume(cx),
                 }
             }
             _ => {}
@@ -220,7 +221,7 @@ impl Exchanges {
     /// True if it concerned an exchange.
     pub(crate) fn on_drain(&mut self, cx: &mut Cx<'_>) -> bool {
         let id = cx.id();
-        if !self.visits.contains_key(&id) {
+        if !self.conns.contains_key(&id) {
             return false;
         }
         let low = self.record.borrow().max_backlog / 4;
@@ -234,24 +235,24 @@ impl Exchanges {
                 if cx.backlog() > low {
                     self.violation(&ask, &format!("on_drain at a backlog of {}", cx.backlog()));
                 }
-                self.go_on(cx);
+                self.resume(cx);
             }
         }
         true
     }
 
-    /// Whether a request of this connection has come.
+    /// Returns whether a request of this connection has come.
     pub(crate) fn knows(&self, id: ConnId) -> bool {
-        self.visits.contains_key(&id)
+        self.conns.contains_key(&id)
     }
 
     /// An answer that is no service of ours may follow, unless this says no.
     pub(crate) fn on_fault(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Some(visit) = self.visits.get_mut(&cx.id()) else { return true };
-        visit.closing = true;
-        let is_answering = visit.current.take().is_some_and(|exchange| exchange.answering);
+        let Some(conn) = self.conns.get_mut(&cx.id()) else { return true };
+        conn.closing = true;
+        let is_answering = conn.current.take().is_some_and(|exchange| exchange.answering);
         if is_answering {
-            // In the middle of another answer, nobody would understand it.
+            // In the middle of another answer, the client could not understand it.
             cx.abort();
         }
         !is_answering
@@ -259,14 +260,14 @@ impl Exchanges {
 
     pub(crate) fn on_gone(&mut self, id: ConnId) {
         self.parked.retain(|parked| *parked != id);
-        self.visits.remove(&id);
+        self.conns.remove(&id);
     }
 
     fn current(&mut self, id: ConnId) -> Option<&mut Exchange> {
-        self.visits.get_mut(&id)?.current.as_mut()
+        self.conns.get_mut(&id)?.current.as_mut()
     }
 
-    fn schedule(&mut self, cx: &mut Cx<'_>, millis: u64, what: Told) {
+    fn schedule(&mut self, cx: &mut Cx<'_>, millis: u64, what: Action) {
         let id = cx.id();
         let Some(exchange) = self.current(id) else { return };
         let note = Note { to: id, number: exchange.ask.number, what };
@@ -284,7 +285,7 @@ impl Exchanges {
         }
     }
 
-    /// Answers one that waits for that.
+    /// Answers a parked request.
     fn answer_parked(&mut self, cx: &mut Cx<'_>) {
         let id = cx.id();
         if let Some(parked) = self.parked.pop_front().filter(|parked| *parked != id) {
@@ -303,7 +304,7 @@ impl Exchanges {
             panic_any(Planned);
         }
         exchange.answering = true;
-        // Whoever answers before the body is read to its end will not read it.
+        // A service that answers before the end of the body will not read the rest.
         let early = ask.take == Take::Pieces && !exchange.has_ended;
         // Nor is there certainly a body where leave was asked to send it.
         let is_last = ask.close || early || (ask.expects && ask.take == Take::Drop);
@@ -325,33 +326,34 @@ impl Exchanges {
         self.send_more(cx).map_or(Answer::Later, |keep_alive| Answer::Done { keep_alive })
     }
 
-    fn go_on(&mut self, cx: &mut Cx<'_>) {
+    fn resume(&mut self, cx: &mut Cx<'_>) {
         if let Some(keep_alive) = self.send_more(cx) {
             let id = cx.id();
             cx.core().finish_answer(id, keep_alive);
         }
     }
 
-    /// Sends the next helping. When it was the last: whether the connection is kept alive.
+    /// Sends the next chunk. After the last one, returns whether the connection is kept alive.
     fn send_more(&mut self, cx: &mut Cx<'_>) -> Option<bool> {
         let id = cx.id();
         let is_ready = self.admission.is_ready();
-        let visit = self.visits.get_mut(&id)?;
-        let exchange = visit.current.as_mut()?;
+        let conn = self.conns.get_mut(&id)?;
+        let exchange = conn.current.as_mut()?;
         let ask = exchange.ask;
         if ask.fails_at.is_some_and(|at| exchange.sent >= at) {
-            (visit.closing, visit.current) = (true, None);
+            (conn.closing, conn.current) = (true, None);
             cx.abort();
             return None;
         }
         let left = ask.fails_at.unwrap_or(ask.length) - exchange.sent;
-        let count = if ask.helping == 0 { left } else { left.min(ask.helping) };
+        let count = if ask.chunk == 0 { left } else { left.min(ask.chunk) };
         let from = exchange.sent;
         exchange.sent += count;
-        exchange.helpings += 1;
+        exchange.chunks += 1;
         let is_over = exchange.sent == ask.length && !ask.fails();
         cx.write(|out| {
-            let bytes: Vec<u8> = (from..from + count).map(|at| ask.byte(Way::Down, at)).collect();
+            let bytes: Vec<u8> =
+                (from..from + count).map(|at| ask.byte(Direction::Down, at)).collect();
             match ask.chunked {
                 true => encode_chunk(&bytes, out),
                 false => out.extend_from_slice(&bytes),
@@ -362,12 +364,12 @@ impl Exchanges {
         });
         if is_over {
             let keep_alive = exchange.keep_alive && is_ready;
-            (visit.closing, visit.current) = (!keep_alive, None);
+            (conn.closing, conn.current) = (!keep_alive, None);
             return Some(keep_alive);
         }
-        if ask.waits > 0 && exchange.helpings.is_multiple_of(ask.waits) {
+        if ask.waits > 0 && exchange.chunks.is_multiple_of(ask.waits) {
             exchange.waiting = true;
-            self.schedule(cx, ask.wait, Told::More);
+            self.schedule(cx, ask.wait, Action::More);
         } else {
             cx.core().await_drain(id);
         }

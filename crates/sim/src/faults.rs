@@ -1,5 +1,5 @@
-//! What goes wrong on the server's side of the network, each kind switched on or off by the seed: a seed with
-//! few kinds reaches states that a seed with all of them never does (swarm testing).
+//! Faults on the server's side of the network, each kind switched on or off by the seed: a seed
+//! with few kinds reaches states that a seed with all of them never does (swarm testing).
 
 use crate::rng::Rng;
 
@@ -20,7 +20,8 @@ pub struct Faults {
     pub adopt_fails: usize,
     /// One receive in so many finds no memory, and comes later (0 = never).
     pub starved_receives: usize,
-    /// One close in so many takes its time until [`Closed`](throng_io::Closed) is told (0 = never).
+    /// One close in so many takes its time until [`Closed`](throng_io::Closed) is reported (0 =
+    /// never).
     pub slow_closes: usize,
     /// Events of a turn, at most.
     pub events_per_turn: usize,
@@ -32,7 +33,8 @@ pub struct Faults {
     pub cut_links: usize,
     /// One connect in so many fails at once, for want of descriptors or of a route (0 = never).
     pub connect_fails: usize,
-    /// One connection that the driver makes in so many is cut by the network at a random byte (0 = never).
+    /// One connection that the driver makes in so many is cut by the network at a random byte (0 =
+    /// never).
     pub cut_dials: usize,
 }
 
@@ -78,7 +80,7 @@ impl Faults {
             shuffled: sometimes(2, &[1]) == 1,
             clock_leaps: sometimes(10, &[100, 1000]),
             cut_links: sometimes(4, &[3, 8]),
-            // Servers connect to nobody; a plan for those that do sets these.
+            // Servers do not connect; a plan for engines that do sets these.
             connect_fails: 0,
             cut_dials: 0,
         }

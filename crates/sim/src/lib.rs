@@ -1,11 +1,11 @@
 //! A simulated driver, network and clock that runs the production engine.
 //!
-//! * Duty: run real shards, unmodified, through seeded schedules of faults and peers, in virtual time, and check what
-//!   must hold. A seed that fails is repeated with `THRONG_SIM_SEED=<seed>`.
+//! * Duty: run real shards, unmodified, through seeded schedules of faults and peers, in virtual
+//!   time, and check what must hold. A seed that fails is repeated with `THRONG_SIM_SEED=<seed>`.
 //! * Not its duty: real sockets, real time, speed.
 //! * Depends on: `throng-engine`, `throng-balance`, `throng-io`, `throng-proto`, `throng-tls`.
-//! * Start reading at: [`world`], which runs a [`plan`]; then [`driver`], which asserts the driver contract from the
-//!   engine's side, and `world/checks.rs`, which judges the end.
+//! * Start reading at: [`world`], which runs a [`plan`]; then [`driver`], which asserts the driver
+//!   contract from the engine's side, and `world/checks.rs`, which judges the end.
 #![forbid(unsafe_code)]
 
 pub mod ask;

@@ -1,4 +1,5 @@
-//! What becomes of each connection, by its id: a session, a stream, or neither, which is told by `on_gone`, once.
+//! Check of each connection's outcome: a session, a stream, or neither, which `on_gone` reports
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use throng_io::ConnId;
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     upgraded: bool,
-    /// It was told why it is turned away, at the door or later.
+    /// It got an answer with the reason of its refusal, when it was accepted or later.
     turned_away: bool,
     /// That was certainly at the door.
     refused: bool,
@@ -15,7 +16,7 @@ struct Outcome {
     ended: bool,
 }
 
-/// See the module's documentation.
+/// The outcome of each connection, by its id.
 #[derive(Debug, Default)]
 pub struct LifecycleCheck {
     outcomes: BTreeMap<u64, Outcome>,
@@ -26,19 +27,20 @@ impl LifecycleCheck {
         self.outcomes.entry(id.to_bits()).or_default()
     }
 
-    /// It becomes a session, or a stream.
+    /// Records that it becomes a session, or a stream.
     pub fn upgrade(&mut self, id: ConnId) {
         self.outcome(id).upgraded = true;
     }
 
-    /// It is turned away; for want of room, only who has not come in yet can be.
+    /// Records that it is turned away; for want of room, only a connection that has not come in yet
+    /// can be.
     pub fn turn_away(&mut self, id: ConnId, for_want_of_room: bool) {
         let outcome = self.outcome(id);
         outcome.turned_away = true;
         outcome.refused |= for_want_of_room;
     }
 
-    /// `on_gone` came.
+    /// Records a call of `on_gone`.
     ///
     /// # Errors
     /// It should not have.
@@ -52,12 +54,12 @@ impl LifecycleCheck {
         }
     }
 
-    /// The driver told its end.
+    /// Records that the driver reported its end.
     pub fn end(&mut self, id: ConnId) {
         self.outcome(id).ended = true;
     }
 
-    /// At the end of all.
+    /// Returns the faults at the end of a run.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let lost = |outcome: &Outcome| {

@@ -1,4 +1,5 @@
-//! The simulated network: a clock, listeners, and links whose two ends exchange bytes through bounded pipes.
+//! The simulated network: a clock, listeners, and links whose two ends exchange bytes through
+//! bounded pipes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use crate::rng::Trace;
 /// One network, shared by all drivers and peers of a run (they live on one thread).
 pub type SharedNet = Rc<RefCell<Net>>;
 
-/// Ends whose socket was dropped by somebody who had no network at hand.
+/// Ends whose socket was dropped where no network was at hand.
 type Dropped = Arc<Mutex<Vec<(LinkId, Side)>>>;
 
 /// Index of a link.
@@ -23,9 +24,9 @@ pub type LinkId = usize;
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who connected.
+    /// The end that connected.
     Dialer = 0,
-    /// Who accepted.
+    /// The end that accepted.
     Acceptor = 1,
 }
 
@@ -40,7 +41,7 @@ impl Side {
     }
 }
 
-/// What one end finds when it looks at its link.
+/// State of a link as one end sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readable {
     /// So many bytes can be read.
@@ -53,12 +54,12 @@ pub enum Readable {
     Reset,
 }
 
-/// How a link behaves.
+/// Properties of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
     /// Nanoseconds from one end to the other.
     pub latency: u64,
-    /// Bytes that fit between a writer and a reader who does not read, per direction.
+    /// Bytes that fit between a writer and a reader that does not read, per direction.
     pub capacity: usize,
     /// The network resets the link when so many bytes were written in both directions together.
     pub cut_after: Option<u64>,
@@ -73,7 +74,7 @@ pub enum Bug {
     Swap,
 }
 
-/// One direction.
+/// One direction of a link.
 #[derive(Debug, Default)]
 struct Pipe {
     in_transit: VecDeque<(u64, Vec<u8>)>,
@@ -106,7 +107,7 @@ struct Link {
     address: SocketAddr,
     /// By the side that writes.
     pipes: [Pipe; 2],
-    /// When each side learns that the link was reset.
+    /// Times at which each side learns that the link was reset.
     reset_at: [Option<u64>; 2],
     /// The side has closed its socket.
     gone: [bool; 2],
@@ -140,7 +141,7 @@ struct Listener {
     dialled: LinkOptions,
 }
 
-/// See the module's documentation.
+/// The simulated network.
 #[derive(Debug, Default)]
 pub struct Net {
     now: Arc<AtomicU64>,
@@ -148,13 +149,14 @@ pub struct Net {
     listeners: Vec<Listener>,
     dropped: Dropped,
     silent: Vec<SocketAddr>,
-    /// What happened, as a hash.
+    /// Hash of all events.
     pub trace: Trace,
-    /// And as text, on the standard error stream.
+    /// Print the events as text, on the standard error stream.
     pub log: bool,
-    /// The shard whose turn has come to the end of its events, until somebody takes this: its mail follows.
+    /// The shard whose turn has come to the end of its events, until this is taken: its mailbox
+    /// follows.
     pub after_events: Option<usize>,
-    /// Connections of drivers whose end was told, until somebody takes them.
+    /// Connections of drivers whose end was reported, until they are taken.
     pub ended: Vec<ConnId>,
     /// A planted bug, and the pieces before it strikes.
     pub bug: Option<(Bug, usize)>,
@@ -167,7 +169,7 @@ impl Net {
         Rc::new(RefCell::new(Self::default()))
     }
 
-    /// Tells what happens, if somebody wants to know.
+    /// Logs an event, if a log is wanted.
     pub fn say(&self, what: impl FnOnce() -> String) {
         if self.log {
             eprintln!("{:>12} us  {}", self.now() / 1000, what());
@@ -198,13 +200,13 @@ impl Net {
         self.listen_with(address, dialled)
     }
 
-    /// The same; links that drivers dial to it are like this.
+    /// Opens a listener; links that drivers dial to it have these options.
     pub fn listen_with(&mut self, address: SocketAddr, dialled: LinkOptions) -> usize {
         self.listeners.push(Listener { address, open: true, backlog: VecDeque::new(), dialled });
         self.listeners.len() - 1
     }
 
-    /// What links are like that drivers dial to `listener`, or to nobody.
+    /// Returns the options of links that drivers dial to `listener`, or to no listener.
     #[must_use]
     pub fn dial_options(&self, listener: Option<usize>) -> LinkOptions {
         match listener {
@@ -213,18 +215,18 @@ impl Net {
         }
     }
 
-    /// From now on nothing that is sent to this address arrives, and nothing comes back.
+    /// Drops, from now on, all that is sent to this address; nothing comes back.
     pub fn silence(&mut self, address: SocketAddr) {
         self.silent.push(address);
     }
 
-    /// Whether it was [silenced](Self::silence).
+    /// Returns whether it was [silenced](Self::silence).
     #[must_use]
     pub fn is_silent(&self, address: SocketAddr) -> bool {
         self.silent.contains(&address)
     }
 
-    /// Closes a listener; who waits in its backlog is reset.
+    /// Closes a listener; connections in its backlog are reset.
     pub fn stop_listening(&mut self, listener: usize) {
         let Some(listener) = self.listeners.get_mut(listener) else { return };
         listener.open = false;
@@ -233,7 +235,7 @@ impl Net {
         }
     }
 
-    /// A dialer's link to `listener`; `None` if nobody listens there.
+    /// Dials a link to `listener`; `None` if it is closed.
     pub fn dial(
         &mut self,
         listener: usize,
@@ -247,7 +249,7 @@ impl Net {
         Some(link)
     }
 
-    /// A link to where nobody listens: the dialer learns of a reset.
+    /// Makes a link to an address without a listener: the dialer learns of a reset.
     pub fn dead_link(&mut self, from: SocketAddr, options: LinkOptions) -> LinkId {
         self.links.push(Link::new(from, options));
         let link = self.links.len() - 1;
@@ -261,7 +263,7 @@ impl Net {
         self.listeners.iter().position(|it| it.open && it.address == address)
     }
 
-    /// When the next connection waits at `listener`.
+    /// Returns when the next connection waits at `listener`.
     #[must_use]
     pub fn next_incoming(&self, listener: usize) -> Option<u64> {
         self.listeners.get(listener)?.backlog.front().map(|(at, _)| *at)
@@ -288,7 +290,7 @@ impl Net {
         SimSocket { link, side, dropped: Some(Arc::clone(&self.dropped)) }
     }
 
-    /// Whether the network itself has cut the link.
+    /// Returns whether the network itself has cut the link.
     #[must_use]
     pub fn was_cut(&self, link: LinkId) -> bool {
         self.links[link].cut
@@ -327,7 +329,7 @@ impl Net {
         }
         assert!(bytes.len() <= room, "more was written than fits");
         if link.gone[side.other() as usize] {
-            // Nobody is there: the answer is a reset, one round trip later.
+            // The other end is gone: the answer is a reset, one round trip later.
             link.reset_at[side as usize] = Some(now + 2 * link.options.latency);
             return;
         }
@@ -364,7 +366,7 @@ impl Net {
         self.bug.take().map(|(bug, _)| bug)
     }
 
-    /// What `side` can read.
+    /// Returns the state of the link for `side`.
     pub fn readable(&mut self, link: LinkId, side: Side) -> Readable {
         let now = self.now();
         let link = &mut self.links[link];
@@ -382,8 +384,8 @@ impl Net {
         }
     }
 
-    /// The same for a driver: what had come when a reset came is there still (C9 of the driver contract), as Linux keeps
-    /// it. Peers lose it, as they do elsewhere.
+    /// Returns the state of the link for a driver: bytes that had come before a reset are still
+    /// there (C9 of the driver contract), as on Linux. Peers lose them, as they do elsewhere.
     pub fn kept(&mut self, link: LinkId, side: Side) -> Readable {
         let now = self.now();
         let link = &mut self.links[link];
@@ -417,7 +419,7 @@ impl Net {
         }
     }
 
-    /// When something will change for the reader on `side`, if anything is on its way.
+    /// Returns when something will change for the reader on `side`, if anything is on its way.
     #[must_use]
     pub fn next_change(&self, link: LinkId, side: Side) -> Option<u64> {
         let link = &self.links[link];
@@ -449,7 +451,8 @@ impl Net {
         }
         let other = side.other() as usize;
         if link.pipes[other].held > 0 && link.reset_at[other].is_none() {
-            // Like a kernel: unread input turns the end of stream into a reset, which may overtake what was sent.
+            // Like a kernel: unread input turns the end of stream into a reset, which may overtake
+            // what was sent.
             link.reset_at[other] = Some(now + 2 * link.options.latency);
         }
         link.pipes[other].discard();
@@ -478,7 +481,7 @@ impl Net {
         pipe.fin_at = pipe.fin_at.filter(|at| *at <= now);
     }
 
-    /// Whether `side` knows of a reset by now.
+    /// Returns whether `side` knows of a reset by now.
     #[must_use]
     pub fn knows_reset(&self, link: LinkId, side: Side) -> bool {
         self.links[link].reset_at[side as usize].is_some_and(|at| at <= self.now())

@@ -1,4 +1,5 @@
-//! A client of the simulated network: a script of what it says and when, ears, and its manners.
+//! A client of the simulated network: a script of what it sends and when, a reader, and its
+//! behavior.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,7 @@ use crate::reader::{Reader, Reply};
 use crate::rng::{Rng, message_hash};
 use crate::script::{Do, Pace};
 
-/// How it came to an end.
+/// End of a peer's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The server ended the stream, and so do we.
@@ -21,14 +22,14 @@ pub enum End {
     Own,
 }
 
-/// See the module's documentation.
+/// A client that plays its part of a plan.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its number, which it tells in its request.
+    /// Its number, which is in its request.
     pub number: u32,
     /// Its connection.
     pub link: LinkId,
-    /// What it has heard.
+    /// All that it has received.
     pub reader: Reader,
     /// Hashes of the messages whose sending has begun, in order.
     pub said: Vec<u64>,
@@ -36,7 +37,7 @@ pub struct Peer {
     pub closed_first_with: Option<u16>,
     /// When it wrote something.
     pub wrote_at: Vec<u64>,
-    /// How it ended.
+    /// Its end, and when that was.
     pub end: Option<(End, u64)>,
     /// Answers pings and Close frames, as RFC 6455 asks.
     pub polite: bool,
@@ -87,31 +88,31 @@ impl Peer {
         }
     }
 
-    /// It says nothing more by itself.
+    /// Returns whether it sends nothing more by itself.
     #[must_use]
     pub fn has_said_all(&self) -> bool {
         self.script.is_empty() && self.out_at == self.out.len() && self.replies.is_empty()
     }
 
-    /// It has ended its side of the stream.
+    /// Returns whether it has ended its side of the stream.
     #[must_use]
     pub fn has_finished(&self) -> bool {
         self.finished
     }
 
-    /// It waits for nobody but the clock.
+    /// Returns whether it waits for nothing but the clock.
     #[must_use]
     pub fn has_plans(&self) -> bool {
         self.may_go_on()
     }
 
-    /// It says nothing more by itself, and does not read either.
+    /// Returns whether it sends nothing more by itself, and does not read either.
     #[must_use]
-    pub fn is_deaf(&self) -> bool {
+    pub fn is_unresponsive(&self) -> bool {
         self.script.is_empty() && self.pace == Pace::Never
     }
 
-    /// When it will do something, if nothing comes before that changes it.
+    /// Returns when it will do something, if nothing comes before that changes it.
     pub fn due(&self, net: &mut Net) -> Option<u64> {
         if self.end.is_some() {
             return None;

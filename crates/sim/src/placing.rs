@@ -33,7 +33,8 @@ pub(crate) fn leave(
     Answer::Upgrading
 }
 
-/// Opens the session of an upgrade that has moved, or could not. Returns the event if it is another one.
+/// Opens the session of an upgrade that has moved, or could not. Returns the event if it is another
+/// one.
 pub(crate) fn on_user_event(
     record: &SharedRecord,
     cx: &mut Cx<'_>,

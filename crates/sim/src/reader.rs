@@ -1,11 +1,12 @@
-//! A client's ears: everything the server says, decoded with the client's decoders and kept for the checkers.
+//! A client's reader: everything the server sends, decoded with the client's decoders and kept
+//! for the checkers.
 
 use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
 use throng_proto::ws::handshake::{Key, check_response};
 use throng_proto::ws::{self, Role};
 use throng_proto::{Input, ws::Event};
 
-use crate::ask::{Way, byte};
+use crate::ask::{Direction, byte};
 use crate::rng::message_hash;
 
 /// One message from the server.
@@ -22,11 +23,11 @@ pub enum Heard {
         /// Its number among that peer's publications.
         sequence: u32,
     },
-    /// A message sent to one connection by its id, from somebody else's callback.
+    /// A message sent to one connection by its id, from another connection's callback.
     Private {
-        /// Whom it was meant for.
+        /// The peer that it was meant for.
         to: u32,
-        /// Whose callback sent it.
+        /// The peer whose callback sent it.
         by: u32,
         /// Its number among that sender's.
         sequence: u32,
@@ -52,7 +53,7 @@ pub struct Answered {
     pub at: u64,
 }
 
-/// What a peer owes the server after reading.
+/// A reply that a peer owes the server after reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A pong with this payload.
@@ -65,11 +66,11 @@ pub enum Reply {
 enum Stage {
     Http(ResponseDecoder),
     Ws(ws::Decoder),
-    /// What came of an event that is not whole yet.
+    /// The bytes of an event that is not whole yet.
     Events(Vec<u8>),
 }
 
-/// See the module's documentation.
+/// The reader of one client.
 #[derive(Debug)]
 pub struct Reader {
     stage: Stage,
@@ -78,7 +79,7 @@ pub struct Reader {
     pub statuses: Vec<u16>,
     /// HTTP answers that came to their end.
     pub answered: usize,
-    /// The same, one by one, but for the 101.
+    /// HTTP answers, one by one, but for the 101.
     pub answers: Vec<Answered>,
     /// Interim answers.
     pub interim: usize,
@@ -88,7 +89,7 @@ pub struct Reader {
     pub heard_at: Vec<u64>,
     /// Comments of a stream of events, which say that it lives.
     pub comments: usize,
-    /// Events that tell of a message that was not sent.
+    /// Events that report a message that was not sent.
     pub lost: usize,
     /// When the server's pings came.
     pub pings: Vec<u64>,
@@ -96,14 +97,14 @@ pub struct Reader {
     pub pongs: Vec<Vec<u8>>,
     /// The server's Close: code and reason.
     pub closed: Option<(u16, String)>,
-    /// What the server must never do.
+    /// Violations by the server.
     pub violations: Vec<String>,
 }
 
 const LIMITS: ws::Limits = ws::Limits { max_frame_size: 1 << 30, max_message_size: 1 << 30 };
 
 impl Reader {
-    /// Ears of a client that asks for an upgrade with `key`.
+    /// The reader of a client that asks for an upgrade with `key`.
     #[must_use]
     pub fn new(key: Key) -> Self {
         Self {
@@ -198,7 +199,7 @@ impl Reader {
                 Ok(Some(ResponseEvent::Body(bytes))) => {
                     let Some(answer) = self.answers.last_mut() else { continue };
                     if let Some((peer, number)) = answer.ask {
-                        let right = |at| byte(peer, number, Way::Down, answer.got + at);
+                        let right = |at| byte(peer, number, Direction::Down, answer.got + at);
                         let mut bytes = bytes.iter().enumerate();
                         answer.wrong |= bytes.any(|(at, byte)| *byte != right(at));
                     }

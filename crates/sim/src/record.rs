@@ -1,7 +1,8 @@
-//! What the test service saw, shared by all shards of a run, and checked as it happens.
+//! Record of the test service's callbacks, shared by all shards of a run, and checked as it grows.
 //!
-//! It holds what the engine was asked to send to whom, in the order in which each shard was asked: an [`Offer`] a
-//! receiver. What a receiver hears is judged against that at the end.
+//! It holds the messages that the engine was asked to send, and their receivers, in the order in
+//! which each shard was asked: an [`Offer`] for each receiver. The messages that a receiver gets
+//! are compared with that at the end.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,7 @@ pub struct Offer {
     pub what: Heard,
     /// The class of back-pressure that decides about it.
     pub class: usize,
-    /// What it is the newest value of, where values replace each other.
+    /// The value that it is the newest of, where values replace each other.
     pub key: String,
     /// When, in nanoseconds.
     pub at: u64,
@@ -37,19 +38,21 @@ pub struct Offer {
 pub struct Session {
     /// Its connection.
     pub id: ConnId,
-    /// A stream of server-sent events: the engine calls back neither at its beginning nor at its end.
+    /// A stream of server-sent events: the engine calls back neither at its beginning nor at its
+    /// end.
     pub stream: bool,
     /// Its route.
     pub route: u16,
     /// The subprotocol that was agreed.
     pub subprotocol: Option<&'static str>,
-    /// The code that `on_close` told; 0 for a stream that has ended.
+    /// The code that `on_close` reported; 0 for a stream that has ended.
     pub closed: Option<u16>,
-    /// A stream that the server was asked to end: what was offered before is owed, and nothing after.
+    /// A stream that the server was asked to end: what was offered before is owed, and nothing
+    /// after.
     pub dismissed: bool,
     /// Hashes of the messages that came, in order.
     pub handled: Vec<u64>,
-    /// What it was to be sent, in order.
+    /// The messages that it was to be sent, in order.
     pub offers: Vec<Offer>,
     /// A send said `Queued` or `Dropped`, and `on_drain` has not come since.
     pub behind: bool,
@@ -76,7 +79,7 @@ impl Session {
     }
 }
 
-/// Whom a broadcast is for, by the numbers of peers.
+/// Audience of a broadcast, by the numbers of peers.
 #[derive(Clone, Debug, Default)]
 pub struct Audience {
     /// Only those that a publish to this channel would reach.
@@ -89,7 +92,7 @@ pub struct Audience {
     pub exclude: BTreeSet<u32>,
 }
 
-/// What a letter to a shard asks for.
+/// A command to a shard.
 #[derive(Clone, Debug)]
 pub enum SentCommand {
     /// Sending to a channel's members but one.
@@ -98,21 +101,21 @@ pub enum SentCommand {
         channel: String,
         /// The value's key; empty for none.
         key: String,
-        /// Who does not get it.
+        /// A peer that does not get it.
         except: Option<u32>,
         /// The message.
         what: Heard,
     },
     /// Sending to an audience.
     Broadcast {
-        /// Who gets it.
+        /// The receivers.
         audience: Audience,
         /// The message.
         what: Heard,
     },
     /// Sending to one.
     Send {
-        /// Who gets it.
+        /// The receiver.
         to: u32,
         /// The message.
         what: Heard,
@@ -121,12 +124,12 @@ pub enum SentCommand {
     Dismiss(u32),
 }
 
-/// A letter that its shard has not taken yet.
+/// A command that its shard has not taken yet.
 #[derive(Clone, Debug)]
 pub struct PendingCommand {
     /// Where to.
     pub shard: usize,
-    /// What it asks for.
+    /// The command.
     pub command: SentCommand,
     /// Which of the record's receipts its counts go to.
     pub receipt: Option<usize>,
@@ -152,8 +155,8 @@ pub struct Attempts {
     pub most: u64,
     /// Messages to one receiver that were refused to the sender's face.
     pub refused: u64,
-    /// Messages to one receiver whose sender was not told what became of them.
-    pub untold: u64,
+    /// Messages to one receiver whose sender got no outcome.
+    pub unreported: u64,
 }
 
 /// An event of another thread for the service of one connection, about one of its requests.
@@ -164,12 +167,12 @@ pub struct Note {
     /// The request.
     pub number: u32,
     /// The event of the request.
-    pub what: Told,
+    pub what: Action,
 }
 
 /// See [`Note`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Action {
     /// The answer is there.
     Answer,
     /// More of its body can be sent.
@@ -178,7 +181,7 @@ pub enum Told {
     More,
 }
 
-/// See the module's documentation.
+/// The record of one run.
 #[derive(Default)]
 pub struct Record {
     /// Sessions and streams by peer number.
@@ -189,7 +192,7 @@ pub struct Record {
     pub planned_panics: u64,
     /// Members of each channel or pattern of each shard, as they should be.
     pub members: BTreeMap<(usize, String), BTreeSet<u32>>,
-    /// What the shards have not taken yet.
+    /// Commands that the shards have not taken yet.
     pub commands: Vec<PendingCommand>,
     /// Receipts of what was published from outside.
     pub receipts: Vec<Expected>,
@@ -199,13 +202,13 @@ pub struct Record {
     pub too_large: BTreeSet<(u32, u32)>,
     /// By class.
     pub attempts: Vec<Attempts>,
-    /// What publishers were told, all together.
-    pub told: Delivery,
+    /// Outcomes that publishers got, all together.
+    pub outcomes: Delivery,
     /// The plan's rules.
     pub rules: Rules,
     /// Subscriptions may be patterns.
     pub wildcards: bool,
-    /// What happened, as a hash.
+    /// Hash of all events.
     pub trace: crate::rng::Trace,
     /// Requests that were refused at the door.
     pub refused: u64,
@@ -213,17 +216,18 @@ pub struct Record {
     pub opened: u64,
     /// Sessions closed.
     pub closed: u64,
-    /// Tells the callbacks on the standard error stream.
+    /// Print the callbacks on the standard error stream.
     pub log: bool,
-    /// The clock, and who has gone.
+    /// The clock, and the connections that have ended.
     pub net: Option<SharedNet>,
-    /// What becomes of each connection.
+    /// The check of each connection's outcome.
     pub lifecycle: LifecycleCheck,
     /// Nanoseconds that each `on_open` takes.
     pub opening_takes: u64,
     /// Outcomes of upgrades that move to another shard.
     pub moves: Moves,
-    /// What other threads will send to connections: when, in nanoseconds, and in which order.
+    /// Events that other threads will send to connections: when, in nanoseconds, and in which
+    /// order.
     pub deliveries: BTreeMap<(u64, u64), Note>,
     /// Deliveries made.
     pub delivered: u64,
@@ -258,14 +262,14 @@ impl Record {
         self.sessions.get_mut(&peer)
     }
 
-    /// Tells of a callback.
+    /// Logs a callback.
     pub fn say(&self, call: &str, id: ConnId) {
         if self.log {
             eprintln!("{:>15}  {call} {id:?}", "");
         }
     }
 
-    /// Another thread will send this to a connection.
+    /// Schedules an event that another thread will send to a connection.
     pub fn deliver_at(&mut self, at: u64, note: Note) {
         self.delivered += 1;
         self.deliveries.insert((at, self.delivered), note);
@@ -287,7 +291,7 @@ impl Record {
         }
     }
 
-    /// Notes the streams whose connections have ended; the driver tells.
+    /// Records the streams whose connections have ended, as the driver reports them.
     pub fn note_ended_streams(&mut self) {
         let Some(net) = self.net.clone() else { return };
         let ended = std::mem::take(&mut net.borrow_mut().ended);
@@ -302,7 +306,7 @@ impl Record {
         }
     }
 
-    /// Whom a publish to `channel` reaches on a shard.
+    /// Returns the peers that a publish to `channel` reaches on a shard.
     #[must_use]
     pub fn members_of(&self, shard: usize, channel: &str) -> BTreeSet<u32> {
         let reaches = |name: &str| match self.wildcards {
@@ -321,7 +325,7 @@ impl Record {
         same.map(|(_, members)| members.len()).sum()
     }
 
-    /// One message was accepted for one receiver.
+    /// Records that a message was accepted for one receiver.
     pub fn offer(&mut self, to: u32, what: Heard, channel: Option<&str>, key: &str) {
         let at = self.net.as_ref().map_or(0, |net| net.borrow().now());
         let Some(session) = self.sessions.get_mut(&to) else { return };
@@ -333,14 +337,14 @@ impl Record {
         session.offers.push(Offer { what, class, key, at });
     }
 
-    /// Whether a stream of events is told of this message that it is lost, and not the message.
+    /// Returns whether a stream of events gets, instead of this message, a report that it is lost.
     #[must_use]
     pub fn is_too_large(&self, what: &Heard) -> bool {
         let Heard::Published { by, sequence, .. } = what else { return false };
         self.too_large.contains(&(*by, *sequence))
     }
 
-    /// A message to one receiver was refused.
+    /// Records that a message to one receiver was refused.
     pub fn refuse(&mut self, to: u32) {
         let class = self.class_alone(to);
         self.attempts[class].refused += 1;
@@ -377,7 +381,8 @@ impl Record {
         self.note_ended_streams();
         let channel = audience.channel.as_deref();
         let here = |session: &Session| session.id.shard() == shard;
-        // Who has gone may still be in the engine's table, closing, and who is there may be; only membership is certain.
+        // A peer that has gone may still be in the engine's table, closing, and one that is there
+        // may be closing, too; only membership is certain.
         let alive = |session: &Session| session.closed.is_none();
         let mut receivers: BTreeSet<u32> = match (channel, &audience.include) {
             (Some(channel), _) => self.members_of(shard, channel),
@@ -428,11 +433,11 @@ impl Record {
         }
     }
 
-    /// A shard takes its mail, all of it, oldest first.
-    pub fn take_letters(&mut self, shard: usize) {
-        let letters = std::mem::take(&mut self.commands);
+    /// Lets a shard take its commands, all of them, oldest first.
+    pub fn take_commands(&mut self, shard: usize) {
+        let commands = std::mem::take(&mut self.commands);
         let (mine, others): (Vec<_>, _) =
-            letters.into_iter().partition(|letter| letter.shard == shard);
+            commands.into_iter().partition(|command| command.shard == shard);
         self.commands = others;
         for PendingCommand { command, receipt, .. } in mine {
             let (least, most) = match command {
@@ -445,7 +450,7 @@ impl Record {
                 }
                 SentCommand::Send { to, what } => {
                     let class = self.class_alone(to);
-                    self.attempts[class].untold += 1;
+                    self.attempts[class].unreported += 1;
                     if self.sessions.get(&to).is_some_and(|session| session.closed.is_none()) {
                         self.offer(to, what, None, "");
                     }
@@ -469,7 +474,7 @@ impl Record {
         let publication = |command: &SentCommand| {
             matches!(command, SentCommand::Publish { .. } | SentCommand::Broadcast { .. })
         };
-        let waits = self.commands.iter().filter(|letter| letter.shard == shard);
+        let waits = self.commands.iter().filter(|command| command.shard == shard);
         waits.filter(|it| it.held_back && publication(&it.command)).count()
     }
 
@@ -483,7 +488,8 @@ impl Record {
         }
     }
 
-    /// Whether a shard gets a letter of this: it has receivers at this moment, or may have.
+    /// Returns whether a shard gets a command of this: it has receivers at this moment, or may
+    /// have.
     fn concerns(&self, shard: usize, command: &SentCommand) -> bool {
         match command {
             SentCommand::Publish { channel, .. } => !self.members_of(shard, channel).is_empty(),
@@ -499,7 +505,7 @@ impl Record {
         }
     }
 
-    /// Adds letters to every shard but one that has receivers.
+    /// Adds commands to every shard but one that has receivers.
     pub fn send_to_others(&mut self, from: usize, shards: usize, command: &SentCommand) {
         let others = (0..shards).filter(|shard| *shard != from);
         self.send_to(others, command, None, true);
@@ -546,17 +552,17 @@ impl Record {
         }
     }
 
-    /// What a publisher was told must be what it should be.
-    pub fn check_told(&mut self, delivery: Delivery, (least, most): (u64, u64)) {
-        let told = delivery.receivers();
-        if told < least || told > most || delivery.unreached > 0 {
+    /// Checks the outcome that a publisher got.
+    pub fn check_delivery(&mut self, delivery: Delivery, (least, most): (u64, u64)) {
+        let count = delivery.receivers();
+        if count < least || count > most || delivery.unreached > 0 {
             self.violation(format!(
                 "a publish to {least} to {most} receivers counted {delivery:?}"
             ));
         }
-        self.told.delivered += delivery.delivered;
-        self.told.queued += delivery.queued;
-        self.told.dropped += delivery.dropped;
-        self.told.closed += delivery.closed;
+        self.outcomes.delivered += delivery.delivered;
+        self.outcomes.queued += delivery.queued;
+        self.outcomes.dropped += delivery.dropped;
+        self.outcomes.closed += delivery.closed;
     }
 }

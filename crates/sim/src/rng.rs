@@ -13,7 +13,8 @@ impl Rng {
         Self(Random::new(seed))
     }
 
-    /// An independent generator, so that a change in one room does not shift the dice of all others.
+    /// An independent generator, so that a change in one part does not change the numbers of
+    /// others.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.draw())

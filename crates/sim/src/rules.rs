@@ -16,7 +16,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The same rules for all messages.
+    /// Returns rules that are the same for all messages.
     #[must_use]
     pub fn all(default: impl Into<Backpressure>) -> Self {
         Self { default: default.into(), ..Self::default() }
@@ -36,7 +36,7 @@ impl Rules {
         self
     }
 
-    /// What the engine is told.
+    /// Returns the rules as the engine takes them.
     ///
     /// # Panics
     /// If a pattern is malformed.
@@ -53,13 +53,14 @@ impl Rules {
         classes
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     #[must_use]
     pub fn count(&self) -> usize {
         1 + self.channels.len() + self.routes.len()
     }
 
-    /// The class of what is published to `channel`, or sent by itself if there is none, for a receiver of `route`.
+    /// Returns the class of a message to `channel`, or to one receiver if there is none, for a
+    /// receiver of `route`.
     #[must_use]
     pub fn class_of(&self, channel: Option<&str>, route: u16) -> usize {
         let of_channel = channel.and_then(|name| {
@@ -81,7 +82,8 @@ impl Rules {
     }
 }
 
-/// Whether `name` is one of those that `pattern` stands for: `*` is any one token, `>` one or more at the end.
+/// Returns whether `name` is one of those that `pattern` matches: `*` is any one token, `>` one or
+/// more at the end.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<&str> = pattern.split('.').collect();

@@ -52,7 +52,7 @@ impl Do {
     }
 }
 
-/// How a peer reads.
+/// Reading speed of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// All there is, at once.

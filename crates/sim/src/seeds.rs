@@ -1,6 +1,7 @@
 //! Running many seeds, and those that the environment asks for.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from `THRONG_SIM_FROM` on.
+//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_FROM` on.
 
 /// A simulation that seeds are run through.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,8 @@ impl Seeds {
             Ok(outcome) => outcome.err(),
             // A contract of the driver was broken, or ours: an assertion says which.
             Err(_) => Some(format!(
-                "seed {seed}: panicked, see above\nrepeat: THRONG_SIM_SEED={seed} cargo test -p {} --test all {}::",
+                "seed {seed}: panicked, see above\n\
+                 repeat: THRONG_SIM_SEED={seed} cargo test -p {} --test all {}::",
                 self.package, self.test
             )),
         };

@@ -1,6 +1,8 @@
-//! The service under test: echoes, channels, streams, and whatever a message asks for; it records every callback.
+//! The service under test: echoes, channels, streams, and whatever a message asks for; it records
+//! every callback.
 //!
-//! A rule that it sees broken becomes a line in the record, never a panic: the engine would catch it.
+//! A rule that it sees broken becomes a line in the record, never a panic: the engine would catch
+//! it.
 
 use std::panic::panic_any;
 use std::sync::Arc;
@@ -63,7 +65,8 @@ fn audience(words: &str) -> Audience {
     audience
 }
 
-/// The engine's words for an audience. It has none for peers that have not come yet, so they are struck out.
+/// Returns the engine's filter for an audience. It has none for peers that have not come yet, so
+/// they are removed.
 #[must_use]
 pub fn filter_of(record: &Record, audience: &mut Audience) -> Arc<Filter> {
     let known = |peer: &u32| record.sessions.contains_key(peer);
@@ -86,7 +89,7 @@ pub fn filter_of(record: &Record, audience: &mut Audience) -> Arc<Filter> {
     Arc::new(filter)
 }
 
-/// See the module's documentation.
+/// The service of one shard.
 pub struct Probe {
     record: SharedRecord,
     shard: usize,
@@ -114,8 +117,8 @@ impl Probe {
 
     /// Connections of whose requests something is still known.
     #[must_use]
-    pub fn visits(&self) -> usize {
-        self.exchanges.visits()
+    pub fn conns(&self) -> usize {
+        self.exchanges.conns()
     }
 
     fn panic(&self) -> ! {
@@ -141,7 +144,7 @@ impl Probe {
         sent
     }
 
-    /// To the members of a channel; `key` is empty for a message that is no value of anything.
+    /// Publishes to the members of a channel; `key` is empty for a message that is no value.
     fn publish(&self, cx: &mut Cx<'_>, channel: &str, key: &str, fill: &str) {
         let by = cx.data();
         let what = self.published(channel, by);
@@ -149,13 +152,13 @@ impl Probe {
         let delivery = cx.publish_unordered(channel, &frame);
         let mut record = self.record.borrow_mut();
         let receivers = record.publish(self.shard, channel, key, Some(by), &what);
-        record.check_told(delivery, (receivers, receivers));
+        record.check_delivery(delivery, (receivers, receivers));
         let (channel, key) = (channel.to_owned(), key.to_owned());
         let command = SentCommand::Publish { channel, key, except: Some(by), what };
         record.send_to_others(self.shard, self.shards, &command);
     }
 
-    /// So many line breaks, each of which takes seven bytes of an event.
+    /// Publishes so many line breaks, each of which takes seven bytes of an event.
     fn publish_line_breaks(&self, cx: &mut Cx<'_>, channel: &str, count: usize) {
         let by = cx.data();
         {
@@ -171,7 +174,7 @@ impl Probe {
         Heard::Published { channel: channel.to_owned(), by, sequence }
     }
 
-    /// To everyone that a filter lets through.
+    /// Broadcasts to the connections that a filter lets through.
     fn broadcast(&self, cx: &mut Cx<'_>, words: &str, fill: &str) {
         let mut audience = audience(words);
         let what = self.published("all", cx.data());
@@ -198,7 +201,7 @@ impl Probe {
         record.send_to_all(self.shards, &command, receipt);
     }
 
-    /// To any connection there ever was: most are gone, and some slots have a new owner.
+    /// Sends to any connection there ever was: most are gone, and some slots have a new owner.
     fn send_private(&self, cx: &mut Cx<'_>, to: u32, fill: &str) {
         let by = cx.data();
         let (id, sequence) = {
@@ -355,14 +358,15 @@ impl Probe {
         });
     }
 
-    /// Called first by every callback: the first one behind a turn's events comes when its mail was taken.
-    fn note_mail(&self) {
+    /// Called first by every callback: the first one behind a turn's events comes when its mail was
+    /// taken.
+    fn note_mailbox(&self) {
         let mut record = self.record.borrow_mut();
         let net = record.net.clone();
         let is_over =
             |net: &SharedNet| net.borrow_mut().after_events.take_if(|at| *at == self.shard);
         if net.as_ref().and_then(is_over).is_some() {
-            record.take_letters(self.shard);
+            record.take_commands(self.shard);
         }
     }
 
@@ -375,7 +379,7 @@ impl Probe {
     }
 
     fn note(&self, call: &str, id: ConnId) {
-        self.note_mail();
+        self.note_mailbox();
         let mut record = self.record.borrow_mut();
         record.say(call, id);
         record.trace.mix_bytes(call.as_bytes());
@@ -444,7 +448,7 @@ impl Service for Probe {
         match Ask::of(request) {
             Some(ask) => self.exchanges.on_body(cx, ask, body),
             None => {
-                self.record.borrow_mut().violation("a body that nobody asked for".to_owned());
+                self.record.borrow_mut().violation("a body without a request for it".to_owned());
                 Answer::Done { keep_alive: false }
             }
         }
@@ -460,16 +464,16 @@ impl Service for Probe {
         self.exchanges.on_body_end(cx)
     }
 
-    fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
+    fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
         self.note("on_user_event", cx.id());
-        let parcel = placing::on_user_event(&self.record, cx, parcel, self.shards, subprotocol_of);
-        if let Some(parcel) = parcel.and_then(|parcel| self.stops.on_delivery(cx, parcel)) {
-            self.exchanges.on_user_event(cx, parcel);
+        let event = placing::on_user_event(&self.record, cx, event, self.shards, subprotocol_of);
+        if let Some(event) = event.and_then(|event| self.stops.on_user_event(cx, event)) {
+            self.exchanges.on_user_event(cx, event);
         }
     }
 
     fn on_move_failed(&mut self, core: &mut Core, event: UserEvent) {
-        self.note_mail();
+        self.note_mailbox();
         placing::on_failed(&self.record, core, event);
     }
 
@@ -525,7 +529,7 @@ impl Service for Probe {
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
-        self.note_mail();
+        self.note_mailbox();
         let text = matches!(message, Message::Text(_));
         {
             let mut record = self.record.borrow_mut();
@@ -547,7 +551,7 @@ impl Service for Probe {
     }
 
     fn on_drain(&mut self, cx: &mut Cx<'_>) {
-        self.note_mail();
+        self.note_mailbox();
         if self.exchanges.on_drain(cx) {
             return;
         }
@@ -558,7 +562,7 @@ impl Service for Probe {
     }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
-        self.note_mail();
+        self.note_mailbox();
         self.live -= 1;
         let (peer, id) = (cx.data(), cx.id());
         {
@@ -585,7 +589,7 @@ impl Service for Probe {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.note_mail();
+        self.note_mailbox();
         let ticks_at = (self.live > 0).then_some(self.ticks_at);
         ticks_at.into_iter().chain(self.stops.next_deadline()).min()
     }

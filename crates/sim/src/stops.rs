@@ -7,7 +7,7 @@ use throng_io::{ConnId, Instant};
 
 use crate::record::SharedRecord;
 
-/// What the service knows of those it has stopped.
+/// The sessions of one shard that the service has stopped.
 pub(crate) struct Stops {
     record: SharedRecord,
     stops: Vec<Stop>,
@@ -17,8 +17,8 @@ struct Stop {
     until: Instant,
     id: ConnId,
     peer: u32,
-    /// The word to read on comes through the mailbox, as from a worker.
-    by_mail: bool,
+    /// The order to read on comes through the mailbox, as from a worker.
+    by_mailbox: bool,
 }
 
 /// There is room again for this peer's messages.
@@ -29,8 +29,9 @@ impl Stops {
         Self { record, stops: Vec::new() }
     }
 
-    /// Stops this session for so many milliseconds; for none, it is read on before the callback returns.
-    pub(crate) fn stop(&mut self, cx: &mut Cx<'_>, millis: u64, by_mail: bool) {
+    /// Stops this session for so many milliseconds; for none, it is read on before the callback
+    /// returns.
+    pub(crate) fn stop(&mut self, cx: &mut Cx<'_>, millis: u64, by_mailbox: bool) {
         let (peer, id) = (cx.data(), cx.id());
         if let Some(session) = self.record.borrow_mut().session(peer, id, "stop") {
             session.stopped = true;
@@ -41,7 +42,7 @@ impl Stops {
             return cx.resume_reading();
         }
         let until = cx.core_ref().now().after(Duration::from_millis(millis));
-        self.stops.push(Stop { until, id, peer, by_mail });
+        self.stops.push(Stop { until, id, peer, by_mailbox });
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
@@ -50,8 +51,8 @@ impl Stops {
 
     pub(crate) fn on_deadline(&mut self, core: &mut Core, now: Instant) {
         let due: Vec<Stop> = self.stops.extract_if(.., |stop| stop.until <= now).collect();
-        for Stop { id, peer, by_mail, .. } in due {
-            match by_mail {
+        for Stop { id, peer, by_mailbox, .. } in due {
+            match by_mailbox {
                 true => core.remote().post(id, Box::new(Room(peer))),
                 false => {
                     self.note_room(peer);
@@ -61,9 +62,9 @@ impl Stops {
         }
     }
 
-    /// Gives back what is for somebody else.
-    pub(crate) fn on_delivery(&self, cx: &mut Cx<'_>, parcel: UserEvent) -> Option<UserEvent> {
-        match parcel.0.downcast::<Room>() {
+    /// Handles the end of a stop; returns any other event.
+    pub(crate) fn on_user_event(&self, cx: &mut Cx<'_>, event: UserEvent) -> Option<UserEvent> {
+        match event.0.downcast::<Room>() {
             Ok(room) => {
                 self.note_room(room.0);
                 cx.resume_reading();
@@ -73,7 +74,7 @@ impl Stops {
         }
     }
 
-    /// From now on it may be called back.
+    /// Records that the session may be called back from now on.
     fn note_room(&self, peer: u32) {
         if let Some(session) = self.record.borrow_mut().sessions.get_mut(&peer) {
             session.stopped = false;

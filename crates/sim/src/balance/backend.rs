@@ -23,7 +23,7 @@ pub(super) struct Delivery {
     pub(super) is_answered: bool,
 }
 
-/// What a handshake became.
+/// A tunnel, and the state of its backend.
 #[derive(Debug, Default)]
 pub(super) struct Tunnelled {
     pub(super) id: u32,
@@ -41,7 +41,7 @@ pub(super) struct Tunnelled {
     pub(super) leaving: Option<BackendClose>,
 }
 
-/// See the module.
+/// A connection of a simulated backend.
 pub(super) struct Conn {
     pub(super) backend_index: usize,
     pub(super) wire: Wire,
@@ -186,7 +186,8 @@ impl Conn {
                     };
                     self.deliveries.push(is_complete);
                     if self.is_shaking {
-                        // The decoder's End follows the head; nothing else may come before our answer.
+                        // The decoder's End follows the head; nothing else may come before our
+                        // answer.
                         continue;
                     }
                     if self.way == Behaviour::Early {
@@ -420,7 +421,7 @@ impl Conn {
     }
 }
 
-/// How often each request came to any backend.
+/// Returns how often each request came to any backend.
 pub(super) fn arrivals(conns: &[Conn]) -> BTreeMap<u32, (String, usize)> {
     let mut all: BTreeMap<u32, (String, usize)> = BTreeMap::new();
     for delivery in conns.iter().flat_map(|conn| &conn.deliveries) {

@@ -1,4 +1,4 @@
-//! What must hold after each turn, when all is quiet, and at the end.
+//! Conditions that must hold after each turn, when all is quiet, and at the end.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use super::run::Run;
 use super::wire::Over;
 use super::world::{Look, World};
 
-/// No backend has more handshakes than the cap allows: seen from the backend, and counted by the balancer.
+/// Checks that no backend has more handshakes than the cap allows: seen from the backend, and
+/// counted by the balancer.
 pub(super) fn caps_hold(world: &mut World) {
     let Settings { max_handshakes: cap, .. } = world.plan.settings;
     if cap == 0 {
@@ -46,7 +47,7 @@ pub(super) fn caps_hold(world: &mut World) {
     }
 }
 
-/// Nobody is there: nothing may be held for anybody.
+/// Checks that nothing is held when no connection is left.
 pub(super) fn nothing_is_held(world: &mut World) {
     for (shard, look) in world.looks().into_iter().enumerate() {
         for what in still_held(&look) {
@@ -74,7 +75,7 @@ pub(super) fn still_held(Look { audit, connections, metrics, ended }: &Look) -> 
     if metrics.connections + metrics.tunnels + metrics.queued > 0 {
         held.push(format!("still counts {metrics:?}"));
     }
-    // An ended shard leaves idle connections, and ends that were not told, to its driver's end.
+    // An ended shard leaves idle connections, and ends that were not reported, to its driver's end.
     if *connections != audit.upstreams && !ended {
         held.push(format!("has {connections} connections in its driver"));
     }
@@ -209,7 +210,8 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
     let Some(side) = sides.iter().rfind(|side| injected(side.said(), heard).is_some()) else {
         let agree = sides.iter().map(|side| agreeing(side.said(), heard)).max();
         faults.push(format!(
-            "it heard {} bytes, of which {agree:?} were said to it, and no Close of ours in its place",
+            "it received {} bytes, of which {agree:?} were sent to it, and no Close of ours in \
+             its place",
             heard.len()
         ));
         return faults;
@@ -241,7 +243,7 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
     let backend_lives = side.way == Behaviour::Conforming
         && side.tunnel.as_ref().is_some_and(|tunnel| tunnel.leaving.is_none());
     let is_prompt = client.plan.behaviour.nap.is_none() && client.plan.behaviour.rest < 10_000;
-    let was_told = kind == Injected::Whole
+    let may_have_read = kind == Injected::Whole
         && client.has_closed
         && wire.is_flushed()
         && !wire.vanished
@@ -251,7 +253,7 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
         && is_prompt
         && !leaps
         && world.shut_down_at.is_none_or(|at| at > wire.ended_at);
-    if (calm || was_told) && !is_cut && side.heard() != said {
+    if (calm || may_have_read) && !is_cut && side.heard() != said {
         let (heard, said) = (side.heard().len(), said.len());
         faults.push(format!("its backend heard {heard} of its {said} bytes, {kind:?}"));
     }
@@ -270,8 +272,8 @@ enum Injected {
     Whole,
 }
 
-/// `heard` as a beginning of `said`, or that up to the end of a frame with a Close frame of ours behind it. `None`: it is
-/// neither.
+/// Returns how much of a Close frame of ours follows in `heard` after the bytes of `said` up to the
+/// end of one of its frames; `None` if `heard` is neither that nor a beginning of `said`.
 fn injected(said: &[u8], heard: &[u8]) -> Option<Injected> {
     if said.starts_with(heard) {
         return Some(Injected::None);
@@ -299,16 +301,16 @@ fn closings_are_paced(world: &World) -> Vec<String> {
     let mut faults = Vec::new();
     let has_deadline = world.orders.iter().any(|(_, _, has)| *has);
     let tunnel = world.plan.settings.timeouts.tunnel;
-    let told = world
+    let is_shut_down = world
         .plan
         .commands
         .iter()
         .any(|(_, tell)| matches!(tell, super::plan::ControlCommand::ShutDown { .. }));
-    if has_deadline || told {
+    if has_deadline || is_shut_down {
         return faults;
     }
     let shards = world.plan.shards as f64;
-    // Clients whose backends were lost are told at a rate of their own.
+    // Clients whose backends were lost are closed at a rate of their own.
     let lost = world.looks().iter().any(|look| look.metrics.lost > 0);
     let own = lost.then_some(world.plan.settings.close_rate);
     let (mut rate, mut burst) = (0.0, 0.0);

@@ -9,7 +9,7 @@ use super::wire::{Over, Then, Wire};
 use crate::plan::SECOND;
 use crate::rng::Rng;
 
-/// What all keys are.
+/// The key of all handshakes.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
@@ -24,10 +24,10 @@ pub(super) struct Answer {
     pub(super) is_whole: bool,
 }
 
-/// See the module.
+/// A simulated client of the balancer.
 pub(super) struct Client {
     pub(super) plan: ClientPlan,
-    /// `None` before it comes, or if nobody listened.
+    /// `None` before it comes, or if no balancer listened.
     pub(super) wire: Option<Wire>,
     pub(super) came: bool,
     rng: Rng,
@@ -80,7 +80,7 @@ impl Client {
         self.came && self.wire.as_ref().is_none_or(|wire| wire.gone)
     }
 
-    /// Where it stands, for people.
+    /// Returns its state, for reports.
     pub(super) fn describe(&self) -> String {
         let id = self.plan.id;
         let Some(wire) = &self.wire else { return format!("client {id} has not come") };
@@ -88,8 +88,8 @@ impl Client {
         let (over, tunnel, next) = (wire.over, self.in_from.is_some(), self.next_at());
         let (answers, session) = (&self.answers, &self.plan.session);
         format!(
-            "client {id}: {written} of {all} bytes written, {got} read, {over:?}, tunnel {tunnel}, next \
-             {next:?}, {answers:?}, {session:?}"
+            "client {id}: {written} of {all} bytes written, {got} read, {over:?}, tunnel {tunnel}, \
+             next {next:?}, {answers:?}, {session:?}"
         )
     }
 
@@ -114,7 +114,7 @@ impl Client {
         &wire.got[from..]
     }
 
-    /// Its link is there.
+    /// Starts it on its link.
     pub(super) fn begin(&mut self, mut wire: Wire) {
         match self.plan.session.clone() {
             SessionPlan::Tunnel { frames, early, gap, largest, .. } => {
@@ -248,7 +248,8 @@ impl Client {
                         len: 0,
                         is_whole: false,
                     };
-                    // What a backend says behind an answer cannot always be told from the next one.
+                    // Bytes that a backend sends after an answer cannot always be distinguished
+                    // from the next answer.
                     self.is_out_of_step |= answer.id == Some(0);
                     match asks.get(number).filter(|_| number < self.asked) {
                         None => self.faults.push(format!("an answer to nothing: {answer:?}")),

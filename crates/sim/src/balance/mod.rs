@@ -1,6 +1,8 @@
-//! The production balancer on the simulated driver: real shards between simulated clients and backends.
+//! The production balancer on the simulated driver: real shards between simulated clients and
+//! backends.
 //!
-//! [`Plan::of`] says what a seed means, [`World::run`] runs it, and `checks` judges the end; [`run_seed`] is all of them.
+//! [`Plan::of`] says what a seed means, [`World::run`] runs it, and `checks` judges the end;
+//! [`run_seed`] is all of them.
 
 mod backend;
 mod checks;
@@ -27,7 +29,8 @@ pub fn run_seed(seed: u64) -> Result<Outcome, String> {
     match outcome.violations.is_empty() {
         true => Ok(outcome),
         false => Err(format!(
-            "seed {seed}:\n  {}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all balance::",
+            "seed {seed}:\n  {}\n\
+             repeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all balance::",
             outcome.violations.join("\n  ")
         )),
     }

@@ -1,4 +1,4 @@
-//! What a seed means for a balancer: settings, backends, clients, faults and commands.
+//! Plans of a balancer, made from a seed: settings, backends, clients, faults and commands.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::net::LinkOptions;
 use crate::plan::SECOND;
 use crate::rng::Rng;
 
-/// What a backend does with a connection.
+/// Behavior of a backend on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behaviour {
     /// Everything right.
@@ -41,12 +41,12 @@ pub(super) enum Behaviour {
     Early,
 }
 
-/// How a backend's tunnel ends, if its client does not end it.
+/// End of a backend's tunnel, if its client does not end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendClose {
     /// A Close frame after its last frame.
     Close,
-    /// The same, and the end of its stream at once.
+    /// A Close frame, and the end of its stream at once.
     CloseAndFinish,
     /// It waits for its client.
     Stay,
@@ -56,7 +56,7 @@ pub(super) enum BackendClose {
     Reset,
     /// The end in the middle of a frame.
     MidFrame,
-    /// What is no frame, then it stays.
+    /// Bytes that are no frame; then it stays.
     NoFrame,
 }
 
@@ -65,9 +65,9 @@ pub(super) enum BackendClose {
 pub(super) struct BackendPlan {
     pub(super) weight: u32,
     pub(super) send_proxy: bool,
-    /// Nobody listens there.
+    /// No process listens there.
     pub(super) is_dead: bool,
-    /// What is sent there is lost on the way.
+    /// Bytes that are sent there are lost on the way.
     pub(super) is_silent: bool,
     pub(super) behaviours: Vec<Behaviour>,
     pub(super) leavings: Vec<BackendClose>,
@@ -88,7 +88,7 @@ pub(super) struct RequestPlan {
     pub(super) padding: usize,
 }
 
-/// How a client's tunnel ends.
+/// End of a client's tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientClose {
     /// A Close frame after its last frame.
@@ -97,9 +97,9 @@ pub(super) enum ClientClose {
     Finish,
     /// It waits for the others, and answers a Close.
     Stay,
-    /// The same, and answers none.
+    /// It waits for the others, and does not answer a Close.
     Silent,
-    /// What is no frame, then it stays.
+    /// Bytes that are no frame; then it stays.
     NoFrame,
 }
 
@@ -120,7 +120,7 @@ pub(super) struct ClientPlan {
     pub(super) session: SessionPlan,
 }
 
-/// What the control thread does.
+/// A command of the control thread.
 #[derive(Clone, Debug)]
 pub(super) enum ControlCommand {
     Add(usize),
@@ -142,11 +142,11 @@ pub(super) enum ControlCommand {
     },
 }
 
-/// See the module.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) seed: u64,
-    /// Nobody does wrong, no time runs out, and so everybody must be served.
+    /// No peer breaks rules and no time runs out, so every client must be served.
     pub(super) calm: bool,
     pub(super) shards: usize,
     pub(super) most_connections: usize,
@@ -274,7 +274,7 @@ fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> ClientPlan {
     }
 }
 
-/// Many tunnels that nobody ends but an order, or the end of their backend.
+/// Many tunnels that end only by an order, or with their backend.
 fn crowd(
     rng: &mut Rng,
     clients: &mut Vec<ClientPlan>,

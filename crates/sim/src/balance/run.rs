@@ -34,7 +34,8 @@ pub(super) trait Run: Sized {
         }
     }
 
-    /// Runs until `until` holds, nothing is left to happen, or that much time has passed. True: it holds.
+    /// Runs until `until` holds, nothing is left to happen, or that much time has passed. True: it
+    /// holds.
     fn run_until(&mut self, most: u64, until: impl Fn(&Self) -> bool) -> bool {
         let end = self.now().saturating_add(most);
         let mut stood_still = 0;

@@ -3,14 +3,14 @@
 use crate::net::{LinkId, Readable, SharedNet, Side};
 use crate::rng::Rng;
 
-/// How the other end's stream ended.
+/// End of the other side's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     Finished,
     Reset,
 }
 
-/// What is done when all has been written.
+/// The action when all has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Stay,
@@ -20,7 +20,7 @@ pub(super) enum Then {
     Reset,
 }
 
-/// How a peer writes and reads.
+/// Speed and end of a peer's writes and reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeerBehaviour {
     /// Bytes of a write at most (0: no cut).
@@ -33,7 +33,7 @@ pub(super) struct PeerBehaviour {
     pub(super) vanish: Option<(usize, bool)>,
 }
 
-/// See the module.
+/// One end of a connection, with the bytes that it writes and has read.
 pub(super) struct Wire {
     net: SharedNet,
     pub(super) link: LinkId,
@@ -92,7 +92,7 @@ impl Wire {
         }
     }
 
-    /// When all is written; the first wish holds, but a finish may become a close.
+    /// Sets the action when all is written; the first one holds, but a finish may become a close.
     pub(super) fn then(&mut self, then: Then) {
         if matches!(self.then, Then::Stay | Then::Finish) {
             self.then = then;
@@ -117,7 +117,7 @@ impl Wire {
         self.net.borrow().was_cut(self.link)
     }
 
-    /// Whether the other end still has its socket.
+    /// Returns whether the other end still has its socket.
     pub(super) fn is_wanted(&self) -> bool {
         !self.net.borrow().is_gone(self.link, self.side.other())
     }

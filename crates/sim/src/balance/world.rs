@@ -22,7 +22,7 @@ use crate::net::{Net, SharedNet, Side};
 use crate::plan::SECOND;
 use crate::rng::Rng;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Rules that were broken.
@@ -48,7 +48,7 @@ pub(super) struct Node {
     begun_before: u64,
 }
 
-/// What a shard holds.
+/// The state of a shard.
 pub(super) struct Look {
     pub(super) audit: Audit,
     /// Connections of its driver.
@@ -57,7 +57,7 @@ pub(super) struct Look {
     pub(super) ended: bool,
 }
 
-/// See the module.
+/// A run of a plan.
 pub struct World {
     pub(super) plan: Plan,
     pub(super) net: SharedNet,
@@ -68,7 +68,7 @@ pub struct World {
     pub(super) conns: Vec<Conn>,
     /// Every backend that ever was in a list.
     pub(super) backends: Vec<Arc<Backend>>,
-    /// By backend_index, who is in the list now.
+    /// By backend_index, the backends that are in the list now.
     members: Vec<Option<Arc<Backend>>>,
     weights: Vec<u32>,
     commands: Vec<(u64, ControlCommand)>,
@@ -321,7 +321,7 @@ impl World {
         });
     }
 
-    /// What the control thread would do.
+    /// Carries out a command of the control thread.
     fn control_command(&mut self, tell: ControlCommand) {
         match tell {
             ControlCommand::Add(backend_index) => {
@@ -400,7 +400,7 @@ impl World {
         node.shard.publish();
         node.ended = !goes_on;
         let audit = node.shard.audit();
-        let metrics = *node.published.lock().expect("nobody panics with it");
+        let metrics = *node.published.lock().expect("no thread panics with it");
         let begun = metrics.closed + audit.closing as u64;
         if begun > node.begun_before {
             node.begun.push((self.net.borrow().now(), begun - node.begun_before));
@@ -412,7 +412,7 @@ impl World {
         true
     }
 
-    /// What must hold after each turn.
+    /// Checks the conditions that must hold after each turn.
     fn look_at(&mut self, at: usize, audit: &Audit, in_flight: usize, idle: usize) {
         self.most = self.most.max(audit.most);
         self.most_in_flight = self.most_in_flight.max(in_flight);
@@ -460,7 +460,7 @@ impl World {
         checks::at_the_end(&mut self);
         let mut metrics = Metrics::default();
         for node in &self.nodes {
-            metrics += *node.published.lock().expect("nobody panics with it");
+            metrics += *node.published.lock().expect("no thread panics with it");
         }
         let net = self.net.borrow();
         Outcome {
@@ -472,12 +472,12 @@ impl World {
         }
     }
 
-    /// What each shard holds.
+    /// Returns the state of each shard.
     pub(super) fn looks(&self) -> Vec<Look> {
         let look = |node: &Node| Look {
             audit: node.shard.audit(),
             connections: node.shard.driver().connections(),
-            metrics: *node.published.lock().expect("nobody panics with it"),
+            metrics: *node.published.lock().expect("no thread panics with it"),
             ended: node.ended,
         };
         self.nodes.iter().map(look).collect()

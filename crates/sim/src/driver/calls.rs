@@ -1,4 +1,4 @@
-//! What the engine may ask of a driver, and whether it may ask it now.
+//! The calls that the engine may make, and the conditions on which it may make them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -144,7 +144,7 @@ impl Driver for SimDriver {
 
     fn release(&mut self, id: ConnId) -> io::Result<SimSocket> {
         let conn = self.conn_mut(id).ok_or(io::ErrorKind::NotConnected)?;
-        let is_ending = conn.ending.is_some() || conn.fin_sent || conn.finished_told;
+        let is_ending = conn.ending.is_some() || conn.fin_sent || conn.finished_reported;
         if conn.connecting.is_some() || conn.batch.is_some() || is_ending {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
@@ -156,7 +156,7 @@ impl Driver for SimDriver {
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         if strikes(&mut self.rng, self.faults.connect_fails) {
-            // As likely ours as the peer's: whoever connects has to tell the two apart.
+            // As likely ours as the peer's: an engine that connects has to distinguish the two.
             let kinds = [io::ErrorKind::Other, io::ErrorKind::NetworkUnreachable];
             return Err(self.rng.pick(&kinds).into());
         }
@@ -334,7 +334,7 @@ impl SimDriver {
         SendOutcome::Pending
     }
 
-    /// The turn's events are over: what follows is its mail.
+    /// The turn's events are over: the shard's mailbox follows.
     fn tell_no_more(&self) -> Option<Event<'_, SimSocket>> {
         self.net.borrow_mut().after_events = Some(usize::from(self.shard));
         None

@@ -1,4 +1,5 @@
-//! Clients that break rules, or just leave: the server must end each with the right word, in bounded time and memory.
+//! Clients that break rules, or just leave: the server must end each with the right word, in
+//! bounded time and memory.
 
 use throng_proto::ws::{Opcode, encode_header, encode_masked};
 
@@ -44,7 +45,7 @@ fn fragment(opcode: Opcode, fin: bool, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Every way to break RFC 6455 that the decoder tells apart, with the code that answers it.
+/// Every way to break RFC 6455 that the decoder distinguishes, with the code that answers it.
 #[must_use]
 pub fn violations(
     kit_max_frame: usize,
@@ -72,7 +73,7 @@ pub fn violations(
             1002,
             joined(fragment(Opcode::Text, false, b"a"), fragment(Opcode::Text, true, b"b")),
         ),
-        // FACTS: 15 bytes killed servers (NATS, swift-nio, undici).
+        // 15 such bytes once killed servers (NATS, swift-nio, undici).
         ("top bit", 1002, header(0x82, 0xff, &[0x80, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5])),
         ("long length", 1002, header(0x82, 0xfe, &[0, 5, 1, 2, 3, 4, 5, 6, 7, 8, 9])),
         (
@@ -124,7 +125,11 @@ fn junk(part: &mut Part, rng: &mut Rng) {
     part.script = vec![match rng.below(4) {
         0 => Do::Write(rng.bytes(rng.clone().below(3000))),
         1 => Do::Write(b"GET / HTTP/1.1\nHost: sim\n\n".to_vec()),
-        2 => Do::Write(b"GET / HTTP/1.1\r\nHost: sim\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec()),
+        2 => Do::Write(
+            b"GET / HTTP/1.1\r\nHost: sim\r\nContent-Length: 3\r\n\
+              Transfer-Encoding: chunked\r\n\r\n"
+                .to_vec(),
+        ),
         _ => Do::Write(b"GET /panic HTTP/1.1\r\nHost: sim\r\n\r\n".to_vec()),
     }];
     part.script.push(Do::Pause(100 * SECOND));
@@ -249,7 +254,7 @@ fn talks_after_close(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng
     gone(part, rng);
 }
 
-/// It leaves: with a reset, without a word, or it stays and says nothing more.
+/// Leaves with a reset or in silence, or stays and sends nothing more.
 fn gone(part: &mut Part, rng: &mut Rng) {
     match rng.below(4) {
         0 => part.script.push(Do::Reset),

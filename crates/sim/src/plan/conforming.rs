@@ -196,7 +196,7 @@ fn commands(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
         Expect1::Anything => Expect::Anything,
     };
     part.echo_only = true;
-    // What comes behind is nobody's any more.
+    // The server discards what comes after it.
     messages(&mut part.script, context, rng);
     // Over a link that takes a byte at a time its wish is read late.
     part.script.push(Do::Pause(1000 * SECOND));
@@ -209,7 +209,7 @@ enum Expect1 {
     Anything,
 }
 
-/// Says all it has to say, its Close included, and ends its stream; it still listens.
+/// Sends all it has to send, its Close included, and ends its stream; it still reads.
 fn half_close(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "half-closer";
     part.script = open(context, rng);

@@ -1,5 +1,5 @@
-//! Members of channels, quick and slow, by WebSocket and as streams of events; those who publish to them from inside
-//! and outside; and rules of every kind for who is too slow.
+//! Members of channels, quick and slow, by WebSocket and as streams of events; publishers inside
+//! and outside; and rules of every kind for slow receivers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::service::{FEED, STREAMS};
 
 const MILLI: u64 = SECOND / 1000;
 
-/// What is published to.
+/// Channels that are published to.
 const NAMES: [&str; 6] = ["red", "green", "blue", "sky.eu", "sky.us", "sky.us.ny"];
 
-/// What is subscribed to besides, where patterns mean something.
+/// Patterns that are subscribed to besides, where patterns are enabled.
 const PATTERNS: [&str; 6] = ["sky.*", "sky.>", ">", "*", "*.us", "sky.*.ny"];
 
-/// Adds a crowd to half of all plans; the other half stays what it was.
+/// Adds members and publishers to half of all plans; the other half stays what it was.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
@@ -152,7 +152,7 @@ fn member(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     };
 }
 
-/// The same without a word.
+/// A stream of events, of a client that sends nothing after its request.
 fn stream(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     part.name = "stream";
     let channel = context.subscription(rng);

@@ -79,7 +79,7 @@ fn ask(context: &ScriptContext, number: u32, rng: &mut Rng) -> Ask {
     ask.delay = delay(rng);
     if rng.one_in(2) {
         let most = ask.length.max(1);
-        ask.helping = (1 + rng.below(most)).max(most / 20);
+        ask.chunk = (1 + rng.below(most)).max(most / 20);
         ask.waits = rng.pick(&[0, 0, 1, 3]);
         ask.wait = delay(rng);
         if ask.length > 0 && rng.one_in(10) {

@@ -1,4 +1,4 @@
-//! What a seed means: limits, faults, and who comes when to do what.
+//! Plans made from a seed: limits, faults, and the peers with their scripts.
 
 pub mod adversary;
 mod conforming;
@@ -24,7 +24,7 @@ use crate::rng::Rng;
 use crate::rules::Rules;
 use crate::script::Do;
 
-/// How a peer's stay must end if nothing excuses it.
+/// End that a peer must come to if nothing excuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// It closes and is answered, and everything it was owed came before that.
@@ -39,7 +39,8 @@ pub enum Expect {
     Served,
     /// Its first request is answered with 200, however many of its address there are.
     Admitted,
-    /// The stream of events lasts until it resets it, and tells of each message that was too large for an event.
+    /// The stream of events lasts until the peer resets it, and reports each message that was too
+    /// large for an event.
     Streamed,
     /// It is over within so many nanoseconds.
     Within(u64),
@@ -50,9 +51,9 @@ pub enum Expect {
 /// One peer of the plan.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What it is, for people.
+    /// Name of its kind, for reports.
     pub name: &'static str,
-    /// What it does.
+    /// Its actions.
     pub script: Vec<Do>,
     /// See [`Expect`].
     pub expect: Expect,
@@ -96,9 +97,9 @@ pub struct Plan {
     pub limits: Limits,
     /// The limit on connections in force, 0 = none.
     pub max_connections: usize,
-    /// What happens to messages for slow receivers.
+    /// Rules for messages to slow receivers.
     pub rules: Rules,
-    /// Whether subscriptions may be patterns.
+    /// Subscriptions may be patterns.
     pub wildcards: bool,
     /// Letters with which a shard's mailbox is crowded; `None`: as many as in production.
     pub mailbox_mark: Option<usize>,
@@ -106,9 +107,9 @@ pub struct Plan {
     pub handover_capacity: Option<usize>,
     /// Faults of every driver.
     pub faults: Faults,
-    /// Who comes.
+    /// The peers.
     pub parts: Vec<Part>,
-    /// What comes from outside of the shards: when, in nanoseconds, and what.
+    /// Actions of other threads, and when they come, in nanoseconds.
     pub outside: Vec<(u64, Outside)>,
     /// A drain, if there is one.
     pub drain: Option<Drain>,
@@ -129,7 +130,7 @@ pub struct BalancerPlan {
     pub faults: Faults,
 }
 
-/// What another thread asks of the server.
+/// An action of another thread on the server.
 #[derive(Clone, Debug)]
 pub enum Outside {
     /// A publish to a channel.
@@ -140,21 +141,21 @@ pub enum Outside {
         key: String,
         /// A peer that does not get it.
         except: Option<u32>,
-        /// How many bytes it has besides its name.
+        /// Bytes that it has besides its name.
         fill: usize,
     },
     /// A broadcast.
     Broadcast {
-        /// Who gets it.
+        /// The receivers.
         audience: Audience,
-        /// How many bytes it has besides its name.
+        /// Bytes that it has besides its name.
         fill: usize,
     },
     /// A message to one peer.
     Send {
         /// Which.
         to: u32,
-        /// How many bytes it has besides its name.
+        /// Bytes that it has besides its name.
         fill: usize,
     },
     /// The end of a stream of events.
@@ -225,7 +226,7 @@ impl Plan {
         plan
     }
 
-    /// Has some peers of a third of all plans ask for sessions that are placed by their number.
+    /// Makes some peers of a third of all plans ask for sessions that are placed by their number.
     fn place(&mut self, rng: &mut Rng) {
         if !rng.one_in(3) {
             return;
@@ -236,7 +237,7 @@ impl Plan {
         }
     }
 
-    /// What the engine is built with.
+    /// Returns the options that the engine is built with.
     #[must_use]
     pub fn options(&self) -> BuildOptions {
         BuildOptions {
@@ -263,7 +264,7 @@ impl Plan {
         }
     }
 
-    /// A plan for one test: no faults, no limits that bite, nobody there yet.
+    /// A plan for one test: no faults, no limits that bite, no peers yet.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
         Self {
@@ -285,8 +286,8 @@ impl Plan {
     }
 
     /// The plan of a seed with a balancer between the peers and the server. Peers that keep
-    /// to the rules must notice nothing of it; how others end is the balancer's decision, and must not
-    /// affect the rest.
+    /// to the rules must notice nothing of it; how others end is the balancer's decision, and must
+    /// not affect the rest.
     #[must_use]
     pub fn chained(seed: u64) -> Self {
         let mut plan = Self::of(seed);
@@ -340,7 +341,7 @@ impl Plan {
         number
     }
 
-    /// The same with requests, of which the script writes what it likes.
+    /// Adds a peer with requests, of which the script writes what it likes.
     pub fn add_http_client(
         &mut self,
         name: &'static str,
@@ -354,14 +355,14 @@ impl Plan {
         number
     }
 
-    /// The same with a request for a stream of events of a channel.
+    /// Adds a peer with a request for a stream of events of a channel.
     pub fn add_stream(&mut self, name: &'static str, channel: &str, script: Vec<Do>) -> usize {
         let number = self.add(name, Expect::Anything, script);
         self.parts[number].script[0] = Do::Write(events_request(channel, number as u32));
         number
     }
 
-    /// Whether a connection may be refused, or closed for another before its first request.
+    /// Returns whether a connection may be refused, or closed for another before its first request.
     #[must_use]
     pub fn caps_connections(&self) -> bool {
         let Limits { max_pending_handshakes, max_connections_per_address, .. } = &self.limits;
@@ -369,8 +370,8 @@ impl Plan {
         self.max_connections > 0 || caps.into_iter().any(|cap| matches!(cap, Limit::AtMost(_)))
     }
 
-    /// Output never piles up beyond the limit as long as reading stops in time: nobody who only echoes may be
-    /// called a slow consumer.
+    /// Output never piles up beyond the limit as long as reading stops in time: a peer that only
+    /// echoes may not be closed as a slow consumer.
     #[must_use]
     pub fn back_pressure_suffices(&self) -> bool {
         self.limits.max_backlog / 2
@@ -414,7 +415,7 @@ fn patient() -> Timeouts {
     }
 }
 
-/// What a script writer needs to know.
+/// The parts of a plan that a script depends on.
 pub(crate) struct ScriptContext<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) number: u32,
@@ -445,7 +446,7 @@ pub fn events_request(channel: &str, number: u32) -> Vec<u8> {
 }
 
 impl Part {
-    /// Has it ask for a session that is placed by its number, if it asks for `/ws`.
+    /// Makes it ask for a session that is placed by its number, if it asks for `/ws`.
     pub fn place(&mut self) {
         const PLAIN: &[u8] = b"GET /ws?";
         for line in &mut self.script {

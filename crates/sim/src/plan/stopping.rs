@@ -7,7 +7,7 @@ use crate::script::{Do, Pace};
 
 const MILLI: u64 = SECOND / 1000;
 
-/// Adds some who are stopped to half of all plans.
+/// Adds some peers that are stopped to half of all plans.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
@@ -24,7 +24,8 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     }
 }
 
-/// Messages, of which some stop those behind them: all are handled in the end, and all are answered.
+/// Messages, of which some stop those behind them: all are handled in the end, and all are
+/// answered.
 fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "stopped";
     part.script = vec![Do::Write(context.request())];

@@ -1,5 +1,5 @@
-//! Strangers who try what once ended or refused others: messages that are much larger as events than as messages, and
-//! silent connections of somebody else's address.
+//! Unrelated clients that do what once ended or refused others: messages that are much larger as
+//! events than as messages, and silent connections of another client's address.
 
 use throng_engine::Limit;
 
@@ -30,9 +30,9 @@ fn add<'a>(plan: &'a mut Plan, name: &'static str, at: u64, rng: &mut Rng) -> &'
     plan.parts.last_mut().expect("just added")
 }
 
-/// Streams of events, and one who publishes nothing but line breaks to their channel.
+/// Streams of events, and a client that publishes nothing but line breaks to their channel.
 fn line_breaks(plan: &mut Plan, rng: &mut Rng) {
-    // A crowd may publish to everybody, and has rules of its own about what streams are told.
+    // Other plans may publish to all, and have rules of their own about what streams are sent.
     if plan.parts.iter().any(|part| part.name == "publisher") || plan.rules.count() > 1 {
         return;
     }

@@ -18,7 +18,8 @@ const ONE_TURN: usize = 64 << 10;
 const CHUNK: usize = 64 << 10;
 
 impl World {
-    /// Publishers are held back: a crowded mailbox gets at most one publication more of each connection.
+    /// Publishers are held back: a crowded mailbox gets at most one publication more of each
+    /// connection.
     fn check_mailboxes(&mut self) {
         let mark = self.plan.mailbox_mark.unwrap_or(MAILBOX_MARK);
         let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
@@ -42,7 +43,8 @@ impl World {
         let limits = &self.plan.limits;
         // One message may always be queued when nothing else is; control frames come on top.
         let frame = limits.ws.max_message_size.max(3000) + 300;
-        // A member whose queue was short gets all that one turn publishes: the kernel is asked after it.
+        // A member whose queue was short gets all that one turn publishes: the kernel is asked
+        // after it.
         let asks = || self.plan.parts.iter().flat_map(|part| &part.asks);
         let answer = asks().map(|ask| ask.largest_write() + 300).max().unwrap_or(0);
         let backlog = largest_backlog(&self.plan, frame.max(answer));
@@ -101,7 +103,7 @@ impl World {
         }
     }
 
-    /// FACTS: the count never returned to 0.
+    /// In another server, the count never returned to 0.
     pub(super) fn check_empty(&mut self) {
         for (index, audit) in self.audits().into_iter().enumerate() {
             let empty = Audit { longest_list: audit.longest_list, ..Audit::default() };
@@ -112,9 +114,9 @@ impl World {
             if driver.connections() != 0 {
                 self.violation(format!("the driver of shard {index} is not empty"));
             }
-            let visits = self.shards[index].service().visits();
-            if visits != 0 {
-                self.violation(format!("shard {index} still knows {visits} that have gone"));
+            let conns = self.shards[index].service().conns();
+            if conns != 0 {
+                self.violation(format!("shard {index} still knows {conns} that have gone"));
             }
             let stats = self.shards[index].core().stats();
             let gauges = [stats.connections, stats.sessions, stats.streams, stats.backlogged];
@@ -145,8 +147,9 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
     if !sends_fragments(plan, frame) {
         return whole;
     }
-    // Before its Close frame a session is queued all that waits, in fragments that have a header each (RFC 6455 section
-    // 5.2); every message may have a shorter one at its end. One whose first fragments have left is not counted.
+    // Before its Close frame a session is queued all that waits, in fragments that have a header
+    // each (RFC 6455 section 5.2); every message may have a shorter one at its end. One whose first
+    // fragments have left is not counted.
     let size = plan.limits.fragment_size;
     let header = if size < 126 { 2 } else { 4 };
     let all = whole + frame;
@@ -157,7 +160,8 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
 fn largest_excess(plan: &Plan, frame: usize) -> usize {
     let closes = |class| plan.rules.of(class).policy == SlowPolicy::Close;
     match (0..plan.rules.count()).any(closes) {
-        // What is sent in fragments waits for them, however quick its receiver: as much as one turn sends.
+        // What is sent in fragments waits for them, however quick its receiver: as much as one turn
+        // sends.
         _ if sends_fragments(plan, frame) => plan.limits.max_backlog + frame + ONE_TURN,
         // A queue that is not full takes one message of any size.
         true => frame,

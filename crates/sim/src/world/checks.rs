@@ -1,4 +1,4 @@
-//! What must hold when everybody is gone.
+//! Conditions that must hold when all peers are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,7 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
     }
 }
 
-/// Whatever its end: what came is right, in order, once, and its own.
+/// Checks, whatever the peer's end, that its messages are right, in order, once, and its own.
 fn heard_well(
     world: &World,
     peer: &Peer,
@@ -110,7 +110,8 @@ fn heard_well(
         let key = if rules.policy == SlowPolicy::Latest { &*offer.key } else { "" };
         last.insert((offer.class, key), (at, got));
     }
-    // The newest of a class that drops what is old, and of each key of one that keeps the newest, is always there.
+    // The newest of a class that drops what is old, and of each key of one that keeps the newest,
+    // is always there.
     for ((class, key), (at, got)) in last {
         let rules = world.plan.rules.of(class);
         let kept = match rules.policy {
@@ -131,8 +132,8 @@ fn heard_well(
     faults
 }
 
-/// Which of what was offered was heard, if that can have been: each once, in the order of the offers, but that a newer
-/// value may come in the place of one of its key that was not heard.
+/// Returns the offers that were received, if that can have been: each once, in the order of the
+/// offers, but that a newer value may come in the place of one of its key that was not received.
 pub(crate) fn follow(
     heard: &[Heard],
     offers: &[Offer],
@@ -168,7 +169,7 @@ pub(crate) fn follow(
     Ok(found)
 }
 
-/// What of a class was offered and not heard.
+/// Offers of a class that were not received.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     missing: u64,
@@ -176,11 +177,11 @@ struct Counts {
     missing_of_good: u64,
 }
 
-/// It got all that was ever sent to it.
+/// Returns whether the peer got all that was ever sent to it.
 fn has_caught_up(world: &World, peer: &Peer, session: &Session) -> bool {
     match session.stream {
         false => is_clean(peer),
-        // Nothing tells a stream why it ends, so no other reason may be possible.
+        // A stream ends without a reason, so no other reason may be possible.
         true => {
             session.dismissed
                 && peer.end.is_some_and(|(end, _)| end == End::Finished)
@@ -192,11 +193,11 @@ fn has_caught_up(world: &World, peer: &Peer, session: &Session) -> bool {
     }
 }
 
-/// Nothing is missing that was not counted, and nothing was counted that is not missing.
+/// Checks that the messages that are missing are those that were counted.
 fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]) -> Vec<String> {
     let mut faults = Vec::new();
     let figures = world.figures();
-    let outside_told = record.told;
+    let from_outside = record.outcomes;
     let mut sums = [0; 4];
     for (class, (figures, counts)) in figures.iter().zip(counts).enumerate() {
         let attempts = record.attempts[class];
@@ -215,9 +216,9 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
             let missing = counts.missing;
             faults.push(format!("class {class}: {counted} are counted, {missing} are missing"));
         }
-        let told = figures.delivered + figures.queued + figures.closed;
-        let most = told + refused - attempts.refused.min(refused);
-        let least = most.saturating_sub(attempts.untold);
+        let accepted = figures.delivered + figures.queued + figures.closed;
+        let most = accepted + refused - attempts.refused.min(refused);
+        let least = most.saturating_sub(attempts.unreported);
         if attempts.least > most || attempts.most < least {
             faults.push(format!(
                 "class {class}: published to {attempts:?} receivers, counted {figures:?}"
@@ -242,10 +243,10 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
             faults.push(format!("class {class}, {:?}, counted {figures:?}", rules.policy));
         }
     }
-    let told =
-        [outside_told.delivered, outside_told.queued, outside_told.dropped, outside_told.closed];
-    if told.iter().zip(sums).any(|(told, sum)| *told > sum) {
-        faults.push(format!("publishers were told {outside_told:?}, the figures say {sums:?}"));
+    let outcomes =
+        [from_outside.delivered, from_outside.queued, from_outside.dropped, from_outside.closed];
+    if outcomes.iter().zip(sums).any(|(outcome, sum)| *outcome > sum) {
+        faults.push(format!("publishers got {from_outside:?}, the figures say {sums:?}"));
     }
     let slow: u64 = figures.iter().map(|figures| figures.slow_consumers).sum();
     if !world.shards.is_empty() && (stats.messages_dropped, stats.slow_consumers) != (sums[2], slow)
@@ -269,7 +270,7 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
     faults
 }
 
-/// Pings come only to who was silent, and reads.
+/// Pings come only to peers that were silent, and read.
 fn pinged_well(world: &World, peer: &Peer, part: &Part) -> Option<String> {
     let plan = &world.plan;
     let limits = &plan.limits;
@@ -277,7 +278,8 @@ fn pinged_well(world: &World, peer: &Peer, part: &Part) -> Option<String> {
     if limits.heartbeat_always || plan.faults.clock_leaps > 0 || !reads {
         return None;
     }
-    // Up to a quarter early and one second more, so that not all are pinged at once; ticks are whole seconds.
+    // Up to a quarter early and one second more, so that not all are pinged at once; ticks are
+    // whole seconds.
     let interval = limits.heartbeat_interval.unwrap_or_default().as_nanos() as u64;
     let silence = (interval / 4 * 3).saturating_sub(3 * SECOND);
     // What it wrote while the ping was on its way does not count.
@@ -291,13 +293,13 @@ fn pinged_well(world: &World, peer: &Peer, part: &Part) -> Option<String> {
     None
 }
 
-/// It closed first and was answered with its own code.
+/// Returns whether the peer closed first and was answered with its own code.
 fn is_clean(peer: &Peer) -> bool {
     let answer = peer.reader.closed.as_ref().map(|(code, _)| *code);
     peer.closed_first_with.is_some() && answer == peer.closed_first_with
 }
 
-/// Its end is the one that was expected, or there is an excuse.
+/// Checks that the peer's end is the one that was expected, or that there is an excuse.
 fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<String> {
     let Some((end, at)) = peer.end else { return vec!["it never ended".to_owned()] };
     if end == End::Finished && !peer.reader.is_between_frames() && part.expect == Expect::Clean {
@@ -305,7 +307,8 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
     }
     let reader = &peer.reader;
     let code = reader.closed.as_ref().map(|(code, _)| *code);
-    let told = || format!("{end:?}, close {:?}, statuses {:?}", reader.closed, reader.statuses);
+    let end_of_peer =
+        || format!("{end:?}, close {:?}, statuses {:?}", reader.closed, reader.statuses);
     if part.expect != Expect::Served && excuse(world, peer, part, record, code) {
         return Vec::new();
     }
@@ -314,22 +317,22 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
         Expect::Clean if is_clean(peer) && end == End::Finished => None,
         Expect::Clean => Some("it did not end in good order"),
         Expect::Code(expected) if code == Some(*expected) => {
-            // FACTS: a panic, or a broken rule, ends one connection only; the others' checks see to that.
+            // A panic, or a broken rule, ends one connection only; the others' checks see to that.
             let closed = record.sessions.get(&peer.number).and_then(|session| session.closed);
             (closed != Some(*expected) && closed != Some(1006))
-                .then_some("on_close told another code")
+                .then_some("on_close reported another code")
         }
         Expect::Code(_) => Some("it was not closed with the right code"),
         Expect::Served => transcript::was_served(world, peer, part),
         Expect::Admitted => {
-            (reader.statuses != [200]).then_some("it was not served, whoever shares its address")
+            (reader.statuses != [200]).then_some("it was not served, whatever its address has open")
         }
         Expect::Streamed if end != End::Own => Some("the stream has ended"),
         Expect::Streamed => {
             let session = record.sessions.get(&peer.number);
             let offers = session.into_iter().flat_map(|session| &session.offers);
             let due = offers.filter(|offer| record.is_too_large(&offer.what)).count();
-            (due != reader.lost).then_some("it was not told of each loss once")
+            (due != reader.lost).then_some("it did not get a report of each loss once")
         }
         Expect::Answers(count) => {
             let all = reader.statuses.iter().filter(|status| **status == 200).count() == *count;
@@ -345,12 +348,12 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
         }
     };
     fault
-        .map(|fault| format!("{fault} (expected {:?}): {}", part.expect, told()))
+        .map(|fault| format!("{fault} (expected {:?}): {}", part.expect, end_of_peer()))
         .into_iter()
         .collect()
 }
 
-/// What a fault, a limit or a drain may do to anybody.
+/// Returns whether a fault, a limit or a drain may have ended the peer so.
 fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option<u16>) -> bool {
     let plan = &world.plan;
     let limits = &plan.limits;
@@ -364,33 +367,34 @@ fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option
     if (silent || record.moves.lost.contains(&peer.number)) && plan.faults.adopt_fails > 0 {
         return true;
     }
-    // A cap of its address is none for a newcomer whose neighbours are silent.
+    // The cap of its address does not excuse a client whose neighbours are silent.
     let is_capped = is_capped && part.expect != Expect::Admitted;
     if (refused || silent) && (is_capped || world.is_drained()) {
         return true;
     }
-    // A drain ends everybody, politely if they listen.
+    // A drain ends all, with a Close frame if they read.
     if world.is_drained()
         && (code.is_some_and(|code| plan.drain.is_some_and(|drain| drain.plan.code == code))
             || peer.reader.closed.is_none())
     {
         return true;
     }
-    // One that reads too slowly what others make it get.
+    // A peer that reads too slowly what others make it get.
     if code == Some(1008) && !(part.echo_only && plan.back_pressure_suffices()) {
         return true;
     }
-    // While it does not read its answers it is not read, and a message of its that is partly here is not
-    // waited for without end; nor is it waited for until it has read why.
+    // While it does not read its answers it is not read, and a message of its that is partly here
+    // is not waited for without end; nor is it waited for until it has read why.
     let slow =
         part.script.iter().any(|line| matches!(line, Do::Read(Pace::Slow(..) | Pace::Never)));
     let session = record.sessions.get(&peer.number);
     if slow && session.is_some_and(|session| session.closed == Some(1008)) {
         return true;
     }
-    // Nor is it while it reads nothing at all, for longer than output or an answer to a ping may take.
-    let deaf = part.script.contains(&Do::Read(Pace::Never));
-    if deaf && session.is_some_and(|session| session.closed == Some(1006)) {
+    // Nor is it while it reads nothing at all, for longer than output or an answer to a ping may
+    // take.
+    let reads_nothing = part.script.contains(&Do::Read(Pace::Never));
+    if reads_nothing && session.is_some_and(|session| session.closed == Some(1006)) {
         return true;
     }
     // It pipelined more answers than may pile up.

@@ -1,7 +1,7 @@
 //! A run: real shards on simulated drivers, the peers of a plan, one clock, one thread.
 //!
-//! The world picks at random among all who have something to do now; when nobody has, the clock jumps to the next
-//! moment when somebody will.
+//! The world picks at random among all that have something to do now; when none has, the clock
+//! jumps to the next moment when one will.
 
 mod balancer;
 mod bounds;
@@ -27,7 +27,7 @@ use crate::service::Probe;
 /// Steps beyond which a run is said never to end.
 const MOST_STEPS: u64 = 10_000_000;
 
-/// What is left of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Every rule that was broken; empty if all is well.
@@ -44,13 +44,13 @@ pub struct Outcome {
     pub forced: Vec<Option<usize>>,
 }
 
-/// See the module's documentation.
+/// A run of a plan.
 pub struct World {
-    /// What was decided before.
+    /// The plan.
     pub plan: Plan,
     /// The network.
     pub net: SharedNet,
-    /// What the service saw.
+    /// The record of the service's callbacks.
     pub record: SharedRecord,
     /// The peers that have come, by number.
     pub peers: Vec<Option<Peer>>,
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Runs to the end, checks, and tells.
+    /// Runs to the end, checks, and returns the result.
     #[must_use]
     pub fn run(mut self) -> Outcome {
         while self.step() {}
@@ -190,7 +190,7 @@ impl World {
         sum
     }
 
-    /// What became of the messages of each class, on all shards, as the snapshots tell.
+    /// Returns the counts of each class's messages, on all shards, as the snapshots report them.
     #[must_use]
     pub fn figures(&self) -> Vec<ClassCounters> {
         let mut sums = vec![ClassCounters::default(); self.plan.rules.count()];
@@ -202,13 +202,13 @@ impl World {
         sums
     }
 
-    /// What each shard holds.
+    /// Returns the audit of each shard.
     #[must_use]
     pub fn audits(&self) -> Vec<Audit> {
         self.shards.iter().map(Shard::audit).collect()
     }
 
-    /// One thing happens; false when nothing will any more.
+    /// Performs one step; false when nothing will happen any more.
     pub fn step(&mut self) -> bool {
         self.steps += 1;
         if self.steps > MOST_STEPS {
@@ -222,7 +222,7 @@ impl World {
         let now = self.now();
         let mut ready = Vec::new();
         let mut next: Option<u64> = None;
-        let mut note = |who: Who, at: u64, ready: &mut Vec<Who>| match at <= now {
+        let mut note = |who: Next, at: u64, ready: &mut Vec<Next>| match at <= now {
             true => ready.push(who),
             false => next = Some(next.map_or(at, |known: u64| known.min(at))),
         };
@@ -231,62 +231,62 @@ impl World {
                 continue;
             }
             if shard.driver().is_ready() {
-                note(Who::Shard(index), now, &mut ready);
+                note(Next::Shard(index), now, &mut ready);
                 continue;
             }
             let deadline = shard.next_deadline().map(|deadline| deadline.0);
             let event = shard.driver().next_event_at();
             if let Some(at) = [deadline, event].into_iter().flatten().min() {
-                note(Who::Shard(index), at, &mut ready);
+                note(Next::Shard(index), at, &mut ready);
             }
         }
         for (index, at) in self.balancer.iter_mut().flat_map(|balancer| balancer.due(now)) {
-            note(Who::Balancer(index), at, &mut ready);
+            note(Next::Balancer(index), at, &mut ready);
         }
         let mut net = self.net.borrow_mut();
         for (index, peer) in self.peers.iter().enumerate() {
             if let Some(at) = peer.as_ref().and_then(|peer| peer.due(&mut net)) {
-                note(Who::Peer(index), at, &mut ready);
+                note(Next::Peer(index), at, &mut ready);
             }
         }
         drop(net);
         if let Some(index) = self.arrivals.last() {
-            note(Who::Arrival, self.plan.parts[*index].at, &mut ready);
+            note(Next::Arrival, self.plan.parts[*index].at, &mut ready);
         }
         if let Some((at, _)) = self.outside.last() {
-            note(Who::Outside, *at, &mut ready);
+            note(Next::Outside, *at, &mut ready);
         }
         if let Some(((at, _), _)) = self.record.borrow().deliveries.first_key_value() {
-            note(Who::Delivery, *at, &mut ready);
+            note(Next::Delivery, *at, &mut ready);
         }
         if let Some(drain) = self.plan.drain.filter(|_| !self.drained) {
-            note(Who::Drain, drain.at, &mut ready);
+            note(Next::Drain, drain.at, &mut ready);
         }
         if ready.is_empty() {
             return self.jump(next);
         }
         match ready[self.rng.below(ready.len())] {
-            Who::Shard(index) => self.turn(index),
-            Who::Balancer(index) => self.turn_balancer(index),
-            Who::Peer(index) => {
+            Next::Shard(index) => self.turn(index),
+            Next::Balancer(index) => self.turn_balancer(index),
+            Next::Peer(index) => {
                 self.last_activity = now;
                 if let Some(peer) = &mut self.peers[index] {
                     peer.run(&mut self.net.borrow_mut());
                 }
             }
-            Who::Arrival => self.arrive(),
-            Who::Outside => {
+            Next::Arrival => self.arrive(),
+            Next::Outside => {
                 if let Some((_, outside)) = self.outside.pop() {
                     self.act(outside);
                 }
             }
-            Who::Delivery => self.deliver(),
-            Who::Drain => self.drain(),
+            Next::Delivery => self.deliver(),
+            Next::Drain => self.drain(),
         }
         true
     }
 
-    /// Nobody has anything to do now.
+    /// Lets time pass, as no part of the run has anything to do now.
     fn jump(&mut self, next: Option<u64>) -> bool {
         let over = self.arrivals.is_empty()
             && self.outside.is_empty()
@@ -303,19 +303,20 @@ impl World {
         }
         let Some(next) = next else {
             // Everything waits for something else: only the network can end that.
-            return self.give_up("nothing more will happen, and not everybody is gone");
+            return self.give_up("nothing more will happen, and not all are gone");
         };
         let time_limit = self.last_activity + self.plan.time_limit();
         let planned = !self.record.borrow().deliveries.is_empty()
             || self.peers.iter().flatten().any(|peer| peer.end.is_none() && peer.has_plans());
         if self.now() > time_limit && !self.gave_up && !planned {
-            return self.give_up("somebody outstays every timeout");
+            return self.give_up("a peer outstays every timeout");
         }
         self.net.borrow_mut().advance_to(next);
         true
     }
 
-    /// Resets what is left. A fault of the engine, unless heartbeats are off and the peer just sits there.
+    /// Resets what is left. This is a fault of the engine, unless heartbeats are off and the peer
+    /// just sits there.
     fn give_up(&mut self, why: &str) -> bool {
         if std::mem::replace(&mut self.gave_up, true) {
             self.violation(format!("{why}, even after resets"));
@@ -324,9 +325,10 @@ impl World {
         // Time leaps take the peers along, but not their time limits.
         let sessions: usize = self.audits().iter().map(|audit| audit.sessions).sum();
         let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
-        let deaf = self.peers.iter().flatten().all(|peer| peer.end.is_some() || peer.is_deaf());
+        let unresponsive =
+            self.peers.iter().flatten().all(|peer| peer.end.is_some() || peer.is_unresponsive());
         let excused = self.plan.limits.heartbeat_interval.is_none() && sessions == connections
-            || connections == 0 && deaf;
+            || connections == 0 && unresponsive;
         if !excused && self.plan.faults.clock_leaps == 0 {
             let who: Vec<&str> = self
                 .peers
@@ -376,7 +378,7 @@ impl World {
         self.peers[index] = Some(peer);
     }
 
-    /// Another thread has something for a connection.
+    /// Posts an event of another thread to a connection.
     fn deliver(&mut self) {
         self.last_activity = self.now();
         let Some((_, note)) = self.record.borrow_mut().deliveries.pop_first() else { return };
@@ -472,21 +474,21 @@ impl World {
         }
     }
 
-    /// Whether the drain was asked for.
+    /// Returns whether the drain was requested.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.drained
     }
 }
 
-/// Where the server's shard of that number listens.
+/// Returns the address of the server's shard of that number.
 fn server_address(shard: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 1234 + shard))
 }
 
-/// Who may be next.
+/// A part of the run that may act next.
 #[derive(Clone, Copy, Debug)]
-enum Who {
+enum Next {
     Shard(usize),
     Balancer(usize),
     Peer(usize),
@@ -496,7 +498,7 @@ enum Who {
     Drain,
 }
 
-/// Runs one seed and tells what was broken, with the command that repeats it.
+/// Runs one seed and returns the broken rules, with the command that repeats it.
 ///
 /// # Errors
 /// The text to print.
@@ -521,7 +523,8 @@ fn run_plan(plan: Plan, test: &str) -> Result<Outcome, String> {
     }
     let list = outcome.violations.join("\n  ");
     Err(format!(
-        "seed {seed}, after {} ms:\n  {list}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all {test}::",
+        "seed {seed}, after {} ms:\n  {list}\n\
+         repeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all {test}::",
         outcome.elapsed / (SECOND / 1000)
     ))
 }

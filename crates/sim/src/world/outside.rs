@@ -10,7 +10,7 @@ use crate::service::{filter_of, frame_of};
 pub const OUTSIDER: u32 = 9_000;
 
 impl World {
-    /// Another thread asks something of the server.
+    /// Performs an action of another thread on the server.
     pub fn act(&mut self, outside: Outside) {
         let record = SharedRecord::clone(&self.record);
         let mut record = record.borrow_mut();

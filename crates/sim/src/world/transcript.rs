@@ -1,4 +1,4 @@
-//! What an HTTP client has read, against what it has asked for.
+//! Comparison of what an HTTP client has read with what it has asked for.
 
 use super::World;
 use crate::ask::{Ask, Take};
@@ -6,7 +6,8 @@ use crate::peer::{End, Peer};
 use crate::plan::Part;
 use crate::reader::Answered;
 
-/// Whatever its end: the answers are those to its requests, in order, one each, and nothing follows the last.
+/// Checks, whatever its end, that the answers are those to its requests, in order, one each, and
+/// that nothing follows the last.
 pub(crate) fn reads_well(world: &World, peer: &Peer, part: &Part) -> Vec<String> {
     let mut faults = Vec::new();
     if part.asks.is_empty() {
@@ -35,7 +36,7 @@ fn fault_of(
     }
     let Some((by, number)) = answer.ask else {
         let is_fault = matches!(answer.status, 400..=505) && answer.close && is_last;
-        return (!is_fault).then_some("nobody asked for it");
+        return (!is_fault).then_some("no request was asked for it");
     };
     let Some(ask) = part.asks.get(index) else { return Some("there is no such request") };
     if (by, number) != (ask.peer, ask.number) || by != peer.number || number != index as u32 {
@@ -84,8 +85,8 @@ pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'st
         && world.is_drained()
         && at >= drain.at
     {
-        // What was being answered is answered to its end, unless it takes too long, or the client says more than is
-        // read, which turns the end of the stream into a reset.
+        // What was being answered is answered to its end, unless it takes too long, or the client
+        // says more than is read, which turns the end of the stream into a reset.
         let forced = at >= drain.at + drain.plan.grace.as_nanos() as u64;
         let is_torn = last.is_some_and(|last| !last.whole);
         let is_early = asked.get(answers.len().saturating_sub(1)).is_some_and(Ask::is_early);
@@ -98,14 +99,14 @@ pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'st
         return (done >= most).then_some("it should have failed");
     }
     if asked[..answers.len().min(most)].iter().any(Ask::is_early) && end == End::Reset {
-        // It went on to send what nobody read.
+        // It went on to send bytes that the server did not read.
         return None;
     }
     if asked.last().is_some_and(|ask| ask.panics) {
         let well = last.is_some_and(|last| last.status == 500) && answers.len() == most;
-        // It may go on to send a body that nobody reads.
+        // It may go on to send a body that the server does not read.
         let overtaken = end == End::Reset && asked[most - 1].upload > 0;
-        return (!well && !overtaken).then_some("the service has failed, and it was not told");
+        return (!well && !overtaken).then_some("the service has failed, and it got no 500");
     }
     let whole = answers.iter().filter(|answer| answer.whole && answer.status == 200).count();
     if whole != most || answers.len() != most {

@@ -1,4 +1,4 @@
-//! Accidents of other servers (FACTS), each as a run of its own with nothing random about it.
+//! Failures that other servers have had, each as a run of its own with nothing random about it.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ fn neighbour(plan: &mut Plan) {
     plan.add("neighbour", Expect::Clean, script);
 }
 
-/// NATS, swift-nio, undici, fastwebsockets, uWebSockets: each broken rule has its code, however it is cut, and
-/// whether or not it comes in the packet of the handshake.
+/// NATS, swift-nio, undici, fastwebsockets, uWebSockets: each broken rule has its code, however it
+/// is cut, and whether or not it comes in the packet of the handshake.
 #[test]
 fn each_broken_rule_is_answered_with_its_code() {
     for cut in [(0, 0), (1, 0)] {
@@ -74,7 +74,8 @@ fn a_message_of_many_tiny_fragments_arrives_and_costs_its_bytes() {
     finish(world);
 }
 
-/// sgcWebSockets 2026.6: a frame header split at each byte boundary; fastwebsockets #64: header bytes lost.
+/// sgcWebSockets 2026.6: a frame header split at each byte boundary; fastwebsockets #64: header
+/// bytes lost.
 #[test]
 fn a_stream_cut_at_every_byte_is_the_same_stream() {
     let mut plan = Plan::calm(13);
@@ -90,9 +91,9 @@ fn a_stream_cut_at_every_byte_is_the_same_stream() {
     finish(World::new(plan));
 }
 
-/// FEATURES 7: who does not read is closed with 1008 when its backlog is full, and only it.
+/// A peer that does not read is closed with 1008 when its backlog is full, and only it.
 #[test]
-fn a_slow_consumer_is_closed_and_nobody_else() {
+fn only_a_slow_consumer_is_closed() {
     let mut plan = Plan::calm(14);
     plan.limits.max_backlog = 50_000;
     neighbour(&mut plan);
@@ -103,7 +104,8 @@ fn a_slow_consumer_is_closed_and_nobody_else() {
             Do::UntilOpen,
             text("!sub news"),
             Do::Read(Pace::Never),
-            // Full after less than two seconds; told if it reads again within the close timeout.
+            // Full after less than two seconds; the peer reads the reason if it reads again within
+            // the close timeout.
             Do::Pause(4 * SECOND),
             Do::Read(Pace::Prompt),
             Do::Pause(100 * SECOND),
@@ -126,7 +128,7 @@ fn a_slow_consumer_is_closed_and_nobody_else() {
     let mut world = World::new(plan);
     while world.step() {}
     assert_eq!(world.peer(reader).reader.heard.len(), 300);
-    let (code, reason) = world.peer(slow).reader.closed.clone().expect("it was told why");
+    let (code, reason) = world.peer(slow).reader.closed.clone().expect("it read the reason");
     assert_eq!((code, reason.as_str()), (1008, "slow consumer"));
     let outcome = finish(world);
     assert_eq!((outcome.stats.slow_consumers, outcome.stats.messages_dropped), (1, 1));
@@ -134,7 +136,7 @@ fn a_slow_consumer_is_closed_and_nobody_else() {
 
 /// After a send that said `Queued`, `on_drain` comes when the backlog has fallen.
 #[test]
-fn a_peer_that_catches_up_is_told_to_the_handler() {
+fn on_drain_reports_a_peer_that_catches_up() {
     let mut plan = Plan::calm(15);
     plan.limits.max_backlog = 400_000;
     let number = plan.add(
@@ -162,7 +164,8 @@ fn a_peer_that_catches_up_is_told_to_the_handler() {
     finish(world);
 }
 
-/// A panic in any callback ends its own connection with 1011, or with an answer of 500 before there is a session.
+/// A panic in any callback ends its own connection with 1011, or with an answer of 500 before there
+/// is a session.
 #[test]
 fn a_panicking_handler_ends_its_own_connection_only() {
     hush_planned_panics();
@@ -230,7 +233,8 @@ fn a_full_mailbox_says_so_and_the_shard_catches_up() {
     finish(world);
 }
 
-/// tungstenite CVE-2023-43669, ws CVE-2024-37890, and every slow loris: an unfinished request ends on time.
+/// tungstenite CVE-2023-43669, ws CVE-2024-37890, and every slow loris: an unfinished request ends
+/// on time.
 #[test]
 fn an_unfinished_request_is_answered_408_on_time() {
     let mut plan = Plan::calm(19);
@@ -249,9 +253,10 @@ fn an_unfinished_request_is_answered_408_on_time() {
     finish(world);
 }
 
-/// Ours: a shard without connections sleeps through its sweeps, and who came next was answered 408 at once.
+/// A shard without connections once slept through its sweeps, and the next client was answered 408
+/// at once.
 #[test]
-fn who_comes_after_a_long_silence_has_all_of_its_time() {
+fn a_client_after_a_long_silence_has_all_of_its_time() {
     let mut plan = Plan::calm(23);
     for (name, at) in [("first", 60), ("second", 200)] {
         let script = vec![Do::UntilOpen, text("good morning"), Do::UntilHeard(1), Do::Close(1000)];
@@ -262,7 +267,8 @@ fn who_comes_after_a_long_silence_has_all_of_its_time() {
     assert_eq!(finish(World::new(plan)).stats.timeouts, 0);
 }
 
-/// FACTS: one worker took every WebSocket (ingress-nginx 2734): what one listener gets is spread over the shards.
+/// One worker once took every WebSocket (ingress-nginx 2734): the connections of one listener are
+/// spread over the shards.
 #[test]
 fn no_shard_holds_more_than_a_quarter_over_the_mean() {
     let mut plan = Plan::calm(20);

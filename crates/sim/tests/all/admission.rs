@@ -1,4 +1,4 @@
-//! Newcomers of an address that has as many connections as it may, in virtual time.
+//! New clients of an address that has as many connections as it may, in virtual time.
 
 use throng_engine::Limit;
 use throng_sim::{Ask, Do, End, Expect, Plan, SECOND, World};
@@ -7,7 +7,8 @@ use super::support::MILLI;
 
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 198.51.100.7 127.0.0.1 1000 80\r\n";
 
-/// Two silent connections of one address and three newcomers: before the silent ones are old enough, and after.
+/// Two silent connections of one address and three new clients: before the silent ones are old
+/// enough, and after.
 fn plan(proxied: bool) -> Plan {
     let mut plan = Plan::calm(7);
     plan.proxy_protocol = proxied;
@@ -29,19 +30,20 @@ fn plan(proxied: bool) -> Plan {
     plan
 }
 
-/// The oldest makes room once it has had a second for its request, and is told so. It is the same for clients whose
+/// The oldest makes room once it has had a second for its request, and gets an answer with the
+/// reason. It is the same for clients whose
 /// address comes in a PROXY header.
 #[test]
 fn a_silent_connection_makes_room_for_its_address_from_its_minimum_age_on() {
     for proxied in [false, true] {
         let mut world = World::new(plan(proxied));
         while world.step() {}
-        let told = |peer: usize| {
+        let end_of = |peer: usize| {
             let peer = world.peer(peer);
             let (end, at) = peer.end.expect("it has ended");
             (peer.reader.statuses.clone(), end, at / (100 * MILLI))
         };
-        let seen: Vec<_> = (0..5).map(told).collect();
+        let seen: Vec<_> = (0..5).map(end_of).collect();
         assert_eq!(
             seen,
             [

@@ -1,5 +1,5 @@
-//! FEATURES 7: each policy's exact counts under slow readers, by WebSocket and as streams of events; memory within the
-//! caps at every step; and nobody quick who misses anything.
+//! Exact counts of each policy under slow readers, by WebSocket and as streams of events; memory
+//! within the caps at every step; and no quick reader that misses anything.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn weight(sequence: u32, stream: bool) -> usize {
     payload + if stream { 8 } else { 4 }
 }
 
-/// One reader who stops reading for a while, and three who do not.
+/// One reader that stops reading for a while, and three that do not.
 struct Scene {
     world: World,
     slow: usize,
@@ -86,14 +86,15 @@ impl Scene {
         sequences(&self.world, peer)
     }
 
-    /// The last of the first publications that came without a gap: those that left before the link was full.
+    /// The last of the first publications that came without a gap: those that left before the link
+    /// was full.
     fn prefix(&self) -> u32 {
         let heard = self.heard(self.slow);
         heard.iter().zip(1..).take_while(|(heard, n)| *heard == n).count() as u32
     }
 
-    /// Ends it. The quick ones have missed nothing, all receipts agree with the figures, and every message is
-    /// accounted for.
+    /// Ends it. The quick ones have missed nothing, all receipts agree with the figures, and every
+    /// message is accounted for.
     fn finish(mut self, gone: u64) -> (ClassCounters, Outcome) {
         while self.world.step() {}
         let messages = self.world.record.borrow().made[&OUTSIDER];
@@ -102,19 +103,19 @@ impl Scene {
         }
         let figures = self.world.figures()[1];
         let record = self.world.record.borrow();
-        let mut told = [0; 4];
+        let mut counts = [0; 4];
         for expected in &record.receipts {
             let total = expected.receipt.total().expect("every shard has counted");
-            for (told, count) in
-                told.iter_mut().zip([total.delivered, total.queued, total.dropped, total.closed])
+            for (sum, count) in
+                counts.iter_mut().zip([total.delivered, total.queued, total.dropped, total.closed])
             {
-                *told += count;
+                *sum += count;
             }
             assert_eq!(total.unreached, 0);
             assert_eq!(total.receivers(), 4 - u64::from(gone > 0 && total.receivers() < 4));
         }
         let refused = figures.dropped_newest + figures.slow_consumers;
-        assert_eq!(told, [figures.delivered, figures.queued, refused, figures.closed]);
+        assert_eq!(counts, [figures.delivered, figures.queued, refused, figures.closed]);
         let offered = record.sessions[&(self.slow as u32)].offers.len() as u64;
         let got = self.heard(self.slow).len() as u64;
         let lost = figures.dropped_oldest + figures.conflated + figures.expired + figures.discarded;
@@ -137,7 +138,8 @@ fn publications() -> Vec<Outside> {
 /// A stall that outlasts all publications.
 const RESUMES: u64 = 5 * SECOND;
 
-/// What a link of 3000 bytes, and the batch that it did not take, may hold besides what waits.
+/// Bytes that a link of 3000 bytes, and the batch that it did not take, may hold besides what
+/// waits.
 const ON_THE_WAY: usize = 2 * (FILL + 100);
 
 #[test]
@@ -176,7 +178,7 @@ fn drop_oldest_keeps_the_last_ones() {
         assert_eq!(scene.heard(scene.slow), expected);
         let (figures, _) = scene.finish(0);
         assert_eq!(figures.dropped_oldest, u64::from(COUNT - waiting - prefix));
-        // 3000 bytes take three; the fourth leaves in part, and was told `delivered` like them.
+        // 3000 bytes take three; the fourth leaves in part, and is counted as `delivered`, too.
         assert_eq!((prefix, figures.queued), (4, u64::from(COUNT - prefix)));
     }
 }
@@ -284,7 +286,8 @@ fn close_ends_exactly_those_that_are_over() {
         assert_eq!(closed, (!stream).then_some(why));
         let open = |peer: &usize| scene.world.peer(*peer).end.is_none();
         assert!(scene.quick.iter().all(open), "a quick reader was closed");
-        // What was queued in the batch behind the one in flight is gone with it: the cap, and the message over it.
+        // All that was queued in the batch behind the one in flight is gone with it: the cap, and
+        // the message over it.
         let queued = (cap / weight(20, stream)) as u64 + 1;
         let figures = scene.world.figures()[1];
         let offered = figures.closed + figures.slow_consumers + u64::from(prefix);
@@ -296,7 +299,8 @@ fn close_ends_exactly_those_that_are_over() {
     }
 }
 
-/// The cap in time: what waited longer is not sent, and its memory is free long before the reader comes back.
+/// The cap in time: messages that waited longer are not sent, and their memory is free long before
+/// the reader comes back.
 #[test]
 fn nothing_older_than_its_age_is_sent_and_the_sweep_frees_it() {
     for policy in [SlowPolicy::Close, SlowPolicy::DropOldest, SlowPolicy::DropNewest] {
@@ -390,9 +394,10 @@ fn messages_that_may_not_be_dropped_keep_their_place_among_those_that_may() {
     }
 }
 
-/// What may be dropped follows in helpings; they must not fill the room of what may not.
+/// Messages that may be dropped follow in chunks; they must not fill the room of those that may
+/// not.
 #[test]
-fn a_backlog_that_may_be_dropped_closes_nobody_for_a_private_message() {
+fn a_backlog_that_may_be_dropped_closes_no_receiver_of_a_private_message() {
     for max_backlog in [4_000, 20_000, 100_000] {
         let mut plan = Plan::calm(38);
         plan.limits.max_backlog = max_backlog;
@@ -426,8 +431,8 @@ fn a_backlog_that_may_be_dropped_closes_nobody_for_a_private_message() {
     }
 }
 
-/// Something waits all the time, and what may not be dropped comes and goes meanwhile: far more of it in all than may
-/// ever wait.
+/// Something waits all the time, and what may not be dropped comes and goes meanwhile: far more of
+/// it in all than may ever wait.
 #[test]
 fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
     const PRIVATE: usize = 200;
@@ -469,7 +474,8 @@ fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
     }
 }
 
-/// Policies act on the slow only: a quick reader gets every fragment of what one turn publishes, whatever the cap.
+/// Policies act on slow readers only: a quick reader gets every fragment of what one turn
+/// publishes, whatever the cap.
 #[test]
 fn a_quick_reader_of_fragmented_messages_misses_nothing() {
     for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
@@ -530,23 +536,23 @@ fn a_pong_overtakes_what_waits_and_a_close_does_not() {
 
 /// Readers that never read cost their caps, and what they leave behind is counted.
 #[test]
-fn what_waits_for_who_never_reads_is_discarded_with_it() {
-    const DEAF: u64 = 14;
+fn the_queue_of_a_peer_that_never_reads_is_discarded_with_it() {
+    const PEERS: u64 = 14;
     for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
         let cap = 10_000;
         let rules = Backpressure::new(policy).max_backlog(cap);
         let mut plan = Plan::calm(35);
         plan.rules = Rules::default().channel("news", rules);
         plan.limits.heartbeat_interval = None;
-        for n in 0..DEAF {
+        for n in 0..PEERS {
             let script =
                 vec![Do::UntilOpen, Do::Read(Pace::Never), Do::Pause(5 * SECOND), Do::Reset];
             let number = match n % 2 {
-                0 => plan.add_stream("deaf stream", "news", script),
+                0 => plan.add_stream("unread stream", "news", script),
                 _ => {
                     let mut script = script;
                     script.insert(1, text("!sub news"));
-                    plan.add("deaf", Expect::Anything, script)
+                    plan.add("unresponsive", Expect::Anything, script)
                 }
             };
             plan.parts[number].link.capacity = 3000;
@@ -565,16 +571,17 @@ fn what_waits_for_who_never_reads_is_discarded_with_it() {
         let figures = world.figures()[1];
         let lost = figures.dropped_newest + figures.dropped_oldest + figures.conflated;
         // Four left for each: three in the pipe and one with the driver.
-        assert_eq!(lost + figures.discarded, DEAF * u64::from(COUNT - 4), "{figures:?}");
+        assert_eq!(lost + figures.discarded, PEERS * u64::from(COUNT - 4), "{figures:?}");
         let waited =
             if policy == SlowPolicy::Latest { 3 } else { (cap / weight(COUNT, true)) as u64 };
-        assert_eq!(figures.discarded, DEAF * waited, "{figures:?}");
+        assert_eq!(figures.discarded, PEERS * waited, "{figures:?}");
         let outcome = world.finish();
         assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
     }
 }
 
-/// A reader that is slow all the time gets an unbroken stream of what is newest, and never an old value.
+/// A reader that is slow all the time gets an unbroken stream of the newest values, and never an
+/// old one.
 #[test]
 fn a_steadily_slow_reader_moves_forward_only() {
     for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {

@@ -1,17 +1,18 @@
 //! The balancer: a thousand seeds, and every seed that ever failed.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from `THRONG_SIM_FROM` on;
-//! `THRONG_SIM_LOG=1` tells what happens.
+//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;
 use throng_sim::balance::{Plan, World, run_seed};
 
-/// Seeds that found something once. What a seed means changes with the plans, so this keeps the dice, not the case; ends
+/// Seeds that once found a fault. The meaning of a seed changes with the plans, so this keeps the
+/// dice, not the case; ends
 /// that cross have tests of their own in balancer/closing.rs.
 const REGRESSIONS: &[u64] = &[
     4335,  // a silent tunnel cut without a reset while its backend's Close still left
     2077,  // the same, with many
-    1738,  // a client without its backend ended in silence before its turn to be told so
+    1738,  // a client without its backend ended in silence before its Close was due
     12621, // the same, with many
 ];
 

@@ -2,7 +2,7 @@
 //! to see that they are found.
 //!
 //! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
-//! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` tells what happens.
+//! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_balance::Settings;
 use throng_sim::net::Bug;

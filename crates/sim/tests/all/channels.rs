@@ -1,4 +1,4 @@
-//! FEATURES 7: who gets a publication or a broadcast, whatever others do meanwhile, and what is counted of it.
+//! Receivers of publications and broadcasts, whatever others do meanwhile, and their counts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn plan_of_many(shards: usize) -> (Plan, Vec<usize>) {
     (plan, quick)
 }
 
-/// FEATURES 7: several publishes in one turn leave in one write per subscriber.
+/// Several publishes in one turn leave in one write per subscriber.
 #[test]
 fn publications_of_one_turn_leave_in_one_write_per_subscriber() {
     let (mut plan, quick) = plan_of_many(2);
@@ -60,10 +60,10 @@ fn publications_of_one_turn_leave_in_one_write_per_subscriber() {
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
-/// FEATURES 7: one failing peer never stops the rest, in whatever way it fails, and subscribing, leaving and
+/// One failing peer never stops the rest, in whatever way it fails, and subscribing, leaving and
 /// publishing at the same time is safe.
 #[test]
-fn failing_and_churning_peers_stop_nobody_else() {
+fn failing_and_churning_peers_do_not_affect_others() {
     for shards in [1, 2, 3] {
         let (mut plan, quick) = plan_of_many(shards);
         plan.limits.max_backlog = 20_000;
@@ -113,11 +113,13 @@ fn failing_and_churning_peers_stop_nobody_else() {
     }
 }
 
-/// Every condition narrows; who is excluded is out, whatever else holds; and the counts are those of the shards.
+/// Every condition narrows the audience; an excluded peer gets nothing, whatever else holds; and
+/// the counts are those of the shards.
 #[test]
 fn broadcasts_reach_exactly_who_the_filter_lets_through() {
     let set = |peers: &[u32]| peers.iter().copied().collect::<BTreeSet<u32>>();
-    // Peers 0, 6, 12 ... are streams, members all; every third peer speaks "chat" if it is no stream.
+    // Peers 0, 6, 12 ... are streams, members all; every third peer speaks "chat" if it is no
+    // stream.
     let chat: Vec<u32> = (0..60).filter(|n| n % 3 == 1).collect();
     let streams: Vec<u32> = (0..60).filter(|n| n % 6 == 0).collect();
     let channel = || Some("news".to_owned());
@@ -180,7 +182,7 @@ fn broadcasts_reach_exactly_who_the_filter_lets_through() {
     }
 }
 
-/// An id from another server, or from nowhere, names nobody.
+/// An id from another server, or from nowhere, matches no receiver.
 #[test]
 fn made_up_ids_in_a_filter_are_closed_receivers_and_nothing_else() {
     let (mut plan, quick) = plan_of_many(1);
@@ -197,7 +199,7 @@ fn made_up_ids_in_a_filter_are_closed_receivers_and_nothing_else() {
     assert_eq!((total.delivered, total.closed, total.receivers()), (1, 2, 3));
 }
 
-/// FACTS: the count never returned to 0.
+/// In another server, the count never returned to 0.
 #[test]
 fn a_count_of_subscribers_is_right_at_every_moment() {
     let mut plan = Plan::calm(37);

@@ -1,6 +1,6 @@
-//! permessage-deflate and fragments in simulated worlds: peers that compress and decompress as plain streams check every
-//! message, whatever the network, the kernel and other receivers do meanwhile. And both roles of the engine against each
-//! other.
+//! permessage-deflate and fragments in simulated worlds: peers that compress and decompress as
+//! plain streams check every message, whatever the network, the kernel and other receivers do
+//! meanwhile. And both roles of the engine against each other.
 
 #[path = "../../../server/tests/support/wire.rs"]
 mod wire;
@@ -22,15 +22,15 @@ use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
 use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 use wire::{Heard, Reader, Terms, Writer};
 
-/// Whether it is text, and what it says.
+/// A message: true for text, and its payload.
 type Said = (bool, Rc<Vec<u8>>);
 
-/// What is to be heard by each peer, and what each has said.
+/// Messages that each peer must get, and those that each has sent.
 #[derive(Default)]
 struct Ledger {
     due: Vec<Vec<Said>>,
     said: Vec<Vec<Said>>,
-    /// How many of them the service has got.
+    /// The number of these that the service has got.
     got: Vec<usize>,
     /// Sessions, by peer.
     open: Vec<Option<ConnId>>,
@@ -93,7 +93,7 @@ fn frame_of((text, bytes): &Said) -> Frame {
 }
 
 impl Server {
-    /// A message that nobody has said before.
+    /// Returns a message that was not sent before.
     fn new_message(&mut self, most: usize) -> Said {
         self.counter += 1;
         let mut bytes = format!("#{}|", self.counter).into_bytes();
@@ -140,7 +140,7 @@ impl Server {
                 self.note(sent, me, &(false, Rc::new(part.to_vec())));
             }
             8..11 => {
-                // To somebody else, from the memory where it came.
+                // To another peer, from the memory where it came.
                 let others = self.ledger.borrow().open.len();
                 let to = self.rng.below(others);
                 let id = self.ledger.borrow().open[to];
@@ -217,7 +217,7 @@ impl Service for Server {
     }
 
     fn on_refused(&mut self, _: &mut Cx<'_>, why: Refusal) {
-        panic!("nobody is refused here: {why:?}");
+        panic!("no request is refused here: {why:?}");
     }
 
     fn on_open(&mut self, cx: &mut Cx<'_>) {
@@ -326,7 +326,8 @@ impl Peer {
                 Heard::Close { code, inside, .. } => {
                     if !self.closed {
                         self.closed = true;
-                        // What was cut short is a frame of its own no more: it is sent to its end all the same.
+                        // A message that was cut short is no longer a frame of its own: the frame
+                        // is sent to its end all the same.
                         let mut frame = Vec::new();
                         self.writer.frame(0x88, &code.to_be_bytes(), &mut frame);
                         self.out.extend(frame);
@@ -380,7 +381,7 @@ fn policy(rng: &mut Rng) -> Policy {
     settings.check().expect("valid settings").expect("enabled")
 }
 
-/// What one world came to.
+/// Sums of one world's run.
 #[derive(Debug, Default)]
 struct Sums {
     heard: usize,
@@ -457,7 +458,8 @@ fn world(seed: u64, sums: &mut Sums) {
                 offer => format!("Sec-WebSocket-Extensions: {offer}\r\n"),
             };
             let request = format!(
-                "GET /{number} HTTP/1.1\r\nHost: sim\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                "GET /{number} HTTP/1.1\r\nHost: sim\r\n\
+                 Upgrade: websocket\r\nConnection: Upgrade\r\n\
                  Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\
                  {extensions}\r\n"
             );
@@ -516,7 +518,7 @@ fn world(seed: u64, sums: &mut Sums) {
     assert_eq!((audit.connections, audit.admitted, audit.cold), (0, 0, 0), "seed {seed}");
 }
 
-/// Turns whoever has something to do, until everyone is gone.
+/// Turns each shard and peer that has something to do, until everyone is gone.
 fn run(
     seed: u64,
     net: &SharedNet,
@@ -557,7 +559,8 @@ fn run(
     panic!("seed {seed}: it does not end: {audit:?}, peers {left:?}");
 }
 
-/// What was heard is what was due: all of it up to some point, or what was not dropped, in order.
+/// Checks that a peer got what was due: all of it up to some point, or what was not dropped, in
+/// order.
 fn check(what: &str, policy: SlowPolicy, peer: &Peer, due: &[Said]) {
     let mut at = 0;
     for (n, heard) in peer.heard.iter().enumerate() {

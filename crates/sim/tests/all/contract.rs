@@ -1,5 +1,5 @@
-//! The driver contract, C1 to C13, on the simulated driver: what the engine is tested on keeps the same promises as
-//! what it is served on.
+//! The driver contract, C1 to C13, on the simulated driver: the driver that the engine is tested
+//! on keeps the same promises as those that it runs on in production.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Rig for SimRig {
     type Peer = Peer;
     type Remote = usize;
 
-    // Time is virtual, and nobody but this thread could make it pass.
+    // Time is virtual, and only this thread could make it pass.
     const THREADS: bool = false;
     const TIMEOUT: Duration = Duration::from_secs(20);
     const CAPACITY: usize = 4 * PIPE;

@@ -105,7 +105,8 @@ fn publications_of_one_turn_leave_in_one_send_to_each_subscriber() {
     }
 }
 
-/// The most messages that were taken in within one turn, when one subscriber sends `count` empty ones at once.
+/// Returns the most messages that were taken in within one turn, when one subscriber sends `count`
+/// empty ones at once.
 fn most_in_a_turn(subscribers: u64, count: usize) -> u64 {
     let (net, mut shard, links) = room(1 + subscribers);
     let mut packet = Vec::new();

@@ -1,5 +1,5 @@
-//! FACTS: stopping with many live connections dead-locked; WebSockets escaped graceful shutdown; closing all at one
-//! instant brought the herd back.
+//! Shutdowns that failed in other servers: stopping with many live connections dead-locked;
+//! WebSockets escaped the graceful shutdown; closing all at one instant brought the herd back.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn stays() -> Vec<Do> {
 }
 
 #[test]
-fn everybody_is_told_1001_once_and_not_all_at_once() {
+fn every_session_gets_1001_once_and_not_all_at_once() {
     for shards in [1, 3] {
         let mut plan = plan(shards, 10, 5);
         for _ in 0..900 {
@@ -58,7 +58,10 @@ fn the_deadline_forces_who_does_not_go() {
         match number % 4 {
             0 => plan.add("stays", Expect::Code(1001), stays()),
             1 => plan.add("vanished", Expect::Anything, vec![Do::UntilOpen, Do::Vanish]),
-            2 => plan.add("deaf", Expect::Anything, vec![Do::UntilOpen, Do::Read(Pace::Never)]),
+            2 => {
+                let script = vec![Do::UntilOpen, Do::Read(Pace::Never)];
+                plan.add("unresponsive", Expect::Anything, script)
+            }
             _ => {
                 let number = plan.add("silent", Expect::Anything, stays());
                 plan.parts[number].polite = false;
@@ -79,7 +82,7 @@ fn the_deadline_forces_who_does_not_go() {
 
 /// Until a load balancer has noticed, it sends new clients.
 #[test]
-fn who_comes_during_the_delay_is_served_and_closed_like_the_others() {
+fn clients_that_come_during_the_delay_are_served_and_closed_like_the_others() {
     for shards in [1, 3] {
         let mut plan = plan(shards, 1, 5);
         plan.drain.as_mut().unwrap().plan.delay = Duration::from_secs(10);

@@ -1,5 +1,5 @@
-//! Large messages in fragments, and compressed ones, where the network and the clock are ours: how much leaves in a turn,
-//! and both roles of the engine against each other.
+//! Large messages in fragments, and compressed ones, where the network and the clock are ours: how
+//! much leaves in a turn, and both roles of the engine against each other.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -16,10 +16,11 @@ use throng_proto::ws::handshake::{
 use throng_sim::net::{LinkOptions, Side};
 use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 
-/// Whether it is text, and what it says.
+/// A message: true for text, and its payload.
 type Said = (bool, Vec<u8>);
 
-/// What a session says after its opening, one message for each that it hears, and what it has heard.
+/// Messages that a session sends after its opening, one for each that it gets, and those that it
+/// has got.
 #[derive(Default)]
 struct Session {
     says: Vec<Said>,
@@ -67,7 +68,7 @@ impl Service for Role {
     }
 
     fn on_refused(&mut self, _: &mut Cx<'_>, why: Refusal) {
-        panic!("nobody is refused here: {why:?}");
+        panic!("no request is refused here: {why:?}");
     }
 
     fn on_connected(&mut self, cx: &mut Cx<'_>) {
@@ -138,7 +139,7 @@ fn shard_of(
     built.expect("valid limits").shards.remove(0)
 }
 
-/// Turns whoever has something to do, until `over`.
+/// Turns each shard that has something to do, until `over`.
 fn drive(net: &SharedNet, shards: &mut [Shard<SimDriver, Role>], mut over: impl FnMut() -> bool) {
     let mut rng = Rng::new(1);
     for _ in 0..2_000_000 {
@@ -185,8 +186,8 @@ fn prose(rng: &mut Rng, len: usize) -> Vec<u8> {
     out
 }
 
-/// Client and server agree on some window, and each understands what the other says: compressed in the context of what
-/// was before, in fragments, masked or not.
+/// Client and server agree on some window, and each understands what the other says: compressed in
+/// the context of what was before, in fragments, masked or not.
 #[test]
 fn both_roles_understand_each_other_in_every_mode() {
     for seed in 0..60 {
@@ -273,7 +274,8 @@ fn of_a_message_of_64_mib_no_more_than_a_little_leaves_in_a_turn() {
     let from = SocketAddr::from(([127, 0, 0, 2], 2));
     let link = net.borrow_mut().dial(listener, from, options).expect("it listens");
     let request = b"GET /0 HTTP/1.1\r\nHost: sim\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n";
+                                    Sec-WebSocket-Version: 13\r\n\
+                                    Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n";
     net.borrow_mut().write(link, Side::Dialer, request);
     let (mut got, mut most, mut turns) = (Vec::new(), 0, 0);
     while got.len() < len {

@@ -1,5 +1,5 @@
-//! FACTS: a connection accepted after the last ping round was closed early; one failure stopped the sweep; interval 0
-//! flooded.
+//! Heartbeats, which failed in other servers: a connection accepted after the last ping round was
+//! closed early; one failure stopped the sweep; interval 0 flooded.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn polite_for(seconds: u64) -> Vec<Do> {
     vec![Do::UntilOpen, Do::Pause(seconds * SECOND), Do::Close(1000)]
 }
 
-/// It listens, and never says a word again.
+/// Returns the script of a peer that reads, and never sends anything again.
 fn silent() -> Vec<Do> {
     vec![Do::UntilOpen, Do::Pause(1000 * SECOND), Do::Reset]
 }
@@ -106,7 +106,7 @@ fn a_timeout_longer_than_the_interval() {
 fn accepted_just_after_or_just_before_a_sweep_is_not_closed_early() {
     for offset in [1_000, 500_000_000, 999_990_000] {
         let mut plan = plan(4, 2);
-        // Somebody keeps the sweep going.
+        // Another connection keeps the sweep going.
         plan.add("polite", Expect::Clean, polite_for(30));
         let number = plan.add("silent", Expect::Anything, silent());
         plan.parts[number].polite = false;
@@ -137,7 +137,10 @@ fn one_that_fails_does_not_stop_the_round() {
         match number % 3 {
             0 => plan.add("polite", Expect::Clean, polite_for(60)),
             1 => plan.add("gone", Expect::Anything, vec![Do::UntilOpen, Do::Vanish]),
-            _ => plan.add("deaf", Expect::Anything, vec![Do::UntilOpen, Do::Read(Pace::Never)]),
+            _ => {
+                let script = vec![Do::UntilOpen, Do::Read(Pace::Never)];
+                plan.add("unresponsive", Expect::Anything, script)
+            }
         };
     }
     let mut world = World::new(plan);

@@ -1,6 +1,6 @@
 //! Clients that leave a channel and come back get exactly what they missed, in order, once, or are
-//! told that they cannot, while several shards and other threads publish, and shards' queues lose
-//! publications.
+//! informed that they cannot, while several shards and other threads publish, and shards' queues
+//! lose publications.
 //!
 //! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on.
@@ -241,7 +241,7 @@ struct Client {
     at: Option<Position>,
     /// The next number that it is to get.
     next: Option<u64>,
-    /// Whether the server has closed the session.
+    /// The server has closed the session.
     is_closed: bool,
 }
 
@@ -331,7 +331,7 @@ impl Client {
     }
 }
 
-/// How a run differs from others.
+/// Differences of a run from others.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     shards: usize,
@@ -364,7 +364,7 @@ impl Case {
         }
     }
 
-    /// Whether clients may be told that they cannot be recovered.
+    /// Returns whether clients may learn that they cannot be recovered.
     fn may_lose(&self) -> bool {
         self.history.count < 100_000 || self.memory < 64 << 20
     }
@@ -492,7 +492,7 @@ impl Run {
         Ok(())
     }
 
-    /// Has a client leave, come back, or ask again in its session.
+    /// Makes a client leave, come back, or ask again in its session.
     fn disturb(&mut self, at: usize) {
         let client = &self.clients[at];
         let since = client.at.map(|at| at.to_string());
@@ -595,8 +595,8 @@ fn run(seed: u64, bug: Bug) -> Result<Seen, String> {
     let outcome = Run::new(seed, bug).finish();
     outcome.map_err(|error| {
         format!(
-            "seed {seed}: {error}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all \
-             history::"
+            "seed {seed}: {error}\n\
+             repeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all history::"
         )
     })
 }

@@ -1,4 +1,4 @@
-//! HTTP under virtual time: who is too slow, and who is not.
+//! HTTP under virtual time: clients that are too slow, and clients that are not.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn plan(asks: &[Ask], script: Vec<Do>) -> Plan {
     plan
 }
 
-struct Told {
+struct Report {
     /// Each answer's status, the bytes of its body, and whether it is whole.
     answers: Vec<(u16, usize, bool)>,
     end: End,
@@ -31,7 +31,7 @@ struct Told {
     outcome: Outcome,
 }
 
-fn run(plan: Plan) -> Told {
+fn run(plan: Plan) -> Report {
     let mut world = World::new(plan);
     while world.step() {}
     let peer = world.peer(0);
@@ -40,10 +40,10 @@ fn run(plan: Plan) -> Told {
     let answers = answers.iter().map(|answer| (answer.status, answer.got, answer.whole)).collect();
     let outcome = world.finish();
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
-    Told { answers, end, at: at / SECOND, outcome }
+    Report { answers, end, at: at / SECOND, outcome }
 }
 
-/// So many bytes at a time, with so many milliseconds between.
+/// Returns a script that writes so many bytes at a time, with so many milliseconds between.
 fn drip(bytes: &[u8], at_a_time: usize, millis: u64) -> Vec<Do> {
     let lines = bytes
         .chunks(at_a_time)
@@ -67,11 +67,11 @@ fn a_head_that_drips_is_ended_with_408_at_the_handshake_timeout() {
         };
         let again = Ask { number: u32::from(!first), ..ask };
         script.extend(drip(&again.request(0), 1, 1000));
-        let told = run(plan(&[ask, again], script));
-        assert_eq!(told.answers.last().map(|answer| answer.0), Some(408));
+        let report = run(plan(&[ask, again], script));
+        assert_eq!(report.answers.last().map(|answer| answer.0), Some(408));
         let began = if first { 0 } else { 15 };
-        assert!((began + 10..=began + 12).contains(&told.at), "{}", told.at);
-        assert_eq!((told.end, told.outcome.stats.timeouts), (End::Finished, 1));
+        assert!((began + 10..=began + 12).contains(&report.at), "{}", report.at);
+        assert_eq!((report.end, report.outcome.stats.timeouts), (End::Finished, 1));
     }
 }
 
@@ -94,7 +94,7 @@ fn a_body_below_the_rate_is_ended_with_408_and_above_it_never() {
     }
 }
 
-/// What one request's body brought is not counted for the next one's.
+/// Bytes of one request's body do not count for the next one's rate.
 #[test]
 fn a_quick_body_does_not_excuse_the_slow_one_after_it() {
     for take in [Take::Whole, Take::Pieces] {
@@ -102,9 +102,9 @@ fn a_quick_body_does_not_excuse_the_slow_one_after_it() {
         let slow = Ask { number: 1, ..upload(take, 1000) };
         let mut script = vec![Do::Write(quick.request(0)), Do::Write(slow.head(false))];
         script.extend(drip(&slow.request(0)[slow.head(false).len()..], 20, 1000));
-        let told = run(plan(&[quick, slow], script));
-        assert_eq!(told.answers.last().map(|answer| answer.0), Some(408));
-        assert!((10..=12).contains(&told.at), "{take:?}: {}", told.at);
+        let report = run(plan(&[quick, slow], script));
+        assert_eq!(report.answers.last().map(|answer| answer.0), Some(408));
+        assert!((10..=12).contains(&report.at), "{take:?}: {}", report.at);
     }
 }
 
@@ -118,14 +118,14 @@ fn a_body_has_its_own_time_after_a_slow_head() {
         let mut script = drip(&head, head.len() / 9 + 1, 1000);
         script.extend(drip(&ask.request(0)[head.len()..], 150, 1000));
         script.push(Do::Finish);
-        let told = run(plan(&[ask], script));
-        assert_eq!(told.answers, [(200, 50, true)], "{take:?}");
-        assert_eq!(told.outcome.stats.timeouts, 0);
+        let report = run(plan(&[ask], script));
+        assert_eq!(report.answers, [(200, 50, true)], "{take:?}");
+        assert_eq!(report.outcome.stats.timeouts, 0);
     }
 }
 
 /// All of it fits into no buffer, and it is read at so many bytes a second.
-fn read_at(ask: Ask, bytes_a_second: usize) -> Told {
+fn read_at(ask: Ask, bytes_a_second: usize) -> Report {
     let slow = Pace::Slow(bytes_a_second / 2, SECOND / 2);
     let mut plan = plan(&[ask], vec![Do::Read(slow), Do::Write(ask.request(0))]);
     plan.parts[0].link.capacity = 1000;
@@ -134,14 +134,14 @@ fn read_at(ask: Ask, bytes_a_second: usize) -> Told {
 
 #[test]
 fn an_answer_that_is_read_below_the_rate_is_cut_off_and_above_it_never() {
-    for (helping, close) in [(0, true), (1000, true), (0, false), (1000, false)] {
-        let ask = Ask { helping, close, ..Ask::new(0, 0, 20_000) };
+    for (chunk, close) in [(0, true), (1000, true), (0, false), (1000, false)] {
+        let ask = Ask { chunk, close, ..Ask::new(0, 0, 20_000) };
         let slow = read_at(ask, 60);
         assert_eq!(slow.end, End::Reset);
         assert!(!slow.answers[0].2 && slow.outcome.stats.timeouts == 1);
-        assert!((10..=24).contains(&slow.at), "helping {helping}: reset after {} s", slow.at);
+        assert!((10..=24).contains(&slow.at), "chunk {chunk}: reset after {} s", slow.at);
         let quick = read_at(ask, 130);
-        assert_eq!(quick.answers, [(200, 20_000, true)], "helping {helping}, close {close}");
+        assert_eq!(quick.answers, [(200, 20_000, true)], "chunk {chunk}, close {close}");
         assert!(quick.at > 140 && quick.outcome.stats.timeouts == 0);
         assert_eq!(quick.end, End::Finished);
     }
@@ -152,9 +152,9 @@ fn an_answer_that_is_read_below_the_rate_is_cut_off_and_above_it_never() {
 fn an_answer_that_the_kernel_holds_is_not_cut_off_with_the_connection() {
     let ask = Ask { close: true, ..Ask::new(0, 0, 50_000) };
     let slow = Pace::Slow(1000, SECOND / 2);
-    let told = run(plan(&[ask], vec![Do::Read(slow), Do::Write(ask.request(0))]));
-    assert_eq!((told.answers[0], told.end), ((200, 50_000, true), End::Finished));
-    assert!(told.at > 20);
+    let report = run(plan(&[ask], vec![Do::Read(slow), Do::Write(ask.request(0))]));
+    assert_eq!((report.answers[0], report.end), ((200, 50_000, true), End::Finished));
+    assert!(report.at > 20);
 }
 
 #[test]
@@ -162,17 +162,18 @@ fn an_idle_connection_is_closed_without_a_word_at_the_keep_alive_timeout() {
     // Also when the answer took longer than that, and when its request had come to its end before.
     for (start, delay) in [(Start::AtOnce, 0), (Start::Later, 7000), (Start::Later, 30_000)] {
         for take in [Take::Drop, Take::Whole, Take::Pieces] {
-            let ask = Ask { start, delay, helping: 30, close: false, ..upload(take, 100) };
-            let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
-            assert_eq!((told.answers, told.end), (vec![(200, 50, true)], End::Finished));
+            let ask = Ask { start, delay, chunk: 30, close: false, ..upload(take, 100) };
+            let report = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+            assert_eq!((report.answers, report.end), (vec![(200, 50, true)], End::Finished));
             let began = delay / 1000;
-            assert!((began + 20..=began + 22).contains(&told.at), "{take:?}: {}", told.at);
-            assert_eq!(told.outcome.stats.timeouts, 0);
+            assert!((began + 20..=began + 22).contains(&report.at), "{take:?}: {}", report.at);
+            assert_eq!(report.outcome.stats.timeouts, 0);
         }
     }
 }
 
-/// Whoever still reads one answer, or has the next request held back because of that, is not idle.
+/// A client that still reads one answer, or has the next request held back because of that, is not
+/// idle.
 #[test]
 fn a_connection_whose_answer_is_still_read_is_not_idle() {
     let first = Ask::new(0, 0, 20_000);
@@ -184,9 +185,9 @@ fn a_connection_whose_answer_is_still_read_is_not_idle() {
         let mut plan = plan(&[first, second], script);
         plan.limits.max_backlog = max_backlog;
         plan.parts[0].link.capacity = 1000;
-        let told = run(plan);
-        assert_eq!(told.answers, [(200, 20_000, true), (200, 50, true)], "{max_backlog}");
-        assert_eq!(told.outcome.stats.timeouts, 0);
+        let report = run(plan);
+        assert_eq!(report.answers, [(200, 20_000, true), (200, 50, true)], "{max_backlog}");
+        assert_eq!(report.outcome.stats.timeouts, 0);
     }
 }
 
@@ -203,8 +204,8 @@ fn the_time_of_an_idle_connection_begins_when_its_answer_has_left() {
     ];
     let mut plan = plan(&[first, second], script);
     plan.parts[0].link.capacity = 1000;
-    let told = run(plan);
-    assert_eq!(told.answers, [(200, 20_000, true), (200, 50, true)]);
+    let report = run(plan);
+    assert_eq!(report.answers, [(200, 20_000, true), (200, 50, true)]);
 }
 
 #[test]
@@ -221,10 +222,14 @@ fn a_handler_may_take_minutes() {
             if half_closes {
                 script.push(Do::Finish);
             }
-            let told = run(plan(&[ask, next], script));
-            assert_eq!(told.answers, [(200, 50, true), (200, 70, true)], "{take:?}");
-            assert!((600..=601).contains(&told.at) && told.end == End::Finished, "{}", told.at);
-            assert_eq!(told.outcome.stats.timeouts, 0);
+            let report = run(plan(&[ask, next], script));
+            assert_eq!(report.answers, [(200, 50, true), (200, 70, true)], "{take:?}");
+            assert!(
+                (600..=601).contains(&report.at) && report.end == End::Finished,
+                "{}",
+                report.at
+            );
+            assert_eq!(report.outcome.stats.timeouts, 0);
         }
     }
 }
@@ -235,24 +240,24 @@ fn a_half_closed_connection_ends_with_its_last_answer() {
     for start in [Start::AtOnce, Start::Later] {
         for take in [Take::Drop, Take::Pieces] {
             let late = Ask { start, delay: 30_000, ..upload(take, 100) };
-            let ask = Ask { helping: 20, close: false, ..late };
-            let told = run(plan(&[ask], vec![Do::Write(ask.request(0)), Do::Finish]));
-            assert_eq!((told.answers, told.end), (vec![(200, 50, true)], End::Finished));
+            let ask = Ask { chunk: 20, close: false, ..late };
+            let report = run(plan(&[ask], vec![Do::Write(ask.request(0)), Do::Finish]));
+            assert_eq!((report.answers, report.end), (vec![(200, 50, true)], End::Finished));
             let end = if start == Start::AtOnce { 0 } else { 30 };
-            assert!((end..=end + 1).contains(&told.at), "{take:?}: {}", told.at);
+            assert!((end..=end + 1).contains(&report.at), "{take:?}: {}", report.at);
         }
     }
 }
 
-/// What a client says after an answer that is its last is not heard.
+/// Bytes that a client sends after an answer that is its last are ignored.
 #[test]
 fn nothing_is_answered_after_the_last_answer() {
     for start in [Start::AtOnce, Start::Later] {
         let last = Ask { start, delay: 1000, close: true, ..Ask::new(0, 0, 50) };
         let mut bytes = last.request(0);
         bytes.extend(Ask { number: 1, ..last }.request(0));
-        let told = run(plan(&[last], vec![Do::Write(bytes)]));
-        assert_eq!((told.answers, told.end), (vec![(200, 50, true)], End::Finished));
+        let report = run(plan(&[last], vec![Do::Write(bytes)]));
+        assert_eq!((report.answers, report.end), (vec![(200, 50, true)], End::Finished));
     }
 }
 
@@ -277,9 +282,10 @@ fn pipelined_requests_wait_while_their_answers_pile_up() {
     assert!((4000..=5200).contains(&most), "{most} bytes were queued");
 }
 
-/// Whoever asks for leave gets it, unless the body is here already; and a body that is too long is refused.
+/// A client that asks for leave gets it, unless the body is here already; and a body that is too
+/// long is refused.
 #[test]
-fn leave_is_given_to_whoever_waits_for_it() {
+fn leave_is_given_to_a_client_that_waits_for_it() {
     for (take, waits) in [(Take::Whole, true), (Take::Pieces, true), (Take::Whole, false)] {
         let ask = Ask { expects: true, ..upload(take, 500) };
         let request = ask.request(0);
@@ -299,15 +305,16 @@ fn leave_is_given_to_whoever_waits_for_it() {
 fn a_body_over_what_its_service_takes_is_refused() {
     for (chunk, status) in [(0, 413), (50, 413), (400, 413)] {
         let ask = Ask { most: 399, ..upload(Take::Pieces, 400) };
-        let told = run(plan(&[ask], vec![Do::Write(ask.request(chunk))]));
-        assert_eq!(told.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [status]);
+        let report = run(plan(&[ask], vec![Do::Write(ask.request(chunk))]));
+        assert_eq!(report.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [status]);
         let fits = Ask { most: 400, ..ask };
-        let told = run(plan(&[fits], vec![Do::Write(fits.request(chunk))]));
-        assert_eq!(told.answers, [(200, 50, true)]);
+        let report = run(plan(&[fits], vec![Do::Write(fits.request(chunk))]));
+        assert_eq!(report.answers, [(200, 50, true)]);
     }
 }
 
-/// 300 uploads fill the memory for bodies and hardly come any further; 24 others come while they do.
+/// 300 uploads fill the memory for bodies and hardly come any further; 24 others come while they
+/// do.
 #[test]
 fn bodies_that_hold_memory_and_stop_make_room_for_those_that_come() {
     const SLOW: u32 = 300;
@@ -378,8 +385,9 @@ fn refused_connections_that_stay_hold_no_more_than_the_reserve() {
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
-/// Sends a body that is refused by its length for so many seconds, and looks for the answer only then.
-fn upload_for(secs: usize) -> Told {
+/// Sends a body that is refused by its length for so many seconds, and looks for the answer only
+/// then.
+fn upload_for(secs: usize) -> Report {
     let ask = Ask { most: 399, ..upload(Take::Pieces, 2000 * secs) };
     let mut script = vec![Do::Read(Pace::Never), Do::Write(ask.head(false))];
     script.extend(drip(&ask.request(0)[ask.head(false).len()..], 1000, 500));
@@ -389,26 +397,30 @@ fn upload_for(secs: usize) -> Told {
 
 /// A close of ours in the middle of the body would be a reset, and destroy the answer.
 #[test]
-fn who_sends_a_whole_body_before_it_reads_gets_its_413() {
-    let told = upload_for(20);
-    assert_eq!(told.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [413]);
-    assert_eq!(told.end, End::Finished);
-    assert!((20..=23).contains(&told.at), "{}", told.at);
+fn a_client_that_sends_its_whole_body_before_it_reads_gets_its_413() {
+    let report = upload_for(20);
+    assert_eq!(report.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [413]);
+    assert_eq!(report.end, End::Finished);
+    assert!((20..=23).contains(&report.at), "{}", report.at);
 }
 
 #[test]
-fn who_goes_on_sending_after_its_413_is_cut_off_in_the_end() {
-    let told = upload_for(100);
-    assert_eq!((told.answers.len(), told.end), (0, End::Reset));
-    assert!((30..=34).contains(&told.at), "{}", told.at);
+fn a_client_that_goes_on_sending_after_its_413_is_cut_off_in_the_end() {
+    let report = upload_for(100);
+    assert_eq!((report.answers.len(), report.end), (0, End::Reset));
+    assert!((30..=34).contains(&report.at), "{}", report.at);
 }
 
 #[test]
 fn a_source_may_have_nothing_to_send_for_minutes() {
-    let ask = Ask { helping: 100, waits: 5, wait: 100_000, close: true, ..Ask::new(0, 0, 3000) };
-    let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
-    assert_eq!((told.answers, told.end), (vec![(200, 3000, true)], End::Finished));
-    assert!((500..=501).contains(&told.at) && told.outcome.stats.timeouts == 0, "{}", told.at);
+    let ask = Ask { chunk: 100, waits: 5, wait: 100_000, close: true, ..Ask::new(0, 0, 3000) };
+    let report = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+    assert_eq!((report.answers, report.end), (vec![(200, 3000, true)], End::Finished));
+    assert!(
+        (500..=501).contains(&report.at) && report.outcome.stats.timeouts == 0,
+        "{}",
+        report.at
+    );
 }
 
 #[test]
@@ -419,15 +431,15 @@ fn a_body_that_the_service_holds_up_is_not_late() {
         let mut plan = plan(&[ask], vec![Do::Write(ask.request(chunk))]);
         plan.parts[0].link.capacity = 4000;
         plan.faults.receive_buffer = 4000;
-        let told = run(plan);
-        assert_eq!(told.answers, [(200, 50, true)], "chunk {chunk}");
-        assert!(told.at > 700 && told.outcome.stats.timeouts == 0);
+        let report = run(plan);
+        assert_eq!(report.answers, [(200, 50, true)], "chunk {chunk}");
+        assert!(report.at > 700 && report.outcome.stats.timeouts == 0);
     }
 }
 
 /// And when it is wanted again, the client has the whole time to send it.
 #[test]
-fn a_body_that_was_held_up_has_its_time_anew() {
+fn a_body_that_was_held_up_has_its_whole_time_again() {
     let ask = Ask { stops: 2, room_after: 60_000, ..upload(Take::Pieces, 1000) };
     let request = ask.request(0);
     let (begin, rest) = request.split_at(request.len() - 500);
@@ -438,9 +450,9 @@ fn a_body_that_was_held_up_has_its_time_anew() {
         Do::Pause(68 * SECOND),
         Do::Write(rest.to_vec()),
     ];
-    let told = run(plan(&[ask], script));
-    assert_eq!(told.answers, [(200, 50, true)]);
-    assert_eq!(told.outcome.stats.timeouts, 0);
+    let report = run(plan(&[ask], script));
+    assert_eq!(report.answers, [(200, 50, true)]);
+    assert_eq!(report.outcome.stats.timeouts, 0);
 }
 
 /// But one that stops by itself afterwards is late again.
@@ -451,15 +463,15 @@ fn a_body_that_stops_after_it_was_held_up_is_late() {
         let request = ask.request(0);
         let (begin, more) = request[..request.len() - 400].split_at(request.len() - 500);
         let script = vec![Do::Write(begin.to_vec()), Do::Pause(SECOND), Do::Write(more.to_vec())];
-        let told = run(plan(&[ask], script));
-        assert_eq!(told.answers[0].0, 408);
+        let report = run(plan(&[ask], script));
+        assert_eq!(report.answers[0].0, 408);
         // With a stop for each piece, there are two.
         let held_up = if stops == 1 { 120 } else { 61 };
-        assert!((held_up + 10..=held_up + 12).contains(&told.at), "{stops}: {}", told.at);
+        assert!((held_up + 10..=held_up + 12).contains(&report.at), "{stops}: {}", report.at);
     }
 }
 
-/// What comes while the service holds a body up is one buffer, not the client's whole upload.
+/// A body that the service holds up costs one buffer, not the client's whole upload.
 #[test]
 fn a_body_that_is_held_up_costs_one_buffer() {
     let ask = Ask { stops: 1, room_after: 600_000, ..upload(Take::Pieces, 200_000) };
@@ -486,19 +498,20 @@ fn drain(grace: u64) -> Option<Drain> {
 
 #[test]
 fn a_drain_waits_for_the_answers_that_are_being_made() {
-    let streamed = Ask { helping: 100, waits: 5, wait: 10_000, ..Ask::new(0, 0, 1000) };
+    let streamed = Ask { chunk: 100, waits: 5, wait: 10_000, ..Ask::new(0, 0, 1000) };
     let later = Ask { start: Start::Later, delay: 20_000, ..Ask::new(0, 0, 1000) };
     for ask in [streamed, later] {
         let mut plan = plan(&[ask], vec![Do::Write(ask.request(0))]);
         plan.drain = drain(100);
-        let told = run(plan);
-        assert_eq!((told.answers, told.end), (vec![(200, 1000, true)], End::Finished));
-        assert!((10..=21).contains(&told.at), "{}", told.at);
-        assert_eq!(told.outcome.forced, [Some(0)]);
+        let report = run(plan);
+        assert_eq!((report.answers, report.end), (vec![(200, 1000, true)], End::Finished));
+        assert!((10..=21).contains(&report.at), "{}", report.at);
+        assert_eq!(report.outcome.forced, [Some(0)]);
     }
 }
 
-/// Its request was refused, and it has sent all of it when the drain's deadline comes, but read nothing.
+/// Its request was refused, and it has sent all of it when the drain's deadline comes, but read
+/// nothing.
 #[test]
 fn the_end_of_a_drain_destroys_no_early_answer() {
     let ask = Ask { most: 399, ..upload(Take::Pieces, 4000) };
@@ -511,24 +524,24 @@ fn the_end_of_a_drain_destroys_no_early_answer() {
     ];
     let mut plan = plan(&[ask], script);
     plan.drain = drain(0);
-    let told = run(plan);
-    assert_eq!(told.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [413]);
-    assert_eq!((told.end, told.outcome.forced), (End::Finished, vec![Some(0)]));
+    let report = run(plan);
+    assert_eq!(report.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [413]);
+    assert_eq!((report.end, report.outcome.forced), (End::Finished, vec![Some(0)]));
 }
 
 #[test]
 fn a_drain_forces_the_answers_that_take_too_long_and_counts_them() {
-    let streamed = Ask { helping: 100, waits: 5, wait: 100_000, ..Ask::new(0, 0, 1000) };
+    let streamed = Ask { chunk: 100, waits: 5, wait: 100_000, ..Ask::new(0, 0, 1000) };
     let later = Ask { start: Start::Later, delay: 200_000, ..Ask::new(0, 0, 1000) };
     let held_up = Ask { stops: 1, room_after: 100_000, ..upload(Take::Pieces, 5000) };
     for ask in [streamed, later, held_up] {
         let mut plan = plan(&[ask], vec![Do::Write(ask.request(0))]);
         plan.drain = drain(30);
-        let told = run(plan);
-        assert_eq!(told.end, End::Reset);
-        assert!(told.answers.iter().all(|answer| !answer.2));
-        assert!((35..=36).contains(&told.at), "{}", told.at);
-        assert_eq!(told.outcome.forced, [Some(1)]);
+        let report = run(plan);
+        assert_eq!(report.end, End::Reset);
+        assert!(report.answers.iter().all(|answer| !answer.2));
+        assert!((35..=36).contains(&report.at), "{}", report.at);
+        assert_eq!(report.outcome.forced, [Some(1)]);
     }
 }
 
@@ -538,14 +551,14 @@ fn an_early_answer_ends_the_connection_and_comes_whole() {
     for delay in [100, 30_000] {
         let start = Start::AfterHead;
         let ask =
-            Ask { start, delay, helping: 100, waits: 3, wait: 300, ..upload(Take::Pieces, 9000) };
+            Ask { start, delay, chunk: 100, waits: 3, wait: 300, ..upload(Take::Pieces, 9000) };
         let mut script = vec![Do::Write(ask.head(false))];
         script.extend(drip(&ask.request(0)[ask.head(false).len()..], 100, 500));
         let early = Ask { close: false, length: 1000, ..ask };
         script[0] = Do::Write(early.head(false));
-        let told = run(plan(&[early], script));
-        assert_eq!(told.answers, [(200, 1000, true)], "delay {delay}");
-        let (began, end) = (delay / 1000, told.at);
+        let report = run(plan(&[early], script));
+        assert_eq!(report.answers, [(200, 1000, true)], "delay {delay}");
+        let (began, end) = (delay / 1000, report.at);
         assert!((began..=began + 6).contains(&end), "delay {delay}: {end}");
     }
 }
@@ -555,20 +568,22 @@ fn a_handler_that_panics_later_is_a_500() {
     hush_planned_panics();
     for take in [Take::Drop, Take::Whole, Take::Pieces] {
         let ask = Ask { start: Start::Later, delay: 100, panics: true, ..upload(take, 100) };
-        let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
-        let statuses: Vec<u16> = told.answers.iter().map(|answer| answer.0).collect();
-        assert_eq!((statuses, told.end), (vec![500], End::Finished), "{take:?}");
+        let report = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+        let statuses: Vec<u16> = report.answers.iter().map(|answer| answer.0).collect();
+        assert_eq!((statuses, report.end), (vec![500], End::Finished), "{take:?}");
     }
 }
 
-/// One request's handler answers another's, on a connection that was dealt with before in the same turn.
+/// One request's handler answers another's, on a connection that was handled before in the same
+/// turn.
 #[test]
 fn an_answer_from_another_connections_callback_goes_out_at_once() {
     let parked = Ask { start: Start::Parked, delay: 500_000, ..Ask::new(0, 0, 50) };
     let next = Ask { number: 1, close: true, ..Ask::new(0, 1, 50) };
     let bytes = [parked.request(0), next.request(0)].concat();
     let mut plan = plan(&[parked, next], vec![Do::Write(bytes)]);
-    // The end of its body is told when it is read on, by a delivery and no bytes. It stays, so that nothing else happens.
+    // The end of its body is reported when it is read on, by a delivery and no bytes. It stays, so
+    // that nothing else happens.
     let ask = Ask { stops: 1, room_after: 5000, close: false, ..upload(Take::Pieces, 100) };
     let ask = Ask { peer: 1, ..ask };
     let script = vec![Do::Pause(SECOND), Do::Write(ask.request(0))];
@@ -590,9 +605,9 @@ fn an_answer_from_another_connections_callback_goes_out_at_once() {
 #[test]
 fn a_source_that_fails_resets_the_connection() {
     for chunked in [false, true] {
-        let ask = Ask { helping: 100, fails_at: Some(500), chunked, ..Ask::new(0, 0, 1000) };
-        let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
-        assert_eq!(told.end, End::Reset);
-        assert!(told.answers.iter().all(|answer| !answer.2));
+        let ask = Ask { chunk: 100, fails_at: Some(500), chunked, ..Ask::new(0, 0, 1000) };
+        let report = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+        assert_eq!(report.end, End::Reset);
+        assert!(report.answers.iter().all(|answer| !answer.2));
     }
 }

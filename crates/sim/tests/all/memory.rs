@@ -104,7 +104,7 @@ impl World {
         link
     }
 
-    /// The same, to this shard, and nobody has taken notice of it.
+    /// Dials this shard, which has not noticed it yet.
     fn dial(&mut self, shard: usize, capacity: usize, bytes: &[u8]) -> LinkId {
         let options = LinkOptions { latency: 1000, capacity, cut_after: None };
         let from = SocketAddr::from(([127, 0, 0, 2], 1000 + self.links as u16));
@@ -235,10 +235,10 @@ fn heads_and_bodies_that_never_end() {
     }
 }
 
-/// Filling the memory again and again keeps no other client out, though the event loop that has to free it sleeps: newcomers to
-/// another one are served meanwhile, and it is woken.
+/// Filling the memory again and again keeps no other client out, though the event loop that has to
+/// free it sleeps: clients of another one are served meanwhile, and it is woken.
 #[test]
-fn newcomers_while_the_memory_is_filled_again_and_again() {
+fn clients_are_served_while_the_memory_is_filled_again_and_again() {
     let mut world = World::of(2);
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
     let body = |len| [&head[..], &vec![b'x'; len]].concat();

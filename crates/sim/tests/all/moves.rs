@@ -117,7 +117,7 @@ fn sessions_that_come_at_once_share_turns_with_others() {
     finish(world);
 }
 
-/// Its input is held for two reasons: it has moved, and its service rests.
+/// The input of a session is held for two reasons: it has moved, and its service rests.
 #[test]
 fn a_session_that_is_stopped_right_behind_its_upgrade_waits() {
     let mut arrived = 0;

@@ -16,7 +16,7 @@ use throng_sim::{Faults, Net, Rng, SimDriver, Waiting};
 
 const MESSAGES: u32 = 20;
 
-/// What one client's calls came to.
+/// Outcome of one client's calls.
 #[derive(Debug, Default)]
 struct Call {
     opened: u32,
@@ -61,7 +61,7 @@ impl Service for Role {
     }
 
     fn on_refused(&mut self, _: &mut Cx<'_>, why: Refusal) {
-        panic!("nobody is refused here: {why:?}");
+        panic!("no request is refused here: {why:?}");
     }
 
     fn on_connected(&mut self, cx: &mut Cx<'_>) {
@@ -121,7 +121,7 @@ impl Service for Role {
     }
 }
 
-/// Turns whoever has something to do, until nobody has.
+/// Turns each shard that has something to do, until none has.
 fn drive(net: &throng_sim::SharedNet, shards: &mut [Shard<SimDriver, Role>], rng: &mut Rng) {
     for _ in 0..2_000_000 {
         let now = net.borrow().now();
@@ -202,7 +202,7 @@ fn both_roles_agree_whatever_the_network_does() {
         }
         drive(&net, &mut shards, &mut rng);
         let calls = calls.borrow();
-        assert_eq!(calls.len(), count as usize, "seed {seed}: somebody was never told");
+        assert_eq!(calls.len(), count as usize, "seed {seed}: a client had no callback");
         for (number, call) in calls.iter() {
             let what = format!("seed {seed}, call {number}: {call:?}");
             assert_eq!(call.opened + call.failed, 1, "{what}");

@@ -54,14 +54,14 @@ impl Chat {
         let is_odd = self.joined.is_multiple_of(5);
         let joined = match self.bug {
             Bug::JoinsUnlisted if is_odd => cx.subscribe_pattern("chat.*").expect("valid"),
-            _ => cx.subscribe_as(channel, None, "somebody").joined,
+            _ => cx.subscribe_as(channel, None, "a member").joined,
         };
         if joined {
             *self.truth.borrow_mut().entry(channel.to_owned()).or_default() += 1;
         }
         if joined && is_odd && self.bug == Bug::DoublesJoin {
             let id = cx.id().to_bits();
-            let again = Frame::text(format!("{{\"join\":\"{id:016x}\",\"info\":\"somebody\"}}"));
+            let again = Frame::text(format!("{{\"join\":\"{id:016x}\",\"info\":\"a member\"}}"));
             drop(cx.publish_to_others(channel, &again));
         }
     }
@@ -345,8 +345,8 @@ fn run(seed: u64, bug: Bug) -> Result<u64, String> {
     let outcome = Run::new(seed, bug).and_then(Run::finish);
     outcome.map_err(|error| {
         format!(
-            "seed {seed}: {error}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all \
-             presence::"
+            "seed {seed}: {error}\n\
+             repeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all presence::"
         )
     })
 }

@@ -10,7 +10,8 @@ fn text(text: &str) -> Do {
 /// Publications of each publisher, all in one write.
 const COUNT: u32 = 100;
 
-/// Members of "news" and publishers on every shard, so that shards wait for each other. `mark`: the letters with which a
+/// Members of "news" and publishers on every shard, so that shards wait for each other. `mark`: the
+/// commands with which a
 /// mailbox is crowded.
 fn plan(seed: u64, mark: usize) -> (Plan, Vec<usize>) {
     let mut plan = Plan::calm(seed);
@@ -60,7 +61,8 @@ fn shards_whose_publishers_wait_for_each_other_go_on_and_lose_nothing() {
     }
 }
 
-/// Who has published into a crowded mailbox waits, and ends as well as anybody: by its own Close, by ours, by a reset.
+/// A client that has published into a crowded mailbox waits, and ends like any other: by its own
+/// Close, by ours, by a reset.
 #[test]
 fn publishers_that_are_held_back_end_in_every_way() {
     for seed in 0..10 {

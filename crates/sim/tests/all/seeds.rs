@@ -1,10 +1,12 @@
 //! A thousand seeds, and every seed that ever failed.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from `THRONG_SIM_FROM` on.
+//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_FROM` on.
 
 use throng_sim::{Seeds, hush_planned_panics, run_seed};
 
-/// Seeds that found something once. What a seed means changes with the plans, so this keeps the dice, not the case; each
+/// Seeds that once found a fault. The meaning of a seed changes with the plans, so this keeps the
+/// dice, not the case; each
 /// case has a test of its own in accidents.rs, or is found again by one seed in a few hundred.
 const REGRESSIONS: &[u64] = &[
     28,   // an idle peer timed out while its pongs were not read
@@ -13,7 +15,7 @@ const REGRESSIONS: &[u64] = &[
     143,  // a closing connection cut off while its output still left
     1353, // a write to a side that is gone, in two pieces
     5277, // a message that came together with the Close ended it again as too slow
-    16,   // a stream of events that was told to end was sent what was published after
+    16,   // a stream of events that was to end was sent what was published after
     6089, // all that waited grew too old, and its receiver was never read again
     6359, // the same, until the end of time
     415,  // a lingering connection cut off while the kernel still held its answer

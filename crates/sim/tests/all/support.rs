@@ -28,7 +28,7 @@ pub(crate) fn sequences(world: &World, peer: usize) -> Vec<u32> {
     heard
         .map(|heard| match heard {
             Heard::Published { sequence, .. } | Heard::Private { sequence, .. } => *sequence,
-            Heard::Direct(_) => panic!("nobody said anything"),
+            Heard::Direct(_) => panic!("no direct message was sent"),
         })
         .collect()
 }

@@ -1,7 +1,8 @@
-//! Connections that the balancer passes through by their server name: a thousand seeds, what they reach, and planted bugs.
+//! Connections that the balancer passes through by their server name: a thousand seeds, the states
+//! that they reach, and planted bugs.
 //!
-//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from `THRONG_SIM_FROM` on;
-//! `THRONG_SIM_LOG=1` tells what happens.
+//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
+//! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;
 use throng_sim::balance::through::{Plan, World, run_seed};

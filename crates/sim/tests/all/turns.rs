@@ -78,7 +78,7 @@ impl Service for Slow {
         self.work(cx);
     }
 
-    /// Those that say so take a whole turn's time, and cause another one.
+    /// Events of one kind take a whole turn's time, and cause another one.
     fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
         self.events.set(self.events.get() + 1);
         if event.0.downcast_ref() == Some(&"causes another") {

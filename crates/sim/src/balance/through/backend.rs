@@ -7,7 +7,7 @@ use super::plan::Conduct;
 use crate::balance::frames;
 use crate::balance::wire::{Over, Then, Wire};
 
-/// See the module.
+/// A connection of a simulated backend.
 pub(super) struct Conn {
     pub(super) backend_index: usize,
     pub(super) wire: Wire,
@@ -50,7 +50,7 @@ impl Conn {
         id_of(self.heard())
     }
 
-    /// Whether its stream has ended as it should.
+    /// Returns whether its stream has ended as it should.
     pub(super) fn has_finished(&self) -> bool {
         self.wire.finish_sent || self.wire.gone
     }

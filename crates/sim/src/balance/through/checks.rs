@@ -1,4 +1,4 @@
-//! What must hold when all is quiet, and at the end.
+//! Conditions that must hold when all is quiet, and at the end.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
     if !is_right {
         let text = String::from_utf8_lossy(&heard[..heard.len().min(60)]);
         faults.push(format!(
-            "it was told {text:?} ({:?}), not {expected:?}",
+            "it received {text:?} ({:?}), not {expected:?}",
             heard.first_chunk::<7>()
         ));
     }
@@ -117,7 +117,7 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
         // of one that the kernel takes in part, the rest is dropped.
         let may_lose = plan.surplus > 0 || world.plan.faults.partial_sends > 0;
         if heard.len() < expected.len() && !may_lose {
-            faults.push(format!("it was told {heard:?}, not {expected:?}"));
+            faults.push(format!("it received {heard:?}, not {expected:?}"));
         }
         let head = world.plan.settings.timeouts.head;
         let took = client.wire.as_ref().map_or(0, |wire| wire.ended_at.saturating_sub(plan.at));

@@ -9,7 +9,7 @@ use crate::rng::Rng;
 /// A request without TLS.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n";
 
-/// See the module.
+/// A simulated client whose connection is passed through.
 pub(super) struct Client {
     pub(super) plan: ClientPlan,
     /// `None` before it comes, or if the port was closed.
@@ -47,12 +47,12 @@ impl Client {
         self.wire.as_ref().map_or(&[], |wire| &wire.got)
     }
 
-    /// Whether its whole ClientHello was written.
+    /// Returns whether its whole ClientHello was written.
     pub(super) fn said_hello(&self) -> bool {
         self.hello.is_some_and(|len| self.said().len() >= len)
     }
 
-    /// Its link is there.
+    /// Starts it on its link.
     pub(super) fn begin(&mut self, mut wire: Wire) {
         let ClientPlan { id, name, padding, record, surplus, then, .. } = self.plan;
         let hello = hello(&mut self.rng, id, name, padding, record);

@@ -10,8 +10,8 @@ const MESSAGE_HEADER_LEN: usize = 4;
 /// A ClientHello that announces more than is taken.
 pub(super) const OVERSIZED: [u8; 12] = [22, 3, 1, 0x40, 0, 1, 1, 0, 1, 3, 3, 0];
 
-/// A ClientHello for TLS 1.3 (RFC 8446 section 4.1.2) whose random bytes begin with `id`, with that server name and
-/// so many bytes of padding.
+/// A ClientHello for TLS 1.3 (RFC 8446 section 4.1.2) whose random bytes begin with `id`, with that
+/// server name and so many bytes of padding.
 fn message(id: u32, name: Option<&str>, padding: usize) -> Vec<u8> {
     let mut extensions = Vec::new();
     let mut extend = |kind: u16, content: &[u8]| {
@@ -43,7 +43,7 @@ fn message(id: u32, name: Option<&str>, padding: usize) -> Vec<u8> {
     [&[1][..], &len[1..], &body].concat()
 }
 
-/// The same in records of at most `most` bytes each.
+/// Returns a ClientHello in records of at most `most` bytes each.
 pub(super) fn hello(
     rng: &mut Rng,
     id: u32,

@@ -1,4 +1,4 @@
-//! What a seed means for connections that are passed through.
+//! Plans for connections that are passed through, made from a seed.
 
 use throng_balance::Settings;
 
@@ -9,12 +9,12 @@ use crate::net::LinkOptions;
 use crate::plan::SECOND;
 use crate::rng::Rng;
 
-/// What a backend does with a connection.
+/// Behavior of a backend on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Conduct {
     /// So many bytes of its own once its client's first have come; its end follows its client's.
     Answer(usize),
-    /// The same, and its end at once.
+    /// So many bytes of its own once its client's first have come, and its end at once.
     EndFirst(usize),
     /// Every byte comes back.
     Echo,
@@ -35,7 +35,7 @@ pub(super) struct BackendPlan {
     pub(super) send_proxy: bool,
     /// No process listens there.
     pub(super) is_dead: bool,
-    /// What is sent there is lost on the way.
+    /// Bytes that are sent there are lost on the way.
     pub(super) is_silent: bool,
     pub(super) conducts: Vec<Conduct>,
     /// In the list from the beginning.
@@ -43,7 +43,7 @@ pub(super) struct BackendPlan {
     pub(super) link: LinkOptions,
 }
 
-/// What a client begins with.
+/// First bytes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
     /// A ClientHello.
@@ -71,11 +71,11 @@ pub(super) struct ClientPlan {
     pub(super) record: usize,
     /// Bytes right behind it.
     pub(super) surplus: usize,
-    /// What follows when all is written.
+    /// The action that follows when all is written.
     pub(super) then: Then,
 }
 
-/// What the control thread does.
+/// A command of the control thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ControlCommand {
     /// Adds a backend with its names, as the admin API does.
@@ -90,7 +90,7 @@ pub(super) enum ControlCommand {
     },
 }
 
-/// See the module.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) seed: u64,
@@ -104,7 +104,7 @@ pub struct Plan {
     pub(super) commands: Vec<(u64, ControlCommand)>,
 }
 
-/// What clients ask for; the last two have no backend unless there is one for all.
+/// Names that clients ask for; the last two have no backend unless there is one for all.
 const NAMES: [Option<&str>; 6] = [
     Some("db.example.com"),
     Some("DB.example.com"),
@@ -164,7 +164,8 @@ impl Plan {
         time_limit(&self.settings, &self.faults)
     }
 
-    /// Whether a name that has a backend at the beginning has one to the end: a calm run only adds
+    /// Returns whether a name that has a backend at the beginning has one to the end: a calm run
+    /// only adds
     /// some.
     pub(super) fn keeps_backends(&self) -> bool {
         self.calm || self.commands.is_empty()

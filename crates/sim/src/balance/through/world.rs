@@ -25,7 +25,7 @@ use crate::net::{Bug, Net, SharedNet, Side};
 use crate::plan::SECOND;
 use crate::rng::Rng;
 
-/// See the module.
+/// A run of a plan.
 pub struct World {
     pub(super) plan: Plan,
     pub(super) net: SharedNet,
@@ -40,7 +40,7 @@ pub struct World {
     pub(super) conns: Vec<Conn>,
     /// Every backend that ever was in a list.
     pub(super) backends: Vec<Arc<Backend>>,
-    /// By backend_index, who is in the list now.
+    /// By backend_index, the backends that are in the list now.
     members: Vec<Option<Arc<Backend>>>,
     commands: Vec<(u64, ControlCommand)>,
     _reports: Receiver<Report>,
@@ -189,14 +189,14 @@ impl World {
         self
     }
 
-    /// Tells the shard, and then the TLS server, what the list is now.
+    /// Sends the present list to the shard, and then to the TLS server.
     fn reconfigure(&mut self) {
         let configuration = configuration(&self.plan, &self.members);
         self.mailbox.send_always(Command::Configure(configuration));
         self.server.pass_through(&patterns(&self.plan, &self.members));
     }
 
-    /// What the control thread would do.
+    /// Carries out a command of the control thread.
     fn control_command(&mut self, command: ControlCommand) {
         let close = |backend: &Arc<Backend>, rate, deadline| Command::CloseTunnels {
             backend: Arc::clone(backend),
@@ -282,7 +282,7 @@ impl World {
         true
     }
 
-    /// What must hold after each turn.
+    /// Checks the conditions that must hold after each turn.
     fn look_at(&mut self) {
         let audit = self.shard.audit();
         let driver = self.shard.driver();
@@ -348,7 +348,7 @@ impl World {
         *self.published.lock().expect("no holder of the lock panics")
     }
 
-    /// What the shard holds.
+    /// Returns the state of the shard.
     pub(super) fn look(&self) -> Look {
         Look {
             audit: self.shard.audit(),

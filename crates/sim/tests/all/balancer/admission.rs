@@ -1,4 +1,4 @@
-//! Newcomers of an address that has as many connections as it may.
+//! New clients of an address that has as many connections as it may.
 
 use std::time::Duration;
 

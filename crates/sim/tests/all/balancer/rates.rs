@@ -135,7 +135,7 @@ fn an_answer_that_trickles_is_cut() {
     assert_nothing_is_held(&mut script);
 }
 
-/// It is answered within `timeouts.response`, and a byte of it is no answer.
+/// A request is answered within `timeouts.response`, and one byte is not an answer yet.
 #[test]
 fn a_head_of_an_answer_that_trickles_is_answered_with_504() {
     let mut script = Script::new(1, Settings::default());
@@ -182,7 +182,8 @@ fn an_answer_at_the_minimum_rate_is_forwarded() {
 fn an_answer_without_a_length_may_be_as_slow_as_it_likes() {
     for (head, event) in [
         (
-            &b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"[..],
+            &b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+               Transfer-Encoding: chunked\r\n\r\n"[..],
             &b"2\r\n:\n\r\n"[..],
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", b":\n"),
