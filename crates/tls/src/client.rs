@@ -12,6 +12,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
 use rustls::{
     ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
     SignatureScheme, StreamOwned, WantsVerifier, version,
@@ -20,10 +21,12 @@ use throng_io::{ClientTls, TlsFailure};
 
 use crate::chain::ShortChains;
 use crate::config::{
-    CertificateFiles, ConfigError, HTTP_1_1, preferring_aes128, read_chain, read_key, without_file,
+    CertificateFiles, ConfigError, HTTP_1_1, certified_key, preferring_aes128, read_chain,
+    without_file,
 };
 use crate::handshake::{Failed, Handshake, prepare_client};
 use crate::timed::TimedSocket;
+use crate::watch::{self, Stamps, Watch};
 
 /// The authorities whose certificates a client accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +58,7 @@ pub struct ClientSettings {
 pub struct ClientConfigs {
     settings: ClientSettings,
     current: RwLock<Current>,
+    watch: Watch,
 }
 
 /// A configuration, once for connections of a driver and once for blocking ones of rustls.
@@ -69,8 +73,9 @@ impl ClientConfigs {
     /// # Errors
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub fn load(settings: ClientSettings) -> Result<Arc<Self>, ConfigError> {
+        let watch = Watch::new(settings.stamps());
         let current = RwLock::new(settings.load()?);
-        Ok(Arc::new(Self { settings, current }))
+        Ok(Arc::new(Self { settings, current, watch }))
     }
 
     /// Reads the files again.
@@ -78,9 +83,24 @@ impl ClientConfigs {
     /// # Errors
     /// As for [`ClientConfigs::load`]; the configuration stays as it is.
     pub fn reload(&self) -> Result<(), ConfigError> {
+        self.watch.note(self.settings.stamps());
+        self.read()
+    }
+
+    fn read(&self) -> Result<(), ConfigError> {
         let config = self.settings.load()?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
+    }
+
+    /// [Reloads](Self::reload) if a file has changed since it was last read. Returns whether new
+    /// files are in use. To be called every second or so: a mistake is reported by the second call
+    /// that finds it, since files are replaced one after the other.
+    ///
+    /// # Errors
+    /// As for [`ClientConfigs::load`]; the configuration stays as it is until a file changes again.
+    pub fn reload_if_changed(&self) -> Result<bool, ConfigError> {
+        self.watch.read_if_changed(self.settings.stamps(), || self.read())
     }
 }
 
@@ -88,6 +108,16 @@ impl ClientSettings {
     #[cfg(all(test, feature = "acme"))]
     pub(crate) fn for_tests(&self) -> ClientConfig {
         Arc::unwrap_or_clone(self.load().unwrap().blocking)
+    }
+
+    /// Returns the stamps of its files.
+    fn stamps(&self) -> Stamps {
+        let authorities = match &self.trust {
+            Trust::File(file) => Some(file),
+            Trust::System | Trust::Anyone => None,
+        };
+        let own = self.certificate.iter().flat_map(|files| [&files.chain, &files.key]);
+        watch::stamps(authorities.into_iter().chain(own).map(PathBuf::as_path))
     }
 
     fn load(&self) -> Result<Current, ConfigError> {
@@ -117,12 +147,9 @@ impl ClientSettings {
         };
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
-            Some(CertificateFiles { chain, key: key_file }) => {
-                let (chain, key) = (read_chain(chain)?, read_key(key_file)?);
-                builder.with_client_auth_cert(chain, key).map_err(|error| {
-                    let what = format!("this private key cannot be used: {error}");
-                    ConfigError::new(key_file, what)
-                })?
+            Some(files) => {
+                let certified = Arc::new(SingleCertAndKey::from(certified_key(files)?));
+                builder.with_client_cert_resolver(certified)
             }
         };
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];

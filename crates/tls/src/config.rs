@@ -18,6 +18,9 @@ use rustls::sign::CertifiedKey;
 use rustls::{
     CipherSuite, InconsistentKeys, RootCertStore, ServerConfig, SignatureAlgorithm, version,
 };
+use x509_parser::certificate::X509Certificate;
+use x509_parser::time::ASN1Time;
+use x509_parser::x509::X509Name;
 
 use crate::chain::ShortChains;
 use crate::challenges::{ACME_TLS_1, Challenges, is_validation};
@@ -119,8 +122,16 @@ pub struct ServedCertificate {
     pub file: PathBuf,
     /// Its first name, or its file if it has none.
     pub name: String,
+    /// When it becomes valid, in seconds since 1970.
+    pub begins: i64,
     /// When it expires, in seconds since 1970.
     pub expires: i64,
+}
+
+impl ServedCertificate {
+    fn is_valid_at(&self, time: i64) -> bool {
+        (self.begins..=self.expires).contains(&time)
+    }
 }
 
 /// The files of a certificate, in PEM.
@@ -163,12 +174,18 @@ impl TlsConfig {
 
     /// Reads the files and checks that they fit together. `earlier` encrypts session tickets if
     /// there is no file of keys, and sessions from before may be resumed: if it was made for the
-    /// same authentication of clients.
+    /// same authentication of clients. `in_use` are the certificates that are served until now.
     ///
     /// # Errors
-    /// A file cannot be read, does not have what it should have, or does not fit the other one.
-    pub(crate) fn load(&self, earlier: Option<&Tickets>) -> Result<Loaded, ConfigError> {
-        let (resolver, served) = Certificates::load(&self.certificates, self.managed.as_ref())?;
+    /// A file cannot be read, does not have what it should have, or does not fit the other one; or
+    /// a certificate has expired or is not valid yet, and would replace one that is valid.
+    pub(crate) fn load(
+        &self,
+        earlier: Option<&Tickets>,
+        in_use: &[ServedCertificate],
+    ) -> Result<Loaded, ConfigError> {
+        let (resolver, served) =
+            Certificates::load(&self.certificates, self.managed.as_ref(), in_use)?;
         if resolver.default.is_empty() && self.managed.is_none() && self.passthrough.is_empty() {
             let what = "a TLS server needs a certificate and its key".to_owned();
             return Err(ConfigError::without_file(what));
@@ -348,6 +365,7 @@ impl Certificates {
     fn load(
         files: &[CertificateFiles],
         managed: Option<&Managed>,
+        in_use: &[ServedCertificate],
     ) -> Result<(Self, Vec<ServedCertificate>), ConfigError> {
         let mut served = Vec::new();
         let mut of_name: HashMap<Box<str>, Vec<_>> = HashMap::new();
@@ -355,14 +373,20 @@ impl Certificates {
         let mut first_names = Vec::new();
         let issued = managed.filter(|managed| managed.file.exists()).map(Managed::files);
         for (number, files) in files.iter().chain(&issued).enumerate() {
-            let key = Arc::new(certified_key(files)?);
+            // The command would overwrite a key.
+            let has_files = files.chain.exists() || files.key.exists();
+            let key = certified_key(files).map_err(|error| match has_files {
+                true => error,
+                false => error.with_recipe(files),
+            })?;
+            let key = Arc::new(key);
             let names = names(&files.chain, &key)?;
-            let shown = files.chain.display().to_string();
-            served.push(ServedCertificate {
-                file: files.chain.clone(),
-                name: names.first().map_or(shown, |name| name.to_string()),
-                expires: expiry(&files.chain, &key)?,
-            });
+            served.push(served_certificate(
+                &files.chain,
+                &key,
+                names.first().map(AsRef::as_ref),
+                in_use,
+            )?);
             // A second certificate with the names of the first is of another kind of key.
             if number == 0 || names == first_names {
                 default.push(Arc::clone(&key));
@@ -408,14 +432,10 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> {
+/// Reads a certificate and its key, and checks that they fit together.
+pub(crate) fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> {
     let CertificateFiles { chain: chain_file, key: key_file } = files;
-    // The command would overwrite a key.
-    let has_files = chain_file.exists() || key_file.exists();
-    let chain = read_chain(chain_file).map_err(|error| match has_files {
-        true => error,
-        false => error.with_recipe(files),
-    })?;
+    let chain = read_chain(chain_file)?;
     let key = read_key(key_file)?;
     let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
         ConfigError::new(key_file, format!("this private key cannot be used: {error}"))
@@ -423,26 +443,49 @@ fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> 
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         // A key that does not show its public half cannot be compared.
-        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
+            check_order(chain_file, &certified.cert)?;
+            Ok(certified)
+        }
         Err(rustls::Error::InconsistentKeys(_)) => Err(ConfigError::new(
             key_file,
             format!(
                 "this is not the key of the first certificate in {}; use the key that the \
-                 certificate was made with, and put the server's own certificate first",
+                 certificate was made with, and put that certificate before those of authorities",
                 chain_file.display()
             ),
         )),
-        Err(error) => Err(ConfigError::new(
-            chain_file,
-            format!("the first certificate cannot be used: {error}"),
-        )),
+        Err(error) => Err(unusable(chain_file, &error)),
     }
+}
+
+/// Checks that each certificate of a chain was issued by the next (RFC 8446 section 4.4.2).
+fn check_order(file: &Path, chain: &[CertificateDer<'_>]) -> Result<(), ConfigError> {
+    let mut issuer: Option<X509Name<'_>> = None;
+    for (number, certificate) in chain.iter().enumerate() {
+        let parsed = parse(file, number, certificate)?;
+        if let Some(issuer) = issuer
+            && issuer.as_raw() != parsed.subject().as_raw()
+        {
+            return Err(ConfigError::new(
+                file,
+                format!(
+                    "line {}: this certificate, {}, did not issue the one before it, whose issuer \
+                     is {issuer}; put each certificate before that of its issuer",
+                    certificate_line(file, number),
+                    parsed.subject()
+                ),
+            ));
+        }
+        issuer = Some(parsed.tbs_certificate.issuer);
+    }
+    Ok(())
 }
 
 pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let text = read(file)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|error| not_pem(file, &error))?;
+    let chain = chain.map_err(|error| not_pem(file, &text, &error))?;
     if chain.is_empty() {
         let hint = match PrivateKeyDer::from_pem_slice(&text) {
             Ok(_) => "it has a private key; are certificate and key swapped?",
@@ -457,7 +500,7 @@ pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, Co
 fn read_revoked(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, ConfigError> {
     let text = read(file)?;
     let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
-    let lists = lists.map_err(|error| not_pem(file, &error))?;
+    let lists = lists.map_err(|error| not_pem(file, &text, &error))?;
     if lists.is_empty() {
         return Err(ConfigError::new(
             file,
@@ -493,7 +536,7 @@ pub(crate) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigErro
             };
             ConfigError::new(file, format!("there is no private key in PEM; {hint}"))
         }
-        error => not_pem(file, &error),
+        error => not_pem(file, &text, &error),
     })
 }
 
@@ -512,7 +555,36 @@ fn read(file: &Path) -> Result<Vec<u8>, ConfigError> {
     })
 }
 
-fn not_pem(file: &Path, error: &pem::Error) -> ConfigError {
+/// Returns the lines at which blocks of PEM begin, counted from 1, and the text from each to the
+/// next.
+fn blocks(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let starts = lines.scan(0, |at, line| {
+        let start = *at;
+        *at += line.len();
+        Some((start, line))
+    });
+    let mut starts = (1..)
+        .zip(starts)
+        .filter(|(_, (_, line))| line.trim_ascii_start().starts_with(b"-----BEGIN"))
+        .map(|(number, (start, _))| (number, start))
+        .peekable();
+    std::iter::from_fn(move || {
+        let (number, start) = starts.next()?;
+        let end = starts.peek().map_or(text.len(), |(_, next)| *next);
+        Some((number, &text[start..end]))
+    })
+}
+
+/// Returns the line at which the certificate with this number of a file begins, for an error.
+fn certificate_line(file: &Path, number: usize) -> usize {
+    let text = std::fs::read(file).unwrap_or_default();
+    let mut lines = blocks(&text)
+        .filter(|(_, block)| block.trim_ascii_start().starts_with(b"-----BEGIN CERTIFICATE-----"));
+    lines.nth(number).map_or(1, |(line, _)| line)
+}
+
+fn not_pem(file: &Path, text: &[u8], error: &pem::Error) -> ConfigError {
     let why = match error {
         pem::Error::MissingSectionEnd { end_marker } => {
             let end = String::from_utf8_lossy(end_marker);
@@ -523,24 +595,70 @@ fn not_pem(file: &Path, error: &pem::Error) -> ConfigError {
         }
         error => error.to_string(),
     };
-    ConfigError::new(file, format!("is not valid PEM: {why}; copy the file again"))
+    let is_wrong =
+        |block| <(pem::SectionKind, Vec<u8>)>::pem_slice_iter(block).any(|it| it.is_err());
+    let line = blocks(text).find(|(_, block)| is_wrong(block)).map_or(1, |(line, _)| line);
+    let what = format!("line {line}: the block is not valid PEM: {why}; copy the file again");
+    ConfigError::new(file, what)
 }
 
-/// Returns when a certificate expires, in seconds since 1970.
-fn expiry(file: &Path, key: &CertifiedKey) -> Result<i64, ConfigError> {
-    let first = key.end_entity_cert().map_err(without_file)?;
-    let (_, parsed) = x509_parser::parse_x509_certificate(first).map_err(|error| {
-        ConfigError::new(file, format!("the first certificate cannot be used: {error}"))
-    })?;
-    Ok(parsed.validity().not_after.timestamp())
+/// Returns what is to be known of a certificate that is served from now on.
+///
+/// # Errors
+/// It has expired or is not valid yet, and would replace one that is valid: of `in_use`, from the
+/// same file or with the same name.
+fn served_certificate(
+    file: &Path,
+    key: &CertifiedKey,
+    name: Option<&str>,
+    in_use: &[ServedCertificate],
+) -> Result<ServedCertificate, ConfigError> {
+    let parsed = parse(file, 0, key.end_entity_cert().map_err(without_file)?)?;
+    let validity = parsed.validity();
+    let served = ServedCertificate {
+        file: file.to_owned(),
+        name: name.map_or_else(|| file.display().to_string(), str::to_owned),
+        begins: validity.not_before.timestamp(),
+        expires: validity.not_after.timestamp(),
+    };
+    let now = ASN1Time::now().timestamp();
+    let is_replaced = |it: &&ServedCertificate| it.file == served.file || it.name == served.name;
+    if served.is_valid_at(now) || !in_use.iter().filter(is_replaced).any(|it| it.is_valid_at(now)) {
+        return Ok(served);
+    }
+    let why = match now > served.expires {
+        true => format!("expired on {}", validity.not_after),
+        false => format!("is not valid before {}", validity.not_before),
+    };
+    let line = certificate_line(file, 0);
+    let what =
+        format!("line {line}: this certificate {why}; the one in use, which is valid, stays");
+    Err(ConfigError::new(file, what))
+}
+
+/// Parses the certificate with this number of a file, counted from 0.
+fn parse<'a>(
+    file: &Path,
+    number: usize,
+    certificate: &'a CertificateDer<'_>,
+) -> Result<X509Certificate<'a>, ConfigError> {
+    match x509_parser::parse_x509_certificate(certificate) {
+        Ok((_, parsed)) => Ok(parsed),
+        Err(error) => {
+            let line = certificate_line(file, number);
+            let what = format!("line {line}: this certificate cannot be used: {error}");
+            Err(ConfigError::new(file, what))
+        }
+    }
+}
+
+fn unusable(file: &Path, error: &dyn fmt::Display) -> ConfigError {
+    ConfigError::new(file, format!("the first certificate cannot be used: {error}"))
 }
 
 /// Returns the DNS names of a certificate, in lower case.
 fn names(file: &Path, key: &CertifiedKey) -> Result<Vec<Box<str>>, ConfigError> {
-    let wrong = |error: webpki::Error| {
-        ConfigError::new(file, format!("the first certificate cannot be used: {error}"))
-    };
     let first = key.end_entity_cert().map_err(without_file)?;
-    let parsed = webpki::EndEntityCert::try_from(first).map_err(wrong)?;
+    let parsed = webpki::EndEntityCert::try_from(first).map_err(|error| unusable(file, &error))?;
     Ok(parsed.valid_dns_names().map(|name| name.to_ascii_lowercase().into()).collect())
 }

@@ -28,6 +28,7 @@ pub mod session;
 mod stats;
 mod tickets;
 mod timed;
+mod watch;
 
 pub use alert::Alert;
 pub use certificate::Certificate;

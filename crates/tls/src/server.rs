@@ -1,12 +1,10 @@
 //! The configuration of TLS listeners, which can be replaced while they serve.
 
 use std::fmt;
-use std::fs::Metadata;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::SystemTime;
 
 use rustls::ServerConfig;
 use throng_io::TlsFailure;
@@ -15,6 +13,7 @@ use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
 use crate::handshake::{Failed, Handshake, prepare};
 use crate::passthrough::Passthrough;
 use crate::stats::{Counters, HandshakeStats, OrderStats};
+use crate::watch::{self, Stamps, Watch};
 
 /// The configuration that handshakes of listeners begin with. It can be replaced at any time;
 /// sessions and handshakes in progress keep theirs.
@@ -35,47 +34,7 @@ type OnFailure = Box<dyn Fn(Option<IpAddr>, TlsFailure) + Send + Sync>;
 struct Files {
     config: Mutex<TlsConfig>,
     tickets: Mutex<Tickets>,
-    state: Mutex<State>,
-}
-
-/// The state of the files.
-struct State {
-    /// They were read so, or their mistake was reported.
-    known: Stamps,
-    /// They were found so, with a mistake that was not reported yet.
-    doubted: Option<Stamps>,
-}
-
-impl State {
-    fn of(known: Stamps) -> Mutex<Self> {
-        Mutex::new(Self { known, doubted: None })
-    }
-}
-
-/// The stamps of files, `None` for one that is missing.
-type Stamps = Vec<Option<Stamp>>;
-
-/// A stamp that shows that a file was written or replaced. The time alone would not: a symbolic
-/// link can be changed to a file of any time.
-#[derive(Clone, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    len: u64,
-    /// Device and number, where the system has them.
-    inode: (u64, u64),
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        #[cfg(unix)]
-        let inode = {
-            use std::os::unix::fs::MetadataExt;
-            (metadata.dev(), metadata.ino())
-        };
-        #[cfg(not(unix))]
-        let inode = (0, 0);
-        Self { modified: metadata.modified().ok(), len: metadata.len(), inode }
-    }
+    watch: Watch,
 }
 
 impl TlsServer {
@@ -98,8 +57,8 @@ impl TlsServer {
     /// # Errors
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub fn load(config: TlsConfig) -> Result<Arc<Self>, ConfigError> {
-        let state = State::of(stamps(&config));
-        let Loaded { server, served, tickets, passthrough } = config.load(None)?;
+        let watch = Watch::new(stamps(&config));
+        let Loaded { server, served, tickets, passthrough } = config.load(None, &[])?;
         let (current, served) = (RwLock::new(prepared(server)), RwLock::new(served));
         let (config, tickets) = (Mutex::new(config), Mutex::new(tickets));
         Ok(Arc::new(Self {
@@ -107,7 +66,7 @@ impl TlsServer {
             counters: Counters::default(),
             served,
             passthrough: RwLock::new(Arc::new(passthrough)),
-            files: Some(Files { config, tickets, state }),
+            files: Some(Files { config, tickets, watch }),
             accepts_plain: AtomicBool::new(false),
             on_failure: OnceLock::new(),
         }))
@@ -118,20 +77,20 @@ impl TlsServer {
     /// tickets were removed.
     ///
     /// # Errors
-    /// As for [`TlsServer::load`]; the configuration stays as it is.
+    /// As for [`TlsServer::load`], or a certificate has expired or is not valid yet, and would
+    /// replace one that is valid. The configuration stays as it is.
     pub fn reload(&self) -> Result<(), ConfigError> {
         let Some(files) = &self.files else { return Ok(()) };
-        let now = stamps(&files.config());
-        self.read(files, now)
+        files.watch.note(stamps(&files.config()));
+        self.read(files)
     }
 
-    /// Reads the files, whose stamps were `now` before.
-    fn read(&self, files: &Files, now: Stamps) -> Result<(), ConfigError> {
-        *lock(&files.state) = State { known: now, doubted: None };
+    fn read(&self, files: &Files) -> Result<(), ConfigError> {
         let config = files.config().clone();
         self.check_managed(&config)?;
         let earlier = lock(&files.tickets).clone();
-        let Loaded { server, served, tickets, mut passthrough } = config.load(Some(&earlier))?;
+        let Loaded { server, served, tickets, mut passthrough } =
+            config.load(Some(&earlier), &self.certificates())?;
         *lock(&files.tickets) = tickets;
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
         // They may have been replaced since the files' settings were looked at.
@@ -157,12 +116,13 @@ impl TlsServer {
     /// Reads the files of another configuration, to be [installed](Self::install).
     ///
     /// # Errors
-    /// As for [`TlsServer::load`].
+    /// As for [`TlsServer::reload`].
     pub fn prepare(&self, config: &TlsConfig) -> Result<Prepared, ConfigError> {
         self.check_managed(config)?;
         let earlier = self.files.as_ref().map(|files| lock(&files.tickets).clone());
         let stamps = stamps(config);
-        let Loaded { server, served, tickets, passthrough } = config.load(earlier.as_ref())?;
+        let Loaded { server, served, tickets, passthrough } =
+            config.load(earlier.as_ref(), &self.certificates())?;
         Ok(Prepared { server, served, config: config.clone(), tickets, passthrough, stamps })
     }
 
@@ -170,7 +130,7 @@ impl TlsServer {
     pub fn install(&self, prepared: Prepared) {
         if let Some(files) = &self.files {
             *lock(&files.config) = prepared.config;
-            *lock(&files.state) = State { known: prepared.stamps, doubted: None };
+            files.watch.note(prepared.stamps);
             *lock(&files.tickets) = prepared.tickets;
         }
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = prepared.served;
@@ -184,27 +144,11 @@ impl TlsServer {
     /// one is missing, or the key is that of another certificate.
     ///
     /// # Errors
-    /// As for [`TlsServer::load`]; the configuration stays as it is until a file changes again.
+    /// As for [`TlsServer::reload`]; the configuration stays as it is until a file changes again.
     pub fn reload_if_changed(&self) -> Result<bool, ConfigError> {
         let Some(files) = &self.files else { return Ok(false) };
         let now = stamps(&files.config());
-        let before = {
-            let mut state = lock(&files.state);
-            if now == state.known {
-                state.doubted = None;
-                return Ok(false);
-            }
-            (state.known.clone(), state.doubted.take())
-        };
-        let is_doubted = before.1.as_ref() == Some(&now);
-        match self.read(files, now.clone()) {
-            Ok(()) => Ok(true),
-            Err(error) if is_doubted => Err(error),
-            Err(_) => {
-                *lock(&files.state) = State { known: before.0, doubted: Some(now) };
-                Ok(false)
-            }
-        }
+        files.watch.read_if_changed(now, || self.read(files))
     }
 
     /// Replaces the configuration for handshakes that begin from now on.
@@ -337,9 +281,7 @@ fn stamps(config: &TlsConfig) -> Stamps {
         .chain(config.managed.iter().map(|managed| &managed.file))
         .chain(clients.flat_map(|auth| [Some(&auth.authorities), auth.revoked.as_ref()]).flatten())
         .chain(&config.ticket_keys);
-    // Of the file that a symbolic link leads to.
-    let stamp = |file: &PathBuf| std::fs::metadata(file).ok().as_ref().map(Stamp::of);
-    files.map(stamp).collect()
+    watch::stamps(files.map(PathBuf::as_path))
 }
 
 impl fmt::Debug for TlsServer {

@@ -20,19 +20,19 @@ use throng_tls::{
 
 use crate::support::temporary;
 
-fn identity(names: &[&str]) -> CertifiedKey<KeyPair> {
+pub(crate) fn identity(names: &[&str]) -> CertifiedKey<KeyPair> {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     rcgen::generate_simple_self_signed(names).unwrap()
 }
 
-fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+pub(crate) fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
     path
 }
 
 /// Writes a certificate and its key.
-fn files(dir: &Path, name: &str, names: &[&str]) -> CertificateFiles {
+pub(crate) fn files(dir: &Path, name: &str, names: &[&str]) -> CertificateFiles {
     let made = identity(names);
     CertificateFiles {
         chain: write(dir, &format!("{name}.pem"), &made.cert.pem()),
@@ -40,7 +40,7 @@ fn files(dir: &Path, name: &str, names: &[&str]) -> CertificateFiles {
     }
 }
 
-fn load(certificates: Vec<CertificateFiles>) -> Result<Arc<TlsServer>, String> {
+pub(crate) fn load(certificates: Vec<CertificateFiles>) -> Result<Arc<TlsServer>, String> {
     let config = TlsConfig::new(certificates);
     TlsServer::load(config).map_err(|error| error.to_string())
 }
@@ -302,7 +302,7 @@ fn a_renewal_by_certbot_is_followed_from_link_to_link() {
 }
 
 /// Sets a file's time, since two writes may be within the resolution of the file system.
-fn later(file: &Path, minutes: u64) {
+pub(crate) fn later(file: &Path, minutes: u64) {
     let time = std::time::SystemTime::now() + std::time::Duration::from_secs(60 * minutes);
     std::fs::File::options().write(true).open(file).unwrap().set_modified(time).unwrap();
 }

@@ -9,6 +9,7 @@ mod hellos;
 mod memory;
 mod oracle;
 mod ours;
+mod reload;
 mod rig;
 mod simulated;
 mod support;
