@@ -26,6 +26,15 @@ impl Clients {
         Ok(Self { configs, common })
     }
 
+    /// Reads the files again if they have changed, for connections that begin from then on. Returns
+    /// whether they have.
+    ///
+    /// # Errors
+    /// A file cannot be used; the configuration stays as it is until a file changes again.
+    pub(crate) fn reload_if_changed(&self) -> Result<bool, ConfigError> {
+        self.configs.reload_if_changed()
+    }
+
     /// Returns the configuration for the backend at `address`, whose certificate has the name
     /// `own`, if that is set, and which was found by the name `found` with its port, if it was.
     pub(crate) fn of(

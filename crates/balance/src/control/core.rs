@@ -221,6 +221,11 @@ impl Core {
         (std::mem::replace(&mut self.clients, clients), before)
     }
 
+    /// Returns how connections to backends are secured.
+    pub(crate) fn clients(&self) -> Option<&Clients> {
+        self.clients.as_ref()
+    }
+
     /// Returns the commands for shards, in order, to be sent after the configuration.
     pub(crate) fn take_commands(&mut self) -> Vec<ControlCommand> {
         std::mem::take(&mut self.commands)

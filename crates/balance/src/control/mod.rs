@@ -288,14 +288,24 @@ impl Balancer {
         applied
     }
 
-    /// Reads the certificates of `[tls]` again if their files have changed, for connections that
-    /// begin from then on. Returns whether they have.
+    /// Reads the files of `[tls]` and `[backend_tls]` again if they have changed, for connections
+    /// that begin from then on. Returns whether they have.
     ///
     /// # Errors
-    /// [`Error::Tls`]; the certificates stay as they are until a file changes again.
+    /// [`Error::Tls`]; those of the table stay as they are until a file changes again.
     pub fn reload_certificates_if_changed(&self) -> Result<bool, Error> {
-        let Some(server) = &self.inner.server else { return Ok(false) };
-        server.reload_if_changed().map_err(|error| Error::Tls(format!("tls: {error}")))
+        let backends = self.inner.lock().clients().cloned();
+        let backends = backends.map_or(Ok(false), |clients| clients.reload_if_changed());
+        let server = self.inner.server.as_ref();
+        let server = server.map_or(Ok(false), |server| server.reload_if_changed());
+        match (server, backends) {
+            (Ok(server), Ok(backends)) => Ok(server || backends),
+            (Err(error), Ok(_)) => Err(Error::Tls(format!("tls: {error}"))),
+            (Ok(_), Err(error)) => Err(Error::Tls(format!("backend_tls: {error}"))),
+            (Err(server), Err(backends)) => {
+                Err(Error::Tls(format!("tls: {server}; backend_tls: {backends}")))
+            }
+        }
     }
 
     /// Returns the attempts to have a certificate issued (`[tls.acme]`) since the last call, at

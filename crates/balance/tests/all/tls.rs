@@ -1,5 +1,6 @@
 //! TLS of clients and to backends: a running balancer between rustls peers.
 
+mod backends;
 mod passthrough;
 mod rules;
 
