@@ -1,5 +1,5 @@
-//! Our client side before Autobahn's fuzzing server: echoes in every case that the server has, and offers
-//! permessage-deflate in each.
+//! Our client side before Autobahn's fuzzing server: echoes in every case that the server has, and
+//! offers permessage-deflate in each.
 //!
 //! `cargo run -p throng-load --example autobahn_client ws://127.0.0.1:9001`, with `wstest --mode
 //! fuzzingserver` listening there; `cargo xtask test --only autobahn-client` does both.
@@ -23,7 +23,8 @@ const AGENT: &str = "throng";
 const LARGEST_MESSAGE: usize = 32 << 20;
 /// The whole context in both directions, unless the server wants less.
 const DEFLATE: Mode = Mode::Window { bits: 15 };
-/// A case that takes longer has failed: a thousand messages of 128 KB take the fuzzing server a minute.
+/// A case that takes longer has failed: a thousand messages of 128 KB take the fuzzing server a
+/// minute.
 const CASE_LIMIT: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -173,7 +174,7 @@ impl Service for Client {
         if let (Message::Text(text), None) = (message, &self.first_text) {
             self.first_text = Some(text.to_owned());
         }
-        // What the server tells about itself wants no echo, and ends the session.
+        // A report of the server about itself is not echoed, and ends the session.
         if self.resource.starts_with("/runCase") && cx.send(message) == Sent::Dropped {
             self.fail("an echo was dropped: the server does not read");
         }

@@ -122,7 +122,8 @@ impl Plan {
                 if pipeline * self.common.connections > MAX_UNDER_WAY =>
             {
                 refuse(format!(
-                    "--pipeline {pipeline} on {} connections is more than {MAX_UNDER_WAY} messages under way",
+                    "--pipeline {pipeline} on {} connections is more than {MAX_UNDER_WAY} messages \
+                     under way",
                     self.common.connections
                 ))
             }
@@ -130,18 +131,21 @@ impl Plan {
                 if !(0.001..=1e6).contains(&rate_per_s) =>
             {
                 refuse(format!(
-                    "--rate is messages a second per connection, between 0.001 and 1000000, not {rate_per_s}"
+                    "--rate is messages a second per connection, between 0.001 and 1000000, not \
+                     {rate_per_s}"
                 ))
             }
             Mode::Connect { .. } if !self.common.ramp.is_zero() => refuse(
-                "--ramp spreads a set-up, and connect has none: --rate says how many begin in a second"
+                "--ramp spreads a set-up, and connect has none: --rate says how many begin in a \
+                 second"
                     .to_owned(),
             ),
             Mode::Connect { rate_per_s: Some(rate_per_s), .. }
                 if !(0.001..=MAX_CONNECTS_PER_S).contains(&rate_per_s) =>
             {
                 refuse(format!(
-                    "--rate is connections a second, between 0.001 and {MAX_CONNECTS_PER_S}, not {rate_per_s}"
+                    "--rate is connections a second, between 0.001 and {MAX_CONNECTS_PER_S}, not \
+                     {rate_per_s}"
                 ))
             }
             _ => Ok(()),
@@ -162,15 +166,16 @@ impl Plan {
         }
         if self.common.connections != Self::fanout_connections(channels, subscribers) {
             return refuse(format!(
-                "--connections is {}, but {channels} channels of {subscribers} subscribers and a publisher need {}",
+                "--connections is {}, but {channels} channels of {subscribers} subscribers and a \
+                 publisher need {}",
                 self.common.connections,
                 Self::fanout_connections(channels, subscribers)
             ));
         }
         if !(0.001..=1e7).contains(&rate_per_s) {
             return refuse(format!(
-                "--rate is {rate_per_s}; it is messages a second to all channels together, between 0.001 and \
-                 10000000"
+                "--rate is {rate_per_s}; it is messages a second to all channels together, between \
+                 0.001 and 10000000"
             ));
         }
         let is_stamped = match &self.content {
@@ -180,20 +185,22 @@ impl Plan {
         };
         if !is_stamped {
             return refuse(
-                "--payload has to be a text with {stamp} once, where the 40 characters go that name the message"
+                "--payload has to be a text with {stamp} once, where the 40 characters go that \
+                 name the message"
                     .to_owned(),
             );
         }
         if self.size < FANOUT_STAMP {
             return refuse(format!(
-                "--size is {}; a message needs {FANOUT_STAMP} bytes for its channel, number and planned time",
+                "--size is {}; a message needs {FANOUT_STAMP} bytes for its channel, number and \
+                 planned time",
                 self.size
             ));
         }
         if channels > 1 && !self.resource().contains("{channel}") {
             return refuse(format!(
-                "--against has the path {:?}, which names one channel; write {{channel}} where its name goes, as in \
-                 /ws/{{channel}}, or --channels 1",
+                "--against has the path {:?}, which names one channel; write {{channel}} where its \
+                 name goes, as in /ws/{{channel}}, or --channels 1",
                 self.resource()
             ));
         }

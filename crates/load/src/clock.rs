@@ -1,13 +1,14 @@
 //! The driver's time, read afresh at any moment.
 //!
-//! A shard reads the clock once a turn, which is right for a server. A latency needs the time of the very read that
-//! brought the answer: in a turn of a thousand events the last is handled milliseconds after the first.
+//! A shard reads the clock once a turn, which is right for a server. A latency needs the time of
+//! the very read that brought the answer: in a turn of a thousand events the last is handled
+//! milliseconds after the first.
 
 use std::time::Duration;
 
 use throng_io::{Driver, Instant};
 
-/// Tells the time on the scale of the drivers of this process.
+/// Reads the time on the scale of the drivers of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     base: std::time::Instant,
@@ -31,13 +32,14 @@ impl Clock {
         self.at.after(self.base.elapsed())
     }
 
-    /// How long until `then`; zero if it has passed.
+    /// Returns the time until `then`; zero if it has passed.
     pub fn until(&self, then: Instant) -> Duration {
         then.since(self.now())
     }
 }
 
-/// Nanoseconds that all processes of this machine agree on, to compare a time of one with a time of another.
+/// Nanoseconds that all processes of this machine agree on, to compare a time of one with a time of
+/// another.
 #[cfg(unix)]
 #[must_use]
 pub fn machine_now_ns() -> u64 {
@@ -45,7 +47,8 @@ pub fn machine_now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Nanoseconds that all processes of this machine agree on, to compare a time of one with a time of another.
+/// Nanoseconds that all processes of this machine agree on, to compare a time of one with a time of
+/// another.
 #[cfg(not(unix))]
 #[must_use]
 pub fn machine_now_ns() -> u64 {

@@ -10,49 +10,54 @@ pub const MAX_CONNECTIONS: usize = 50_000_000;
 /// Most threads.
 pub const MAX_THREADS: usize = 64;
 
-/// The part of a plan that plans of WebSocket and HTTP share: where, over how many connections, as whom, how long, and
-/// what decides over the outcome. It is made from a [`Target`], with all defaults.
+/// The part of a plan that plans of WebSocket and HTTP share: where, over how many connections, as
+/// whom, how long, and what decides over the outcome. It is made from a [`Target`], with all
+/// defaults.
 #[derive(Clone, Debug)]
 pub struct Common {
     /// The server.
     pub target: Target,
-    /// Fields of each request besides its own, names and [templates](crate::Template). A `Host` replaces ours. Default
-    /// none.
+    /// Fields of each request besides its own, names and [templates](crate::Template). A `Host`
+    /// replaces ours. Default none.
     pub headers: Vec<(String, String)>,
     /// Tokens that clients take in turn where a template has `{token}`. Default none.
     pub tokens: Tokens,
-    /// Connections held, or being made at a time, if each has one echo or one request, and at a rate of its own the most
-    /// that are. With [`Mode::Broadcast`](crate::Mode::Broadcast) the subscribers; the publisher is one more. With
-    /// [`Mode::Fanout`](crate::Mode::Fanout) what [`Plan::fanout_connections`](crate::Plan::fanout_connections) says.
-    /// Default 100.
+    /// Connections held, or being made at a time, if each has one echo or one request, and at a
+    /// rate of its own the most that are. With [`Mode::Broadcast`](crate::Mode::Broadcast) the
+    /// subscribers; the publisher is one more. With [`Mode::Fanout`](crate::Mode::Fanout) what
+    /// [`Plan::fanout_connections`](crate::Plan::fanout_connections) says. Default 100.
     pub connections: usize,
-    /// Threads, each with its own share of the connections. One keeps up with one server shard. Default 1.
+    /// Threads, each with its own share of the connections. One keeps up with one server shard.
+    /// Default 1.
     pub threads: usize,
-    /// Messages, requests or connections of a closed loop in all, after which the run is over; without a warm-up. Default:
-    /// as many as fit its time.
+    /// Messages, requests or connections of a closed loop in all, after which the run is over;
+    /// without a warm-up. Default: as many as fit its time.
     pub number: Option<u64>,
-    /// Time over which the rate of an open loop rises from 0, before the warm-up; not counted. Default zero.
+    /// Time over which the rate of an open loop rises from 0, before the warm-up; not counted.
+    /// Default zero.
     pub rate_ramp: Duration,
-    /// Stages of the rate of an open loop, all of them measured; the plan has the highest rate, and their length as its
-    /// duration. Default none.
+    /// Stages of the rate of an open loop, all of them measured; the plan has the highest rate, and
+    /// their length as its duration. Default none.
     pub stages: Vec<RateStage>,
-    /// Source addresses to use; default as many as the ports need (see [`Sources`](crate::Sources)).
+    /// Source addresses to use; default as many as the ports need (see
+    /// [`Sources`](crate::Sources)).
     pub sources: Option<usize>,
-    /// Connections being made at a time while all are set up: a server's accept queue is finite. Without effect on
-    /// [`Mode::Connect`](crate::Mode::Connect), which has no set-up. Default 100.
+    /// Connections being made at a time while all are set up: a server's accept queue is finite.
+    /// Without effect on [`Mode::Connect`](crate::Mode::Connect), which has no set-up. Default 100.
     pub window: usize,
-    /// Time over which connections are set up, evenly; zero for as fast as `window` allows, the default.
+    /// Time over which connections are set up, evenly; zero for as fast as `window` allows, the
+    /// default.
     pub ramp: Duration,
     /// Longest time without any progress while connections are set up. Default 10 s.
     pub setup_timeout: Duration,
-    /// Processes whose CPU and memory are the server's; empty means the process that listens on the port, if it is on this
-    /// machine.
+    /// Processes whose CPU and memory are the server's; empty means the process that listens on the
+    /// port, if it is on this machine.
     pub server_pids: Vec<u32>,
-    /// How a server with TLS is connected to.
+    /// TLS settings of the connections.
     pub tls: TlsPlan,
-    /// Thresholds that decide over the exit code: with [`Mode::Connect`](crate::Mode::Connect) times from the connect call
-    /// to the echo, with [`Mode::Broadcast`](crate::Mode::Broadcast) those until the last subscriber has a message. Default
-    /// none.
+    /// Thresholds that decide over the exit code: with [`Mode::Connect`](crate::Mode::Connect)
+    /// times from the connect call to the echo, with [`Mode::Broadcast`](crate::Mode::Broadcast)
+    /// those until the last subscriber has a message. Default none.
     pub slos: Vec<Slo>,
 }
 

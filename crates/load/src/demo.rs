@@ -1,4 +1,4 @@
-//! A crowd of clients that talk, for a demonstration: no measurement, no end of its own.
+//! Clients that talk for a demonstration, without a measurement, until they are stopped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -10,23 +10,24 @@ use crate::record::Summary;
 use crate::work::{Talk, TalkTally};
 use crate::{Error, Sources, Target, TlsPlan, descriptors, sources};
 
-/// Longest wait for the closing handshakes when the crowd leaves.
+/// Longest wait for the closing handshakes when the clients leave.
 const CLOSE: Duration = Duration::from_secs(3);
 
-/// Who talks where, and how often.
+/// Number, channels and message rate of the clients.
 #[derive(Clone, Debug)]
 pub struct CrowdPlan {
     /// The server; the URL's path is not used.
     pub target: Target,
     /// Clients. Default 1,000.
     pub clients: usize,
-    /// Channels at `/ws/{channel}`; the clients are spread evenly over them. With fewer than two clients for each,
-    /// only the first few are used, so that nobody talks alone. Default: 50 rooms.
+    /// Channels at `/ws/{channel}`; the clients are spread evenly over them. With fewer than two
+    /// clients for each, only the first few are used, so that no client is alone in its channel.
+    /// Default: 50 rooms.
     pub channels: Vec<String>,
-    /// Messages a second that each client says. Default 0.5: a thousand clients say 500 a second and, 20 in a room,
-    /// hear 9,500.
+    /// Messages a second that each client says. Default 0.5: a thousand clients say 500 a second
+    /// and, 20 in a room, hear 9,500.
     pub rate_per_s: f64,
-    /// How a server with `wss://` is connected to.
+    /// TLS settings for a server with `wss://`.
     pub tls: TlsPlan,
 }
 
@@ -45,25 +46,26 @@ impl CrowdPlan {
     }
 }
 
-/// What a crowd is doing.
+/// Counters of the clients.
 #[derive(Clone, Debug, Default)]
 pub struct CrowdStats {
     /// Connections open now.
     pub connections: u64,
     /// Messages said since the start.
     pub messages_out: u64,
-    /// Messages heard since the start.
+    /// Messages received since the start.
     pub messages_in: u64,
-    /// From the planned time of a message to each hearer, since the last snapshot; `None` if nothing was heard.
+    /// From the planned time of a message to each hearer, since the last snapshot; `None` if
+    /// nothing was received.
     pub latency: Option<Summary>,
-    /// Connections that could not be made, or ended though nobody left.
+    /// Connections that could not be made, or ended before the clients were stopped.
     pub failures: u64,
     /// The first of them, in words.
     pub first_error: Option<String>,
 }
 
-/// A crowd at work on a thread of its own. Dropping it ends the connections with a reset; [`ClientsHandle::stop`]
-/// says goodbye.
+/// Handle of clients that run on a thread of their own. Dropping it resets the connections;
+/// [`ClientsHandle::stop`] closes them by the closing handshake.
 #[derive(Debug)]
 pub struct ClientsHandle {
     shared: Arc<Shared>,
@@ -71,14 +73,16 @@ pub struct ClientsHandle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts a crowd; its connections come about while it talks.
+/// Starts the clients; they begin to talk before all of them are connected.
 ///
 /// # Errors
-/// A plan without clients or channels, an unknown host, a descriptor limit that is too low, or no thread to be had.
-/// A server that is not there shows in [`CrowdStats::failures`].
+/// A plan without clients or channels, an unknown host, a descriptor limit that is too low, or no
+/// thread to be had. A server that is not there shows in [`CrowdStats::failures`].
 pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
     if plan.clients == 0 || plan.channels.is_empty() || !(1e-6..=1e6).contains(&plan.rate_per_s) {
-        return Err(Error::Usage("a crowd needs a client, a channel and a rate".to_owned()));
+        return Err(Error::Usage(
+            "a demonstration needs a client, a channel and a rate".to_owned(),
+        ));
     }
     let peer = plan.target.resolve()?;
     let sources = Sources::plan(peer, plan.clients, sources::ephemeral_ports(), None)?;
@@ -131,7 +135,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
 }
 
 impl ClientsHandle {
-    /// What the crowd is doing now; latencies since the last call.
+    /// Returns the present counters; latencies are those since the last call.
     #[must_use]
     pub fn snapshot(&self) -> CrowdStats {
         let tally = &self.tally;
@@ -142,15 +146,15 @@ impl ClientsHandle {
         CrowdStats {
             connections: self.shared.sum(|lane| &lane.ready),
             messages_out: read(&tally.said),
-            messages_in: read(&tally.heard),
+            messages_in: read(&tally.received),
             latency: latency.summary(),
             failures: read(&tally.lost) + read(&tally.failed),
             first_error,
         }
     }
 
-    /// Closes every connection with a closing handshake, waits for them up to three seconds, and gives the last
-    /// figures.
+    /// Closes every connection with a closing handshake, waits for them up to three seconds, and
+    /// gives the last figures.
     #[must_use]
     pub fn stop(mut self) -> CrowdStats {
         self.tally.leave.store(true, Ordering::Release);
@@ -183,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_has_a_room_alone() {
+    fn no_client_is_alone_in_its_channel() {
         let target = Target::parse("ws://127.0.0.1:9001").unwrap();
         for (clients, rooms) in [(1, 1), (2, 1), (3, 1), (20, 10), (50, 25), (100, 50), (1000, 50)]
         {

@@ -3,7 +3,8 @@
 use crate::Error;
 use crate::common::MAX_THREADS;
 
-/// Descriptors that are not connections: standard streams, the poller, its waker, /proc files while sampling.
+/// Descriptors that are not connections: standard streams, the poller, its waker, /proc files while
+/// sampling.
 pub const RESERVE: usize = 64;
 
 /// Raises the soft limit so that `connections` sockets fit, if it is lower.
@@ -23,7 +24,7 @@ pub fn make_room(connections: usize) -> Result<(), Error> {
         .map_err(|error| Error::io("raise the descriptor limit", error.into()))
 }
 
-/// How a run divides its connections over threads.
+/// Division of a run's connections over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
     /// Threads.
@@ -32,10 +33,12 @@ pub struct Division {
     pub own_tables: bool,
 }
 
-/// Divides `sockets` over `threads` threads, or more if their tables must hold them, and raises the soft limit.
+/// Divides `sockets` over `threads` threads, or more if their tables must hold them, and raises the
+/// soft limit.
 ///
 /// # Errors
-/// [`Error::Descriptors`] if the hard limit is too low even so, or threads cannot have tables of their own here.
+/// [`Error::Descriptors`] if the hard limit is too low even so, or threads cannot have tables of
+/// their own here.
 pub fn divide(sockets: usize, threads: usize) -> Result<Division, Error> {
     let limited = match make_room(sockets) {
         Ok(()) => return Ok(Division { threads, own_tables: false }),

@@ -1,4 +1,4 @@
-//! What can go wrong with a run, each with its remedy.
+//! Errors of a run, each with its remedy.
 
 use std::fmt;
 use std::io;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::units;
 
-/// Why there is no result. What goes wrong *during* a measurement (a wrong answer, a connection lost) does not end
-/// up here: it is counted in the report, and the verdict says so.
+/// Why there is no result. What goes wrong *during* a measurement (a wrong answer, a connection
+/// lost) does not end up here: it is counted in the report, and the verdict says so.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
     Resolve {
         /// The name.
         host: String,
-        /// What the system's resolver said.
+        /// Reason from the system's resolver.
         reason: String,
     },
     /// The descriptor limit is too low for the plan.
@@ -34,7 +34,7 @@ pub enum Error {
     Connect {
         /// The server.
         peer: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         reason: io::Error,
         /// Connections that were ready by then.
         ready: usize,
@@ -43,7 +43,7 @@ pub enum Error {
     Upgrade {
         /// The request target.
         resource: String,
-        /// What it said instead, for people.
+        /// Description of the server's answer, for people.
         reason: String,
     },
     /// A connection was lost before all were ready.
@@ -52,7 +52,7 @@ pub enum Error {
         ready: usize,
         /// Connections asked for.
         wanted: usize,
-        /// What was seen, for people.
+        /// Description of the observation, for people.
         reason: String,
     },
     /// Not all connections were ready in time.
@@ -73,15 +73,16 @@ pub enum Error {
         /// The time for which no answer came.
         after: Duration,
     },
-    /// A process that the benchmark started failed, or did not do its part in time; the text says what.
+    /// A process that the benchmark started failed, or did not do its part in time; the text says
+    /// what.
     Child(String),
     /// The caller stopped the run before there was anything to report.
     Interrupted,
     /// The system refused something else.
     Io {
-        /// What was being done, as in "cannot ...".
+        /// Operation that failed, as in "cannot ...".
         operation: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -109,9 +110,10 @@ impl fmt::Display for Error {
             Self::Resolve { host, reason } => write!(f, "cannot find the host {host:?}: {reason}"),
             Self::Descriptors { wanted, possible, hard_limit } => write!(
                 f,
-                "{} connections need more descriptors than this process may open: its hard limit of {} leaves room \
-                 for {possible}. Use no more (--connections; of a fan-out fewer --channels or --subscribers), or raise \
-                 the limit (ulimit -Hn, or LimitNOFILE= in a systemd unit)",
+                "{} connections need more descriptors than this process may open: its hard limit \
+                 of {} leaves room for {possible}. Use no more (--connections; of a fan-out fewer \
+                 --channels or --subscribers), or raise the limit (ulimit -Hn, or LimitNOFILE= in \
+                 a systemd unit)",
                 units::grouped(*wanted as u64),
                 units::grouped(*hard_limit),
                 possible = units::grouped(*possible as u64),
@@ -138,15 +140,15 @@ impl fmt::Display for Error {
             }
             Self::Lost { ready, wanted, reason } => write!(
                 f,
-                "{reason} (with {} of {} connections ready). Does the server limit connections, or has it run out \
-                 of descriptors?",
+                "{reason} (with {} of {} connections ready). Does the server limit connections, or \
+                 has it run out of descriptors?",
                 units::grouped(*ready as u64),
                 units::grouped(*wanted as u64),
             ),
             Self::SetupTimeout { ready, wanted, after } => write!(
                 f,
-                "only {} of {} connections were ready after {}. Does the server limit connections? A slower ramp \
-                 (--ramp) helps a short accept queue, --setup-timeout a slow server",
+                "only {} of {} connections were ready after {}. Does the server limit connections? \
+                 A slower ramp (--ramp) helps a short accept queue, --setup-timeout a slow server",
                 units::grouped(*ready as u64),
                 units::grouped(*wanted as u64),
                 units::show_duration(*after),
@@ -179,7 +181,8 @@ fn connect_remedy(reason: &io::Error) -> Option<&'static str> {
             Some("The server accepted and reset it at once: is it full?")
         }
         io::ErrorKind::InvalidData => Some(
-            "Name the authority of its certificate with --ca, its name with --sni, or use --insecure",
+            "Name the authority of its certificate with --ca, its name with --sni, or use \
+             --insecure",
         ),
         // EMFILE and ENFILE have no stable kind of their own.
         _ if matches!(reason.raw_os_error(), Some(23 | 24)) => {

@@ -7,7 +7,8 @@ use serde::Serialize;
 pub struct Errors {
     /// Answers of the wrong length, kind or content, or out of order.
     pub wrong_answers: u64,
-    /// Messages that a script expected, or of a number of messages the answers, that did not come in time.
+    /// Messages that a script expected, or of a number of messages the answers, that did not come
+    /// in time.
     pub missing_answers: u64,
     /// Connections that ended while they were needed.
     pub connections_lost: u64,

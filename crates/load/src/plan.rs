@@ -1,5 +1,5 @@
-//! What to run. A [`Plan`] is what was asked for; [`Plan::check`], in `check.rs`, refuses what makes no sense, before any
-//! socket.
+//! Plan of a run. [`Plan::check`], in `check.rs`, refuses invalid settings before any socket is
+//! opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +15,24 @@ use crate::{Common, Error};
 pub struct Plan {
     /// Settings that the plans of all protocols share.
     pub common: Common,
-    /// What is measured.
+    /// Mode of the measurement.
     pub mode: Mode,
     /// Payload bytes of each message, of a template those of the first. Default 100.
     pub size: usize,
     /// Send text messages instead of binary ones. Default false.
     pub text: bool,
-    /// Content of the payload; with [`Mode::Fanout`] letters, or a given text in which `{stamp}` stands for the
-    /// [`FANOUT_STAMP`] bytes that name a message. Default [`Content::Letters`].
+    /// Content of the payload; with [`Mode::Fanout`] letters, or a given text in which `{stamp}`
+    /// stands for the [`FANOUT_STAMP`] bytes that name a message. Default [`Content::Letters`].
     pub content: Content,
-    /// What to offer of permessage-deflate; a server may decline. Default off.
+    /// Offer of permessage-deflate, which a server may decline. Default: off.
     pub deflate: Deflate,
-    /// Whether [`Mode::Idle`] ends with one message on each connection, which has to be answered by the same.
-    /// Default: false.
+    /// True if [`Mode::Idle`] ends with one message on each connection, which has to be answered by
+    /// the same. Default: false.
     pub echo_after_idle: bool,
     /// After that, how long to wait for the server to close every connection; `None`: not at all.
     pub await_close: Option<Duration>,
-    /// Subprotocols to offer, as [templates](crate::Template), in order of preference. Default none.
+    /// Subprotocols to offer, as [templates](crate::Template), in order of preference. Default
+    /// none.
     pub subprotocols: Vec<String>,
     /// The steps of [`Mode::Script`]. Default none.
     pub script: Option<Arc<Script>>,
@@ -45,7 +46,7 @@ pub enum Content {
     Letters,
     /// JSON text as applications send it, quotes and chat lines, another document in every message.
     Json {
-        /// The same seed makes the same documents. Default 1.
+        /// Seed of the documents: equal seeds make equal documents. Default: 1.
         seed: u64,
     },
     /// These bytes in every message; UTF-8, if [`Plan::text`] is set.
@@ -65,7 +66,7 @@ impl Content {
     }
 }
 
-/// What is measured.
+/// Mode of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     /// Each message comes back; how many a second, how soon.
@@ -84,16 +85,17 @@ pub enum Mode {
     },
     /// Connect, upgrade, one echo, reset; how many a second, how soon.
     Connect {
-        /// Connections a second that begin by a schedule (open loop), in all; time counts from the planned moment, and also
-        /// while one waits because [`Common::connections`] are open. `None`, the default: a closed loop, in which the end
-        /// of each connection begins the next.
+        /// Connections a second that begin by a schedule (open loop), in all; time counts from the
+        /// planned moment, and also while one waits because [`Common::connections`] are open.
+        /// `None`, the default: a closed loop, in which the end of each connection begins the next.
         rate_per_s: Option<f64>,
         /// Time measured. Default 10 s.
         duration: Duration,
         /// Time run before, not counted. Default 1 s.
         warmup: Duration,
     },
-    /// Messages to many channels at a fixed rate; how late they reach each subscriber, and which never do.
+    /// Messages to many channels at a fixed rate; how late they reach each subscriber, and which
+    /// never do.
     Fanout {
         /// Channels; each has one publisher. The URL names them by `{channel}`. Default 1,000.
         channels: usize,
@@ -127,7 +129,8 @@ pub enum Mode {
 /// When the next message leaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Closed loop: so many messages are under way per connection, and each answer triggers the next message.
+    /// Closed loop: so many messages are under way per connection, and each answer triggers the
+    /// next message.
     Closed {
         /// Messages under way per connection. Default 1.
         pipeline: usize,
@@ -145,7 +148,8 @@ pub const MAX_PIPELINE: usize = 65_536;
 pub(crate) const MAX_CONNECTS_PER_S: f64 = 1e6;
 /// Largest message: 1 GiB.
 pub const MAX_SIZE: usize = 1 << 30;
-/// Bytes of a message of [`Mode::Fanout`] that name it: channel, number and planned time in hexadecimal.
+/// Bytes of a message of [`Mode::Fanout`] that name it: channel, number and planned time in
+/// hexadecimal.
 pub const FANOUT_STAMP: usize = 8 + 16 + 16;
 /// Most event loops of a server that a benchmark starts.
 pub const MAX_SHARDS: usize = 256;
@@ -219,7 +223,8 @@ impl Plan {
         }
     }
 
-    /// Length of a given payload, of a template that of the first message; `None` if [`Plan::size`] says it.
+    /// Length of a given payload, of a template that of the first message; `None` if [`Plan::size`]
+    /// says it.
     #[must_use]
     pub fn given_size(&self) -> Option<usize> {
         let values = Values { client: 0, sequence: 0, seed: 0, tokens: &self.common.tokens };
@@ -237,10 +242,10 @@ impl Plan {
         Some(number / threads + u64::from((thread as u64) < number % threads))
     }
 
-    /// What to offer, checked; `None`: nothing.
+    /// Returns the checked offer; `None` if nothing is offered.
     ///
     /// # Errors
-    /// A setting that cannot be.
+    /// A setting is invalid.
     pub fn policy(&self) -> Result<Option<Policy>, Error> {
         self.deflate.check().map_err(|error| Error::Usage(error.to_string()))
     }

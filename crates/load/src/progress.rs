@@ -1,21 +1,21 @@
-//! How far a run is, for a line on the screen.
+//! Progress of a run, for a line on the screen.
 
 use std::time::Duration;
 
-/// Told some ten times a second while a run goes on.
+/// Progress, which is reported about ten times a second during a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// What is being done.
+    /// Present stage.
     pub stage: Stage,
     /// Connections open now.
     pub connections: u64,
     /// Answers, connections or deliveries so far, warm-up included.
     pub done: u64,
-    /// The same by the second, over the last moment.
+    /// Increase a second since the last report.
     pub per_s: f64,
 }
 
-/// What is being done.
+/// Stage of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stage {
     /// Connections are being made.
@@ -32,7 +32,7 @@ pub enum Stage {
         /// Time in all.
         total: Duration,
     },
-    /// What happens now counts.
+    /// The measured time.
     Measuring {
         /// Time so far.
         elapsed: Duration,

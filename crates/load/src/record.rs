@@ -3,10 +3,11 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Largest time told apart: one hour. Longer ones count as one hour.
+/// Largest time that is recorded exactly: one hour. Longer times count as one hour.
 const CEILING_NS: u64 = 3_600_000_000_000;
 
-/// Times in nanoseconds, three significant digits, in bounded memory (about 280 KB) however many are recorded.
+/// Times in nanoseconds, three significant digits, in bounded memory (about 280 KB) however many
+/// are recorded.
 #[derive(Clone, Debug)]
 pub struct Record {
     histogram: Histogram<u64>,
@@ -54,7 +55,7 @@ impl Record {
         self.histogram.reset();
     }
 
-    /// How many times are recorded.
+    /// Returns the number of recorded times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
@@ -83,7 +84,7 @@ impl Record {
     }
 }
 
-/// What a [`Record`] says, in microseconds.
+/// Summary of a [`Record`], in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Times recorded.

@@ -1,11 +1,12 @@
 //! The open loop: when each message is planned, whatever became of the ones before it.
 //!
-//! Connections take turns, so the messages of all of them are one sequence: message `n` belongs to connection
-//! `n % connections`, and is planned when the rate, added up from the start, has reached `n`. At an even rate that is
-//! an arithmetic sequence, and the phases of the connections are spread evenly over one interval; in a
-//! [stage](RateStage) the rate changes evenly. There is no timer per connection and nothing to skip: a generator that
-//! comes late sends everything that is due, and the latency of each message counts from its planned time.
-//! Measuring from the actual time instead is the coordinated omission that makes a stalled server look fast.
+//! Connections take turns, so the messages of all of them are one sequence: message `n` belongs to
+//! connection `n % connections`, and is planned when the rate, added up from the start, has reached
+//! `n`. At an even rate that is an arithmetic sequence, and the phases of the connections are
+//! spread evenly over one interval; in a [stage](RateStage) the rate changes evenly. There is no
+//! timer per connection and nothing to skip: a generator that comes late sends everything that is
+//! due, and the latency of each message counts from its planned time. Measuring from the actual
+//! time instead is the coordinated omission that makes a stalled server look fast.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use throng_io::Instant;
 
 use crate::units::WEEK;
 
-/// A part of a run in which the rate changes evenly, from that of the stage before, or 0, to its own.
+/// A part of a run in which the rate changes evenly, from that of the stage before, or 0, to its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateStage {
     /// Length of the stage; with 0 the rate jumps.
@@ -30,7 +32,8 @@ impl RateStage {
         stages.iter().fold(Duration::ZERO, |sum, stage| sum.saturating_add(stage.duration))
     }
 
-    /// Describes a mistake in the stages, none of which may have more than `most` messages a second.
+    /// Describes a mistake in the stages, none of which may have more than `most` messages a
+    /// second.
     pub(crate) fn mistake(stages: &[Self], most: f64) -> Option<String> {
         let (total, highest) = (Self::total(stages), Self::highest(stages));
         if stages.is_empty() {
@@ -93,7 +96,8 @@ impl Piece {
 }
 
 impl Schedule {
-    /// Every connection sends `rate_per_s` messages a second, the first within one interval of `start`.
+    /// Every connection sends `rate_per_s` messages a second, the first within one interval of
+    /// `start`.
     ///
     /// # Panics
     /// If `connections` is 0 or the rate is not a positive number: the plan was not checked.
@@ -128,8 +132,8 @@ impl Schedule {
         Self { start, connections: connections as u64, shift: 0.0, pieces: pieces.into() }
     }
 
-    /// Lets the rate rise evenly from 0 over `ramp`, and then be that of a schedule by [`Schedule::new`]; half as many
-    /// messages are planned in that time.
+    /// Lets the rate rise evenly from 0 over `ramp`, and then be that of a schedule by
+    /// [`Schedule::new`]; half as many messages are planned in that time.
     #[must_use]
     pub fn ramped(self, ramp: Duration) -> Self {
         let rate_per_s = self.pieces.last().map_or(0.0, |last| last.rate * 1e9);
@@ -138,8 +142,8 @@ impl Schedule {
         Self { pieces, ..self }
     }
 
-    /// The schedule of a thread with `connections` of all `of`, whose rates `stages` gives, or else is `rate_per_s`,
-    /// after a ramp.
+    /// The schedule of a thread with `connections` of all `of`, whose rates `stages` gives, or else
+    /// is `rate_per_s`, after a ramp.
     pub(crate) fn of_thread(
         start: Instant,
         (connections, of): (usize, usize),
@@ -154,8 +158,8 @@ impl Schedule {
         Self::staged(start, connections, &stages.iter().map(own).collect::<Vec<_>>())
     }
 
-    /// Shifts every time by `share` (0 to 1) of the gap between two messages: threads that run the same plan side
-    /// by side interleave instead of sending at the same instants.
+    /// Shifts every time by `share` (0 to 1) of the gap between two messages: threads that run the
+    /// same plan side by side interleave instead of sending at the same instants.
     #[must_use]
     pub fn shifted(self, share: f64) -> Self {
         Self { shift: share, ..self }
@@ -192,7 +196,8 @@ impl Schedule {
         self.planned(k * self.connections + connection as u64)
     }
 
-    /// How many messages are planned at or before `now`: send until so many have been sent.
+    /// Returns the number of messages planned at or before `now`, which should have been sent by
+    /// now.
     #[must_use]
     pub fn due(&self, now: Instant) -> u64 {
         if now < self.start {
@@ -213,7 +218,7 @@ impl Schedule {
         n
     }
 
-    /// How late message `n` leaves at `now`; zero when early.
+    /// Returns the lateness of message `n` if it leaves at `now`; zero if it is early.
     #[must_use]
     pub fn lateness(&self, n: u64, now: Instant) -> Duration {
         now.since(self.planned(n))

@@ -45,8 +45,8 @@ pub(crate) enum Action {
 impl Script {
     /// Reads a script; `name` is the file's, for errors.
     ///
-    /// A line is `send TEXT`, `send-binary TEXT`, `expect TEXT`, `await TEXT`, `pause TIME`, `loop` or `repeat [N]`; blank
-    /// lines and those that begin with `#` are left out.
+    /// A line is `send TEXT`, `send-binary TEXT`, `expect TEXT`, `await TEXT`, `pause TIME`, `loop`
+    /// or `repeat [N]`; blank lines and those that begin with `#` are left out.
     ///
     /// # Errors
     /// [`Error::Usage`] with file, line and remedy.
@@ -83,7 +83,7 @@ impl Script {
         &self.steps
     }
 
-    /// Whether clients need tokens for it.
+    /// Returns whether clients need tokens for it.
     #[must_use]
     pub fn needs_token(&self) -> bool {
         self.templates().any(Template::needs_token)
@@ -116,8 +116,11 @@ struct Reader {
 impl Reader {
     fn read(&mut self, line: &str) -> Result<(), String> {
         if self.is_endless {
-            return Err("never reached, because repeat without a number has no end; remove it, or write repeat N"
-                .to_owned());
+            return Err(
+                "never reached, because repeat without a number has no end; remove it, or \
+                 write repeat N"
+                    .to_owned(),
+            );
         }
         let (verb, rest) = line.split_once(' ').unwrap_or((line.trim_end(), ""));
         let action = match verb {
@@ -135,7 +138,8 @@ impl Reader {
             "repeat" => self.repeat(rest.trim())?,
             _ => {
                 return Err(format!(
-                    "{verb:?} is no step: write send, send-binary, expect, await, pause, loop or repeat"
+                    "{verb:?} is no step: write send, send-binary, expect, await, pause, loop or \
+                     repeat"
                 ));
             }
         };
@@ -143,7 +147,8 @@ impl Reader {
         let is_wait = |step: &&Step| matches!(step.action, Action::Receive { .. });
         if self.steps.len() > MOST_STEPS || self.steps.iter().filter(is_wait).count() > MOST_WAITS {
             return Err(format!(
-                "a script has at most {MOST_STEPS} steps, {MOST_WAITS} of them expect or await; use loop and repeat"
+                "a script has at most {MOST_STEPS} steps, {MOST_WAITS} of them expect or await; \
+                 use loop and repeat"
             ));
         }
         Ok(())
@@ -199,8 +204,8 @@ mod tests {
 
     #[test]
     fn lines_become_steps() {
-        let text = "# log in\nsend {\"user\":{client}}\nexpect ok\n\nloop\n  send-binary  a \n  await\n  \
-                    pause 50ms\nrepeat 3\nloop\npause 1s\nrepeat\n";
+        let text = "# log in\nsend {\"user\":{client}}\nexpect ok\n\nloop\n  send-binary  a \n  \
+                    await\n  pause 50ms\nrepeat 3\nloop\npause 1s\nrepeat\n";
         let script = Script::parse("chat.txt", text).unwrap();
         let lines: Vec<usize> = script.steps().iter().map(|step| step.line).collect();
         assert_eq!(lines, [2, 3, 6, 7, 8, 9, 11, 12]);

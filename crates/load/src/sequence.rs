@@ -1,8 +1,9 @@
-//! Numbers that should come once, in order, without a gap: what was lost, came twice or came late. Pure.
+//! Numbers that should come once, in order, without a gap: what was lost, came twice or came late.
+//! Pure.
 
 use std::ops::Range;
 
-/// What a number was.
+/// Classification of a received number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Higher than all before it. Numbers it skipped count as lost until they come.
@@ -13,7 +14,8 @@ pub enum Arrival {
     Duplicate,
 }
 
-/// One receiver's view of one sender's numbers, from 0. Nothing is allocated while nothing is missing.
+/// One receiver's view of one sender's numbers, from 0. Nothing is allocated while nothing is
+/// missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
     /// All below have come, or are missing.
@@ -41,7 +43,7 @@ impl Sequence {
         Arrival::Late
     }
 
-    /// How many of the numbers in `expected` have not come.
+    /// Returns how many of the numbers in `expected` have not come.
     #[must_use]
     pub fn lost(&self, expected: Range<u64>) -> u64 {
         let overlap = |gap: &Range<u64>| {

@@ -33,9 +33,10 @@ enum Rule {
 pub struct SloReport {
     /// As it was typed.
     pub threshold: String,
-    /// The measured value: microseconds, answers a second, or a share from 0 to 1; `null` when nothing was measured.
+    /// The measured value: microseconds, answers a second, or a share from 0 to 1; `null` when
+    /// nothing was measured.
     pub measured: Option<f64>,
-    /// Whether it was kept.
+    /// True if it was kept.
     pub kept: bool,
     #[serde(skip)]
     rule: Rule,
@@ -95,13 +96,13 @@ impl Slo {
         Ok(Self { text: packed, rule })
     }
 
-    /// Whether it says how many may fail, so that a run with failures is judged by it.
+    /// Returns whether it says how many may fail, so that a run with failures is judged by it.
     #[must_use]
     pub fn is_about_errors(&self) -> bool {
         matches!(self.rule, Rule::Errors(_))
     }
 
-    /// Whether it is about the rate, which an open loop is given.
+    /// Returns whether it is about the rate, which an open loop is given.
     #[must_use]
     pub fn is_about_rate(&self) -> bool {
         matches!(self.rule, Rule::Rate(_))
@@ -148,7 +149,7 @@ impl SloReport {
 /// Exit code of a run: 0, 1 if the figures do not count, or 99 if a threshold was not kept.
 pub(crate) fn exit_code(is_valid: bool, slo: &[SloReport]) -> u8 {
     let is_missed = |slo: &SloReport| !slo.kept;
-    // Who allows some failures is told by the threshold that there were more.
+    // If some failures are allowed, the threshold itself reports that there were more.
     let mut errors = slo.iter().filter(|slo| matches!(slo.rule, Rule::Errors(_)));
     if errors.any(is_missed) {
         return NOT_KEPT;

@@ -1,15 +1,16 @@
 //! Which local address each connection comes from.
 //!
-//! One source address reaches one server port over at most as many connections as there are ephemeral ports (28,232
-//! with Linux's defaults). All of 127.0.0.0/8 is loopback, so towards a loopback server there are 16 million more
-//! source addresses to be had without configuring any.
+//! One source address reaches one server port over at most as many connections as there are
+//! ephemeral ports (28,232 with Linux's defaults). All of 127.0.0.0/8 is loopback, so towards a
+//! loopback server there are 16 million more source addresses to be had without configuring any.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::Error;
 
-/// Connections given to one source address, well below the 28,232 ephemeral ports: other programs need some too.
+/// Connections given to one source address, well below the 28,232 ephemeral ports: other programs
+/// need some too.
 pub const PER_SOURCE: usize = 25_000;
 
 /// The source addresses of a run. Pure: connection `i` always gets the same one.
@@ -20,13 +21,14 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Decides how many addresses `connections` towards `peer` need, given the number of ephemeral `ports`; or
-    /// takes the caller's `wish`.
+    /// Decides how many addresses `connections` towards `peer` need, given the number of ephemeral
+    /// `ports`; or takes the caller's `wish`.
     ///
     /// With one address the kernel chooses it, as for any client.
     ///
     /// # Errors
-    /// [`Error::Usage`] if more than one address is needed or wished and the server is not on IPv4 loopback.
+    /// [`Error::Usage`] if more than one address is needed or wished and the server is not on IPv4
+    /// loopback.
     pub fn plan(
         peer: SocketAddr,
         connections: usize,
@@ -38,9 +40,9 @@ impl Sources {
         let loopback = matches!(peer.ip(), IpAddr::V4(ip) if ip.is_loopback());
         if needed > 1 && !loopback {
             return Err(Error::Usage(format!(
-                "{connections} connections to {peer} need {needed} source addresses, and only IPv4 loopback has \
-                 more than one without configuration: use at most {per_source} connections per machine, or a \
-                 server on 127.0.0.1",
+                "{connections} connections to {peer} need {needed} source addresses, and only IPv4 \
+                 loopback has more than one without configuration: use at most {per_source} \
+                 connections per machine, or a server on 127.0.0.1",
             )));
         }
         if needed > 65_000 {
@@ -67,7 +69,8 @@ impl Sources {
     }
 }
 
-/// How many ephemeral ports this machine gives one source address; Linux's default when it cannot be read.
+/// Returns the number of ephemeral ports of one source address; Linux's default if it cannot be
+/// read.
 #[must_use]
 pub fn ephemeral_ports() -> usize {
     fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")

@@ -1,4 +1,5 @@
-//! Text with places that every client fills in with values of its own, and the tokens that clients take in turn.
+//! Text with places that every client fills in with values of its own, and the tokens that clients
+//! take in turn.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -13,10 +14,11 @@ const NAMES: &str = "{client}, {sequence}, {random}, {uuid} and {token}";
 /// A mistake in a file that is no file of tokens would otherwise fill the memory.
 const MOST_TOKENS: usize = 10_000_000;
 
-/// Text in which `{client}`, `{sequence}`, `{random}`, `{uuid}` and `{token}` stand for values of a client.
+/// Text in which `{client}`, `{sequence}`, `{random}`, `{uuid}` and `{token}` stand for values of a
+/// client.
 ///
-/// `{{name}` stands for `{name}` itself; braces around anything but a lower-case word stand for themselves, so that
-/// JSON needs no care.
+/// `{{name}` stands for `{name}` itself; braces around anything but a lower-case word stand for
+/// themselves, so that JSON needs no care.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
@@ -96,7 +98,7 @@ impl Template {
         }
     }
 
-    /// Whether clients need a token for it.
+    /// Returns whether clients need a token for it.
     #[must_use]
     pub fn needs_token(&self) -> bool {
         self.parts.contains(&Part::Place(Place::Token))
@@ -141,7 +143,8 @@ impl Place {
             "token" => Self::Token,
             _ => {
                 return Err(format!(
-                    "{{{word}}} is no value of a client: there are {NAMES}; write {{{{{word}}} for the text itself"
+                    "{{{word}}} is no value of a client: there are {NAMES}; write {{{{{word}}} for \
+                     the text itself"
                 ));
             }
         })
@@ -177,7 +180,8 @@ impl Tokens {
     /// Reads tokens, one a line; blank lines are left out. `name` is the file's, for errors.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is none, too many, or one that cannot stand in a header, with its line.
+    /// [`Error::Usage`] if there is none, too many, or one that cannot stand in a header, with its
+    /// line.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let mut tokens = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -206,13 +210,13 @@ impl Tokens {
         Self(Arc::new(["{token}".into()]))
     }
 
-    /// How many there are.
+    /// Returns the number of tokens.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no token.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,4 +1,5 @@
-//! Who was the limit: the line that keeps anybody from publishing the generator's ceiling as the server's.
+//! Verdict on the limit of a run: the line that keeps a reader from publishing the generator's
+//! ceiling as the server's.
 
 use serde::Serialize;
 
@@ -7,21 +8,22 @@ use crate::sampler::CpuUsage;
 use crate::slo::Figures;
 use crate::units;
 
-/// Share of a core from which a thread counts as having reached its limit. A busy loop that the kernel interrupts
-/// now and then reads about 0.98.
+/// Share of a core from which a thread counts as having reached its limit. A busy loop that the
+/// kernel interrupts now and then reads about 0.98.
 const BUSY: f64 = 0.92;
-/// Share of the time waiting for a CPU from which the machine counts as crowded: when it is what keeps a thread from
-/// its limit, and in any case.
+/// Share of the time waiting for a CPU from which the machine counts as crowded: when it is what
+/// keeps a thread from its limit, and in any case.
 const CROWDED: f64 = 0.05;
 const VERY_CROWDED: f64 = 0.2;
 /// Lateness of the 99th percentile of planned sends up to which a schedule counts as kept.
 const KEPT_NS: u64 = 5_000_000;
 
-/// Who was the limit.
+/// Party that limited a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The figures do not count: answers were wrong, or connections were lost, or nothing was measured.
+    /// The figures do not count: answers were wrong, or connections were lost, or nothing was
+    /// measured.
     Invalid,
     /// This generator: the server can do more.
     Generator,
@@ -52,7 +54,8 @@ impl Limit {
         }
     }
 
-    /// How much it says about how far figures carry: the row with the most stands for many.
+    /// Returns how severely the limit restricts the figures; of several rows, the verdict of the
+    /// highest is shown.
     pub fn gravity(self) -> u8 {
         match self {
             Self::Invalid => 6,
@@ -66,7 +69,7 @@ impl Limit {
     }
 }
 
-/// What is known after a run.
+/// Facts known after a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Messages, connections or publishes that completed.
@@ -79,7 +82,7 @@ pub struct Facts {
     pub server: Option<CpuUsage>,
     /// CPUs that the server may use, if known.
     pub server_cpus: Option<usize>,
-    /// The server runs in this very process, so that the two cannot be told apart.
+    /// The server runs in this very process, so that the two cannot be distinguished.
     pub same_process: bool,
     /// A threshold says how many failures are allowed: they do not make the figures worthless.
     pub tolerates_failures: bool,
@@ -89,11 +92,11 @@ pub struct Facts {
     pub comparison: bool,
     /// A closed loop of connects, of which so many are under way as `--concurrency` says.
     pub connects: bool,
-    /// Nothing was meant to happen: the idle mode, where nobody has a limit to reach.
+    /// Nothing was meant to happen: the idle mode, where neither side has a limit to reach.
     pub idle: bool,
 }
 
-/// How an open loop went.
+/// Counts and lateness of an open loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacing {
     /// Name of what was planned: `messages`, `requests` or `connections`.
@@ -107,7 +110,8 @@ pub struct Pacing {
 }
 
 impl Facts {
-    /// The figures for thresholds. In an open loop whatever was planned and has no answer has failed.
+    /// The figures for thresholds. In an open loop whatever was planned and has no answer has
+    /// failed.
     pub(crate) fn figures<'a>(&self, latency: &'a Record, rate_per_s: f64) -> Figures<'a> {
         let (failed, begun) = match self.pacing {
             Some(Pacing { planned, .. }) => {
@@ -156,8 +160,8 @@ impl Verdict {
         Self { limit, line }
     }
 
-    /// Adds that `waited` of `planned` connections found all `places` taken: then the generator's bound may be the limit,
-    /// and not the server.
+    /// Adds that `waited` of `planned` connections found all `places` taken: then the generator's
+    /// bound may be the limit, and not the server.
     #[must_use]
     pub fn with_places(mut self, waited: u64, planned: u64, places: u64) -> Self {
         if waited > 0 {
@@ -167,8 +171,9 @@ impl Verdict {
         self
     }
 
-    /// The same, saying that `lost` of `expected` deliveries never came. A server may drop by its policy, so that
-    /// alone makes no figure worthless; but nobody should read the figures without it.
+    /// Returns the verdict with a remark that `lost` of `expected` deliveries never came. A server
+    /// may drop by its policy, so that alone makes no figure worthless; but the figures should not
+    /// be read without it.
     #[must_use]
     pub fn with_loss(mut self, lost: u64, expected: u64) -> Self {
         if lost > 0 && self.limit != Limit::Invalid {
@@ -183,8 +188,8 @@ impl Verdict {
 pub(crate) fn waited_for_place(waited: u64, planned: u64, places: u64) -> String {
     let [waited, planned, places] = [waited, planned, places].map(units::grouped);
     format!(
-        "{waited} of {planned} connections waited for one of {places} places: more of them (--concurrency) tell \
-         whether the server can do more"
+        "{waited} of {planned} connections waited for one of {places} places: more of them \
+         (--concurrency) tell whether the server can do more"
     )
 }
 
@@ -219,16 +224,16 @@ fn judge(facts: &Facts) -> (Limit, String) {
         (true, true) => (
             Limit::Both,
             format!(
-                "both at their limit: the server used {used}, this generator {generator} of its core; \
-                 {} 2 would tell which is slower",
+                "both at their limit: the server used {used}, this generator {generator} of its \
+                 core; {} 2 would tell which is slower",
                 facts.more_generator()
             ),
         ),
         (true, false) => (
             Limit::Generator,
             format!(
-                "client-limited: this generator used {generator} of its core, the server only {used}; the \
-                 server can do more (add {})",
+                "client-limited: this generator used {generator} of its core, the server only \
+                 {used}; the server can do more (add {})",
                 facts.more_generator()
             ),
         ),
@@ -276,8 +281,8 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
             return (
                 Limit::Machine,
                 format!(
-                    "machine-limited: {who} waited {} of the time for a CPU that something else used; repeat \
-                     on a quiet machine, or pin both with taskset",
+                    "machine-limited: {who} waited {} of the time for a CPU that something else \
+                     used; repeat on a quiet machine, or pin both with taskset",
                     percent(waiting)
                 ),
             );
@@ -287,8 +292,8 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
         return (
             Limit::Neither,
             format!(
-                "neither was the limit: the server used {used}, this generator {generator} of its core; the rest \
-                 is waking up"
+                "neither was the limit: the server used {used}, this generator {generator} of its \
+                 core; the rest is waking up"
             ),
         );
     }
@@ -296,8 +301,8 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
         return (
             Limit::Neither,
             format!(
-                "neither was the limit: the server used {used}, this generator {generator} of its core; they \
-                 waited for each other (more {} the limit)",
+                "neither was the limit: the server used {used}, this generator {generator} of its \
+                 core; they waited for each other (more {} the limit)",
                 facts.more_load()
             ),
         );
@@ -307,8 +312,8 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
         return (
             Limit::Server,
             format!(
-                "server-limited: only {} of {} {of} were answered in time, though the server used {used}; \
-                 it waits for something other than CPU",
+                "server-limited: only {} of {} {of} were answered in time, though the server used \
+                 {used}; it waits for something other than CPU",
                 units::grouped(pacing.in_time),
                 units::grouped(pacing.planned)
             ),
@@ -318,22 +323,23 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
         return (
             Limit::Machine,
             format!(
-                "machine-limited: 1 % of the {of} were {late} or more late, though this generator used \
-                 only {generator} of its core; the machine paused it"
+                "machine-limited: 1 % of the {of} were {late} or more late, though this generator \
+                 used only {generator} of its core; the machine paused it"
             ),
         );
     }
     (
         Limit::Neither,
         format!(
-            "neither was the limit: the schedule was kept (99 % of {of} at most {late} late), the server \
-             used {used}, this generator {generator} of its core"
+            "neither was the limit: the schedule was kept (99 % of {of} at most {late} late), the \
+             server used {used}, this generator {generator} of its core"
         ),
     )
 }
 
 fn is_busy(server: &CpuUsage, cpus: Option<usize>) -> bool {
-    // A runtime that moves its work between threads is busy when all its CPUs are, though no single thread is.
+    // A runtime that moves its work between threads is busy when all its CPUs are, though no single
+    // thread is.
     server.busiest_thread_cores >= BUSY || cpus.is_some_and(|n| server.cores >= BUSY * n as f64)
 }
 
@@ -396,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_used_its_core_is_the_limit() {
+    fn the_side_that_used_its_core_is_the_limit() {
         check(&facts(0.97, 0.61), Limit::Generator, &["client-limited", "97 %", "61 %"]);
         check(&facts(0.61, 0.99), Limit::Server, &["server-limited", "99 %", "61 %"]);
         check(&facts(0.98, 0.98), Limit::Both, &["both", "--threads"]);
@@ -443,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_machine_is_told_from_a_slow_server() {
+    fn a_crowded_machine_is_distinguished_from_a_slow_server() {
         let mut crowded = facts(0.4, 0.6);
         crowded.server = Some(CpuUsage { busiest_thread_waiting: 0.38, ..usage(0.6) });
         check(&crowded, Limit::Machine, &["the server waited 38 %", "taskset"]);

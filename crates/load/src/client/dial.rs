@@ -1,4 +1,5 @@
-//! Which connection is to be made next, and when: a window of connections under way, and a ramp. Pure.
+//! Which connection is to be made next, and when: a window of connections under way, and a ramp.
+//! Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +19,8 @@ pub struct Dialler {
 }
 
 impl Dialler {
-    /// Plans `connections` connections, at most `window` under way at a time, spread over `ramp` from `start`.
+    /// Plans `connections` connections, at most `window` under way at a time, spread over `ramp`
+    /// from `start`.
     pub fn new(connections: usize, window: usize, ramp: Duration, start: Instant) -> Self {
         Self {
             waiting: (0..connections as u32).collect(),

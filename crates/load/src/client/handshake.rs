@@ -158,13 +158,14 @@ impl Handshake {
             Unsendable::FieldName | Unsendable::FieldValue => {
                 let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
                 format!(
-                    "cannot send --header {}: {unsendable}; fields of the handshake follow from the URL, \
-                     --subprotocol and --deflate",
+                    "cannot send --header {}: {unsendable}; fields of the handshake follow from \
+                     the URL, --subprotocol and --deflate",
                     names.join(", ")
                 )
             }
             Unsendable::Subprotocol | Unsendable::RepeatedSubprotocol => format!(
-                "cannot offer --subprotocol {}: {unsendable}; give each name once, as letters, digits, - and .",
+                "cannot offer --subprotocol {}: {unsendable}; give each name once, as letters, \
+                 digits, - and .",
                 plan.subprotocols.join(", ")
             ),
             _ => format!("cannot ask for {:?}: {unsendable}", plan.resource()),
@@ -203,8 +204,8 @@ pub fn check_tokens(is_used: bool, tokens: &Tokens) -> Result<(), Error> {
                 .to_owned(),
         )),
         (false, false) => Err(Error::Usage(
-            "no request has a place for the lines of --tokens; write {token} where they belong, such as \
-             --token {token} or --header 'X-User: {token}'"
+            "no request has a place for the lines of --tokens; write {token} where they belong, \
+             such as --token {token} or --header 'X-User: {token}'"
                 .to_owned(),
         )),
         _ => Ok(()),
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_names_its_flag() {
+    fn an_error_about_an_unsendable_text_names_its_flag() {
         for (plan, words) in [
             (plan("ws://h/", &[("a b", "x")], &[], ""), "--header a b"),
             (plan("ws://h/", &[("Upgrade", "x")], &[], ""), "--header Upgrade"),

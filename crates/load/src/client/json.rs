@@ -1,5 +1,5 @@
-//! JSON documents as applications send them: quotes and chat lines that resemble each other and differ in every
-//! message. The same seed makes the same documents, whatever the machine.
+//! JSON documents as applications send them: quotes and chat lines that resemble each other and
+//! differ in every message. The same seed makes the same documents, whatever the machine.
 
 use std::fmt::Write;
 
@@ -11,7 +11,8 @@ pub const JSON_SMALLEST: usize = 72;
 pub(super) const STAMP_AT: usize = r#"{"id":""#.len();
 
 const STAMP: &str = "aaaaaaaa";
-/// Of all documents: far more than the 32 KiB that a compressor can look back, so that none meets itself again.
+/// Size of all documents: far more than the 32 KiB of a compressor's window, so that no document
+/// finds itself in the window.
 const POOL_BYTES: usize = 1 << 20;
 /// Fewest and most documents.
 const POOL: std::ops::RangeInclusive<usize> = 16..=4096;
@@ -68,13 +69,18 @@ fn quotes(text: &mut String, size: usize, random: &mut Choices) {
         let (volume, sign) =
             (random.below(90_000) * 10, if random.below(2) == 0 { "" } else { "-" });
         let change = random.below(300);
+        let (ask, whole) = (bid + spread, 10_000);
         let _ = write!(
             quote,
-            r#"{lead}{{"symbol":"{symbol}","bid":{}.{:04},"ask":{}.{:04},"volume":{volume},"change":{sign}{}.{:02},"venue":"{venue}"}}"#,
-            bid / 10_000,
-            bid % 10_000,
-            (bid + spread) / 10_000,
-            (bid + spread) % 10_000,
+            r#"{lead}{{"symbol":"{symbol}","bid":{}.{:04},"ask":{}.{:04},"#,
+            bid / whole,
+            bid % whole,
+            ask / whole,
+            ask % whole,
+        );
+        let _ = write!(
+            quote,
+            r#""volume":{volume},"change":{sign}{}.{:02},"venue":"{venue}"}}"#,
             change / 100,
             change % 100,
         );

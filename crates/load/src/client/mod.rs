@@ -28,9 +28,9 @@ use crate::errors::Errors;
 use crate::tls::TlsClient;
 use crate::{Error, Record};
 
-/// What a mode does with its connections. Indices count this thread's connections from 0.
+/// Behaviour of a mode on its connections. Indices count this thread's connections from 0.
 pub trait Work {
-    /// What it measured on one thread.
+    /// Measurements of the mode on one thread.
     type Outcome: Send
     where
         Self: Sized;
@@ -38,7 +38,8 @@ pub trait Work {
     /// The request target of a connection.
     fn resource(&self, index: usize) -> &str;
 
-    /// Whether connections are made only when it asks for them by [`ClientPool::redial`], however many are under way.
+    /// Returns whether connections are made only when it asks for them by [`ClientPool::redial`],
+    /// however many are under way.
     fn dials_itself(&self) -> bool {
         false
     }
@@ -90,7 +91,7 @@ pub trait Work {
         Self: Sized;
 }
 
-/// What every mode measures on one thread.
+/// Measurements that every mode makes on one thread.
 #[derive(Debug, Default)]
 pub struct Setup {
     pub errors: Errors,
@@ -274,8 +275,8 @@ impl ClientPool {
         self.errors.note(|| reason);
     }
 
-    /// The time of the read at hand: one look at the clock, however many messages it brought. The shard's count of
-    /// bytes tells one read from the next.
+    /// The time of the read at hand: one look at the clock, however many messages it brought. The
+    /// shard's count of bytes distinguishes one read from the next.
     #[inline]
     fn read_time(&mut self, core: &Core) -> Instant {
         let serial = core.stats().bytes_in;
@@ -297,8 +298,8 @@ impl ClientPool {
         self.lane().ready.fetch_add(change as u64, Ordering::Relaxed);
     }
 
-    /// Why a TCP connection failed. The driver says only that it did, so one more is made to hear the reason; only once,
-    /// since this thread waits for it.
+    /// Why a TCP connection failed. The driver says only that it did, so one more is made to hear
+    /// the reason; only once, since this thread waits for it.
     #[cold]
     fn explain_refusal(&mut self) -> Error {
         if let Some((kind, text)) = &self.refusal {
@@ -358,8 +359,9 @@ pub fn describe_close(index: usize, close: Close<'_>) -> String {
     }
 }
 
-/// The engine's view of a pool at its work. Not generic over the work: the engine is compiled once for all modes, and a
-/// virtual call for each message is nothing beside the system calls that brought it.
+/// The engine's view of a pool at its work. Not generic over the work: the engine is compiled once
+/// for all modes, and a virtual call for each message is nothing beside the system calls that
+/// brought it.
 struct Client<'w> {
     pool: &'w mut ClientPool,
     work: &'w mut dyn Work,
@@ -427,7 +429,8 @@ impl Service for Client<'_> {
             Ok(accepted) => {
                 self.pool.subprotocols += u64::from(accepted.subprotocol);
                 if let Some((policy, agreed)) = handshake.deflate().zip(accepted.deflate) {
-                    // One policy and one server make a handful of agreements; thousands are allowed.
+                    // One policy and one server make a handful of agreements; thousands are
+                    // allowed.
                     self.pool.agreed += u64::from(cx.set_deflate(policy, agreed));
                 }
                 Answer::Upgraded
@@ -446,7 +449,7 @@ impl Service for Client<'_> {
         let error = match self.pool.conns[index].step {
             Step::Connecting => self.pool.explain_refusal(),
             Step::Upgrading => self.no_answer(index),
-            // Its failure has been told already.
+            // Its failure has been reported already.
             Step::Out | Step::Open => return,
         };
         self.failed(index, error);
@@ -497,7 +500,8 @@ impl Service for Client<'_> {
     }
 
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
-        // The work's times are compared with a fresh clock, which must not be behind the one that woke us.
+        // The work's times are compared with a fresh clock, which must not be behind the one that
+        // woke us.
         let now = now.max(self.pool.clock.now());
         let Some(&timeline) = self.pool.shared.timeline() else { return };
         if !self.started && timeline.start <= now {

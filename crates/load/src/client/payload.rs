@@ -1,4 +1,4 @@
-//! Messages that can be told apart when they come back.
+//! Messages that are distinct, so that each answer is matched with its message.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -15,9 +15,10 @@ const STAMP: usize = 8;
 
 /// One message body, stamped again for each send.
 ///
-/// The first eight bytes depend on the connection and the message's number, so an answer to another message, to
-/// another connection's, or out of order is noticed; length, kind and last bytes are checked as well. Comparing
-/// every byte would make the generator the limit, and masking errors show in any byte.
+/// The first eight bytes depend on the connection and the message's number, so an answer to another
+/// message, to another connection's, or out of order is noticed; length, kind and last bytes are
+/// checked as well. Comparing every byte would make the generator the limit, and masking errors
+/// show in any byte.
 #[derive(Debug)]
 pub struct Payload {
     body: Body,
@@ -29,7 +30,7 @@ enum Body {
     Binary(Vec<u8>),
     /// Connection `index` takes them in turn, beginning with one of its own.
     Json(Vec<String>),
-    /// The same in every message.
+    /// A text that is equal in every message.
     GivenText(String),
     GivenBinary(Arc<[u8]>),
     /// Another text for each client and message.
@@ -68,8 +69,8 @@ impl Own {
     }
 }
 
-/// Between the first documents of two connections: coprime to their number nearly always, and far from 1, so that
-/// neighbours in time are not neighbours in content.
+/// Between the first documents of two connections: coprime to their number nearly always, and far
+/// from 1, so that neighbours in time are not neighbours in content.
 const STRIDE: usize = 257;
 
 impl Payload {
@@ -138,7 +139,7 @@ impl Payload {
         }
     }
 
-    /// Whether `answer` is message number `k` of connection `index`.
+    /// Returns whether `answer` is message number `k` of connection `index`.
     #[inline]
     pub fn is_answer(&self, answer: Message<'_>, index: usize, k: u64) -> bool {
         let (expected, same_kind) = match &self.body {
@@ -173,7 +174,7 @@ impl Payload {
                 == expected[n.max(expected.len().saturating_sub(STAMP))..]
     }
 
-    /// What is wrong with an answer, in words.
+    /// Returns a description of the fault of an answer.
     #[cold]
     pub fn describe(&self, answer: Message<'_>, index: usize, k: u64) -> String {
         let (size, text) = match &self.body {
@@ -188,13 +189,15 @@ impl Payload {
         let (len, answer_text) = (answer.as_bytes().len(), matches!(answer, Message::Text(_)));
         if len != size || answer_text != text {
             return format!(
-                "a {} message of {len} bytes answered a {} one of {size} (message {k} of connection {index})",
+                "a {} message of {len} bytes answered a {} one of {size} (message {k} of \
+                 connection {index})",
                 kind(answer_text),
                 kind(text)
             );
         }
         format!(
-            "the answer to message {k} of connection {index} has other content: lost, repeated or out of order"
+            "the answer to message {k} of connection {index} has other content: lost, repeated or \
+             out of order"
         )
     }
 }

@@ -1,4 +1,4 @@
-//! What the threads of a run tell each other.
+//! State that the threads of a run share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,7 +12,7 @@ use crate::Error;
 pub struct Timeline {
     /// The first message leaves.
     pub start: Instant,
-    /// What happens from here on counts.
+    /// Start of the measured time.
     pub from: Instant,
     /// And until here.
     pub to: Instant,
@@ -34,7 +34,8 @@ pub struct Shared {
     failure: Mutex<Option<Error>>,
 }
 
-/// One thread's figures, on cache lines of its own: it writes them at every message, others rarely read them.
+/// One thread's figures, on cache lines of its own: it writes them at every message, others rarely
+/// read them.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Lane {

@@ -17,10 +17,11 @@ use crate::errors::Errors;
 use crate::tls::{Sockets, TlsClient, below, sockets};
 use crate::{Error, Record, Sources};
 
-/// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end of one.
+/// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end
+/// of one.
 pub const MOST_EVENTS: usize = 64;
 
-/// What a thread needs to begin.
+/// Parameters of a thread's start.
 pub struct Start {
     pub shared: Arc<Shared>,
     pub clock: Clock,
@@ -73,9 +74,10 @@ pub fn open_driver(
     sockets(options, tls).map_err(|error| Error::io("start the event loop", error))
 }
 
-/// Returns the tables of threads with these drivers: each keeps its own poll, and all wake-up descriptors, so that every
-/// thread can wake every other one. What a run opens besides belongs to the threads that stay in the table of the
-/// process. The polls stay open in that one until the process ends.
+/// Returns the tables of threads with these drivers: each keeps its own poll, and all wake-up
+/// descriptors, so that every thread can wake every other one. What a run opens besides belongs to
+/// the threads that stay in the table of the process. The polls stay open in that one until the
+/// process ends.
 #[cfg(target_os = "linux")]
 pub fn tables_of(drivers: &mut [Sockets]) -> io::Result<Tables> {
     let mut tables = Tables::new(drivers.len());
@@ -101,8 +103,8 @@ pub fn clock() -> Result<Clock, Error> {
         .map_err(|error| Error::io("start the event loop", error))
 }
 
-/// Runs the connections of one thread until the run is finished, resets those that are left, and gives the results.
-/// Must be called on that thread.
+/// Runs the connections of one thread until the run is finished, resets those that are left, and
+/// gives the results. Must be called on that thread.
 ///
 /// # Errors
 /// No descriptor or memory for the poll, a connection could not even be begun, or the poll failed.
@@ -223,7 +225,8 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run without ports.
+    /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run
+    /// without ports.
     fn end(mut self) -> Traffic {
         let (Client { pool, .. }, core) = self.shard.service_and_core();
         for conn in pool.conns.iter().filter(|conn| conn.step != Step::Out) {
@@ -262,7 +265,7 @@ fn limits(start: &Start) -> Limits {
     limits.max_backlog = start.backlog;
     limits.handshake_timeout = start.setup_timeout;
     limits.write_timeout = Duration::from_secs(60);
-    // A ping of ours would be work for the server that nobody asked for, and traffic in the idle mode.
+    // A ping of ours would be unrequested work for the server, and traffic in the idle mode.
     limits.heartbeat_interval = None;
     limits
 }
@@ -270,7 +273,8 @@ fn limits(start: &Start) -> Limits {
 /// The kernel may delay a timer by 50 us to join wake-ups; a schedule wants them on time.
 #[cfg(target_os = "linux")]
 pub fn wake_exactly() {
-    // Refused only by unusual sandboxes; then messages leave up to 50 us late, and the report says so.
+    // Refused only by unusual sandboxes; then messages leave up to 50 us late, and the report says
+    // so.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 

@@ -1,7 +1,9 @@
-//! Two sides of runs compared, figure by figure: the change, its confidence interval, and whether it is a regression.
+//! Two sides of runs compared, figure by figure: the change, its confidence interval, and whether
+//! it is a regression.
 //!
-//! Reads the JSON of `throng bench echo`, `idle`, `connect`, `broadcast`, `fanout` and `http`. The figures of a side are
-//! the means of its runs; with two runs or more on each side a change has a 95 % confidence interval by Welch's t-test.
+//! Reads the JSON of `throng bench echo`, `idle`, `connect`, `broadcast`, `fanout` and `http`. The
+//! figures of a side are the means of its runs; with two runs or more on each side a change has a
+//! 95 % confidence interval by Welch's t-test.
 
 mod figures;
 mod pooled;
@@ -31,7 +33,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Reads reports: one JSON document or several, one after the other. `name` is for the error, such as a file's.
+    /// Reads reports: one JSON document or several, one after the other. `name` is for the error,
+    /// such as a file's.
     ///
     /// # Errors
     /// [`Error::Usage`] for what is no such report, and for a run whose figures do not count.
@@ -76,7 +79,7 @@ impl Runs {
     }
 }
 
-/// How two sides are compared.
+/// Options of a comparison of two sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Changes of up to this share are never a regression. Default 0.05.
@@ -91,7 +94,7 @@ impl Default for Options {
     }
 }
 
-/// What became of a figure.
+/// Outcome of the comparison of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -126,9 +129,9 @@ pub struct Comparison {
     pub change: Option<f64>,
     /// Its 95 % confidence interval; `null` with one run on a side.
     pub interval: Option<(f64, f64)>,
-    /// What became of it.
+    /// Outcome of the comparison.
     pub outcome: Outcome,
-    /// Whether a change for the worse is a regression.
+    /// True if a change for the worse is a regression.
     pub decides: bool,
     #[serde(skip)]
     figure: &'static Figure,
@@ -155,7 +158,7 @@ pub struct Report {
     pub figures: Vec<Comparison>,
     /// Quantiles of the times of all runs of each side; empty if a report has no histogram.
     pub pooled: Vec<Pooled>,
-    /// What weakens the comparison, in sentences.
+    /// Facts that weaken the comparison, in sentences.
     pub caveats: Vec<String>,
     /// A figure that decides became worse.
     pub regression: bool,
@@ -164,8 +167,8 @@ pub struct Report {
 /// Compares `new` with `base`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a threshold that makes no sense, for runs of different plans unless they are forced, and for
-/// runs that have no figure in common.
+/// [`Error::Usage`] for a threshold that makes no sense, for runs of different plans unless they
+/// are forced, and for runs that have no figure in common.
 pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Error> {
     if !(0.0..=10.0).contains(&options.threshold) {
         return Err(Error::Usage("--threshold is a percentage from 0 to 1000".to_owned()));
@@ -174,7 +177,8 @@ pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Erro
     if !differences.is_empty() && !options.force {
         let what = differences.join("; ");
         return Err(Error::Usage(format!(
-            "these runs were not of the same plan: {what}. Measure both alike, or compare with --force"
+            "these runs were not of the same plan: {what}. Measure both alike, or compare with \
+             --force"
         )));
     }
     let figures: Vec<Comparison> =
@@ -187,7 +191,9 @@ pub fn compare(base: &Runs, new: &Runs, options: Options) -> Result<Report, Erro
         differences.into_iter().map(|what| format!("The plans differ: {what}.")).collect();
     if base.reports.len() < 2 || new.reports.len() < 2 {
         caveats.push(
-            "One run says nothing about how far runs differ: give two of each side or more for intervals.".to_owned(),
+            "One run says nothing about how far runs differ: give two of each side or more for \
+             intervals."
+                .to_owned(),
         );
     }
     if base.limits().chain(new.limits()).any(|limit| limit == Limit::Generator.name()) {
@@ -434,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_refused() {
+    fn incomparable_runs_are_refused() {
         let fine = || runs(&[(1.0, 1.0)]);
         let mut other = run(1.0, 1.0);
         other["plan"]["connections"] = json!(7);

@@ -1,4 +1,5 @@
-//! The times of all runs of a side, put together from their histograms: a tail that no single run has.
+//! The times of all runs of a side, put together from their histograms: a tail that no single run
+//! has.
 
 use serde::Serialize;
 

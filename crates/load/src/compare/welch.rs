@@ -1,5 +1,5 @@
-//! Means, and the confidence interval of their difference by Welch's t-test, which does not suppose that both sides
-//! vary alike.
+//! Means, and the confidence interval of their difference by Welch's t-test, which does not suppose
+//! that both sides vary alike.
 
 /// A side's mean and how sure it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub(super) struct Change {
 }
 
 impl Estimate {
-    /// Of at least one run.
+    /// Returns the estimate from the values of at least one run.
     pub(super) fn of(values: &[f64]) -> Self {
         let runs = values.len();
         let mean = values.iter().sum::<f64>() / runs as f64;
@@ -35,7 +35,7 @@ impl Estimate {
     }
 }
 
-/// How `new` differs from `base`.
+/// Returns the difference of `new` from `base`.
 pub(super) fn change(base: Estimate, new: Estimate) -> Change {
     let known = (base.mean != 0.0).then_some(base.mean.abs());
     let difference = new.mean - base.mean;
@@ -60,7 +60,7 @@ const T: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// Of so many degrees of freedom, rounded down: the wider interval.
+/// Returns the quantile for `degrees` of freedom, rounded down, which gives the wider interval.
 fn t_quantile(degrees: f64) -> f64 {
     match degrees.floor() as usize {
         0 => T[0],

@@ -1,7 +1,7 @@
 //! The highest rate at which a server keeps its thresholds, by bisection over runs of an open loop.
 //!
-//! Every rate is a run of its own with new connections and its own warm-up. Latency counts from the planned time, so a
-//! server that falls behind cannot look fast by being asked less.
+//! Every rate is a run of its own with new connections and its own warm-up. Latency counts from the
+//! planned time, so a server that falls behind cannot look fast by being asked less.
 
 mod report;
 mod search;
@@ -28,13 +28,13 @@ pub enum Load {
     Http(Box<http::Plan>),
 }
 
-/// How the search goes about.
+/// Options of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The first rate, of all connections together.
     pub start_per_s: f64,
-    /// The search ends when the highest rate that was kept and the lowest that was not differ by this share at most.
-    /// Default 0.05.
+    /// The search ends when the highest rate that was kept and the lowest that was not differ by
+    /// this share at most. Default 0.05.
     pub precision: f64,
 }
 
@@ -54,11 +54,12 @@ pub enum Event<'a> {
     Ended(&'a Step),
 }
 
-/// Searches the highest rate that keeps the plan's thresholds. Blocks; when `stop` becomes true the search ends early
-/// with what it knows.
+/// Searches the highest rate that keeps the plan's thresholds. Blocks; when `stop` becomes true the
+/// search ends early with what it knows.
 ///
 /// # Errors
-/// A plan without thresholds or with another mistake, and whatever leaves the first run without a report.
+/// A plan without thresholds or with another mistake, and whatever leaves the first run without a
+/// report.
 pub fn find_max(
     load: &Load,
     options: Options,
@@ -230,7 +231,8 @@ fn at(plan: &http::Plan, rate_per_s: f64) -> http::Plan {
     http::Plan { pace: http::Pace::Open { rate_per_s }, ..plan.clone() }
 }
 
-/// Whether answers came as fast as messages were planned; that to the last message may come after the end.
+/// Returns whether answers came as fast as messages were planned. The answer to the last message
+/// may come after the end.
 fn kept_pace(answered: u64, open: Option<&OpenLoopReport>) -> bool {
     open.is_none_or(|open| (answered + 1) as f64 >= open.planned as f64 * ANSWERED)
 }

@@ -33,7 +33,7 @@ pub struct Step {
     pub slo: Vec<SloReport>,
     /// The limit of the run, by its verdict.
     pub limit: Limit,
-    /// Whether the server kept the rate and the thresholds.
+    /// True if the server kept the rate and the thresholds.
     pub kept: bool,
     /// The reason why not.
     pub reason: Option<String>,
@@ -140,14 +140,16 @@ impl Report {
         line
     }
 
-    /// Says if the highest rate rests on few answers: the quantiles of few are their maximum.
+    /// Returns a caveat if the highest rate rests on few answers, whose quantiles are their
+    /// maximum.
     fn few(&self) -> Option<String> {
         let max = self.max_rate_per_s?;
         let step = self.steps.iter().rfind(|step| step.rate_per_s == max)?;
         let count = step.latency.as_ref().map_or(0, |latency| latency.count);
         (count < FEW).then(|| {
             format!(
-                "At that rate there were {} answers: with a longer --duration the result means more.",
+                "At that rate there were {} answers: with a longer --duration the result means \
+                 more.",
                 grouped(count)
             )
         })

@@ -1,5 +1,5 @@
-//! Which rate to try next: doubled until one is too much, halved until one is not, then between the two, and the highest
-//! that was kept once more. Pure.
+//! Which rate to try next: doubled until one is too much, halved until one is not, then between the
+//! two, and the highest that was kept once more. Pure.
 
 /// Most rates that are tried.
 const MOST_STEPS: usize = 40;
@@ -21,8 +21,9 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Begins at `start`, never exceeds `most`, and ends when both rates differ by the share `precision` at most, and
-    /// the lower one was kept twice: by luck, one run of many may keep a rate that others do not.
+    /// Begins at `start`, never exceeds `most`, and ends when both rates differ by the share
+    /// `precision` at most, and the lower one was kept twice: by luck, one run of many may keep a
+    /// rate that others do not.
     pub(super) fn new(start: f64, most: f64, precision: f64) -> Self {
         let (kept, missed, confirmed) = (Vec::new(), None, None);
         Self { kept, missed, confirmed, start: start.min(most), most, precision, steps: 0 }

@@ -1,4 +1,5 @@
-//! Answers out of bytes: the strict decoder, and a short cut for the answer that is like the one before.
+//! Answers out of bytes: the strict decoder, and a short cut for the answer that is like the one
+//! before.
 
 use throng_proto::Input;
 use throng_proto::http1::{BodyLength, Error, Limits, ResponseDecoder, ResponseEvent};
@@ -16,11 +17,11 @@ pub(super) struct Answer {
     pub(super) keep_alive: bool,
 }
 
-/// How far the answers of one connection were read.
+/// Progress of reading the answers of one connection.
 #[derive(Debug)]
 pub(super) struct Reading {
     decoder: ResponseDecoder,
-    /// Of the answer under way, once its head is known.
+    /// State of the answer under way, once its head is known.
     answer: Answer,
 }
 
@@ -50,9 +51,9 @@ impl Reading {
 
 /// Reads the answers of all connections of a thread.
 ///
-/// Servers send the same head again and again, but for the date, which changes once a second. A head that is byte
-/// for byte the last one means what that meant, and a body counted by Content-Length says nothing by itself: so such
-/// an answer is known by one comparison.
+/// Servers send the same head again and again, but for the date, which changes once a second. A
+/// head that is byte for byte the last one means what that meant, and a body counted by
+/// Content-Length says nothing by itself: so such an answer is known by one comparison.
 #[derive(Debug)]
 pub(super) struct Reader {
     /// The requests' method is HEAD: no answer has a body.
@@ -62,7 +63,7 @@ pub(super) struct Reader {
     /// Bytes of that answer with its body.
     length: usize,
     status: u16,
-    /// What may become `head`.
+    /// Bytes that become `head` if the answer has an expected head.
     candidate: Vec<u8>,
 }
 
@@ -73,10 +74,11 @@ impl Reader {
         Self { answers_head, head: memory(), length: 0, status: 0, candidate: memory() }
     }
 
-    /// Reads `bytes`, which came on the connection of `reading`, and tells each answer that is complete with them.
+    /// Reads `bytes`, which came on the connection of `reading`, and reports each answer that they
+    /// complete.
     ///
     /// # Errors
-    /// What the server sent is not HTTP; the connection is of no more use.
+    /// The bytes are not HTTP; the connection cannot be used any more.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -204,7 +206,8 @@ mod tests {
         for garbage in ["garbage\r\n\r\n", "HTTP/1.1 2OO OK\r\n\r\n", "\0\0\0\0"] {
             assert!(read(&[SMALL, SMALL, garbage].concat(), 4096, false).is_err(), "{garbage:?}");
         }
-        // A body that is longer than its Content-Length is the start of the next answer, and no good one.
+        // A body that is longer than its Content-Length is the start of the next answer, and no
+        // good one.
         assert!(read(&format!("{SMALL}{SMALL}x"), 4096, false).is_ok(), "not known yet");
         assert!(read(&format!("{SMALL}{SMALL}x{SMALL}"), 4096, false).is_err());
     }

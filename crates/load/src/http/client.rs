@@ -12,8 +12,8 @@ use crate::client::wake_exactly;
 use crate::tls::Sockets;
 use crate::{Error, Schedule};
 
-/// Requests of an open loop sent in one turn: a generator that has fallen behind must not keep its own answers waiting
-/// and blame the server.
+/// Requests of an open loop sent in one turn: a generator that has fallen behind must not keep its
+/// own answers waiting and blame the server.
 const MOST_SENT: usize = 256;
 
 /// A thread's event loop.
@@ -25,8 +25,8 @@ pub(super) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Prepares a thread's event loop; must be called on that thread, which gets a descriptor table of
-    /// its own from `tables`.
+    /// Prepares a thread's event loop; must be called on that thread, which gets a descriptor table
+    /// of its own from `tables`.
     ///
     /// # Errors
     /// No memory for the table.
@@ -268,7 +268,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run without ports.
+    /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run
+    /// without ports.
     fn end(mut self) -> Tally {
         self.pool.give_up();
         for conn in &self.pool.conns {
@@ -280,8 +281,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Queues what the kernel did not take of `requests` requests, of which `taken` bytes have left; true if it is
-/// still on its way.
+/// Queues what the kernel did not take of `requests` requests, of which `taken` bytes have left;
+/// true if it is still on its way.
 #[cold]
 fn send_rest(
     driver: &mut Sockets,

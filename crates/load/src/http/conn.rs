@@ -17,7 +17,7 @@ pub(super) enum Step {
     Ending,
 }
 
-/// See the module's documentation.
+/// State of one connection of the load generator.
 #[derive(Debug)]
 pub(super) struct ClientConn {
     pub(super) id: ConnId,
@@ -32,7 +32,8 @@ pub(super) struct ClientConn {
     pub(super) has_answered: bool,
     /// When it was dialled, or, while it is ending, when its last answer came.
     pub(super) since: Instant,
-    /// When its TCP connection was established, while a TLS handshake has ended and nothing followed.
+    /// When its TCP connection was established, while a TLS handshake has ended and nothing
+    /// followed.
     pub(super) tcp: Option<Instant>,
     /// Requests that may have been sent by now; without end in a closed loop.
     pub(super) due: u64,
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_is_sent_as_far_as_the_pipeline_has_room() {
+    fn due_requests_are_sent_as_far_as_the_pipeline_has_room() {
         let mut conn = ClientConn::new();
         (conn.due, conn.sent, conn.done) = (10, 4, 2);
         assert_eq!(conn.sendable(8), 0, "not connected");

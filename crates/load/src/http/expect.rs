@@ -36,7 +36,7 @@ impl Expect {
         Ok(Self { ranges: text.split(',').map(one).collect::<Result<_, _>>()? })
     }
 
-    /// Whether an answer with `status` counts.
+    /// Returns whether an answer with `status` counts.
     #[must_use]
     pub fn accepts(&self, status: u16) -> bool {
         self.ranges.iter().any(|&(low, high)| (low..=high).contains(&status))

@@ -1,4 +1,4 @@
-//! What to run. [`Plan::check`] refuses what makes no sense, before any socket.
+//! Plan of an HTTP run. [`Plan::check`] refuses invalid settings before any socket is opened.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::{Common, Error};
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Settings that the plans of all protocols share. Its target is from [`Target::parse_http`](crate::Target::parse_http); without a path `/`.
+    /// Settings that the plans of all protocols share. Its target is from
+    /// [`Target::parse_http`](crate::Target::parse_http); without a path `/`.
     pub common: Common,
     /// Request method. Default `GET`. `CONNECT` is refused.
     pub method: String,
@@ -28,7 +29,8 @@ pub struct Plan {
     pub pace: Pace,
     /// Requests under way on a connection at most. Default 1.
     pub pipeline: usize,
-    /// Use a connection for many requests; else one for each, which says `Connection: close`. Default true.
+    /// Use a connection for many requests; else one for each, which says `Connection: close`.
+    /// Default true.
     pub keep_alive: bool,
     /// Statuses that count; an answer with another is an error. Default 2xx.
     pub expect: Expect,
@@ -75,7 +77,8 @@ impl Plan {
         }
     }
 
-    /// Requests of the connection with this number among all; all that fit the time, if there is no number of them.
+    /// Requests of the connection with this number among all; all that fit the time, if there is no
+    /// number of them.
     pub(super) fn requests_of(&self, connection: usize) -> u64 {
         let connections = self.common.connections as u64;
         self.common.number.map_or(u64::MAX, |number| {
@@ -104,7 +107,8 @@ impl Plan {
     fn contradiction(&self) -> Option<String> {
         if self.pipeline > 1 && !self.keep_alive {
             return Some(format!(
-                "--pipeline {} needs connections that carry more than one request; leave out --no-keep-alive",
+                "--pipeline {} needs connections that carry more than one request; leave out \
+                 --no-keep-alive",
                 self.pipeline
             ));
         }
@@ -118,8 +122,8 @@ impl Plan {
             && !(0.001..=1e8).contains(&rate_per_s)
         {
             return Some(format!(
-                "--rate is {rate_per_s}; it is requests a second of all connections together, between 0.001 and \
-                 100000000"
+                "--rate is {rate_per_s}; it is requests a second of all connections together, \
+                 between 0.001 and 100000000"
             ));
         }
         if let Some(number) = self.common.number

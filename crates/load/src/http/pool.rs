@@ -1,4 +1,4 @@
-//! What a thread's connections have behind them and before them, and what each event means for them.
+//! Connections of a thread: their counters, their next requests, and the handling of their events.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,10 +19,11 @@ use crate::clock::Clock;
 use crate::tls::TlsClient;
 use crate::{Error, Schedule, Sources};
 
-/// Pause before a connection that failed is made again: what fails at once would fail a million times a second.
+/// Pause before a connection that failed is made again: what fails at once would fail a million
+/// times a second.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a thread needs to begin.
+/// Parameters of a thread's start.
 pub(super) struct Start<'a> {
     pub(super) plan: &'a Plan,
     pub(super) wire: Wire,
@@ -70,11 +71,11 @@ pub(super) struct ClientPool<'a> {
 #[derive(Clone)]
 pub(super) struct Running {
     pub(super) timeline: Timeline,
-    /// Of an open loop.
+    /// Schedule of an open loop.
     pub(super) schedule: Option<Schedule>,
 }
 
-/// What is to be done with a connection after its event.
+/// Next action on a connection after its event.
 pub(super) enum Next {
     Fill(usize),
     Close(ConnId),
@@ -140,8 +141,8 @@ impl ClientPool<'_> {
             .fold(self.next_sweep, Instant::min)
     }
 
-    /// The connection that the next request of the schedule belongs to, which becomes due there; `None` if that
-    /// is later than `now`.
+    /// The connection that the next request of the schedule belongs to, which becomes due there;
+    /// `None` if that is later than `now`.
     pub(super) fn next_due(
         &mut self,
         timeline: &Timeline,
@@ -162,7 +163,8 @@ impl ClientPool<'_> {
         Some(index)
     }
 
-    /// Shows the other threads how far this one is: what is neither done nor over is waited for in the end.
+    /// Shows the other threads how far this one is: what is neither done nor over is waited for in
+    /// the end.
     pub(super) fn publish(&self) {
         let lane = self.start.shared.lane(self.start.thread);
         let sent = match self.start.plan.common.number {
@@ -353,7 +355,8 @@ impl ClientPool<'_> {
     fn on_reset(&mut self, index: usize, step: Step) {
         let conn = &mut self.conns[index];
         let is_between = conn.reading.is_between();
-        // A server that closes while our next request is on its way resets it: no other end than a FIN in time.
+        // A server that closes while our next request is on its way resets it: no other end than a
+        // FIN in time.
         let is_idle = conn.under_way() == 0 || conn.has_answered;
         if step == Step::Ending || is_between && is_idle {
             self.tally.ended_by_server += u64::from(self.start.plan.keep_alive);
@@ -388,10 +391,11 @@ impl ClientPool<'_> {
         Ok(())
     }
 
-    /// Decides what becomes of the requests of a connection that is no more, and when it is dialled again.
+    /// Decides what becomes of the requests of a connection that is no more, and when it is dialled
+    /// again.
     ///
-    /// What the server ended between two requests is asked again, as RFC 9112 section 9.3.1 allows; what failed is
-    /// over, so that an open loop goes on with what is due.
+    /// What the server ended between two requests is asked again, as RFC 9112 section 9.3.1 allows;
+    /// what failed is over, so that an open loop goes on with what is due.
     fn settle(&mut self, index: usize, now: Instant) {
         let lost = self.conns[index].under_way();
         if lost > 0 && self.conns[index].has_failed {
@@ -412,8 +416,8 @@ impl ClientPool<'_> {
         }
     }
 
-    /// Requests of the schedule that get no answer: they have waited from their planned time until now at least.
-    /// Leaving them out would make a server that stops answering look fast.
+    /// Requests of the schedule that get no answer: they have waited from their planned time until
+    /// now at least. Leaving them out would make a server that stops answering look fast.
     fn forgo(&mut self, index: usize, requests: u64, now: Instant) {
         let conn = &mut self.conns[index];
         if let Some(Running { timeline, schedule: Some(schedule) }) = &self.running {
@@ -456,8 +460,8 @@ impl ClientPool<'_> {
     }
 }
 
-/// When a request was asked: when it was sent, which its connection's ring of `stamps` knows; by a schedule when it
-/// was planned.
+/// When a request was asked: when it was sent, which its connection's ring of `stamps` knows; by a
+/// schedule when it was planned.
 #[inline]
 fn asked(schedule: Option<&Schedule>, stamps: &[Instant], index: usize, request: u64) -> Instant {
     match schedule {

@@ -1,6 +1,7 @@
 //! The result of a run, as JSON for programs; its other forms are in `document.rs`.
 //!
-//! Field names of the JSON are stable; units stand at the end of names. What is not known is `null`, never 0.
+//! Field names of the JSON are stable; units stand at the end of names. What is not known is
+//! `null`, never 0.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +25,14 @@ use crate::verdict::{Facts, Pacing, Verdict};
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// What was asked for.
+    /// Settings of the run.
     pub plan: PlanReport,
-    /// How the connections came about; all zero with one connection a request, which measures just that.
+    /// Set-up of the connections; all zero with one connection a request, which measures the set-up
+    /// itself.
     pub setup: SetupReport,
-    /// What was measured.
+    /// Measurements.
     pub result: RequestsReport,
-    /// What became of the connections.
+    /// Outcome of the connections.
     pub connections: ConnectionsReport,
     /// The server, if its processes could be watched.
     pub server: Option<ServerReport>,
@@ -38,13 +40,13 @@ pub struct Report {
     pub generator: GeneratorReport,
     /// Share (0 to 1) of the whole machine's CPU time that was busy during the measurement.
     pub machine_busy_share: Option<f64>,
-    /// What went wrong.
+    /// Counts of errors.
     pub errors: Errors,
     /// Thresholds, and what became of them.
     pub slo: Vec<SloReport>,
     /// All latencies.
     pub histogram: Option<Histogram>,
-    /// Who was the limit.
+    /// Party that limited the run.
     pub verdict: Verdict,
 }
 
@@ -102,15 +104,16 @@ pub struct RequestsReport {
     pub measured_s: f64,
     /// Complete answers with an expected status within it.
     pub requests: u64,
-    /// The same, by the second.
+    /// Expected answers a second.
     pub requests_per_s: f64,
-    /// The same by the second of server CPU time (all threads): the figure that other load on the machine disturbs least.
+    /// Expected answers a second of server CPU time (all threads): the figure that other load on
+    /// the machine disturbs least.
     pub requests_per_server_cpu_s: Option<f64>,
     /// Server CPU time (all threads) by request.
     pub server_cpu_us_per_request: Option<f64>,
     /// Bytes received within the measured time, heads included.
     pub received_bytes: u64,
-    /// The same, by the second.
+    /// Received bytes a second.
     pub received_bytes_per_s: f64,
     /// Bytes of the requests sent, by the second.
     pub sent_bytes_per_s: f64,
@@ -139,7 +142,7 @@ pub struct Quantile {
     pub us: f64,
 }
 
-/// What became of the connections, from the first on.
+/// Counts of opened, reused and lost connections since the start.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ConnectionsReport {
     /// Begun.
@@ -155,7 +158,7 @@ pub struct ConnectionsReport {
 pub struct Errors {
     /// Answers, within the measured time, with a status that was not expected.
     pub unexpected_status: u64,
-    /// What came was not HTTP, or was not asked for.
+    /// Answers that were not HTTP, or had no request.
     pub malformed: u64,
     /// Connections closed in the middle of an answer.
     pub cut_short: u64,
@@ -307,7 +310,8 @@ impl RequestsReport {
     }
 }
 
-/// Points that are evenly far from each other where the slow answers are: each step halves what is left.
+/// Points that are evenly far from each other where the slow answers are: each step halves what is
+/// left.
 fn quantiles(latency: &Record) -> Vec<Quantile> {
     let (mut points, mut left) = (Vec::new(), 1.0_f64);
     // Beyond one in all of them there is only the maximum.

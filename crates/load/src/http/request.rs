@@ -14,15 +14,17 @@ use crate::template::{Template, Tokens, Values};
 
 /// Body bytes of one chunk: several chunks already in a body of a few kilobytes.
 const CHUNK: usize = 4096;
-/// Repetitions of a request are kept side by side up to so many bytes, for one send of all that is due.
+/// Repetitions of a request are kept side by side up to so many bytes, for one send of all that is
+/// due.
 const MOST_REPEATED: usize = 256 << 10;
 
-/// One request, and as many of them in a row as one send should carry; or one that differs by client.
+/// One request, and as many of them in a row as one send should carry; or one that differs by
+/// client.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     /// One request; that of the first client, if they differ.
     one: Arc<[u8]>,
-    /// The same, `repeats` times.
+    /// The request, `repeats` times.
     row: Arc<[u8]>,
     repeats: usize,
     /// Set if requests differ by client, or from one to the next.
@@ -174,7 +176,8 @@ impl Request {
             encode_last_chunk(&[], out);
             return Ok(());
         }
-        // RFC 9110 section 8.6: a method that gives content a meaning says how much there is, even none.
+        // RFC 9110 section 8.6: a method that gives content a meaning says how much there is, even
+        // none.
         let means_content = matches!(self.method.as_str(), "POST" | "PUT" | "PATCH");
         if !body.is_empty() || means_content {
             head = head.content_length(body.len() as u64);
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_the_request_is_refused() {
+    fn texts_that_would_break_the_request_are_refused() {
         for (error, words) in [
             (text(|plan| plan.method = "GE T".to_owned()), "--method"),
             (text(|plan| plan.common.headers = vec![("a b".to_owned(), "x".to_owned())]), "name"),

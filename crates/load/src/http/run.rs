@@ -1,4 +1,5 @@
-//! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads down, report.
+//! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads
+//! down, report.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,14 +21,15 @@ use crate::{Error, Progress, Stage};
 /// Longest wait for the answers that are still out when an open loop has ended.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this thread.
+/// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this
+/// thread.
 ///
-/// When `stop` becomes true the run ends early: with a report on what was measured until then, or with
-/// [`Error::Interrupted`] if that was nothing.
+/// When `stop` becomes true the run ends early: with a report on what was measured until then, or
+/// with [`Error::Interrupted`] if that was nothing.
 ///
 /// # Errors
-/// Whatever leaves nothing to report, each with its remedy; see [`Error`]. What goes wrong during the measurement is
-/// counted in the report instead.
+/// Whatever leaves nothing to report, each with its remedy; see [`Error`]. What goes wrong during
+/// the measurement is counted in the report instead.
 pub fn run(
     plan: &Plan,
     stop: &AtomicBool,
@@ -51,7 +53,7 @@ struct RunContext<'a> {
     base: &'a Base,
 }
 
-/// What the steering thread saw.
+/// Observations of the steering thread.
 pub(super) struct Steered {
     /// Time of the set-up; `None` without one.
     pub(super) took: Option<Duration>,

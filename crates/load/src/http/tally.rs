@@ -1,4 +1,4 @@
-//! What one thread counts.
+//! Counters of one thread.
 
 use throng_io::Instant;
 
@@ -29,7 +29,7 @@ pub(super) struct Tally {
     pub(super) statuses: Vec<u64>,
     /// Requests planned within the measured time; open loop only.
     pub(super) planned: u64,
-    /// Those of them without an expected answer; open loop only.
+    /// Planned requests without an expected answer; open loop only.
     pub(super) unanswered: u64,
     /// Connections begun, from the first on.
     pub(super) opened: u64,
@@ -84,10 +84,11 @@ impl Tally {
         }
     }
 
-    /// Counts an answer. Only an expected one has a latency: a server that refuses quickly is not a fast one.
+    /// Counts an answer. Only an expected one has a latency: a server that refuses quickly is not a
+    /// fast one.
     ///
-    /// In an open loop the planned time decides whether a latency counts, and the time of the answer whether it adds
-    /// to the rate; in a closed loop the time of the answer decides both.
+    /// In an open loop the planned time decides whether a latency counts, and the time of the
+    /// answer whether it adds to the rate; in a closed loop the time of the answer decides both.
     #[inline]
     pub(super) fn on_answer(&mut self, answered: Answered, timeline: &Timeline, is_open: bool) {
         let Answered { status, now, from, dialled } = answered;

@@ -1,6 +1,8 @@
-//! One self-contained HTML page of text, tables and plots: a file to mail, with nothing to load from elsewhere.
+//! One self-contained HTML page of text, tables and plots: a file to mail, with nothing to load
+//! from elsewhere.
 //!
-//! Well-formed XML as well, so that any XML tool can take it apart. Every bench that draws something comes here.
+//! Well-formed XML as well, so that any XML tool can take it apart. Every bench that draws
+//! something comes here.
 
 mod plot;
 #[doc(hidden)]
@@ -72,10 +74,12 @@ impl Page {
         let right = |column| rows.iter().all(|row| row.get(column).is_none_or(is_number));
         let class = |column| if right(column) { r#" class="number""# } else { "" };
         self.tables += 1;
-        // On a narrow screen it scrolls, by keyboard as well, which a landmark with a name lets people find.
+        // On a narrow screen it scrolls, by keyboard as well, which a landmark with a name lets
+        // people find.
         let _ = write!(
             self.body,
-            "<div class=\"table\" role=\"region\" aria-label=\"Table {}\" tabindex=\"0\">\n<table>\n<thead><tr>",
+            "<div class=\"table\" role=\"region\" aria-label=\"Table {}\" \
+             tabindex=\"0\">\n<table>\n<thead><tr>",
             self.tables
         );
         for (column, cell) in head.iter().enumerate() {
@@ -101,7 +105,8 @@ impl Page {
             "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n\
              <meta charset=\"utf-8\"/>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n{}\
+             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+             <h1>{title}</h1>\n{}\
              </main>\n</body>\n</html>\n",
             self.body
         )
@@ -122,9 +127,11 @@ figure svg { width: 100%; height: auto; background: #fff; border-radius: 6px; }
 figcaption { font-size: .875rem; opacity: .8; }
 .table { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .875rem; }
-th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
+th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid #8884;
+  white-space: nowrap; }
 .number { text-align: right; }
-.notice { padding: .6rem .9rem; border-left: 4px solid #d68a00; background: #fff1d6; color: #3d2900; }
+.notice { padding: .6rem .9rem; border-left: 4px solid #d68a00; background: #fff1d6;
+  color: #3d2900; }
 ";
 
 /// Text that stands for itself in HTML and in attributes.

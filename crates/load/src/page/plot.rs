@@ -9,7 +9,8 @@ use super::escaped;
 /// Size in user units; the page scales it.
 const SIZE: (u32, u32) = (960, 440);
 
-/// Colours that people who see colours differently can tell apart (Okabe and Ito), the darkest first.
+/// Colours that people who see colours differently can tell apart (Okabe and Ito), the darkest
+/// first.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -21,7 +22,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(120, 120, 120),
 ];
 
-/// How an axis counts.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
     /// Evenly, from 0.
@@ -76,7 +77,7 @@ impl Plot {
         Self { title: title.to_owned(), caption: String::new(), x, y, series: Vec::new() }
     }
 
-    /// Says below the plot what a reader has to know about it.
+    /// Adds a note below the plot.
     #[must_use]
     pub fn captioned(mut self, caption: &str) -> Self {
         caption.clone_into(&mut self.caption);
@@ -125,7 +126,8 @@ impl Plot {
                 (Scale::Log, Scale::Log) => self.draw(&area, log_x, log_y, &series),
             }
         };
-        // Drawing into a string fails on nothing that is not a mistake of ours; then the table must do.
+        // Drawing into a string fails on nothing that is not a mistake of ours; then the table must
+        // do.
         drawn.ok()?;
         let label = format!(r#"<svg role="img" aria-label="{}" "#, escaped(&self.title));
         Some(svg.replacen("<svg ", &label, 1))
@@ -193,7 +195,8 @@ impl Plot {
     }
 }
 
-/// The range an axis shows: all values, up to `air` times the largest on a linear one, and never empty.
+/// The range an axis shows: all values, up to `air` times the largest on a linear one, and never
+/// empty.
 fn span(scale: Scale, air: f64, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let (low, high) = values.fold(None, |span: Option<(f64, f64)>, value| {
         let (low, high) = span.unwrap_or((value, value));

@@ -1,4 +1,5 @@
-//! What compression came to: who agreed, and how much smaller messages became in each direction.
+//! Effect of compression: the connections that agreed on it, and the size of messages in each
+//! direction.
 
 use serde::Serialize;
 
@@ -6,15 +7,16 @@ use crate::client::Traffic;
 use crate::plan::Plan;
 use crate::{Deflate, DeflateMode};
 
-/// Compression of one run, warm-up included. Ratios are payload bytes on the wire by bytes of the messages: less is
-/// better, 1 is not at all, and a message that was not compressed counts as it is. Frame headers are in neither.
+/// Compression of one run, warm-up included. Ratios are payload bytes on the wire by bytes of the
+/// messages: less is better, 1 is not at all, and a message that was not compressed counts as it
+/// is. Frame headers are in neither.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DeflateReport {
     /// Connections that agreed on permessage-deflate. 0: the server declined.
     pub connections_agreed: u64,
-    /// Of what we sent.
+    /// Ratio of the sent messages.
     pub ratio_sent: Option<f64>,
-    /// Of what came from the server.
+    /// Ratio of the messages received from the server.
     pub ratio_received: Option<f64>,
     /// Bytes of the messages that came from the server, inflated.
     pub bytes_received: u64,
@@ -59,7 +61,7 @@ pub fn percent(ratio: f64) -> String {
     format!("{:.1} %", ratio * 100.0)
 }
 
-/// Of an unmasked frame whose payload has so many bytes.
+/// Returns the size of the head of an unmasked frame with `payload` bytes.
 fn head_bytes(payload: f64) -> f64 {
     match payload {
         _ if payload < 126.0 => 2.0,

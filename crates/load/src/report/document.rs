@@ -139,7 +139,7 @@ fn figure(key: &'static str, unit: Unit, label: &str, value: impl Into<Cell>) ->
     (Column::new(key, unit, label), value.into())
 }
 
-/// How the server closed the connections.
+/// Returns the table of the closes by the server.
 fn closes(closes: &ClosesReport) -> Table {
     let columns =
         vec![Column::new("", Unit::Text, "closed by the server"), Column::new("", Unit::Count, "")];
@@ -175,7 +175,7 @@ pub fn quantiles(latency: Option<Summary>) -> [(Column, Cell); 4] {
 }
 
 impl OpenLoopReport {
-    /// How the schedule was kept, in a sentence.
+    /// Returns a sentence about how well the schedule was kept.
     pub fn note(&self) -> String {
         format!(
             "latency counts from the planned time; {} planned ({} a second), {} unanswered",
@@ -375,7 +375,7 @@ impl Report {
 /// A line of a report, with its label.
 type Remark = (&'static str, String);
 
-/// How the connections came about.
+/// Returns the remarks about the set-up of the connections.
 pub fn setup_remark(setup: &SetupReport) -> Vec<Remark> {
     if setup.connections == 0 {
         return Vec::new();
@@ -452,7 +452,7 @@ pub fn error_remarks(kinds: &[(u64, &str)], first: Option<&str>) -> Vec<Remark> 
 }
 
 impl Errors {
-    /// What went wrong, in lines.
+    /// Returns the errors as lines.
     pub fn remarks(&self) -> Vec<Remark> {
         let kinds = [
             (self.wrong_answers, "wrong answers"),
@@ -546,11 +546,12 @@ mod tests {
     }
 
     #[test]
-    fn the_table_tells_the_story_in_100_columns() {
+    fn the_table_has_all_results_in_100_columns() {
         let text = report().to_string();
         for words in [
             "ws://127.0.0.1:9001/echo",
-            "10,000 connections, 100 B binary, 10.0 messages/s each (open loop), 10s after 500ms of warm-up",
+            "10,000 connections, 100 B binary, 10.0 messages/s each (open loop), 10s after 500ms \
+             of warm-up",
             "messages a second                 100,000",
             "messages                        1,000,000",
             "messages per server CPU-second    101,010",

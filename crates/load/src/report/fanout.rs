@@ -20,15 +20,15 @@ pub struct FanoutReport {
     pub subscribers_per_channel: u64,
     /// Messages planned within the measured time, all of which left.
     pub published: u64,
-    /// The same, by the second.
+    /// Published messages a second.
     pub published_per_s: f64,
     /// Deliveries expected of them: one for each subscriber of the channel.
     pub expected: u64,
-    /// Those that came, however late.
+    /// Deliveries that were received, however late.
     pub received: u64,
-    /// Those that came within the measured time, by the second.
+    /// Deliveries received within the measured time, a second.
     pub received_per_s: f64,
-    /// Those that never came.
+    /// Deliveries that never came.
     pub lost: u64,
     /// Subscribers that lost any.
     pub subscribers_with_loss: u64,
@@ -40,7 +40,7 @@ pub struct FanoutReport {
     pub reordered: u64,
     /// From the planned time of a publish to each subscriber.
     pub latency: Option<Summary>,
-    /// How late messages left, whatever the reason.
+    /// Lateness of sent messages, whatever the reason.
     pub lateness: Option<Summary>,
     /// Server CPU time (all threads) by delivery.
     pub server_cpu_us_per_delivery: Option<f64>,
@@ -55,7 +55,7 @@ pub struct Slice {
     pub at_s: f64,
     /// Deliveries by the second.
     pub received_per_s: f64,
-    /// Of the deliveries that came in it.
+    /// Latency of the deliveries received in the slice.
     pub latency: Option<Summary>,
     /// Server CPU; 1 is one core kept busy.
     pub server_cores: Option<f64>,

@@ -1,4 +1,5 @@
-//! All times of a run, as counts of buckets: what quantiles are made of, and can be added to those of other runs.
+//! All times of a run, as counts of buckets: what quantiles are made of, and can be added to those
+//! of other runs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +10,7 @@ use crate::record::Record;
 /// The times of a run. Each is at most its bucket's, and at least the thousandth part less.
 #[derive(Clone, Debug, Serialize)]
 pub struct Histogram {
-    /// What the times are of, such as `latency`.
+    /// Name of the recorded times, such as `latency`.
     pub of: &'static str,
     /// Times recorded.
     pub count: u64,

@@ -1,6 +1,7 @@
 //! The result of a run: the same figures as JSON for programs and as a table for people.
 //!
-//! Field names of the JSON are stable; units stand at the end of names. What is not known is `null`, never 0.
+//! Field names of the JSON are stable; units stand at the end of names. What is not known is
+//! `null`, never 0.
 
 #[doc(hidden)]
 pub mod csv;
@@ -41,11 +42,11 @@ pub const SCHEMA: &str = "throng-bench/1";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// What was asked for.
+    /// Settings of the run.
     pub plan: PlanReport,
-    /// How the connections came about.
+    /// Set-up of the connections.
     pub setup: SetupReport,
-    /// What was measured; the shape depends on `plan.mode`.
+    /// Measurements; the shape depends on `plan.mode`.
     pub result: Measured,
     /// The server, if its processes could be watched.
     pub server: Option<ServerReport>,
@@ -53,13 +54,13 @@ pub struct Report {
     pub generator: GeneratorReport,
     /// Share (0 to 1) of the whole machine's CPU time that was busy during the measurement.
     pub machine_busy_share: Option<f64>,
-    /// What went wrong.
+    /// Counts of errors.
     pub errors: Errors,
     /// Thresholds, and what became of them.
     pub slo: Vec<SloReport>,
     /// All times of the kind that thresholds are about; `null` without any.
     pub histogram: Option<Histogram>,
-    /// Who was the limit.
+    /// Party that limited the run.
     pub verdict: Verdict,
 }
 
@@ -78,14 +79,14 @@ pub struct PlanReport {
     pub text: bool,
     /// `letters`, `json`, `given` or `template`.
     pub payload: &'static str,
-    /// What the JSON documents are made from.
+    /// Seed of the JSON documents.
     pub seed: Option<u64>,
-    /// What was offered: `off`, `no-context`, or `window:BITS`.
+    /// Offer of permessage-deflate: `off`, `no-context`, or `window:BITS`.
     pub deflate: String,
     /// Messages under way per connection, in a closed loop.
     pub pipeline: Option<usize>,
-    /// Messages a second in an open loop: per connection, or with `fanout` to all channels together. With `connect`
-    /// connections a second.
+    /// Messages a second in an open loop: per connection, or with `fanout` to all channels
+    /// together. With `connect` connections a second.
     pub rate_per_s: Option<f64>,
     /// Time measured (echo, connect) or held (idle).
     pub duration_s: Option<f64>,
@@ -201,7 +202,7 @@ pub(crate) fn header_names(headers: &[(String, String)]) -> Option<Vec<String>> 
     Some(names.collect()).filter(|names: &Vec<String>| !names.is_empty())
 }
 
-/// How the connections of the plan came about (all zero in connect mode, which measures just that).
+/// Set-up of the plan's connections (all zero in connect mode, which measures the set-up itself).
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct SetupReport {
     /// Connections opened and upgraded.
@@ -218,7 +219,7 @@ pub struct SetupReport {
     pub subprotocol_agreed: Option<u64>,
 }
 
-/// What a mode measured.
+/// Measurements of a mode.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Measured {
@@ -243,15 +244,16 @@ pub struct EchoReport {
     pub measured_s: f64,
     /// Answers within it.
     pub messages: u64,
-    /// The same, by the second.
+    /// Answered messages a second.
     pub messages_per_s: f64,
     /// Payload received, by the second.
     pub payload_bytes_per_s: f64,
-    /// Answers by the second of server CPU time (all threads): the figure that other load on the machine disturbs least.
+    /// Answers by the second of server CPU time (all threads): the figure that other load on the
+    /// machine disturbs least.
     pub messages_per_server_cpu_s: Option<f64>,
     /// Server CPU time (all threads) by answer.
     pub server_cpu_us_per_message: Option<f64>,
-    /// What compression came to, if it was offered.
+    /// Effect of compression, if it was offered.
     pub deflate: Option<DeflateReport>,
     /// From sending to the answer; in an open loop, from the planned time.
     pub latency: Option<Summary>,
@@ -259,16 +261,18 @@ pub struct EchoReport {
     pub open_loop: Option<OpenLoopReport>,
 }
 
-/// How an open loop kept to its schedule.
+/// Adherence of an open loop to its schedule.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OpenLoopReport {
     /// Messages planned within the measured time. None was skipped.
     pub planned: u64,
-    /// The same, by the second. More than `messages_per_s` of the answers: somebody fell behind.
+    /// Planned messages a second. If it exceeds `messages_per_s` of the answers, the server or the
+    /// generator fell behind.
     pub planned_per_s: f64,
-    /// Those without an answer in the end. Their age counts as their latency, a lower bound.
+    /// Planned messages without an answer at the end. Their age counts as their latency, a lower
+    /// bound.
     pub unanswered: u64,
-    /// How late messages left, whatever the reason.
+    /// Lateness of sent messages, whatever the reason.
     pub lateness: Option<Summary>,
 }
 
@@ -295,11 +299,11 @@ pub struct IdleReport {
     pub server_cores_while_idle: Option<f64>,
     /// Server CPU of an echo afterwards, if that was asked for.
     pub server_cpu_us_per_echo: Option<f64>,
-    /// How the server closed the connections afterwards, if that was awaited.
+    /// Closes by the server after the run, if they were awaited.
     pub closes: Option<ClosesReport>,
 }
 
-/// How a server closed the connections of a run.
+/// Closes of a run's connections by the server.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClosesReport {
     /// From the first to the last.
@@ -319,9 +323,9 @@ pub struct ConnectReport {
     pub measured_s: f64,
     /// Connect, upgrade, one echo, reset: completed within it.
     pub connections: u64,
-    /// The same, by the second.
+    /// Completed connections a second.
     pub connections_per_s: f64,
-    /// The same, by the second of server CPU time.
+    /// Completed connections a second of server CPU time.
     pub connections_per_server_cpu_s: Option<f64>,
     /// From the connect call to the established TCP connection.
     pub tcp: Option<Summary>,
@@ -331,11 +335,13 @@ pub struct ConnectReport {
     pub upgrade: Option<Summary>,
     /// From there to the answer to one message.
     pub echo: Option<Summary>,
-    /// All of them together; in an open loop from the planned time on, with the age of those without an answer.
+    /// All of them together; in an open loop from the planned time on, with the age of those
+    /// without an answer.
     pub total: Option<Summary>,
-    /// How the schedule was kept; `null` in a closed loop. Its messages are connections.
+    /// Adherence to the schedule; `null` in a closed loop. Its messages are connections.
     pub open_loop: Option<OpenLoopReport>,
-    /// Of the connections planned in an open loop, those that found all places taken. Their time ran while they waited.
+    /// Planned connections of an open loop that found all places taken. Their time ran while they
+    /// waited.
     pub waited_for_place: Option<u64>,
 }
 

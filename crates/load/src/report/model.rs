@@ -1,4 +1,5 @@
-//! One model of every report: tables of columns with key, unit and label, and what stands around them.
+//! One model of every report: tables of columns with key, unit and label, and what stands around
+//! them.
 //!
 //! A mode fills in a [`Document`]; text, CSV and HTML are made from it here, once for all modes.
 
@@ -11,7 +12,8 @@ const LABEL: usize = 12;
 /// For people, in the place of a figure that is not known.
 const UNKNOWN: &str = "-";
 
-/// The unit of a column, which decides how its numbers are written for people. CSV has the plain number.
+/// The unit of a column, which decides how its numbers are written for people. CSV has the plain
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Words.
@@ -30,7 +32,7 @@ pub enum Unit {
     Share,
     /// Per cent, three decimals.
     Percent,
-    /// How many times as much.
+    /// Factor.
     Times,
 }
 
@@ -81,7 +83,7 @@ impl Column {
     }
 }
 
-/// What stands where a row and a column meet.
+/// Content of a cell of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// Not known.
@@ -208,7 +210,8 @@ impl Table {
         Self { title: title.into(), columns, rows, reasons: None, plots, notes, is_list: false }
     }
 
-    /// A single row, each figure of which stands on a line of its own for people. What is not known is left out there.
+    /// A single row, each figure of which stands on a line of its own for people. What is not known
+    /// is left out there.
     #[must_use]
     pub fn list(figures: Vec<(Column, Cell)>) -> Self {
         let (columns, row) = figures.into_iter().unzip();
@@ -244,7 +247,7 @@ impl Table {
         self
     }
 
-    /// Whether there is no row.
+    /// Returns whether there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -354,11 +357,11 @@ pub struct Document {
     pub conditions: Vec<String>,
     /// The figures.
     pub tables: Vec<Table>,
-    /// What else is worth a line: server, generator, errors. Each with its label.
+    /// Further lines about server, generator and errors, each with its label.
     pub remarks: Vec<(&'static str, String)>,
-    /// What stands out: advice, or what spoils the figures.
+    /// Notices: advice, or reasons to distrust the figures.
     pub notices: Vec<String>,
-    /// Who was the limit.
+    /// Party that limited the run.
     pub verdict: Option<String>,
 }
 
@@ -394,7 +397,8 @@ impl Document {
         out
     }
 
-    /// Comma-separated values: one line a row, after a line of keys. Of several tables the columns are united.
+    /// Comma-separated values: one line a row, after a line of keys. Of several tables the columns
+    /// are united.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut keys: Vec<&str> = Vec::new();
@@ -451,7 +455,8 @@ pub trait Render: serde::Serialize {
     /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
     fn exit_code(&self) -> u8;
 
-    /// The JSON document, indented, with a final line break. Names are stable; what is not known is `null`.
+    /// The JSON document, indented, with a final line break. Names are stable; what is not known is
+    /// `null`.
     fn to_json(&self) -> String {
         // Plain structs with string keys: serialising cannot fail.
         let mut json = serde_json::to_string_pretty(self).unwrap_or_default();

@@ -53,7 +53,7 @@ pub struct StepReport {
     pub line: usize,
     /// The line itself.
     pub text: String,
-    /// How often it was done within the measured time.
+    /// Number of times the step was done within the measured time.
     pub done: u64,
     /// Messages that came in place of what was expected.
     pub mismatches: u64,

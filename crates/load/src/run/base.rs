@@ -1,4 +1,4 @@
-//! What the threads of a run stand on, whatever the protocol, and their beginning and end.
+//! Base of a run's threads, whatever the protocol: shared state, start and end.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sampler::{Processes, listening_pids};
 use crate::tls::{Sockets, TlsClient};
 use crate::{Common, Error, Progress, Sources, descriptors, sources};
 
-/// What all threads of a run stand on.
+/// State that all threads of a run need.
 pub(crate) struct Base {
     /// Each thread has a descriptor table of its own.
     own_tables: bool,
@@ -28,7 +28,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Prepares a run with so many sockets, which may need more threads than the plan has: it gets them.
+    /// Prepares a run with so many sockets, which may need more threads than the plan has: it gets
+    /// them.
     pub(crate) fn of(plan: &mut Common, sockets: usize) -> Result<Self, Error> {
         let division = descriptors::divide(sockets, plan.threads)?;
         plan.threads = division.threads;
@@ -55,7 +56,8 @@ impl Base {
         Steering::new(self.clock, &self.shared, server, plan.setup_timeout, stop, watch)
     }
 
-    /// Starts a thread for each driver, which calls `run` with its number, while this one calls `steer`.
+    /// Starts a thread for each driver, which calls `run` with its number, while this one calls
+    /// `steer`.
     pub(crate) fn with_threads<T: Send, R>(
         &self,
         mut drivers: Vec<Sockets>,

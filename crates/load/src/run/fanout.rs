@@ -1,4 +1,5 @@
-//! The phases of the fan-out mode: connect, warm up, measure in slices, wait for what is under way, report.
+//! The phases of the fan-out mode: connect, warm up, measure in slices, wait for what is under way,
+//! report.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -123,7 +124,7 @@ fn slices(
 ) -> Vec<Slice> {
     let length = (duration / MOST_SLICES).max(SHORTEST_SLICE);
     let mut slices = Vec::new();
-    // What came during the warm-up is nobody's slice.
+    // Messages received during the warm-up belong to no slice.
     drop(tally.take_latency());
     let mut before = steering.moment();
     let mut end = timeline.from;

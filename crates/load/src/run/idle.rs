@@ -93,7 +93,8 @@ fn await_echoes(context: &RunContext<'_>, steering: &mut Steering<'_>) -> Result
     }
 }
 
-/// Waits until the server has closed each connection, for `limit` at most; returns how many are left.
+/// Waits until the server has closed each connection, for `limit` at most; returns how many are
+/// left.
 fn await_closes(context: &RunContext<'_>, steering: &mut Steering<'_>, limit: Duration) -> u64 {
     let open = || context.base.shared.sum(|lane| &lane.ready);
     steering.wait_for(limit, || open() == 0, || Stage::AwaitingClose { open: open() });

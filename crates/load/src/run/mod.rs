@@ -1,4 +1,5 @@
-//! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads down, report.
+//! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads
+//! down, report.
 
 mod base;
 mod connect;
@@ -22,10 +23,11 @@ use crate::plan::{Mode, Pace};
 use crate::work::ChannelLayout;
 use crate::{Error, Plan, Progress, Report};
 
-/// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this thread.
+/// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this
+/// thread.
 ///
-/// When `stop` becomes true the run ends early: with a report on what was measured until then, or with
-/// [`Error::Interrupted`] if that was nothing.
+/// When `stop` becomes true the run ends early: with a report on what was measured until then, or
+/// with [`Error::Interrupted`] if that was nothing.
 ///
 /// # Errors
 /// Whatever leaves nothing to report, each with its remedy; see [`Error`].

@@ -224,7 +224,7 @@ impl Measured {
         Some(self.end.server.as_ref()?.since(self.begin.server.as_ref()?))
     }
 
-    /// What was completed between the samples, by the server's CPU second.
+    /// Returns the completed work between the samples a second of server CPU time.
     pub fn per_server_cpu_s(&self) -> Option<f64> {
         let done = self.end.done.saturating_sub(self.begin.done);
         self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
@@ -235,8 +235,8 @@ impl Measured {
         self.per_server_cpu_s().filter(|&rate| rate > 0.0).map(|rate| 1e6 / rate)
     }
 
-    /// The measured time in seconds: what was planned, or less if the run was cut short. The threads count by the
-    /// plan, not by the samples, which are taken a moment later.
+    /// The measured time in seconds: what was planned, or less if the run was cut short. The
+    /// threads count by the plan, not by the samples, which are taken a moment later.
     pub fn seconds(&self, planned: Duration) -> f64 {
         let sampled = self.end.at.since(self.begin.at);
         let measured = if self.cut_short { sampled.min(planned) } else { planned };
@@ -253,7 +253,7 @@ impl Measured {
     }
 }
 
-/// What is known of the server after a measurement.
+/// Returns the report about the server after a measurement.
 pub fn server_report(processes: &Processes, measured: &Measured) -> ServerReport {
     ServerReport {
         pids: processes.pids().to_vec(),

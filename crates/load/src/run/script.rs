@@ -1,4 +1,5 @@
-//! The phases of a script: connect, follow it until the time is over or every client has come to its end, report.
+//! The phases of a script: connect, follow it until the time is over or every client has come to
+//! its end, report.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::sampler::{CpuSample, MachineSample, Memory, Processes};
 use crate::{Error, Progress, Stage};
 
-/// How often progress is told, and `stop` looked at.
+/// Interval at which progress is reported and `stop` is read.
 const TICK: Duration = Duration::from_millis(100);
 
 /// CPU times and counts at one moment.
@@ -25,7 +25,7 @@ pub struct Moment {
     pub machine: Option<MachineSample>,
 }
 
-/// What is known of the processes when a run has been measured, with all connections still open.
+/// Samples of the processes after the measurement, with all connections still open.
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub begin: Moment,
@@ -37,7 +37,7 @@ pub struct Measured {
     pub own_memory: Option<Memory>,
 }
 
-/// See the module's documentation.
+/// Steering of a run by its main thread.
 pub struct Steering<'a> {
     pub clock: Clock,
     shared: &'a Shared,
@@ -75,7 +75,8 @@ impl<'a> Steering<'a> {
         self.stop.load(Ordering::Relaxed) || self.shared.is_finishing()
     }
 
-    /// Waits until `wanted` connections are open; returns how long that took since the threads were begun.
+    /// Waits until `wanted` connections are open; returns how long that took since the threads were
+    /// begun.
     pub fn ready(&mut self, wanted: usize) -> Result<Duration, Error> {
         let start = self.begun;
         let (mut best, mut since) = (0, start);
@@ -102,7 +103,8 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// Waits until `then`, telling `stage` of the time since `from`; false if the run is to end before.
+    /// Waits until `then`, telling `stage` of the time since `from`; false if the run is to end
+    /// before.
     pub fn until(
         &mut self,
         then: Instant,
@@ -122,7 +124,8 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// Waits for a condition that the threads bring about; false if the run is to end before, or `limit` is.
+    /// Waits for a condition that the threads bring about; false if the run is to end before, or
+    /// `limit` is.
     pub fn wait_for(
         &mut self,
         limit: Duration,

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::{numbered, parse};
 
-/// Ids of the processes that listen on `address`, ascending: several share a port with SO_REUSEPORT or after a
-/// fork. Empty when it is another machine's, or when nobody's descriptors may be read.
+/// Ids of the processes that listen on `address`, ascending: several share a port with SO_REUSEPORT
+/// or after a fork. Empty if the address is another machine's, or if no descriptors may be read.
 #[must_use]
 pub fn listening_pids(address: SocketAddr) -> Vec<u32> {
     let inodes: BTreeSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]

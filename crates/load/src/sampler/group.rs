@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{numbered, parse};
 
-/// A process, told from another that got its id later.
+/// A process, distinguished from later ones with its id by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupMember {
     /// Its process id.
@@ -24,8 +24,9 @@ impl GroupMember {
     }
 }
 
-/// The process `root`, its descendants, and whoever is in the process group it leads, ascending; those that have ended
-/// are left out. Who left the group and lost its parent is not found. Empty where there is no /proc.
+/// The process `root`, its descendants, and the members of the process group it leads, ascending,
+/// without those that have ended. A process that left the group and lost its parent is not found.
+/// Empty where there is no /proc.
 pub fn process_group(root: u32) -> Vec<GroupMember> {
     let mut all: Vec<(u32, parse::ProcStat)> = numbered(Path::new("/proc"))
         .filter_map(|(pid, dir)| {
@@ -34,7 +35,7 @@ pub fn process_group(root: u32) -> Vec<GroupMember> {
         })
         .collect();
     let mut found = BTreeSet::from([root]);
-    // Children may have smaller ids than their parents, so until nobody is added any more.
+    // Children may have smaller ids than their parents, so repeat until no process is added.
     loop {
         let before = found.len();
         for (pid, stat) in &all {
@@ -62,7 +63,8 @@ mod tests {
 
     #[test]
     fn children_and_grandchildren_are_found_until_they_end() {
-        // By another number: a shell gives what it starts in the background /dev/null in the place of descriptor 0.
+        // By another number: a shell gives what it starts in the background /dev/null in the place
+        // of descriptor 0.
         let mut child = Command::new("sh")
             .args(["-c", "exec 3<&0; sh -c 'echo $$; exec cat' <&3 & wait"])
             .stdin(Stdio::piped())
@@ -77,7 +79,7 @@ mod tests {
         assert_eq!(pids, BTreeSet::from([child.id(), grandchild]));
         assert!(members.iter().all(|member| member.is_alive()));
         let other = GroupMember { started: members[0].started + 1, ..members[0] };
-        assert!(!other.is_alive(), "the same id at another time is somebody else");
+        assert!(!other.is_alive(), "the id with another start time is another process");
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(process_group(child.id()).is_empty());

@@ -1,7 +1,8 @@
-//! What a process costs: CPU time, memory, threads and descriptors, read from /proc.
+//! Resources that a process uses: CPU time, memory, threads and descriptors, read from /proc.
 //!
-//! Reading is all it does: the watched process is not touched, needs no support for it, and may be anybody's
-//! server. On systems without /proc every sample is `None`, and the report says that it does not know.
+//! Reading is all it does: the watched process is not touched, needs no support for it, and may be
+//! anybody's server. On systems without /proc every sample is `None`, and the report says that it
+//! does not know.
 
 mod find;
 mod group;
@@ -16,7 +17,8 @@ use serde::Serialize;
 pub use find::listening_pids;
 pub use group::{GroupMember, process_group};
 
-/// One or more processes that are watched as one: a server may be several processes behind one port.
+/// One or more processes that are watched as one: a server may be several processes behind one
+/// port.
 #[derive(Clone, Debug)]
 pub struct Processes {
     pids: Vec<u32>,
@@ -29,7 +31,8 @@ pub struct CpuSample {
     pub at_ns: u64,
     /// By thread id.
     threads: BTreeMap<u32, ThreadTime>,
-    /// Nanoseconds by process id, of all its threads, also of those that have ended; in ticks of 10 ms.
+    /// Nanoseconds by process id, of all its threads, also of those that have ended; in ticks of 10
+    /// ms.
     processes: BTreeMap<u32, u64>,
 }
 
@@ -51,10 +54,10 @@ pub struct CpuUsage {
     pub cpu_s: f64,
     /// CPU time of all threads by wall time: 1 is one core kept busy.
     pub cores: f64,
-    /// The same for the busiest thread.
+    /// Cores used by the busiest thread.
     pub busiest_thread_cores: f64,
-    /// Share of the wall time that the busiest thread was ready to run and got no CPU, because something else ran
-    /// there. 0 where the kernel does not say.
+    /// Share of the wall time that the busiest thread was ready to run and got no CPU, because
+    /// something else ran there. 0 where the kernel does not say.
     pub busiest_thread_waiting: f64,
     /// Threads at the end.
     pub threads: usize,
@@ -65,9 +68,9 @@ pub struct CpuUsage {
 pub struct Memory {
     /// Resident set, in bytes: everything mapped and present.
     pub rss_bytes: u64,
-    /// The same, with each page divided by the number of processes that share it, in bytes.
+    /// Resident, with each page divided by the number of processes that share it, in bytes.
     pub pss_bytes: u64,
-    /// Resident and shared with nobody, in bytes.
+    /// Resident and not shared, in bytes.
     pub private_bytes: u64,
     /// Resident and backed by no file (heap and stacks), in bytes.
     pub anonymous_bytes: u64,
@@ -117,8 +120,8 @@ impl Processes {
         (!threads.is_empty()).then_some(CpuSample { at_ns, threads, processes })
     }
 
-    /// CPU time of all processes in the kernel's ticks, of 10 ms as a rule, threads that have ended included; `None` if
-    /// one cannot be read.
+    /// CPU time of all processes in the kernel's ticks, of 10 ms as a rule, threads that have ended
+    /// included; `None` if one cannot be read.
     #[must_use]
     pub fn cpu_ticks(&self) -> Option<u64> {
         let one = |&pid: &u32| {
@@ -127,8 +130,8 @@ impl Processes {
         self.pids.iter().map(one).sum::<Option<u64>>().filter(|_| !self.pids.is_empty())
     }
 
-    /// Memory of all processes; `None` if one cannot be read (another user's, or gone). Walks the page tables: a
-    /// few milliseconds for a large process, so not for the middle of a measurement.
+    /// Memory of all processes; `None` if one cannot be read (another user's, or gone). Walks the
+    /// page tables: a few milliseconds for a large process, so not for the middle of a measurement.
     #[must_use]
     pub fn memory(&self) -> Option<Memory> {
         let mut sum = Memory::default();
@@ -143,8 +146,8 @@ impl Processes {
         (!self.pids.is_empty()).then_some(sum)
     }
 
-    /// Resident memory of all processes in bytes; `None` if one cannot be read. Cheap enough for the middle of a
-    /// measurement: the kernel keeps the count.
+    /// Resident memory of all processes in bytes; `None` if one cannot be read. Cheap enough for
+    /// the middle of a measurement: the kernel keeps the count.
     #[must_use]
     pub fn resident(&self) -> Option<u64> {
         let one = |&pid: &u32| {
@@ -178,8 +181,8 @@ impl Processes {
 }
 
 impl CpuSample {
-    /// What was used since an `earlier` sample, by threads that have ended in between as well (a server may have one for
-    /// each connection).
+    /// Returns the use since an `earlier` sample, including threads that have ended in between (a
+    /// server may have one for each connection).
     #[must_use]
     pub fn since(&self, earlier: &Self) -> CpuUsage {
         let wall_ns = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
@@ -223,7 +226,7 @@ impl MachineSample {
         Some(Self { busy_ticks, total_ticks })
     }
 
-    /// Share (0 to 1) of all CPUs' time that was busy since `earlier`, whoever used it.
+    /// Share (0 to 1) of all CPUs' time that was busy since `earlier`, with any process.
     #[must_use]
     pub fn busy_since(&self, earlier: &Self) -> f64 {
         let total = self.total_ticks.saturating_sub(earlier.total_ticks).max(1) as f64;
@@ -243,7 +246,7 @@ fn thread_time(dir: &Path) -> Option<ThreadTime> {
     Some(ThreadTime { cpu: stat_cpu_ns(&stat)?, waiting: 0 })
 }
 
-/// What two counts in ticks may be off by.
+/// Largest error of two counts in ticks.
 const COARSE_NS: u64 = 20_000_000;
 
 fn stat_cpu_ns(stat: &str) -> Option<u64> {
@@ -271,7 +274,8 @@ fn page_size() -> u64 {
 }
 
 fn descriptors(dir: &Path) -> Option<usize> {
-    // Since Linux 6.2 the directory's size is their number; before, it is 0 and they have to be listed.
+    // Since Linux 6.2 the directory's size is their number; before, it is 0 and they have to be
+    // listed.
     match fs::metadata(dir).ok()?.len() {
         0 => Some(fs::read_dir(dir).ok()?.count()),
         n => Some(n as usize),
@@ -375,8 +379,8 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_unknown() {
-        let nobody = Processes::new(vec![u32::MAX]);
-        assert_eq!((nobody.cpu(0), nobody.memory(), nobody.descriptors()), (None, None, None));
+        let absent = Processes::new(vec![u32::MAX]);
+        assert_eq!((absent.cpu(0), absent.memory(), absent.descriptors()), (None, None, None));
         assert_eq!(Processes::new(Vec::new()).memory(), None);
     }
 }

@@ -8,8 +8,8 @@ pub(super) fn schedstat_ns(text: &str) -> Option<(u64, u64)> {
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
 
-/// User plus system time in clock ticks from `/proc/<pid>/stat` or a thread's `stat`. The command name may contain
-/// spaces and parentheses, so fields are counted from the last `)`.
+/// User plus system time in clock ticks from `/proc/<pid>/stat` or a thread's `stat`. The command
+/// name may contain spaces and parentheses, so fields are counted from the last `)`.
 pub(super) fn stat_cpu_ticks(text: &str) -> Option<u64> {
     let (_, after) = text.rsplit_once(')')?;
     let mut fields = after.split_whitespace().skip(11); // state is the first, utime the 12th
@@ -18,7 +18,7 @@ pub(super) fn stat_cpu_ticks(text: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Who a process belongs to.
+/// Parent, group and start time of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcStat {
     pub(super) parent: u32,
@@ -29,14 +29,15 @@ pub(super) struct ProcStat {
     pub(super) is_zombie: bool,
 }
 
-/// The same from `/proc/<pid>/stat`.
+/// Parses `/proc/<pid>/stat`.
 pub(super) fn proc_stat(text: &str) -> Option<ProcStat> {
     let (_, after) = text.rsplit_once(')')?;
     let mut fields = after.split_whitespace();
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    let started = fields.nth(16)?.parse().ok()?; // field 22 of the file, of which the parent's is the 4th
+    // Field 22 of the file, of which the parent's is the 4th.
+    let started = fields.nth(16)?.parse().ok()?;
     Some(ProcStat { parent, group, started, is_zombie })
 }
 
@@ -54,7 +55,7 @@ pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// How many CPUs a `Cpus_allowed_list` such as `0-3,8` of `status` names.
+/// Returns the number of CPUs in the `Cpus_allowed_list` of `status`, such as `0-3,8`.
 pub(super) fn cpus_allowed(status: &str) -> Option<usize> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     list.trim().split(',').try_fold(0, |sum, part| {
@@ -64,7 +65,8 @@ pub(super) fn cpus_allowed(status: &str) -> Option<usize> {
     })
 }
 
-/// Busy and total ticks of the whole machine from the first line of `/proc/stat`; waiting for a disk is idle.
+/// Busy and total ticks of the whole machine from the first line of `/proc/stat`; waiting for a
+/// disk is idle.
 pub(super) fn machine_ticks(text: &str) -> Option<(u64, u64)> {
     let fields = text.lines().next()?.strip_prefix("cpu ")?;
     // user nice system idle iowait irq softirq steal; guest time is contained in user.
@@ -73,8 +75,8 @@ pub(super) fn machine_ticks(text: &str) -> Option<(u64, u64)> {
     Some((total - ticks.get(3)? - ticks.get(4)?, total))
 }
 
-/// Inodes of the sockets that listen on `port` for `address`, from `/proc/net/tcp` or `tcp6`: bound to the
-/// address itself or to all.
+/// Inodes of the sockets that listen on `port` for `address`, from `/proc/net/tcp` or `tcp6`: bound
+/// to the address itself or to all.
 pub(super) fn listening_inodes(table: &str, address: IpAddr, port: u16) -> Vec<u64> {
     const LISTEN: &str = "0A";
     let fits = |local: &str| {
@@ -97,8 +99,8 @@ pub(super) fn listening_inodes(table: &str, address: IpAddr, port: u16) -> Vec<u
         .collect()
 }
 
-/// An address as the kernel prints it: 32-bit words in the machine's own byte order; IPv4 mapped into IPv6 where
-/// the table is IPv6's.
+/// An address as the kernel prints it: 32-bit words in the machine's own byte order; IPv4 mapped
+/// into IPv6 where the table is IPv6's.
 fn kernel_hex(address: IpAddr, digits: usize) -> String {
     let octets: Vec<u8> = match address {
         IpAddr::V4(v4) if digits == 8 => v4.octets().to_vec(),
@@ -153,8 +155,8 @@ mod tests {
     #[test]
     fn memory() {
         let rollup = "55d0-7ffd ---p 00000000 00:00 0 [rollup]\nRss:                4100 kB\n\
-                      Pss:                2000 kB\nPrivate_Clean:         8 kB\nPrivate_Dirty:       512 kB\n\
-                      Anonymous:           400 kB\n";
+                      Pss:                2000 kB\nPrivate_Clean:         8 kB\n\
+                      Private_Dirty:       512 kB\nAnonymous:           400 kB\n";
         assert_eq!(kib_field(rollup, "Rss"), Some(4100 * 1024));
         assert_eq!(kib_field(rollup, "Anonymous"), Some(400 * 1024));
         assert_eq!(kib_field(rollup, "Private"), None);
@@ -176,19 +178,21 @@ mod tests {
         assert_eq!(machine_ticks("cpu0 1 2 3 4 5"), None);
     }
 
-    const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  \
-                        timeout inode\n";
+    const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
+                        retrnsmt   uid  timeout inode\n";
+    /// The columns of a socket from its queues to its timeout.
+    const QUEUES: &str = "00000000:00000000 00:00000000 00000000     0        0";
 
     #[test]
     #[cfg(target_endian = "little")]
     fn listeners_by_address_and_port() {
         let table = format!(
             "{HEAD}\
-             0: 0100007F:2329 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1 0\n\
-             1: 00000000:2329 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 222 1 0\n\
-             2: 0200007F:2329 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 333 1 0\n\
-             3: 0100007F:2329 0100007F:A000 01 00000000:00000000 00:00000000 00000000     0        0 444 1 0\n\
-             4: 0100007F:232A 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 555 1 0\n"
+             0: 0100007F:2329 00000000:0000 0A {QUEUES} 111 1 0\n\
+             1: 00000000:2329 00000000:0000 0A {QUEUES} 222 1 0\n\
+             2: 0200007F:2329 00000000:0000 0A {QUEUES} 333 1 0\n\
+             3: 0100007F:2329 0100007F:A000 01 {QUEUES} 444 1 0\n\
+             4: 0100007F:232A 00000000:0000 0A {QUEUES} 555 1 0\n"
         );
         let found = listening_inodes(&table, "127.0.0.1".parse().unwrap(), 9001);
         assert_eq!(found, [111, 222]);

@@ -33,7 +33,7 @@ pub(crate) fn below(driver: &mut Sockets) -> &mut Below {
     driver
 }
 
-/// Says that there is no TLS.
+/// Returns the error of a build without TLS.
 pub(crate) fn load(_plan: &TlsPlan, host: &str) -> Result<Arc<TlsClient>, String> {
     Err(format!(
         "no TLS to {host}: this program was built without it; build it with its default features"

@@ -24,16 +24,16 @@ type Below = throng_io::Epoll;
 #[cfg(not(target_os = "linux"))]
 type Below = throng_io::Portable;
 
-/// How servers with `wss://` or `https://` are connected to.
+/// TLS settings for servers with `wss://` or `https://`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsPlan {
     /// The authorities whose certificates are accepted.
     pub trust: TlsTrust,
     /// The files of a client certificate, and of its private key (PEM). Default: none.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether TLS 1.3 is not offered. Default: false.
+    /// True if TLS 1.3 is not offered. Default: false.
     pub only_tls12: bool,
-    /// Whether sessions are resumed.
+    /// True if sessions are resumed.
     pub resumes: bool,
     /// The name that is asked for (SNI) and that the certificate has to have. Default: the host of
     /// the URL.
@@ -43,10 +43,10 @@ pub struct TlsPlan {
 /// The authorities whose certificates a client accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TlsTrust {
-    /// Those that the system trusts.
+    /// Authorities that the system trusts.
     #[default]
     System,
-    /// Those in this file (PEM).
+    /// Authorities in this file (PEM).
     File(PathBuf),
     /// Any certificate is accepted, without a check.
     Anyone,

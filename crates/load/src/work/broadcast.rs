@@ -15,7 +15,8 @@ use crate::{Error, Record};
 
 /// Publishes that must reach everybody before measuring begins.
 const WARM_UP: u64 = 2;
-/// Time one of them may take before another try: a subscription may become effective a moment after the upgrade.
+/// Time one of them may take before another try: a subscription may become effective a moment after
+/// the upgrade.
 const WARM_UP_LIMIT: Duration = Duration::from_secs(3);
 const WARM_UP_TRIES: u32 = 5;
 
@@ -23,7 +24,7 @@ const WARM_UP_TRIES: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Publication {
     subscribers: u64,
-    /// Of the random values in messages.
+    /// Seed of the random values in messages.
     seed: u64,
     /// Number of the publish, from 1; 0 before the first.
     round: AtomicU64,
@@ -84,7 +85,7 @@ impl Publication {
 
     /// Counts one subscriber; true for the last.
     fn count(&self, now: Instant) -> bool {
-        // The first and the last are told by the count, whatever thread they are on.
+        // The count shows which are the first and the last, whatever thread they are on.
         let before = self.received.fetch_add(1, Ordering::AcqRel);
         if before == 0 {
             self.first_ns.store(now.0, Ordering::Release);
@@ -102,7 +103,7 @@ impl Publication {
     }
 }
 
-/// What the publisher does at the moment.
+/// Present state of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Not begun.
@@ -114,12 +115,12 @@ enum Stage {
         /// The subscribers that had it then.
         received: u64,
     },
-    /// Warm; the measured ones begin when told.
+    /// Warm; the measured messages begin on request.
     Warm,
     Done,
 }
 
-/// See the module's documentation. The last connection of the first thread publishes.
+/// Broadcast mode on one thread. The last connection of the first thread publishes.
 #[derive(Debug)]
 pub(crate) struct Broadcast {
     resource: String,
@@ -138,7 +139,7 @@ pub(crate) struct Broadcast {
     outcome: BroadcastOutcome,
 }
 
-/// What one thread measured.
+/// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct BroadcastOutcome {
     pub(crate) first: Record,
@@ -238,8 +239,8 @@ impl Broadcast {
             return self.publish(pool, core);
         }
         let reason = format!(
-            "{reached}; a message of one connection must go to all others there (`throng serve` has channels at \
-             /ws/{{channel}})"
+            "{reached}; a message of one connection must go to all others there (`throng serve` \
+             has channels at /ws/{{channel}})"
         );
         pool.shared.fail(Error::Upgrade { resource: self.resource.clone(), reason });
     }

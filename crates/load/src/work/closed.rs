@@ -1,4 +1,5 @@
-//! The closed loop: so many messages under way on each connection, and each answer triggers the next.
+//! The closed loop: so many messages under way on each connection, and each answer triggers the
+//! next.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +10,7 @@ use crate::Record;
 use crate::client::{ClientPool, Payload, Timeline, Work};
 use crate::plan::Plan;
 
-/// See the module's documentation.
+/// Closed-loop echo on one thread.
 #[derive(Debug)]
 pub(crate) struct ClosedEcho {
     resource: String,
@@ -26,10 +27,10 @@ pub(crate) struct ClosedEcho {
     total: u64,
 }
 
-/// What one thread measured.
+/// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct ClosedOutcome {
-    /// Of every answer that came within the measured time.
+    /// Latency of every answer that came within the measured time.
     pub(crate) latency: Record,
     /// When the last answer came.
     pub(crate) last: Option<Instant>,

@@ -41,7 +41,7 @@ pub(super) fn note_lost(pool: &mut ClientPool, close: &Close<'_>) {
     pool.errors.note(|| format!("a connection ended with {} before it had its answer", close.code));
 }
 
-/// See the module's documentation.
+/// Connect mode on one thread, in a closed loop.
 #[derive(Debug)]
 pub(crate) struct Connect {
     resource: String,
@@ -51,14 +51,14 @@ pub(crate) struct Connect {
     timeline: Option<Timeline>,
     failures: Failures,
     total: u64,
-    /// Of a number of connections, those that are still to be begun.
+    /// Connections that are still to be begun, if their number is limited.
     left: Option<u64>,
     /// Connections that have ended, with or without an answer.
     over: u64,
     outcome: ConnectOutcome,
 }
 
-/// What one thread measured.
+/// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectOutcome {
     pub(crate) tcp: Record,

@@ -17,13 +17,14 @@ use crate::{Record, Schedule};
 /// The place of those in a payload.
 pub(crate) const STAMP_PLACE: &str = "{stamp}";
 
-/// How often a thread's latencies are shown to the steering thread.
+/// Interval at which a thread passes its latencies to the steering thread.
 const SHOW_EVERY: Duration = Duration::from_millis(50);
 
-/// What the threads and the steering thread share.
+/// State shared by the threads and the steering thread.
 #[derive(Debug)]
 pub(crate) struct FanoutTally {
-    /// Since it was last taken: from the planned time to each subscriber, whatever the time it counts for.
+    /// Since it was last taken: from the planned time to each subscriber, whatever the time it
+    /// counts for.
     pub(crate) latency: Mutex<Record>,
     /// Messages planned from here on are not sent; set when a run is cut short.
     pub(crate) until_ns: AtomicU64,
@@ -40,7 +41,8 @@ impl FanoutTally {
     }
 }
 
-/// Who is who: each channel has one publisher and `subscribers` subscribers, one behind the other.
+/// Roles of the connections: each channel has one publisher and `subscribers` subscribers, one
+/// behind the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelLayout {
     pub(crate) channels: usize,
@@ -60,7 +62,8 @@ impl ChannelLayout {
         channel * (self.subscribers + 1)
     }
 
-    /// Numbers of the channel's messages that are planned within `from..to`, all channels taking turns.
+    /// Numbers of the channel's messages that are planned within `from..to`, all channels taking
+    /// turns.
     fn numbers(
         self,
         schedule: &Schedule,
@@ -77,7 +80,7 @@ impl ChannelLayout {
     }
 }
 
-/// See the module's documentation.
+/// Fan-out mode on one thread.
 #[derive(Debug)]
 pub(crate) struct Fanout {
     layout: ChannelLayout,
@@ -102,21 +105,21 @@ pub(crate) struct Fanout {
     outcome: FanoutOutcome,
 }
 
-/// What one thread measured.
+/// Measurements of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FanoutOutcome {
     /// Planned within the measured time, from there to each subscriber.
     pub(crate) latency: Record,
-    /// How late publishers were.
+    /// Lateness of the publishers.
     pub(crate) lateness: Record,
     /// Messages planned within the measured time, and sent.
     pub(crate) published: u64,
     /// Deliveries expected of the messages planned within the measured time.
     pub(crate) expected: u64,
-    /// Of those: received, and received before its end.
+    /// Deliveries received, and received before the end of the measured time.
     pub(crate) received: u64,
     pub(crate) in_time: u64,
-    /// Of those: never received; and subscribers that lost any, and the most that one of them lost.
+    /// Deliveries never received; subscribers that lost any, and the most that one of them lost.
     pub(crate) lost: u64,
     pub(crate) losers: u64,
     pub(crate) most_lost: u64,
@@ -278,7 +281,8 @@ impl Work for Fanout {
                 return pool.note_wrong(|| {
                     let bytes = message.as_bytes().len();
                     format!(
-                        "a subscriber of channel {channel} got {bytes} bytes that nobody published"
+                        "a subscriber of channel {channel} got {bytes} bytes that no client \
+                         published"
                     )
                 });
             }
@@ -306,7 +310,8 @@ impl Work for Fanout {
         pool.lane().done.store(self.delivered, Ordering::Relaxed);
         let age = now.since(planned).as_nanos() as u64;
         self.shown.add(age);
-        // Not this thread's copy: another may have begun to publish before this one has heard of the beginning.
+        // Not this thread's copy: another may have begun to publish before this one has received
+        // the beginning.
         if let Some(timeline) = pool.shared.timeline()
             && timeline.counts(planned)
         {
@@ -338,7 +343,8 @@ impl Work for Fanout {
     }
 }
 
-/// Texts before and behind the place of the stamp in a payload; `None` if it is no text or has not exactly one.
+/// Texts before and behind the place of the stamp in a payload; `None` if it is no text or has not
+/// exactly one.
 pub(crate) fn split(payload: &[u8]) -> Option<(String, String)> {
     let (before, behind) = str::from_utf8(payload).ok()?.split_once(STAMP_PLACE)?;
     (!behind.contains(STAMP_PLACE)).then(|| (before.to_owned(), behind.to_owned()))
@@ -380,15 +386,15 @@ fn parse(
 mod tests {
     use super::*;
 
-    const SEATS: ChannelLayout = ChannelLayout { channels: 3, subscribers: 2 };
+    const LAYOUT: ChannelLayout = ChannelLayout { channels: 3, subscribers: 2 };
 
     #[test]
-    fn everybody_has_a_seat() {
-        let seat = |connection| (SEATS.channel(connection), SEATS.is_publisher(connection));
-        let layout: Vec<_> = (0..9).map(seat).collect();
+    fn every_connection_has_a_role() {
+        let role = |connection| (LAYOUT.channel(connection), LAYOUT.is_publisher(connection));
+        let layout: Vec<_> = (0..9).map(role).collect();
         let of = |channel| [(channel, true), (channel, false), (channel, false)];
         assert_eq!(layout, [of(0), of(1), of(2)].concat());
-        assert_eq!([0, 1, 2].map(|channel| SEATS.publisher(channel)), [0, 3, 6]);
+        assert_eq!([0, 1, 2].map(|channel| LAYOUT.publisher(channel)), [0, 3, 6]);
     }
 
     #[test]
@@ -413,21 +419,21 @@ mod tests {
     fn the_expected_numbers_are_those_planned_in_the_window() {
         let start = Instant(1_000_000_000);
         for rate in [1.0, 3.0, 77.7, 1_000.0] {
-            let schedule = Schedule::new(start, SEATS.channels, rate / SEATS.channels as f64);
+            let schedule = Schedule::new(start, LAYOUT.channels, rate / LAYOUT.channels as f64);
             let (from, to) = (
                 start.after(Duration::from_millis(700)),
                 start.after(Duration::from_millis(2_300)),
             );
-            for channel in 0..SEATS.channels {
+            for channel in 0..LAYOUT.channels {
                 let walked: Vec<u64> = (0..10_000)
                     .filter(|&n| schedule.connection(n) == channel)
                     .filter(|&n| (from..to).contains(&schedule.planned(n)))
-                    .map(|n| n / SEATS.channels as u64)
+                    .map(|n| n / LAYOUT.channels as u64)
                     .collect();
-                let range = SEATS.numbers(&schedule, channel, from, to);
+                let range = LAYOUT.numbers(&schedule, channel, from, to);
                 assert_eq!(range.collect::<Vec<_>>(), walked, "{rate} a second, channel {channel}");
             }
-            assert!(SEATS.numbers(&schedule, 0, to, from).is_empty(), "cut short before it began");
+            assert!(LAYOUT.numbers(&schedule, 0, to, from).is_empty(), "cut short before it began");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Connections that do nothing, answer one echo when that is over, and may wait for the server's Close.
+//! Connections that do nothing, answer one echo when that is over, and may wait for the server's
+//! Close.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use crate::plan::Plan;
 const BURST: usize = 256;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// See the module's documentation.
+/// Idle mode on one thread.
 #[derive(Debug)]
 pub(crate) struct Idle {
     resource: String,
@@ -26,7 +27,7 @@ pub(crate) struct Idle {
     closes: Closes,
 }
 
-/// How the server closed a thread's connections.
+/// Closes of a thread's connections by the server.
 #[derive(Debug, Default)]
 pub(crate) struct Closes {
     /// Connections by close code; 1006 (RFC 6455 section 7.1.5): without a Close frame.

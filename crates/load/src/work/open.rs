@@ -10,16 +10,17 @@ use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
 use crate::plan::Plan;
 use crate::{RateStage, Record, Schedule};
 
-/// Messages sent in one turn when many are due. A turn reads from as many connections at least, so that a generator
-/// that has fallen behind does not keep its own answers waiting and blame the server.
+/// Messages sent in one turn when many are due. A turn reads from as many connections at least, so
+/// that a generator that has fallen behind does not keep its own answers waiting and blame the
+/// server.
 const MOST_SENDS: usize = MOST_EVENTS;
 
-/// See the module's documentation.
+/// Open-loop echo on one thread.
 #[derive(Debug)]
 pub(crate) struct OpenEcho {
     resource: String,
     payload: Payload,
-    /// Of all connections of all threads.
+    /// Message rate of all connections of all threads.
     rate_per_s: f64,
     rate_ramp: Duration,
     stages: Vec<RateStage>,
@@ -36,7 +37,7 @@ pub(crate) struct OpenEcho {
     outcome: OpenOutcome,
 }
 
-/// What one thread measured.
+/// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct OpenOutcome {
     /// From the planned time to the answer, of messages planned within the measured time.
@@ -141,8 +142,8 @@ impl Work for OpenEcho {
         pool.lane().done.store(self.total, Ordering::Relaxed);
     }
 
-    /// A message without an answer has waited from its planned time until now at least. Leaving it out would make
-    /// a server that stops answering look fast.
+    /// A message without an answer has waited from its planned time until now at least. Leaving it
+    /// out would make a server that stops answering look fast.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> OpenOutcome {
         if let Some((schedule, timeline)) = &self.running {
             let connections = self.answered.len() as u64;

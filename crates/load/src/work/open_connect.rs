@@ -1,4 +1,5 @@
-//! Connections by the schedule: connect, upgrade, one echo, reset, whatever became of the connections before.
+//! Connections by the schedule: connect, upgrade, one echo, reset, whatever became of the
+//! connections before.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -12,8 +13,8 @@ use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
 use crate::plan::Plan;
 use crate::{Error, Schedule};
 
-/// See the module's documentation. A connection takes a place for as long as it lives; when all are taken, those that
-/// are due wait for one, and their time runs.
+/// Connect mode on one thread, in an open loop. A connection takes a place for as long as it lives;
+/// when all are taken, those that are due wait for one, and their time runs.
 #[derive(Debug)]
 pub(crate) struct OpenConnect {
     plan: Plan,
@@ -39,16 +40,18 @@ struct Running {
     timeline: Timeline,
     /// Connections planned until the end.
     planned: u64,
-    /// Those of them that failed.
+    /// Connections that failed.
     failed: u64,
 }
 
-/// What one thread measured.
+/// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct OpenConnectOutcome {
-    /// The steps of the connections that were planned within the measured time; they count from the connect call.
+    /// The steps of the connections that were planned within the measured time; they count from the
+    /// connect call.
     pub(crate) steps: ConnectOutcome,
-    /// From the planned time to the answer, and how late the connect calls were, not counting the wait for a place.
+    /// From the planned time to the answer, and how late the connect calls were, not counting the
+    /// wait for a place.
     pub(crate) open: OpenOutcome,
     /// Planned connections that found all places taken.
     pub(crate) waited: u64,
@@ -89,8 +92,8 @@ impl OpenConnect {
         self.running.as_ref().is_some_and(|running| running.timeline.counts(at))
     }
 
-    /// Counts a connection that will have no answer. Leaving its time out would make a server that stops accepting look
-    /// fast.
+    /// Counts a connection that will have no answer. Leaving its time out would make a server that
+    /// stops accepting look fast.
     fn count_unanswered(&mut self, planned: Instant, now: Instant) {
         if self.counts(planned) {
             self.outcome.open.unanswered += 1;
@@ -146,7 +149,8 @@ impl Work for OpenConnect {
     }
 
     fn on_deadline(&mut self, pool: &mut ClientPool, _: &mut Core, now: Instant) {
-        // As many as a turn reads from, so that a generator that has fallen behind does not keep its own answers waiting.
+        // As many as a turn reads from, so that a generator that has fallen behind does not keep
+        // its own answers waiting.
         for _ in 0..MOST_EVENTS {
             let Some(planned) = self.planned().filter(|&planned| planned <= now) else { return };
             let Some((place, free_since)) = self.free.pop_front() else { return };
@@ -208,8 +212,8 @@ impl Work for OpenConnect {
         }
     }
 
-    /// Connections without an answer, and those that still wait for a place, have waited from their planned time until
-    /// now at least.
+    /// Connections without an answer, and those that still wait for a place, have waited from their
+    /// planned time until now at least.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> OpenConnectOutcome {
         for place in 0..self.awaited.len() {
             if let Some(planned) = self.awaited[place].take() {

@@ -234,7 +234,8 @@ impl ScriptWork {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Compares a message that came at `came_at` with the step that waits for one, which is then over unless it skips what it does not expect.
+    /// Compares a message that came at `came_at` with the step that waits for one, which is then
+    /// over unless it skips what it does not expect.
     fn receive(
         &mut self,
         pool: &mut ClientPool,

@@ -10,9 +10,9 @@ use throng_io::Instant;
 use crate::client::{ClientPool, Timeline, Work};
 use crate::{Error, Record, Schedule};
 
-/// How often the thread's figures are shown to others.
+/// Interval at which the thread publishes its counters.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
-/// What a message begins with; the planned time follows in 16 hexadecimal digits.
+/// Beginning of a message; the planned time follows in 16 hexadecimal digits.
 const HEAD: &str = r#"{"t":""#;
 /// A time further back is not ours: any conn of a room can send what looks like our message.
 const OLDEST: Duration = Duration::from_secs(60);
@@ -36,17 +36,17 @@ const LINES: [&str; 12] = [
     "back in a moment",
 ];
 
-/// What the talkers show to others while they run.
+/// Counters that the clients publish while they run.
 #[derive(Debug, Default)]
 pub(crate) struct TalkTally {
     pub(crate) said: AtomicU64,
-    pub(crate) heard: AtomicU64,
+    pub(crate) received: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) failed: AtomicU64,
     /// Since it was last taken: from the planned time to each hearer.
     pub(crate) latency: Mutex<Record>,
     pub(crate) first_error: Mutex<Option<String>>,
-    /// Say goodbye.
+    /// Request to close the connections and end.
     pub(crate) leave: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ impl TalkTally {
     }
 }
 
-/// See the module's documentation.
+/// Clients that talk in channels, on one thread.
 #[derive(Debug)]
 pub(crate) struct Talk {
     resources: Vec<String>,
@@ -67,7 +67,7 @@ pub(crate) struct Talk {
     latency: Record,
     show_at: Instant,
     said: u64,
-    heard: u64,
+    received: u64,
     left: bool,
     line: String,
 }
@@ -83,7 +83,7 @@ impl Talk {
             latency: Record::new(),
             show_at: Instant(0),
             said: 0,
-            heard: 0,
+            received: 0,
             left: false,
             line: String::new(),
         }
@@ -92,7 +92,7 @@ impl Talk {
     fn show(&mut self, now: Instant) {
         self.show_at = now.after(SHOW_EVERY);
         self.tally.said.store(self.said, Ordering::Relaxed);
-        self.tally.heard.store(self.heard, Ordering::Relaxed);
+        self.tally.received.store(self.received, Ordering::Relaxed);
         self.tally.latency.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.latency);
         self.latency.clear();
     }
@@ -156,7 +156,7 @@ impl Work for Talk {
         message: Message<'_>,
         now: Instant,
     ) {
-        self.heard += 1;
+        self.received += 1;
         if let Message::Text(text) = message
             && let Some(age) = age(text, now)
         {
@@ -193,7 +193,7 @@ fn compose(line: &mut String, index: usize, n: u64, planned: Instant) {
     let _ = write!(line, r#"{HEAD}{:016x}","from":"{name}-{index}","text":"{words}"}}"#, planned.0);
 }
 
-/// How old one of our messages is.
+/// Returns the age of one of our messages.
 fn age(text: &str, now: Instant) -> Option<Duration> {
     let digits = text.strip_prefix(HEAD)?.get(..16)?;
     let planned = Instant(u64::from_str_radix(digits, 16).ok()?);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_has_no_age() {
+    fn messages_of_other_programs_have_no_age() {
         let now = Instant(90_000_000_000);
         for text in ["", "hello", r#"{"t":"xyz"#, r#"{"t":"zzzzzzzzzzzzzzzz"}"#] {
             assert_eq!(age(text, now), None, "{text}");

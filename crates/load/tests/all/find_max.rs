@@ -1,5 +1,5 @@
-//! The search for the highest rate, before servers that fail from a certain number of messages on. Their limits are
-//! counts, not times.
+//! The search for the highest rate, before servers that fail from a certain number of messages on.
+//! Their limits are counts, not times.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use throng_load::{Common, Error, Mode, Pace, Plan, Slo, Target, http};
 
 const PATIENT: Duration = Duration::from_secs(60);
 
-fn echo(manners: crate::server::Manners, slo: &str, duration: Duration) -> Plan {
-    let target = Target::parse(&format!("ws://{}/any", crate::server::start(manners))).unwrap();
+fn echo(behaviour: crate::server::Behaviour, slo: &str, duration: Duration) -> Plan {
+    let target = Target::parse(&format!("ws://{}/any", crate::server::start(behaviour))).unwrap();
     let mode = Mode::Echo { pace: Pace::Closed { pipeline: 1 }, duration, warmup: Duration::ZERO };
     let slos = vec![Slo::parse(slo).unwrap()];
     let common = Common { connections: 8, slos, setup_timeout: PATIENT, ..target.into() };
@@ -25,8 +25,9 @@ fn search(load: Load, start_per_s: f64) -> Result<Report, Error> {
 
 #[test]
 fn the_rate_from_which_a_server_fails_is_found() {
-    // The seventh message of a connection is answered wrongly: with eight of them and a second, from 49 a second on.
-    let plan = echo(crate::server::Manners::Forge, "max<600s", Duration::from_secs(1));
+    // The seventh message of a connection is answered wrongly: with eight of them and a second,
+    // from 49 a second on.
+    let plan = echo(crate::server::Behaviour::Forge, "max<600s", Duration::from_secs(1));
     let report = search(Load::WebSocket(Box::new(plan)), 20.0).unwrap();
     let (max, missed) = (report.max_rate_per_s.unwrap(), report.missed_rate_per_s.unwrap());
     assert!(max < 57.0 && missed / max <= 1.5, "{report}");
@@ -45,7 +46,7 @@ fn the_rate_from_which_a_server_fails_is_found() {
 
 #[test]
 fn the_rate_of_connections_is_searched() {
-    let target = format!("ws://{}/any", crate::server::start(crate::server::Manners::Echo));
+    let target = format!("ws://{}/any", crate::server::start(crate::server::Behaviour::Echo));
     let short = Duration::from_millis(200);
     let mode = Mode::Connect { rate_per_s: None, duration: short, warmup: Duration::ZERO };
     let slos = |text: &str| vec![Slo::parse(text).unwrap()];
@@ -75,7 +76,7 @@ fn the_rate_of_connections_is_searched() {
 
 #[test]
 fn a_server_that_keeps_no_rate_is_no_success() {
-    let server = crate::http_server::start(crate::http_server::Manners::Right);
+    let server = crate::http_server::start(crate::http_server::Behaviour::Right);
     let url = format!("http://127.0.0.1:{}/x?y=1", server.port);
     let common = Common {
         connections: 4,
@@ -99,7 +100,7 @@ fn a_server_that_keeps_no_rate_is_no_success() {
 #[test]
 fn a_search_needs_a_threshold_and_ends_when_it_is_stopped() {
     let short = Duration::from_millis(50);
-    let plan = echo(crate::server::Manners::Echo, "max<600s", short);
+    let plan = echo(crate::server::Behaviour::Echo, "max<600s", short);
     let mut without = plan.clone();
     without.common.slos.clear();
     let error = search(Load::WebSocket(Box::new(without)), 10.0).unwrap_err();

@@ -1,5 +1,5 @@
-//! The HTTP load against a server of its own kind: one thread a connection, written on sockets alone, and one that
-//! can misbehave. No figure of time is asserted.
+//! The HTTP load against a server of its own kind: one thread a connection, written on sockets
+//! alone, and one that can misbehave. No figure of time is asserted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,7 +10,7 @@ use throng_load::http::{Expect, Pace, Plan, Report, Slo, run};
 use throng_load::report::Render as _;
 use throng_load::{Common, Error, Limit, Target};
 
-use crate::http_server::{Manners, Seen, start};
+use crate::http_server::{Behaviour, Seen, start};
 
 fn plan_for(port: u16) -> Plan {
     let url = format!("http://127.0.0.1:{port}/x?y=1");
@@ -23,10 +23,10 @@ fn plan_for(port: u16) -> Plan {
     }
 }
 
-/// Runs the plan that `change` makes against a server that is right, until answers have been counted: how long that
-/// takes is the machine's business.
+/// Runs the plan that `change` makes against a server that is right, until answers have been
+/// counted: how long that takes is the machine's business.
 fn measured_until_answered(change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
-    let server = start(Manners::Right);
+    let server = start(Behaviour::Right);
     let mut plan = plan_for(server.port);
     (plan.warmup, plan.duration) = (Duration::ZERO, Duration::from_secs(600));
     change(&mut plan);
@@ -39,9 +39,9 @@ fn measured_until_answered(change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
     (report.unwrap(), seen)
 }
 
-/// Runs the plan that `change` makes against a server with these manners.
-fn measured(manners: Manners, change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
-    let server = start(manners);
+/// Runs the plan that `change` makes against a server with these behaviour.
+fn measured(behaviour: Behaviour, change: impl FnOnce(&mut Plan)) -> (Report, Seen) {
+    let server = start(behaviour);
     let mut plan = plan_for(server.port);
     change(&mut plan);
     let report = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
@@ -56,7 +56,7 @@ fn only(status: u16, report: &Report) -> BTreeMap<u16, u64> {
 
 #[test]
 fn right_answers_are_counted_with_their_bytes() {
-    let (report, seen) = measured(Manners::Right, |_| ());
+    let (report, seen) = measured(Behaviour::Right, |_| ());
     assert_eq!((report.errors.total(), report.exit_code()), (0, 0), "{report}");
     assert!(report.result.requests > 0 && seen.requests >= report.result.requests);
     assert_eq!(report.result.statuses, only(200, &report));
@@ -65,7 +65,8 @@ fn right_answers_are_counted_with_their_bytes() {
     assert_eq!(report.result.latency.unwrap().count, report.result.requests);
     assert_eq!((report.connections.opened, seen.connections), (4, 4), "all of them kept");
     assert_eq!(report.setup.connections, 4);
-    // It is this very process: nobody can tell the two apart, but a generator at 92 % of a core knows itself.
+    // The server runs in this very process, so that the two cannot be distinguished, but a
+    // generator at 92 % of a core recognises its own limit.
     let is_busy = report.generator.cpu.busiest_thread_cores >= 0.92;
     let limit = if is_busy { Limit::Generator } else { Limit::Unknown };
     assert_eq!(report.verdict.limit, limit, "{report}");
@@ -73,12 +74,12 @@ fn right_answers_are_counted_with_their_bytes() {
 
 #[test]
 fn any_framing_of_an_answer_is_understood() {
-    for manners in [Manners::Chunked, Manners::Interim, Manners::Dribble] {
-        let (report, _) = measured(manners, |plan| plan.pipeline = 3);
-        assert_eq!(report.errors.total(), 0, "{manners:?}: {report}");
-        assert!(report.result.requests > 0, "{manners:?}");
+    for behaviour in [Behaviour::Chunked, Behaviour::Interim, Behaviour::Dribble] {
+        let (report, _) = measured(behaviour, |plan| plan.pipeline = 3);
+        assert_eq!(report.errors.total(), 0, "{behaviour:?}: {report}");
+        assert!(report.result.requests > 0, "{behaviour:?}");
     }
-    let (report, seen) = measured(Manners::UntilClose, |_| ());
+    let (report, seen) = measured(Behaviour::UntilClose, |_| ());
     assert_eq!(report.errors.total(), 0, "{report}");
     assert!(report.result.requests > 0 && report.connections.ended_by_server > 0);
     assert!(seen.connections > 4);
@@ -86,7 +87,7 @@ fn any_framing_of_an_answer_is_understood() {
 
 #[test]
 fn an_answer_to_head_has_no_body() {
-    let (report, _) = measured(Manners::NoBody, |plan| {
+    let (report, _) = measured(Behaviour::HeadOnly, |plan| {
         plan.method = "HEAD".to_owned();
         plan.pipeline = 2;
     });
@@ -96,7 +97,7 @@ fn an_answer_to_head_has_no_body() {
 
 #[test]
 fn a_pipeline_is_as_deep_as_asked_for_and_never_deeper() {
-    let (report, seen) = measured(Manners::Collect { requests: 8 }, |plan| plan.pipeline = 8);
+    let (report, seen) = measured(Behaviour::Collect { requests: 8 }, |plan| plan.pipeline = 8);
     assert_eq!(report.errors.total(), 0, "{report}");
     assert!(report.result.requests > 0, "the server answers only when eight are there");
     assert!(seen.most_at_once <= 8, "{}", seen.most_at_once);
@@ -120,7 +121,7 @@ fn bodies_arrive_as_they_are_in_either_framing() {
 
 #[test]
 fn one_request_a_connection() {
-    let (report, seen) = measured(Manners::Right, |plan| plan.keep_alive = false);
+    let (report, seen) = measured(Behaviour::Right, |plan| plan.keep_alive = false);
     assert_eq!((report.errors.total(), report.exit_code()), (0, 0), "{report}");
     let result = &report.result;
     assert!(result.requests > 0 && seen.connections >= result.requests);
@@ -130,7 +131,7 @@ fn one_request_a_connection() {
     assert_eq!(report.connections.ended_by_server, 0, "that is what was asked for");
     assert_eq!(report.setup.connections, 0);
     // Who ignores it, and keeps the connection, is left.
-    let (report, seen) = measured(Manners::Clinging, |plan| plan.keep_alive = false);
+    let (report, seen) = measured(Behaviour::Clinging, |plan| plan.keep_alive = false);
     assert_eq!(report.errors.total(), 0, "{report}");
     assert!(seen.connections >= report.result.requests && report.result.requests > 0);
 }
@@ -138,7 +139,7 @@ fn one_request_a_connection() {
 #[test]
 fn the_schedule_is_kept_and_nothing_of_it_is_lost() {
     for keep_alive in [true, false] {
-        let (report, seen) = measured(Manners::Right, |plan| {
+        let (report, seen) = measured(Behaviour::Right, |plan| {
             plan.pace = Pace::Open { rate_per_s: 1000.0 };
             (plan.keep_alive, plan.common.threads) = (keep_alive, 2);
         });
@@ -153,9 +154,9 @@ fn the_schedule_is_kept_and_nothing_of_it_is_lost() {
 }
 
 #[test]
-fn what_a_schedule_gets_no_answer_to_is_told() {
-    for (manners, keep_alive) in [(Manners::Mute, true), (Manners::Mute, false)] {
-        let (report, _) = measured(manners, |plan| {
+fn unanswered_requests_of_a_schedule_are_reported() {
+    for (behaviour, keep_alive) in [(Behaviour::Mute, true), (Behaviour::Mute, false)] {
+        let (report, _) = measured(behaviour, |plan| {
             plan.pace = Pace::Open { rate_per_s: 200.0 };
             (plan.keep_alive, plan.timeout) = (keep_alive, Duration::from_millis(40));
         });
@@ -168,48 +169,48 @@ fn what_a_schedule_gets_no_answer_to_is_told() {
 
 #[test]
 fn a_server_that_ends_connections_between_requests_is_counted_not_blamed() {
-    for manners in [Manners::LastOfFive, Manners::LeavesAfterFive] {
+    for behaviour in [Behaviour::LastOfFive, Behaviour::LeavesAfterFive] {
         for pace in [Pace::Closed, Pace::Open { rate_per_s: 2000.0 }] {
-            let (report, seen) = measured(manners, |plan| plan.pace = pace);
-            assert_eq!(report.errors.total(), 0, "{manners:?}: {report}");
-            assert!(report.connections.ended_by_server > 0, "{manners:?}: {report}");
+            let (report, seen) = measured(behaviour, |plan| plan.pace = pace);
+            assert_eq!(report.errors.total(), 0, "{behaviour:?}: {report}");
+            assert!(report.connections.ended_by_server > 0, "{behaviour:?}: {report}");
             assert!(seen.connections > 4 && report.result.requests > 0);
             let unanswered = report.result.open_loop.map_or(0, |open| open.unanswered);
             assert_eq!(unanswered, 0, "they were asked again: {report}");
         }
     }
-    let (report, _) = measured(Manners::LastOfFive, |plan| plan.pipeline = 3);
+    let (report, _) = measured(Behaviour::LastOfFive, |plan| plan.pipeline = 3);
     assert!(report.connections.requests_resent > 0, "{report}");
     assert_eq!(report.errors.total(), 0, "{report}");
 }
 
 #[test]
-fn faults_are_told_apart_and_spoil_the_figures() {
+fn faults_are_counted_by_kind_and_spoil_the_figures() {
     type Count = fn(&Report) -> u64;
-    for (manners, count, words) in [
-        (Manners::Garbage, (|r| r.errors.malformed) as Count, "not HTTP"),
-        (Manners::Twice, |r| r.errors.malformed, "not asked for"),
-        (Manners::CutsShort, |r| r.errors.cut_short, "ended inside"),
-        (Manners::HangsUp, |r| r.errors.unanswered, "without an answer"),
-        (Manners::Resets, |r| r.errors.resets, "reset it"),
+    for (behaviour, count, words) in [
+        (Behaviour::Garbage, (|r| r.errors.malformed) as Count, "not HTTP"),
+        (Behaviour::Twice, |r| r.errors.malformed, "not asked for"),
+        (Behaviour::CutsShort, |r| r.errors.cut_short, "ended inside"),
+        (Behaviour::HangsUp, |r| r.errors.unanswered, "without an answer"),
+        (Behaviour::Resets, |r| r.errors.resets, "reset it"),
     ] {
         for keep_alive in [true, false] {
-            let (report, _) = measured(manners, |plan| plan.keep_alive = keep_alive);
-            assert!(count(&report) > 0, "{manners:?}: {report}");
+            let (report, _) = measured(behaviour, |plan| plan.keep_alive = keep_alive);
+            assert!(count(&report) > 0, "{behaviour:?}: {report}");
             assert_eq!(report.errors.total(), count(&report), "nothing else: {report}");
             assert_eq!((report.verdict.limit, report.exit_code()), (Limit::Invalid, 1));
             let first = report.errors.first.as_deref().unwrap();
-            assert!(first.contains(words), "{manners:?}: {first}");
+            assert!(first.contains(words), "{behaviour:?}: {first}");
         }
     }
     let silent = |plan: &mut Plan| plan.timeout = Duration::from_millis(20);
-    let (report, _) = measured(Manners::Mute, silent);
+    let (report, _) = measured(Behaviour::Mute, silent);
     assert!(report.errors.timeouts > 0 && report.result.requests == 0, "{report}");
 }
 
 #[test]
 fn statuses_count_by_what_was_expected() {
-    let (report, _) = measured(Manners::Busy, |_| ());
+    let (report, _) = measured(Behaviour::Busy, |_| ());
     let result = &report.result;
     assert!(result.statuses[&503] > 0 && result.statuses[&200] == result.requests, "{report}");
     assert_eq!(report.errors.unexpected_status, result.statuses[&503]);
@@ -217,14 +218,14 @@ fn statuses_count_by_what_was_expected() {
     assert_eq!(report.exit_code(), 1);
     assert!(report.to_string().contains("--expect-status"), "{report}");
     let (report, _) =
-        measured(Manners::Busy, |plan| plan.expect = Expect::parse("2xx,503").unwrap());
+        measured(Behaviour::Busy, |plan| plan.expect = Expect::parse("2xx,503").unwrap());
     assert_eq!((report.errors.total(), report.exit_code()), (0, 0), "{report}");
 }
 
 #[test]
 fn connections_come_from_the_addresses_asked_for() {
     for keep_alive in [true, false] {
-        let (report, seen) = measured(Manners::Right, |plan| {
+        let (report, seen) = measured(Behaviour::Right, |plan| {
             (plan.keep_alive, plan.common.connections, plan.common.sources) =
                 (keep_alive, 6, Some(3));
         });
@@ -235,15 +236,15 @@ fn connections_come_from_the_addresses_asked_for() {
 }
 
 #[test]
-fn nobody_there_ends_the_run_and_somebody_who_leaves_is_an_error() {
+fn an_absent_server_ends_the_run_and_one_that_closes_is_an_error() {
     for keep_alive in [true, false] {
-        // Nobody listens there: the port is not given to who asks for any.
+        // No server listens there: the kernel never assigns this port.
         let plan = Plan { keep_alive, ..plan_for(1) };
         let error = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
         assert!(matches!(error, Error::Connect { .. }), "{error}");
         assert!(error.to_string().contains("Is the server running"), "{error}");
     }
-    let (report, _) = measured(Manners::Leaves { connections: 20 }, |plan| {
+    let (report, _) = measured(Behaviour::Leaves { connections: 20 }, |plan| {
         (plan.keep_alive, plan.warmup) = (false, Duration::ZERO);
     });
     assert!(report.errors.connects_failed > 0 && report.result.requests > 0, "{report}");
@@ -252,7 +253,7 @@ fn nobody_there_ends_the_run_and_somebody_who_leaves_is_an_error() {
 
 #[test]
 fn a_server_that_shuts_the_door_during_set_up_ends_the_run() {
-    let server = start(Manners::Shuts);
+    let server = start(Behaviour::Shuts);
     // On a busy machine set-up may be over before the first close comes: then once more.
     let run = || run(&plan_for(server.port), &AtomicBool::new(false), &mut |_| {}).err();
     let error = std::iter::repeat_with(run).take(100).find_map(|error| error).unwrap();
@@ -262,18 +263,19 @@ fn a_server_that_shuts_the_door_during_set_up_ends_the_run() {
 #[test]
 fn thresholds_decide_over_the_exit_code() {
     let slos = |text: &str| vec![Slo::parse(text).unwrap()];
-    let (report, _) = measured(Manners::Right, |plan| plan.common.slos = slos("rate>1"));
+    let (report, _) = measured(Behaviour::Right, |plan| plan.common.slos = slos("rate>1"));
     assert_eq!((report.exit_code(), report.slo[0].kept), (0, true), "{report}");
-    let (report, _) = measured(Manners::Right, |plan| plan.common.slos = slos("rate>1000000000"));
+    let (report, _) = measured(Behaviour::Right, |plan| plan.common.slos = slos("rate>1000000000"));
     assert_eq!((report.exit_code(), report.slo[0].kept), (99, false), "{report}");
     assert!(report.to_string().contains("NOT KEPT"), "{report}");
-    let (report, _) = measured(Manners::Garbage, |plan| plan.common.slos = slos("rate>1000000000"));
+    let (report, _) =
+        measured(Behaviour::Garbage, |plan| plan.common.slos = slos("rate>1000000000"));
     assert_eq!(report.exit_code(), 1, "figures that do not count break no threshold");
 }
 
 #[test]
 fn a_run_can_be_stopped() {
-    let server = start(Manners::Right);
+    let server = start(Behaviour::Right);
     let stop = AtomicBool::new(false);
     let plan = Plan { duration: Duration::from_secs(600), ..plan_for(server.port) };
     let report = run(&plan, &stop, &mut |progress| {
@@ -287,7 +289,7 @@ fn a_run_can_be_stopped() {
 
 #[test]
 fn a_report_has_every_form() {
-    let (report, _) = measured(Manners::Right, |_| ());
+    let (report, _) = measured(Behaviour::Right, |_| ());
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(json["result"]["requests"], report.result.requests);
     assert_eq!(json["plan"]["url"].as_str().unwrap().split_once("/x").unwrap().1, "?y=1");
@@ -304,8 +306,8 @@ fn a_report_has_every_form() {
 
 #[test]
 fn a_number_of_requests_ends_the_run() {
-    let counted = |manners, number, change: fn(&mut Plan)| {
-        let (report, seen) = measured(manners, |plan| {
+    let counted = |behaviour, number, change: fn(&mut Plan)| {
+        let (report, seen) = measured(behaviour, |plan| {
             (plan.common.number, plan.duration) = (Some(number), Duration::from_secs(600));
             plan.warmup = Duration::ZERO;
             change(plan);
@@ -322,18 +324,18 @@ fn a_number_of_requests_ends_the_run() {
     ];
     for change in changes {
         for number in [1, 3, 401] {
-            let (report, asked) = counted(Manners::Right, number, change);
+            let (report, asked) = counted(Behaviour::Right, number, change);
             assert_eq!((report.result.requests, asked), (number, number), "{report}");
             assert_eq!(report.exit_code(), 0, "{report}");
         }
     }
     // Every third answer of a connection is a refusal, which is over, too.
-    let (report, asked) = counted(Manners::Busy, 24, |_| ());
+    let (report, asked) = counted(Behaviour::Busy, 24, |_| ());
     assert_eq!((report.result.requests, report.errors.unexpected_status, asked), (16, 8, 24));
-    let (report, _) = counted(Manners::LeavesAfterFive, 41, |_| ());
+    let (report, _) = counted(Behaviour::LeavesAfterFive, 41, |_| ());
     assert_eq!((report.result.requests, report.errors.total()), (41, 0), "{report}");
     // A request without an answer is over after its time.
-    let (report, _) = counted(Manners::Mute, 4, |plan| plan.timeout = Duration::from_millis(100));
+    let (report, _) = counted(Behaviour::Mute, 4, |plan| plan.timeout = Duration::from_millis(100));
     assert_eq!((report.result.requests, report.errors.timeouts), (0, 4), "{report}");
     assert_eq!(report.exit_code(), 1);
 }

@@ -1,5 +1,5 @@
-//! A small server of its own kind, one thread a connection, so that the generator is not tested against the code it
-//! is built on; and one that can misbehave.
+//! A small server of its own kind, one thread a connection, so that the generator is not tested
+//! against the code it is built on; and one that can misbehave.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Result, Write};
@@ -7,21 +7,21 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What the server does with its clients.
+/// Behaviour of the server towards its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manners {
+pub(crate) enum Behaviour {
     /// Answers [`RIGHT`].
     Right,
     /// Answers in chunks, with an extension and a trailer.
     Chunked,
-    /// Says 103 before every answer.
+    /// Sends 103 before every answer.
     Interim,
     /// Answers in pieces of a few bytes.
     Dribble,
     /// Answers without a length, and closes.
     UntilClose,
     /// Answers a head with a length and no body: to HEAD.
-    NoBody,
+    HeadOnly,
     /// Answers when so many requests are there.
     Collect {
         /// So many.
@@ -29,7 +29,7 @@ pub(crate) enum Manners {
     },
     /// Keeps connections open though asked to close them.
     Clinging,
-    /// Says `Connection: close` with every fifth answer.
+    /// Sends `Connection: close` with every fifth answer.
     LastOfFive,
     /// Closes after every fifth answer without a word.
     LeavesAfterFive,
@@ -63,7 +63,7 @@ const CLOSE: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
                        3;a=b\r\nabc\r\n2\r\nde\r\n0\r\nChecked: x\r\n\r\n";
 
-/// What the server saw.
+/// Observations of the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) connections: u64,
@@ -85,14 +85,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// What it has seen so far.
+    /// Returns the observations so far.
     pub(crate) fn seen(&self) -> Seen {
         lock(&self.seen).clone()
     }
 }
 
 /// Starts a server on a free port.
-pub(crate) fn start(manners: Manners) -> Server {
+pub(crate) fn start(behaviour: Behaviour) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -103,10 +103,10 @@ pub(crate) fn start(manners: Manners) -> Server {
             lock(&shared).connections += 1;
             let serve = move || {
                 // An end of either side is no concern of the server's.
-                let _ = Connection::new(stream, manners, shared).and_then(Connection::serve);
+                let _ = Connection::new(stream, behaviour, shared).and_then(Connection::serve);
             };
             thread::Builder::new().stack_size(128 << 10).spawn(serve).unwrap();
-            if matches!(manners, Manners::Leaves { connections } if number + 1 >= connections) {
+            if matches!(behaviour, Behaviour::Leaves { connections } if number + 1 >= connections) {
                 return;
             }
         }
@@ -121,23 +121,23 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 struct Connection {
     input: BufReader<TcpStream>,
     output: TcpStream,
-    manners: Manners,
+    behaviour: Behaviour,
     seen: Arc<Mutex<Seen>>,
     answered: usize,
 }
 
 impl Connection {
-    fn new(stream: TcpStream, manners: Manners, seen: Arc<Mutex<Seen>>) -> Result<Self> {
+    fn new(stream: TcpStream, behaviour: Behaviour, seen: Arc<Mutex<Seen>>) -> Result<Self> {
         stream.set_nodelay(true)?;
         lock(&seen).peers.insert(stream.peer_addr()?.ip());
         let input = BufReader::new(stream.try_clone()?);
-        Ok(Self { input, output: stream, manners, seen, answered: 0 })
+        Ok(Self { input, output: stream, behaviour, seen, answered: 0 })
     }
 
     fn serve(mut self) -> Result<()> {
-        match self.manners {
-            Manners::Shuts => return Ok(()),
-            Manners::Resets => {
+        match self.behaviour {
+            Behaviour::Shuts => return Ok(()),
+            Behaviour::Resets => {
                 // Closing with unread input is a reset.
                 return self.output.peek(&mut [0]).map(drop);
             }
@@ -146,7 +146,7 @@ impl Connection {
         let mut waiting = 0;
         while let Some(closes) = self.request()? {
             waiting += 1;
-            if matches!(self.manners, Manners::Collect { requests } if waiting < requests) {
+            if matches!(self.behaviour, Behaviour::Collect { requests } if waiting < requests) {
                 continue;
             }
             {
@@ -223,30 +223,30 @@ impl Connection {
     fn answer(&mut self, closes: bool) -> Result<bool> {
         self.answered += 1;
         let is_fifth = self.answered.is_multiple_of(5);
-        let text = match self.manners {
-            Manners::Chunked => CHUNKED.to_owned(),
-            Manners::Interim => format!("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n{RIGHT}"),
-            Manners::UntilClose => "HTTP/1.1 200 OK\r\n\r\nuntil the end".to_owned(),
-            Manners::NoBody => "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n".to_owned(),
-            Manners::LastOfFive if is_fifth => CLOSE.to_owned(),
-            Manners::Busy if self.answered.is_multiple_of(3) => BUSY.to_owned(),
-            Manners::Garbage => "what is not HTTP\r\n\r\n".to_owned(),
-            Manners::Twice => RIGHT.repeat(2),
-            Manners::CutsShort => RIGHT[..RIGHT.len() - 1].to_owned(),
-            Manners::HangsUp => return Ok(false),
-            Manners::Mute => return Ok(true),
-            Manners::Clinging => RIGHT.to_owned(),
+        let text = match self.behaviour {
+            Behaviour::Chunked => CHUNKED.to_owned(),
+            Behaviour::Interim => format!("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n{RIGHT}"),
+            Behaviour::UntilClose => "HTTP/1.1 200 OK\r\n\r\nuntil the end".to_owned(),
+            Behaviour::HeadOnly => "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n".to_owned(),
+            Behaviour::LastOfFive if is_fifth => CLOSE.to_owned(),
+            Behaviour::Busy if self.answered.is_multiple_of(3) => BUSY.to_owned(),
+            Behaviour::Garbage => "what is not HTTP\r\n\r\n".to_owned(),
+            Behaviour::Twice => RIGHT.repeat(2),
+            Behaviour::CutsShort => RIGHT[..RIGHT.len() - 1].to_owned(),
+            Behaviour::HangsUp => return Ok(false),
+            Behaviour::Mute => return Ok(true),
+            Behaviour::Clinging => RIGHT.to_owned(),
             _ if closes => CLOSE.to_owned(),
             _ => RIGHT.to_owned(),
         };
-        let piece = if self.manners == Manners::Dribble { 7 } else { text.len() };
+        let piece = if self.behaviour == Behaviour::Dribble { 7 } else { text.len() };
         for piece in text.as_bytes().chunks(piece) {
             self.output.write_all(piece)?;
         }
-        Ok(match self.manners {
-            Manners::UntilClose | Manners::CutsShort => false,
-            Manners::LastOfFive | Manners::LeavesAfterFive if is_fifth => false,
-            Manners::Clinging => true,
+        Ok(match self.behaviour {
+            Behaviour::UntilClose | Behaviour::CutsShort => false,
+            Behaviour::LastOfFive | Behaviour::LeavesAfterFive if is_fifth => false,
+            Behaviour::Clinging => true,
             _ => !closes,
         })
     }

@@ -1,4 +1,5 @@
-//! Clients with headers, tokens and subprotocols of their own, before a server that insists on them.
+//! Clients with headers, tokens and subprotocols of their own, before a server that insists on
+//! them.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +11,7 @@ use throng_load::http;
 use throng_load::report::Render as _;
 use throng_load::{Common, Error, Mode, Pace, Plan, Report, Target, Tokens};
 
-use crate::server::{Heads, Manners, start_recording};
+use crate::server::{Behaviour, Heads, start_recording};
 
 fn echo() -> Mode {
     let duration = Duration::from_millis(100);
@@ -18,11 +19,11 @@ fn echo() -> Mode {
 }
 
 fn run(
-    manners: Manners,
+    behaviour: Behaviour,
     path: &str,
     change: impl FnOnce(&mut Plan),
 ) -> (Result<Report, Error>, Vec<String>) {
-    let (address, heads) = start_recording(manners);
+    let (address, heads) = start_recording(behaviour);
     let target = Target::parse(&format!("ws://{address}{path}")).unwrap();
     let setup_timeout = Duration::from_secs(60);
     let common = Common { connections: 6, setup_timeout, ..target.into() };
@@ -41,7 +42,7 @@ fn bearer(plan: &mut Plan) {
 #[test]
 fn each_client_has_its_own_token_and_subprotocol() {
     for threads in [1, 2] {
-        let (report, heads) = run(Manners::Guarded, "/ws?n={client}", |plan| {
+        let (report, heads) = run(Behaviour::Guarded, "/ws?n={client}", |plan| {
             bearer(plan);
             plan.common.threads = threads;
             plan.subprotocols = vec!["v{client}".to_owned(), "other".to_owned()];
@@ -71,7 +72,7 @@ fn each_client_has_its_own_token_and_subprotocol() {
 
 #[test]
 fn a_connection_that_is_made_again_has_the_next_number() {
-    let (report, heads) = run(Manners::Guarded, "/?{sequence}", |plan| {
+    let (report, heads) = run(Behaviour::Guarded, "/?{sequence}", |plan| {
         bearer(plan);
         plan.common.connections = 1;
         plan.mode = Mode::Connect {
@@ -89,13 +90,13 @@ fn a_connection_that_is_made_again_has_the_next_number() {
 
 #[test]
 fn a_server_that_wants_more_is_named_with_a_remedy() {
-    let (report, _) = run(Manners::Guarded, "/", |_| ());
+    let (report, _) = run(Behaviour::Guarded, "/", |_| ());
     let error = report.unwrap_err().to_string();
     assert!(error.contains("401") && error.contains("--token"), "{error}");
-    let (report, _) = run(Manners::Imposes, "/", |_| ());
+    let (report, _) = run(Behaviour::Imposes, "/", |_| ());
     let error = report.unwrap_err().to_string();
     assert!(error.contains("chose a subprotocol that was not asked for"), "{error}");
-    let (report, _) = run(Manners::Echo, "/", |plan| plan.subprotocols = vec!["v1".to_owned()]);
+    let (report, _) = run(Behaviour::Echo, "/", |plan| plan.subprotocols = vec!["v1".to_owned()]);
     let text = report.unwrap().to_string();
     assert!(text.contains("the server declined the subprotocols"), "{text}");
 }

@@ -1,4 +1,5 @@
-//! Messages that were given, before a server that sends them back, and before others that change them.
+//! Messages that were given, before a server that sends them back, and before others that change
+//! them.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use throng_load::report::Measured;
 use throng_load::{Common, Content, Limit, Mode, Pace, Plan, Report, Target, Template, Tokens};
 
-use crate::server::{Manners, start};
+use crate::server::{Behaviour, start};
 
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -15,8 +16,8 @@ fn closed() -> Mode {
     Mode::Echo { pace: Pace::Closed { pipeline: 3 }, duration, warmup }
 }
 
-fn run(manners: Manners, mode: Mode, content: Content, text: bool) -> Report {
-    let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
+fn run(behaviour: Behaviour, mode: Mode, content: Content, text: bool) -> Report {
+    let target = Target::parse(&format!("ws://{}/any", start(behaviour))).unwrap();
     let setup_timeout = Duration::from_secs(60);
     let common = Common { connections: 6, threads: 2, setup_timeout, ..target.into() };
     let mut plan = Plan::new(common, mode);
@@ -43,7 +44,7 @@ fn template(text: &str) -> Content {
 }
 
 #[test]
-fn what_was_given_is_sent_and_expected_back() {
+fn a_given_payload_is_sent_and_expected_back() {
     let open = Mode::Echo {
         pace: Pace::Open { rate_per_s: 50.0 },
         duration: SHORT,
@@ -58,7 +59,7 @@ fn what_was_given_is_sent_and_expected_back() {
             (template(r#"{"id":"{uuid}","n":{sequence},"from":{client},"as":"{token}"}"#), true),
             (template("{random}"), false),
         ] {
-            let report = run(Manners::Echo, mode, content.clone(), text);
+            let report = run(Behaviour::Echo, mode, content.clone(), text);
             assert_eq!(report.errors.total(), 0, "{content:?}: {report}");
             match &report.result {
                 Measured::Echo(echo) => assert!(echo.messages > 0, "{report}"),
@@ -72,15 +73,15 @@ fn what_was_given_is_sent_and_expected_back() {
 #[test]
 fn another_answer_is_noticed() {
     for content in [given(b"hello"), template("{client} {sequence}")] {
-        for (manners, words) in [
-            (Manners::Forge, "has other content"),
-            (Manners::Confuse, "a binary message of"),
-            (Manners::Cut, "cut off"),
+        for (behaviour, words) in [
+            (Behaviour::Forge, "has other content"),
+            (Behaviour::Confuse, "a binary message of"),
+            (Behaviour::Cut, "cut off"),
         ] {
-            let report = run(manners, closed(), content.clone(), true);
+            let report = run(behaviour, closed(), content.clone(), true);
             assert!(report.errors.total() > 0 && report.verdict.limit == Limit::Invalid);
             let first = report.errors.first.clone().unwrap();
-            assert!(first.contains(words), "{manners:?}: {first}");
+            assert!(first.contains(words), "{behaviour:?}: {first}");
         }
     }
 }

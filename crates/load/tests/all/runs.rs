@@ -1,5 +1,5 @@
-//! Whole runs over real sockets, against a server that is not built on our engine. No figure is asserted that time
-//! decides; only what was counted, verified and said.
+//! Whole runs over real sockets, against a server that is not built on our engine. No figure is
+//! asserted that time decides; only what was counted, verified and said.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ use throng_load::{
     Common, Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, Slo, Stage, Target,
 };
 
-use crate::server::{Manners, start};
+use crate::server::{Behaviour, start};
 
 const SHORT: Duration = Duration::from_millis(100);
-/// Nobody listens there: the port is not given to who asks for any.
-const NOBODY: &str = "ws://127.0.0.1:1";
+/// No server listens there: the kernel never assigns this port.
+const UNUSED: &str = "ws://127.0.0.1:1";
 
 fn echo(pipeline: usize) -> Mode {
     Mode::Echo { pace: Pace::Closed { pipeline }, duration: SHORT, warmup: SHORT / 5 }
@@ -26,8 +26,8 @@ fn connect(rate_per_s: Option<f64>) -> Mode {
     Mode::Connect { rate_per_s, duration: SHORT, warmup: SHORT / 5 }
 }
 
-fn plan(manners: Manners, mode: Mode) -> Plan {
-    let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
+fn plan(behaviour: Behaviour, mode: Mode) -> Plan {
+    let target = Target::parse(&format!("ws://{}/any", start(behaviour))).unwrap();
     let setup_timeout = Duration::from_secs(60);
     Plan::new(Common { connections: 8, setup_timeout, ..target.into() }, mode)
 }
@@ -52,7 +52,7 @@ fn fine(plan: &Plan) -> Report {
 fn a_server_that_declines_compression_is_named_in_one_line() {
     let deflate = Deflate::default().enabled(true);
     let content = Content::Json { seed: 1 };
-    let plan = Plan { deflate, content, size: 300, ..plan(Manners::Echo, echo(4)) };
+    let plan = Plan { deflate, content, size: 300, ..plan(Behaviour::Echo, echo(4)) };
     let report = fine(&plan);
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let compressed = echo.deflate.unwrap();
@@ -76,14 +76,15 @@ fn a_closed_loop_counts_what_comes_back() {
         let plan = Plan {
             size,
             text,
-            ..with(plan(Manners::Echo, echo(pipeline)), |it| it.threads = threads)
+            ..with(plan(Behaviour::Echo, echo(pipeline)), |it| it.threads = threads)
         };
         let report = fine(&plan);
         let Measured::Echo(echo) = &report.result else { panic!("{report}") };
         assert!(echo.messages > 0 && echo.latency.unwrap().count == echo.messages);
         assert_eq!(report.setup.connections, 8);
         assert_eq!(report.setup.upgrade.unwrap().count, 8);
-        // The server is a thread of ours, so nothing is known of it; only of us, from 92 % of a core on.
+        // The server is a thread of ours, so nothing is known of it; only of us, from 92 % of a
+        // core on.
         assert!(report.server.as_ref().unwrap().same_process);
         let is_busy = report.generator.cpu.busiest_thread_cores >= 0.92;
         let limit = if is_busy { Limit::Generator } else { Limit::Unknown };
@@ -95,10 +96,11 @@ fn a_closed_loop_counts_what_comes_back() {
 fn an_open_loop_sends_exactly_what_was_planned() {
     let pace = Pace::Open { rate_per_s: 100.0 };
     let mode = Mode::Echo { pace, duration: Duration::from_millis(300), warmup: SHORT };
-    let report = fine(&with(plan(Manners::Echo, mode), |it| it.threads = 2));
+    let report = fine(&with(plan(Behaviour::Echo, mode), |it| it.threads = 2));
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let open = echo.open_loop.unwrap();
-    // 8 connections x 100 a second x 0.3 s; where phases meet the edges one more or less on each connection.
+    // 8 connections x 100 a second x 0.3 s; where phases meet the edges one more or less on each
+    // connection.
     assert!((232..=248).contains(&open.planned), "{open:?}");
     assert_eq!(open.unanswered, 0);
     assert!(echo.messages > 0, "answers within the measured time");
@@ -110,7 +112,7 @@ fn a_rate_that_rises_is_not_measured_before_it_has_risen() {
     let pace = Pace::Open { rate_per_s: 100.0 };
     let mode = Mode::Echo { pace, duration: 3 * SHORT, warmup: SHORT };
     let report =
-        fine(&with(plan(Manners::Echo, mode), |it| (it.rate_ramp, it.threads) = (4 * SHORT, 2)));
+        fine(&with(plan(Behaviour::Echo, mode), |it| (it.rate_ramp, it.threads) = (4 * SHORT, 2)));
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let open = echo.open_loop.unwrap();
     // As many as without a ramp, see above.
@@ -122,7 +124,7 @@ fn a_rate_that_rises_is_not_measured_before_it_has_risen() {
 fn messages_without_an_answer_count_with_their_age() {
     let pace = Pace::Open { rate_per_s: 50.0 };
     let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
-    let report = run(&with(plan(Manners::Mute, mode), |it| it.connections = 2)).unwrap();
+    let report = run(&with(plan(Behaviour::Mute, mode), |it| it.connections = 2)).unwrap();
     let Measured::Echo(echo) = &report.result else { panic!("{report}") };
     let open = echo.open_loop.unwrap();
     assert!(open.planned > 0 && open.unanswered == open.planned, "{report}");
@@ -136,16 +138,17 @@ fn a_number_of_messages_ends_the_run() {
     let pace = |pipeline| Pace::Closed { pipeline };
     for (number, pipeline, threads) in [(1, 1, 1), (5, 3, 2), (1000, 1, 1), (1001, 16, 3)] {
         let mode = Mode::Echo { pace: pace(pipeline), duration: long, warmup: Duration::ZERO };
-        let report = fine(&with(plan(Manners::Echo, mode), |it| {
+        let report = fine(&with(plan(Behaviour::Echo, mode), |it| {
             (it.number, it.threads) = (Some(number), threads)
         }));
         let Measured::Echo(echo) = &report.result else { panic!("{report}") };
         assert_eq!((echo.messages, echo.latency.unwrap().count), (number, number));
         assert!(echo.measured_s < 600.0 && report.plan.duration_s.is_none());
     }
-    // Eight connections, each cut off at its seventh message: the rest is missing, and nothing hangs.
+    // Eight connections, each cut off at its seventh message: the rest is missing, and nothing
+    // hangs.
     let mode = Mode::Echo { pace: pace(1), duration: long, warmup: Duration::ZERO };
-    let report = run(&with(plan(Manners::Cut, mode), |it| it.number = Some(100))).unwrap();
+    let report = run(&with(plan(Behaviour::Cut, mode), |it| it.number = Some(100))).unwrap();
     assert_eq!(
         (report.errors.connections_lost, report.errors.missing_answers),
         (8, 52),
@@ -160,33 +163,35 @@ fn thresholds_decide_over_the_exit_code() {
     let long = Duration::from_secs(600);
     let mode =
         Mode::Echo { pace: Pace::Closed { pipeline: 1 }, duration: long, warmup: Duration::ZERO };
-    let judged = |manners, texts: &[&str]| {
+    let judged = |behaviour, texts: &[&str]| {
         let number = Some(4000);
-        run(&with(plan(manners, mode), |it| (it.slos, it.number) = (slos(texts), number))).unwrap()
+        run(&with(plan(behaviour, mode), |it| (it.slos, it.number) = (slos(texts), number)))
+            .unwrap()
     };
-    let report = judged(Manners::Echo, &["p99<1h", "rate>1", "errors<0.1%"]);
+    let report = judged(Behaviour::Echo, &["p99<1h", "rate>1", "errors<0.1%"]);
     assert_eq!(report.exit_code(), 0, "{report}");
     assert!(report.to_string().contains("errors<0.1% kept: 0.000 %"), "{report}");
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(json["histogram"]["of"], "latency");
     assert_eq!(json["histogram"]["count"], json["result"]["messages"]);
     assert!(json["histogram"]["buckets_ns"][0][1].as_u64().unwrap() > 0);
-    let report = judged(Manners::Echo, &["p50<1us"]);
+    let report = judged(Behaviour::Echo, &["p50<1us"]);
     assert_eq!(report.exit_code(), 99, "{report}");
     assert!(report.to_string().contains("p50<1us NOT KEPT"), "{report}");
-    // Every connection gets one wrong answer: allowed, too many, and without a threshold for it not valid.
-    let report = judged(Manners::Forge, &["errors<100%"]);
+    // Every connection gets one wrong answer: allowed, too many, and without a threshold for it not
+    // valid.
+    let report = judged(Behaviour::Forge, &["errors<100%"]);
     assert_eq!((report.errors.wrong_answers, report.exit_code()), (8, 0), "{report}");
     assert!(report.verdict.line.contains("8 failures"), "{report}");
     let slos_of = slos(&["errors<10%"]);
     let confused =
-        Plan { text: true, ..with(plan(Manners::Confuse, echo(1)), |it| it.slos = slos_of) };
+        Plan { text: true, ..with(plan(Behaviour::Confuse, echo(1)), |it| it.slos = slos_of) };
     assert_eq!(run(&confused).unwrap().exit_code(), 99);
-    assert_eq!(judged(Manners::Forge, &["p99<1h"]).exit_code(), 1);
+    assert_eq!(judged(Behaviour::Forge, &["p99<1h"]).exit_code(), 1);
     // What has no answer in an open loop has failed.
     let pace = Pace::Open { rate_per_s: 50.0 };
     let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
-    let mute = with(plan(Manners::Mute, mode), |it| {
+    let mute = with(plan(Behaviour::Mute, mode), |it| {
         (it.connections, it.slos) = (2, slos(&["errors<50%"]))
     });
     let report = run(&mute).unwrap();
@@ -196,7 +201,7 @@ fn thresholds_decide_over_the_exit_code() {
 #[test]
 fn idle_reports_the_servers_memory() {
     let mode = Mode::Idle { hold: SHORT };
-    let report = fine(&with(plan(Manners::Echo, mode), |it| it.connections = 20));
+    let report = fine(&with(plan(Behaviour::Echo, mode), |it| it.connections = 20));
     let Measured::Idle(idle) = &report.result else { panic!("{report}") };
     assert_eq!(idle.connections, 20);
     assert!(idle.rss_bytes_per_connection.is_some() && idle.server_cores_while_idle.is_some());
@@ -204,7 +209,7 @@ fn idle_reports_the_servers_memory() {
 
 #[test]
 fn connect_times_each_step() {
-    let plan = plan(Manners::Echo, connect(None));
+    let plan = plan(Behaviour::Echo, connect(None));
     let report = fine(&with(plan, |it| (it.connections, it.sources) = (4, Some(3))));
     let Measured::Connect(connect) = &report.result else { panic!("{report}") };
     assert!(connect.connections > 0);
@@ -241,7 +246,7 @@ fn all_places_of_a_closed_loop_connect_at_a_time_whatever_the_window() {
 fn connections_by_a_schedule_are_all_made_and_timed() {
     let mode = Mode::Connect { rate_per_s: Some(200.0), duration: 3 * SHORT, warmup: SHORT };
     let report =
-        fine(&with(plan(Manners::Echo, mode), |it| (it.connections, it.threads) = (100, 2)));
+        fine(&with(plan(Behaviour::Echo, mode), |it| (it.connections, it.threads) = (100, 2)));
     let Measured::Connect(connect) = &report.result else { panic!("{report}") };
     let open = connect.open_loop.unwrap();
     // One more or less where phases of the two threads meet the edges.
@@ -256,9 +261,9 @@ fn connections_by_a_schedule_are_all_made_and_timed() {
 
 #[test]
 fn connections_that_find_all_places_taken_count_from_their_planned_time() {
-    // Nobody is answered: the first two keep both places.
+    // No client is answered: the first two keep both places.
     let mode = Mode::Connect { rate_per_s: Some(50.0), duration: SHORT, warmup: Duration::ZERO };
-    let report = run(&with(plan(Manners::Mute, mode), |it| it.connections = 2)).unwrap();
+    let report = run(&with(plan(Behaviour::Mute, mode), |it| it.connections = 2)).unwrap();
     let Measured::Connect(connect) = &report.result else { panic!("{report}") };
     let open = connect.open_loop.unwrap();
     assert!(open.planned > 2 && open.unanswered == open.planned, "{report}");
@@ -274,7 +279,9 @@ fn broadcast_waits_for_the_last() {
         let mode = Mode::Broadcast { publishes: 5, timeout: Duration::from_secs(10) };
         let plan = Plan {
             text: true,
-            ..with(plan(Manners::Channel, mode), |it| (it.connections, it.threads) = (30, threads))
+            ..with(plan(Behaviour::Channel, mode), |it| {
+                (it.connections, it.threads) = (30, threads)
+            })
         };
         let report = fine(&plan);
         let Measured::Broadcast(broadcast) = &report.result else { panic!("{report}") };
@@ -284,7 +291,7 @@ fn broadcast_waits_for_the_last() {
     }
 }
 
-fn fanout(manners: Manners, subscribers: usize) -> Plan {
+fn fanout(behaviour: Behaviour, subscribers: usize) -> Plan {
     let duration = Duration::from_millis(300);
     let mode = Mode::Fanout {
         channels: 1,
@@ -293,13 +300,13 @@ fn fanout(manners: Manners, subscribers: usize) -> Plan {
         duration,
         warmup: Duration::ZERO,
     };
-    with(plan(manners, mode), |it| it.connections = subscribers + 1)
+    with(plan(behaviour, mode), |it| it.connections = subscribers + 1)
 }
 
 #[test]
 fn fanout_delivers_all_of_it_once_and_in_order() {
     let report =
-        fine(&Plan { text: true, ..with(fanout(Manners::Channel, 4), |it| it.threads = 2) });
+        fine(&Plan { text: true, ..with(fanout(Behaviour::Channel, 4), |it| it.threads = 2) });
     let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
     assert_eq!(
         (fanout.published, fanout.expected, fanout.received, fanout.lost),
@@ -312,7 +319,7 @@ fn fanout_delivers_all_of_it_once_and_in_order() {
 
 #[test]
 fn fanout_counts_every_loss() {
-    let report = fine(&fanout(Manners::Lossy, 3));
+    let report = fine(&fanout(Behaviour::Lossy, 3));
     let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
     // Of 30 messages every fifth, the last among them.
     assert_eq!((fanout.lost, fanout.received, fanout.expected), (18, 72, 90));
@@ -329,7 +336,7 @@ fn fanout_counts_every_loss() {
 
 #[test]
 fn fanout_counts_every_repetition_and_calls_it_a_fault() {
-    let report = run(&fanout(Manners::Repeat, 3)).unwrap();
+    let report = run(&fanout(Behaviour::Repeat, 3)).unwrap();
     let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
     assert_eq!((fanout.duplicates, fanout.received, fanout.lost), (18, 90, 0));
     assert_eq!((report.errors.wrong_answers, report.exit_code()), (18, 1));
@@ -337,11 +344,12 @@ fn fanout_counts_every_repetition_and_calls_it_a_fault() {
 }
 
 #[test]
-fn a_publish_that_reaches_nobody_is_explained() {
+fn a_publish_without_receivers_is_explained() {
     let mode = Mode::Broadcast { publishes: 1, timeout: Duration::from_millis(50) };
     let stop = AtomicBool::new(false);
-    let plan = plan(Manners::Echo, mode);
-    // An echo server sends it back to the publisher alone. The time limit of the warm-up is seconds; do not wait.
+    let plan = plan(Behaviour::Echo, mode);
+    // An echo server sends it back to the publisher alone. The time limit of the warm-up is
+    // seconds; do not wait.
     let outcome = throng_load::run(&plan, &stop, &mut |progress| {
         if matches!(progress.stage, Stage::Publishing { .. }) {
             stop.store(true, Ordering::Relaxed);
@@ -352,10 +360,10 @@ fn a_publish_that_reaches_nobody_is_explained() {
 
 #[test]
 fn wrong_answers_make_the_run_invalid() {
-    for (manners, text, hint) in
-        [(Manners::Forge, false, "other content"), (Manners::Confuse, true, "binary message")]
+    for (behaviour, text, hint) in
+        [(Behaviour::Forge, false, "other content"), (Behaviour::Confuse, true, "binary message")]
     {
-        let report = run(&Plan { text, ..plan(manners, echo(1)) }).unwrap();
+        let report = run(&Plan { text, ..plan(behaviour, echo(1)) }).unwrap();
         assert!(report.errors.wrong_answers > 0, "{report}");
         assert!(report.errors.first.as_ref().unwrap().contains(hint), "{report}");
         assert_eq!((report.verdict.limit, report.exit_code()), (Limit::Invalid, 1));
@@ -364,39 +372,39 @@ fn wrong_answers_make_the_run_invalid() {
 
 #[test]
 fn lost_connections_make_the_run_invalid() {
-    let report = run(&plan(Manners::Cut, echo(1))).unwrap();
+    let report = run(&plan(Behaviour::Cut, echo(1))).unwrap();
     assert_eq!(report.errors.connections_lost, 8, "{report}");
     assert_eq!(report.exit_code(), 1);
-    fine(&plan(Manners::Cut, connect(None)));
+    fine(&plan(Behaviour::Cut, connect(None)));
 }
 
 #[test]
 fn a_server_that_does_not_upgrade_is_named() {
     for mode in [echo(1), connect(None), connect(Some(50.0))] {
-        for (manners, hint) in [
-            (Manners::NotFound, "404"),
-            (Manners::WrongKey, "Sec-WebSocket-Accept"),
-            (Manners::HangUp, "instead of answering the upgrade"),
+        for (behaviour, hint) in [
+            (Behaviour::NotFound, "404"),
+            (Behaviour::WrongKey, "Sec-WebSocket-Accept"),
+            (Behaviour::HangUp, "instead of answering the upgrade"),
         ] {
-            let error = run(&plan(manners, mode)).unwrap_err();
+            let error = run(&plan(behaviour, mode)).unwrap_err();
             let text = error.to_string();
-            assert!(text.contains(hint) && text.contains("\"/any\""), "{manners:?}: {text}");
+            assert!(text.contains(hint) && text.contains("\"/any\""), "{behaviour:?}: {text}");
         }
     }
 }
 
 #[test]
 fn a_server_that_does_not_answer_is_not_waited_for() {
-    let mut plan = plan(Manners::Silent, echo(1));
+    let mut plan = plan(Behaviour::Silent, echo(1));
     plan.common.setup_timeout = Duration::from_secs(1);
     let text = run(&plan).unwrap_err().to_string();
     assert!(text.contains("upgrade request") || text.contains("only 0 of 8"), "{text}");
 }
 
 #[test]
-fn nobody_there_is_said_with_the_remedy() {
+fn an_absent_server_is_reported_with_the_remedy() {
     for mode in [echo(1), connect(None), connect(Some(50.0))] {
-        let plan = Plan::new(Target::parse(NOBODY).unwrap(), mode);
+        let plan = Plan::new(Target::parse(UNUSED).unwrap(), mode);
         let error = run(&plan).unwrap_err();
         assert!(error.to_string().contains("Is the server running"), "{error}");
         assert_eq!(error.exit_code(), 1);
@@ -411,7 +419,7 @@ fn stopping_early_reports_what_was_measured() {
         warmup: Duration::ZERO,
     };
     let stop = AtomicBool::new(false);
-    let report = throng_load::run(&plan(Manners::Echo, mode), &stop, &mut |progress| {
+    let report = throng_load::run(&plan(Behaviour::Echo, mode), &stop, &mut |progress| {
         if matches!(progress.stage, Stage::Measuring { .. }) && progress.done > 0 {
             stop.store(true, Ordering::Relaxed);
         }
@@ -423,14 +431,14 @@ fn stopping_early_reports_what_was_measured() {
 
 #[test]
 fn a_server_process_that_is_not_there_is_a_mistake() {
-    let plan = with(plan(Manners::Echo, echo(1)), |it| it.server_pids = vec![u32::MAX]);
+    let plan = with(plan(Behaviour::Echo, echo(1)), |it| it.server_pids = vec![u32::MAX]);
     let error = run(&plan).unwrap_err();
     assert!(error.to_string().contains("--server-pid") && error.exit_code() == 2);
 }
 
 #[test]
 fn a_crowd_talks_and_leaves() {
-    let target = Target::parse(&format!("ws://{}", start(Manners::Channel))).unwrap();
+    let target = Target::parse(&format!("ws://{}", start(Behaviour::Channel))).unwrap();
     let mut crowd = CrowdPlan::new(target);
     (crowd.clients, crowd.rate_per_s) = (12, 20.0);
     crowd.channels.truncate(1);
@@ -449,8 +457,8 @@ fn a_crowd_talks_and_leaves() {
 }
 
 #[test]
-fn a_crowd_without_a_server_says_so() {
-    let target = Target::parse(NOBODY).unwrap();
+fn clients_without_a_server_report_it() {
+    let target = Target::parse(UNUSED).unwrap();
     let crowd = CrowdPlan { clients: 3, ..CrowdPlan::new(target) };
     let handle = spawn_clients(crowd).unwrap();
     throng_testkit::eventually("all fail", || handle.snapshot().failures >= 3);

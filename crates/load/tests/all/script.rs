@@ -7,13 +7,13 @@ use std::time::Duration;
 use throng_load::report::{Measured, Render as _, ScriptReport};
 use throng_load::{Common, Limit, Mode, Plan, Report, Script, Slo, Target, Tokens};
 
-use crate::server::{Manners, start};
+use crate::server::{Behaviour, start};
 
 /// Far longer than any of these scripts: what ends is ended by them.
 const LONG: Duration = Duration::from_secs(600);
 
-fn run(manners: Manners, script: &str, change: impl FnOnce(&mut Plan)) -> Report {
-    let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
+fn run(behaviour: Behaviour, script: &str, change: impl FnOnce(&mut Plan)) -> Report {
+    let target = Target::parse(&format!("ws://{}/any", start(behaviour))).unwrap();
     let mode = Mode::Script { duration: LONG, warmup: Duration::ZERO, timeout: LONG };
     let common = Common { connections: 4, setup_timeout: LONG, ..target.into() };
     let mut plan = Plan::new(common, mode);
@@ -34,7 +34,7 @@ fn every_client_goes_through_all_steps_and_the_run_is_over() {
     let text = "send {\"login\":\"{client}\"}\nexpect \"{client}\"\nloop\nsend {sequence} {uuid}\n\
                 pause 1ms\nexpect {sequence} {uuid}\nrepeat 5\nsend-binary bye\nexpect bye";
     for threads in [1, 2] {
-        let report = run(Manners::Echo, text, |plan| plan.common.threads = threads);
+        let report = run(Behaviour::Echo, text, |plan| plan.common.threads = threads);
         assert_eq!((report.errors.total(), report.exit_code()), (0, 0), "{report}");
         let script = script(&report);
         // Four clients: a login, five turns, a farewell; each with an answer.
@@ -54,7 +54,7 @@ fn every_client_goes_through_all_steps_and_the_run_is_over() {
 
 #[test]
 fn a_script_without_end_ends_with_its_time() {
-    let report = run(Manners::Echo, "send a\nexpect a\nrepeat", |plan| {
+    let report = run(Behaviour::Echo, "send a\nexpect a\nrepeat", |plan| {
         let duration = Duration::from_millis(200);
         plan.mode = Mode::Script { duration, warmup: Duration::ZERO, timeout: LONG };
     });
@@ -67,10 +67,10 @@ fn a_script_without_end_ends_with_its_time() {
 #[test]
 fn greetings_are_kept_and_await_skips_what_expect_does_not() {
     let text = "expect welcome\nsend a{client}\nawait a{client}\nsend b\nexpect noise\nexpect b";
-    let report = run(Manners::Noisy, text, |_| ());
+    let report = run(Behaviour::Noisy, text, |_| ());
     assert_eq!((report.errors.total(), script(&report).answers), (0, 16), "{report}");
     let report =
-        run(Manners::Noisy, "await welcome\nsend hello\nexpect hello\nexpect hello", |_| ());
+        run(Behaviour::Noisy, "await welcome\nsend hello\nexpect hello\nexpect hello", |_| ());
     let wrong = script(&report);
     assert_eq!(
         (report.errors.wrong_answers, report.verdict.limit),
@@ -87,7 +87,7 @@ fn greetings_are_kept_and_await_skips_what_expect_does_not() {
 #[test]
 fn a_mismatch_shows_no_token() {
     let text = "send {token} {client}\nexpect {token},{client}\nsend my {token}\nexpect other";
-    let report = run(Manners::Echo, text, |plan| {
+    let report = run(Behaviour::Echo, text, |plan| {
         (plan.common.connections, plan.common.tokens) =
             (1, Tokens::parse("t.txt", "c2VjcmV0").unwrap());
     });
@@ -103,7 +103,7 @@ fn a_mismatch_shows_no_token() {
 
 #[test]
 fn a_server_that_is_silent_or_leaves_is_counted() {
-    let report = run(Manners::Mute, "send a\nexpect a\nsend b", |plan| {
+    let report = run(Behaviour::Mute, "send a\nexpect a\nsend b", |plan| {
         let timeout = Duration::from_millis(50);
         plan.mode = Mode::Script { duration: LONG, warmup: Duration::ZERO, timeout };
         plan.common.slos = vec![Slo::parse("errors<1%").unwrap()];
@@ -112,8 +112,8 @@ fn a_server_that_is_silent_or_leaves_is_counted() {
     assert_eq!(script(&report).steps[1].missing, 4);
     let first = report.errors.first.clone().unwrap();
     assert!(first.contains("waited 0.05 s for `expect a`, and nothing came"), "{first}");
-    let report = run(Manners::Cut, "loop\nsend a\nexpect a\nrepeat 10", |_| ());
+    let report = run(Behaviour::Cut, "loop\nsend a\nexpect a\nrepeat 10", |_| ());
     assert_eq!((report.errors.connections_lost, script(&report).answers), (4, 24), "{report}");
-    let report = run(Manners::Forge, "loop\nsend abc\nexpect abc\nrepeat 8", |_| ());
+    let report = run(Behaviour::Forge, "loop\nsend abc\nexpect abc\nrepeat 8", |_| ());
     assert_eq!((report.errors.wrong_answers, script(&report).answers), (4, 28), "{report}");
 }

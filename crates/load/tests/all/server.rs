@@ -1,5 +1,5 @@
-//! A small server of its own kind, one thread a connection, so that the generator is not tested against the engine
-//! it is built on; and one that can misbehave.
+//! A small server of its own kind, one thread a connection, so that the generator is not tested
+//! against the engine it is built on; and one that can misbehave.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,14 +10,14 @@ use throng_proto::Input;
 use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Decoder, Event, Limits, Opcode, Role, encode};
 
-/// What the server does with its clients.
+/// Behaviour of the server towards its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manners {
+pub(crate) enum Behaviour {
     /// Sends every message back.
     Echo,
     /// Sends every message to all others.
     Channel,
-    /// As a channel, but every fifth message of a connection goes to nobody.
+    /// As a channel, but every fifth message of a connection is not delivered.
     Lossy,
     /// As a channel, but every fifth message of a connection goes to the others twice.
     Repeat,
@@ -33,11 +33,12 @@ pub(crate) enum Manners {
     NotFound,
     /// Ends the connection instead of answering the upgrade.
     HangUp,
-    /// Says yes with the wrong key.
+    /// Accepts the upgrade with the wrong key.
     WrongKey,
     /// Never answers the upgrade.
     Silent,
-    /// Echoes to who sends `Authorization`, and chooses the first subprotocol; else answers with 401.
+    /// Echoes to who sends `Authorization`, and chooses the first subprotocol; else answers with
+    /// 401.
     Guarded,
     /// Chooses a subprotocol that was not offered.
     Imposes,
@@ -50,12 +51,12 @@ type Members = Arc<Mutex<Vec<(SocketAddr, TcpStream)>>>;
 pub(crate) type Heads = Arc<Mutex<Vec<String>>>;
 
 /// Starts a server on a free port. It ends with the process.
-pub(crate) fn start(manners: Manners) -> SocketAddr {
-    start_recording(manners).0
+pub(crate) fn start(behaviour: Behaviour) -> SocketAddr {
+    start_recording(behaviour).0
 }
 
 /// Starts a server that keeps the heads of all upgrade requests.
-pub(crate) fn start_recording(manners: Manners) -> (SocketAddr, Heads) {
+pub(crate) fn start_recording(behaviour: Behaviour) -> (SocketAddr, Heads) {
     let heads = Heads::default();
     let recorded = Arc::clone(&heads);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -69,7 +70,7 @@ pub(crate) fn start_recording(manners: Manners) -> (SocketAddr, Heads) {
                 .stack_size(128 << 10)
                 .spawn(move || {
                     let peer = stream.peer_addr();
-                    let _ = serve(stream, manners, &members, &heads);
+                    let _ = serve(stream, behaviour, &members, &heads);
                     if let Ok(peer) = peer {
                         members.lock().unwrap().retain(|(member, _)| *member != peer);
                     }
@@ -82,7 +83,7 @@ pub(crate) fn start_recording(manners: Manners) -> (SocketAddr, Heads) {
 
 fn serve(
     mut stream: TcpStream,
-    manners: Manners,
+    behaviour: Behaviour,
     members: &Members,
     heads: &Heads,
 ) -> std::io::Result<()> {
@@ -90,44 +91,45 @@ fn serve(
     let head = read_head(&mut stream)?;
     heads.lock().unwrap().push(head.clone());
     let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
-    match manners {
-        Manners::NotFound => {
+    match behaviour {
+        Behaviour::NotFound => {
             return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         }
-        Manners::Guarded if !head.contains("\r\nAuthorization: Bearer ") => {
+        Behaviour::Guarded if !head.contains("\r\nAuthorization: Bearer ") => {
             return stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n");
         }
-        Manners::HangUp => return Ok(()),
-        Manners::Silent => {
+        Behaviour::HangUp => return Ok(()),
+        Behaviour::Silent => {
             let _ = stream.read(&mut [0; 64]);
             return Ok(());
         }
         _ => {}
     }
-    let accept = match manners {
-        Manners::WrongKey => accept_key("dGhlIHNhbXBsZSBub25jZQ=="),
+    let accept = match behaviour {
+        Behaviour::WrongKey => accept_key("dGhlIHNhbXBsZSBub25jZQ=="),
         _ => accept_key(key),
     };
     let accept = std::str::from_utf8(&accept).unwrap();
     let offered = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Protocol: "));
     let first = offered.and_then(|names| names.split(", ").next());
-    let chosen = match (manners, first) {
-        (Manners::Guarded, Some(first)) => format!("Sec-WebSocket-Protocol: {first}\r\n"),
-        (Manners::Imposes, _) => "Sec-WebSocket-Protocol: mine\r\n".to_owned(),
+    let chosen = match (behaviour, first) {
+        (Behaviour::Guarded, Some(first)) => format!("Sec-WebSocket-Protocol: {first}\r\n"),
+        (Behaviour::Imposes, _) => "Sec-WebSocket-Protocol: mine\r\n".to_owned(),
         _ => String::new(),
     };
-    // Under the lock, so that no member's message comes before the response, and none is missed after it.
+    // Under the lock, so that no member's message comes before the response, and none is missed
+    // after it.
     let mut joined = members.lock().unwrap();
     write!(
         stream,
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
          Upgrade\r\n{chosen}Sec-WebSocket-Accept: {accept}\r\n\r\n"
     )?;
-    if matches!(manners, Manners::Channel | Manners::Lossy | Manners::Repeat) {
+    if matches!(behaviour, Behaviour::Channel | Behaviour::Lossy | Behaviour::Repeat) {
         joined.push((stream.peer_addr()?, stream.try_clone()?));
     }
     drop(joined);
-    if manners == Manners::Noisy {
+    if behaviour == Behaviour::Noisy {
         let mut greeting = Vec::new();
         encode(Opcode::Text, b"welcome", &mut greeting);
         stream.write_all(&greeting)?;
@@ -152,28 +154,28 @@ fn serve(
                 _ => continue,
             };
             seen += 1;
-            match manners {
-                Manners::Mute => {}
-                Manners::Noisy => {
+            match behaviour {
+                Behaviour::Mute => {}
+                Behaviour::Noisy => {
                     encode(Opcode::Text, b"noise", &mut answers);
                     encode(opcode, payload, &mut answers);
                 }
-                Manners::Cut if seen == 7 => return Ok(()),
-                Manners::Forge if seen == 7 => {
+                Behaviour::Cut if seen == 7 => return Ok(()),
+                Behaviour::Forge if seen == 7 => {
                     let mut forged = payload.to_vec();
                     forged[0] ^= 1;
                     encode(opcode, &forged, &mut answers);
                 }
-                Manners::Confuse => encode(Opcode::Binary, payload, &mut answers),
-                Manners::Lossy if seen % 5 == 0 => {}
-                Manners::Channel | Manners::Lossy | Manners::Repeat => {
+                Behaviour::Confuse => encode(Opcode::Binary, payload, &mut answers),
+                Behaviour::Lossy if seen % 5 == 0 => {}
+                Behaviour::Channel | Behaviour::Lossy | Behaviour::Repeat => {
                     let mut frame = Vec::new();
                     encode(opcode, payload, &mut frame);
                     let me = stream.peer_addr()?;
                     let members = members.lock().unwrap();
                     for (_, member) in members.iter().filter(|(member, _)| *member != me) {
                         let _ = (&*member).write_all(&frame);
-                        if manners == Manners::Repeat && seen % 5 == 0 {
+                        if behaviour == Behaviour::Repeat && seen % 5 == 0 {
                             let _ = (&*member).write_all(&frame);
                         }
                     }
