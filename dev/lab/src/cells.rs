@@ -7,7 +7,7 @@ use throng_cli::say;
 use throng_load::Progress;
 use throng_load::units::show_duration;
 
-/// How far a comparison is.
+/// Progress of a comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct CellProgress {
     /// The current cell, for people: `round 1, nginx, 4 KiB echo`.
@@ -16,9 +16,9 @@ pub(crate) struct CellProgress {
     pub(crate) done: usize,
     /// All cells.
     pub(crate) cells: usize,
-    /// How long the rest will take, about.
+    /// Estimated time that the rest will take.
     pub(crate) left: Duration,
-    /// How far the cell is; `None` before it has begun.
+    /// Progress of the cell; `None` before it has begun.
     pub(crate) within: Option<Progress>,
 }
 

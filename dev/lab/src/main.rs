@@ -1,9 +1,11 @@
 //! `lab`: the measurements that BENCHMARKING.md quotes, and the servers they need.
 //!
-//! * Duty: compare ways to broadcast, settings of compression, I/O models, proxies, and any server in the blank/work
-//!   benchmark; be the test servers for it.
-//! * Not its duty: load on one server (`throng bench`), comparisons with other WebSocket libraries (`bench/run`).
-//! * Depends on: `throng-load` for the load, `throng-cli` for settings, flags and output, `throng` for the servers.
+//! * Duty: compare ways to broadcast, settings of compression, I/O models, proxies, and any server
+//!   in the blank/work benchmark; be the test servers for it.
+//! * Not its duty: load on one server (`throng bench`), comparisons with other WebSocket libraries
+//!   (`bench/run`).
+//! * Depends on: `throng-load` for the load, `throng-cli` for settings, flags and output, `throng`
+//!   for the servers.
 //! * Start reading at: `Command`.
 #![forbid(unsafe_code)]
 
@@ -42,31 +44,34 @@ enum Command {
     Compression(compression::command::Args),
     /// Compare I/O models: a thread for each connection, epoll, the portable event loop
     ///
-    /// Idle CPU and memory, time to connect and echo, and a handler that blocks, with the figures that articles on a thread
-    /// per connection, IOCP and epoll published beside ours. Starts a server for each cell.
+    /// Idle CPU and memory, time to connect and echo, and a handler that blocks, with the figures
+    /// that articles on a thread per connection, IOCP and epoll published beside ours. Starts a
+    /// server for each cell.
     #[command(after_help = io_models::command::EXAMPLES)]
     IoModels(io_models::command::Args),
     /// Run the matrix of the blank/work benchmark NetBenchmarks on any server command
     ///
-    /// For each case the server is started afresh, its answers are checked, and it is put under load with one request at
-    /// a time on each connection.
+    /// For each case the server is started afresh, its answers are checked, and it is put under
+    /// load with one request at a time on each connection.
     #[command(after_help = netbench::command::EXAMPLES)]
     Netbench(netbench::command::Args),
-    /// Compare WebSocket proxies: CPU of a message and of a connection, memory of an idle tunnel, added latency
+    /// Compare WebSocket proxies: CPU of a message and of a connection, memory of an idle tunnel,
+    /// added latency
     ///
-    /// Any proxy that runs, by its URL; or with --peers nginx, HAProxy and `throng balance`, started here and measured in
-    /// turn.
+    /// Any proxy that runs, by its URL; or with --peers nginx, HAProxy and `throng balance`,
+    /// started here and measured in turn.
     #[command(after_help = proxies::command::EXAMPLES)]
     Proxies(proxies::command::Args),
     /// Be a server of the blank/work benchmark NetBenchmarks
     #[command(after_help = servers::netbench::HELP)]
     ServeNetbench(servers::netbench::Args),
-    /// Be a server for outside probes: / echoes bodies, /echo shows request headers, /push is an endless WebSocket
+    /// Be a server for outside probes: / echoes bodies, /echo shows request headers, /push is an
+    /// endless WebSocket
     ServeProbe(servers::probe::Args),
     /// Be a server of echoes that block, to see what that does
     ///
-    /// /sleep/{ms} blocks the event loop for so many milliseconds, /worker/{ms} one of the workers; /echo does not block.
-    /// Every client that reaches it can stop it.
+    /// /sleep/{ms} blocks the event loop for so many milliseconds, /worker/{ms} one of the workers;
+    /// /echo does not block. Every client that reaches it can stop it.
     ServeBlocking(servers::blocking::Args),
     /// The server that the comparisons start
     #[command(hide = true)]

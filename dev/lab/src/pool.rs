@@ -21,7 +21,7 @@ pub(crate) struct SteeredPool<'a> {
     pub(crate) size: usize,
     /// They come within this time.
     pub(crate) ramp: Duration,
-    /// What is sent has its planned time.
+    /// Messages are sent at their planned times.
     pub(crate) exact: bool,
     pub(crate) setup_timeout: Duration,
     /// Whose CPU is sampled meanwhile.

@@ -20,7 +20,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of `values`, in any order; `None` without any. Between two values it interpolates, as spreadsheets do.
+    /// Returns the spread of `values`, in any order; `None` without any. Between two values it
+    /// interpolates, as spreadsheets do.
     #[must_use]
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();

@@ -99,7 +99,7 @@ impl RedisCluster {
         self.cli(&["--cluster", "del-node", &address(&self.servers[0]), &self.id(number)]);
     }
 
-    /// Has the replica of a master become the master, without a loss; returns when it is.
+    /// Makes the replica of a master the master, without a loss; returns when it is.
     ///
     /// # Panics
     /// The master has no replica, or it does not become one.

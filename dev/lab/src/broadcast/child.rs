@@ -1,4 +1,4 @@
-//! A process of ours, spoken to over its standard input and output.
+//! A child process, which is controlled over its standard input and output.
 
 use std::io::BufReader;
 use std::process::{Child as Process, ChildStdin, Command, Stdio};
@@ -6,18 +6,18 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::servers::wire::{ChildMessage, hear, say};
+use crate::servers::wire::{ChildMessage, read_line, write_line};
 use throng_load::Error;
 
 /// Time a child has to end by itself once its input has ended.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// What comes from a child.
+/// Event of a child.
 #[derive(Debug)]
 pub(super) enum ChildEvent {
     /// A line.
-    Said(ChildMessage),
-    /// No more: it has ended, or speaks another language.
+    Message(ChildMessage),
+    /// The end of its output: it has ended, or its output cannot be parsed.
     Ended(String),
 }
 
@@ -29,11 +29,11 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts `command`; what it tells goes to `heard` with `number`, and last that it has ended.
+    /// Starts `command`. Its messages, and last its end, are sent to `events` with `number`.
     pub(super) fn start(
         mut command: Command,
         number: usize,
-        heard: Sender<(usize, ChildEvent)>,
+        events: Sender<(usize, ChildEvent)>,
     ) -> Result<Self, Error> {
         let mut process = command
             .stdin(Stdio::piped())
@@ -45,17 +45,17 @@ impl Child {
             thread::spawn(move || {
                 let mut output = BufReader::new(output);
                 let reason = loop {
-                    match hear::<ChildMessage>(&mut output) {
-                        Ok(Some(told)) => {
-                            if heard.send((number, ChildEvent::Said(told))).is_err() {
+                    match read_line::<ChildMessage>(&mut output) {
+                        Ok(Some(message)) => {
+                            if events.send((number, ChildEvent::Message(message))).is_err() {
                                 return;
                             }
                         }
                         Ok(None) => break "a process of the benchmark ended".to_owned(),
-                        Err(error) => break format!("a process of the benchmark said: {error}"),
+                        Err(error) => break format!("a process of the benchmark wrote: {error}"),
                     }
                 };
-                let _ = heard.send((number, ChildEvent::Ended(reason)));
+                let _ = events.send((number, ChildEvent::Ended(reason)));
             });
         }
         Ok(Self { process, input })
@@ -65,24 +65,24 @@ impl Child {
         self.process.id()
     }
 
-    /// Says one line to it.
-    pub(super) fn say(&mut self, what: &impl serde::Serialize) -> Result<(), Error> {
+    /// Writes one line to its standard input.
+    pub(super) fn send(&mut self, what: &impl serde::Serialize) -> Result<(), Error> {
         match &mut self.input {
-            Some(input) => say(input, what)
+            Some(input) => write_line(input, what)
                 .map_err(|error| Error::io("speak to a process of the benchmark", error)),
             None => Ok(()),
         }
     }
 
-    /// Ends its input, which tells it to end.
-    pub(super) fn dismiss(&mut self) {
+    /// Closes its input, upon which it ends.
+    pub(super) fn close_input(&mut self) {
         self.input = None;
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.dismiss();
+        self.close_input();
         let deadline = Instant::now() + GRACE;
         while matches!(self.process.try_wait(), Ok(None)) {
             if Instant::now() > deadline {

@@ -165,7 +165,8 @@ mod tests {
         let plan = parse("").unwrap().comparison();
         assert_eq!((plan.variants.len(), plan.rounds, plan.size, plan.processes), (3, 20, 100, 1));
         assert!(plan.subscribers.is_empty() && plan.shards == [1]);
-        let line = "-n 50,100 --shards 1,2 --variants publish,naive,naive --rounds 3 --size 1KiB --processes 2";
+        let line = "-n 50,100 --shards 1,2 --variants publish,naive,naive --rounds 3 --size 1KiB \
+             --processes 2";
         let plan = parse(line).unwrap().comparison();
         assert_eq!((plan.subscribers, plan.shards), (vec![50, 100], vec![1, 2]));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a comparison runs, refused before any process is started if it makes no sense.
+//! Plan of a comparison, which is validated before any process is started.
 
 use std::time::Duration;
 
@@ -10,9 +10,11 @@ use throng_load::{Error, MAX_SHARDS, Target, descriptors};
 /// Subscribers compared when nothing else is asked for; fewer where descriptors do not allow them.
 pub(crate) const DEFAULT_SUBSCRIBERS: [usize; 3] = [1_000, 5_000, 15_000];
 
-/// Descriptors of a server that are not subscribers: streams, listeners, polls, those it keeps back for refusals.
+/// Descriptors of a server that are not subscribers: streams, listeners, polls, those it keeps back
+/// for refusals.
 const SERVER_RESERVE: usize = 192;
-/// Part of a server's room that is left for an uneven spread: six standard deviations at 15,000 in four processes.
+/// Part of a server's room that is left for an uneven spread: six standard deviations at 15,000 in
+/// four processes.
 const UNEVEN: usize = 32;
 /// Most rounds: each is kept in memory until the end.
 const MAX_ROUNDS: usize = 10_000;
@@ -24,8 +26,8 @@ const MAX_PROCESSES: usize = 64;
 pub(crate) struct ComparisonPlan {
     /// The variants compared, each round all of them in turn. Default all.
     pub variants: Vec<Variant>,
-    /// Numbers of subscribers, one measurement each. Empty means [`DEFAULT_SUBSCRIBERS`], as far as descriptors
-    /// allow.
+    /// Numbers of subscribers, one measurement each. Empty means [`DEFAULT_SUBSCRIBERS`], as far as
+    /// descriptors allow.
     pub subscribers: Vec<usize>,
     /// Event loops of each server process, one measurement each. Default 1.
     pub shards: Vec<usize>,
@@ -35,7 +37,8 @@ pub(crate) struct ComparisonPlan {
     pub rounds: usize,
     /// Broadcasts of each variant before those that count. Default 2.
     pub warmup_rounds: usize,
-    /// Server processes. They share one port, and the kernel spreads the subscribers over them. Default 1.
+    /// Server processes. They share one port, and the kernel spreads the subscribers over them.
+    /// Default 1.
     pub processes: usize,
     /// Processes of subscribers for each server process. Default 1.
     pub clients: usize,
@@ -67,9 +70,9 @@ impl Default for ComparisonPlan {
 pub(crate) struct SubscriberPlan {
     /// The server; with its path.
     pub target: Target,
-    /// How many.
+    /// Subscribers of the process.
     pub subscribers: usize,
-    /// How many connect to this address in all, from whatever process: their source addresses depend on it.
+    /// Connections to this address from all processes, which determine the source addresses.
     pub of: usize,
     /// Number of this process's first among them.
     pub first: usize,
@@ -85,8 +88,8 @@ pub(super) fn share(total: usize, parts: usize, index: usize) -> usize {
 }
 
 impl ComparisonPlan {
-    /// The numbers of subscribers to measure: those asked for, or the usual ones as far as descriptors allow;
-    /// ascending.
+    /// The numbers of subscribers to measure: those asked for, or the usual ones as far as
+    /// descriptors allow; ascending.
     #[must_use]
     pub(crate) fn counts(&self) -> Vec<usize> {
         self.counts_within(descriptors::hard_limit())
@@ -160,8 +163,8 @@ impl ComparisonPlan {
         for count in self.counts_within(hard_limit) {
             if count < least {
                 return refuse(format!(
-                    "--subscribers {count} are fewer than the {least} processes that share them; take at least \
-                     {least}, or fewer --processes and --clients"
+                    "--subscribers {count} are fewer than the {least} processes that share them; \
+                     take at least {least}, or fewer --processes and --clients"
                 ));
             }
             let Some(possible) = self.possible(hard_limit).filter(|&possible| count > possible)
@@ -172,9 +175,10 @@ impl ComparisonPlan {
             let each =
                 several.possible(hard_limit).map_or(1, |all| (all / several.processes).max(1));
             return refuse(format!(
-                "--subscribers {} are more than this machine's descriptor limit allows: its hard limit of {} a \
-                 process leaves room for {} with {} server process{}. Use --subscribers {possible}, or --processes \
-                 {}, or raise the limit (ulimit -Hn, or LimitNOFILE= in a systemd unit)",
+                "--subscribers {} are more than this machine's descriptor limit allows: its hard \
+                 limit of {} a process leaves room for {} with {} server process{}. Use \
+                 --subscribers {possible}, or --processes {}, or raise the limit (ulimit -Hn, or \
+                 LimitNOFILE= in a systemd unit)",
                 grouped(count as u64),
                 grouped(hard_limit.unwrap_or(0)),
                 grouped(possible as u64),

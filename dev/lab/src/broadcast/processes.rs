@@ -15,20 +15,20 @@ use throng_load::report::Errors;
 use throng_load::sampler::{CpuUsage, Processes};
 use throng_load::units::{grouped, show_duration};
 
-/// How often a wait looks whether the run is to end.
+/// Interval at which a wait checks whether the run is to end.
 const TICK: Duration = Duration::from_millis(100);
 /// After a broadcast: its last work is in the kernel's books once the threads sleep again.
 const SETTLE: Duration = Duration::from_millis(2);
 
 /// Longest wait for the subscribers' last counts.
-const GOODBYE: Duration = Duration::from_secs(10);
+const LAST_COUNTS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Servers and subscribers at work. Dropping it ends their processes.
 pub(super) struct ProcessGroup<'a> {
     // In the order of dropping: subscribers go before their servers.
     clients: Vec<Child>,
     servers: Vec<Child>,
-    heard: Receiver<(usize, ChildEvent)>,
+    events: Receiver<(usize, ChildEvent)>,
     plan: &'a ComparisonPlan,
     stop: &'a AtomicBool,
     pub(super) subscribers: usize,
@@ -52,7 +52,8 @@ pub(super) struct Broadcast {
 }
 
 impl<'a> ProcessGroup<'a> {
-    /// Starts servers with `shards` event loops and `subscribers` of them, and waits until all are connected.
+    /// Starts servers with `shards` event loops and `subscribers` of them, and waits until all are
+    /// connected.
     pub(super) fn gather(
         plan: &'a ComparisonPlan,
         shards: usize,
@@ -60,11 +61,11 @@ impl<'a> ProcessGroup<'a> {
         launch: &dyn Fn(&Role) -> Command,
         stop: &'a AtomicBool,
     ) -> Result<Self, Error> {
-        let (tell, heard) = channel();
+        let (sender, events) = channel();
         let mut group = Self {
             clients: Vec::new(),
             servers: Vec::new(),
-            heard,
+            events,
             plan,
             stop,
             subscribers,
@@ -72,20 +73,26 @@ impl<'a> ProcessGroup<'a> {
             server_processes: Processes::new(Vec::new()),
             client_processes: Processes::new(Vec::new()),
         };
-        // A child's number: the servers' come first. The first server finds the port that the others share.
+        // A child's number: the servers' come first. The first server finds the port that the
+        // others share.
         let mut address = "127.0.0.1:0".to_owned();
         let share_port = plan.processes > 1;
         for number in 0..plan.processes {
             let role = Role::Server { address, share_port, shards, size: plan.size };
-            group.servers.push(Child::start(launch(&role), number, tell.clone())?);
+            group.servers.push(Child::start(launch(&role), number, sender.clone())?);
             let mut listening = String::new();
-            group.collect(1, plan.setup_timeout, "a server to listen", |_, told| match told {
-                ChildMessage::Listening { address } => {
-                    listening = address;
-                    true
-                }
-                _ => false,
-            })?;
+            group.collect(
+                1,
+                plan.setup_timeout,
+                "a server to listen",
+                |_, message| match message {
+                    ChildMessage::Listening { address } => {
+                        listening = address;
+                        true
+                    }
+                    _ => false,
+                },
+            )?;
             address = listening;
         }
         let (clients, mut first) = (plan.processes * plan.clients, 0);
@@ -101,12 +108,12 @@ impl<'a> ProcessGroup<'a> {
             };
             first += part;
             let number = plan.processes + client;
-            group.clients.push(Child::start(launch(&role), number, tell.clone())?);
+            group.clients.push(Child::start(launch(&role), number, sender.clone())?);
         }
         // Each watches its own progress; this is for one that hangs.
         let timeout = plan.setup_timeout + Duration::from_secs(600);
-        group.collect(group.clients.len(), timeout, "subscribers to connect", |_, told| {
-            matches!(told, ChildMessage::Subscribed { .. })
+        group.collect(group.clients.len(), timeout, "subscribers to connect", |_, message| {
+            matches!(message, ChildMessage::Subscribed { .. })
         })?;
         let pids = |children: &[Child]| Processes::new(children.iter().map(Child::pid).collect());
         group.server_processes = pids(&group.servers);
@@ -114,20 +121,20 @@ impl<'a> ProcessGroup<'a> {
         Ok(group)
     }
 
-    /// One message to everybody, this variant; returns when the last subscriber has it.
+    /// Sends one message to all subscribers in this variant; returns when the last one has it.
     pub(super) fn broadcast(&mut self, variant: Variant) -> Result<Broadcast, Error> {
         self.round += 1;
         let round = self.round;
         let sample = |processes: &Processes| processes.cpu(machine_now_ns()).unwrap_or_default();
         let (server, clients) = (sample(&self.server_processes), sample(&self.client_processes));
         for server in &mut self.servers {
-            server.say(&Order { variant, round })?;
+            server.send(&Order { variant, round })?;
         }
         let (mut called, mut call, mut waits) = (u64::MAX, 0, 0);
         let (mut first, mut last) = (u64::MAX, 0);
         let parts = self.servers.len() + self.clients.len();
-        let what = format!("broadcast {round} ({}) to reach everybody", variant.name());
-        let collected = self.collect(parts, self.plan.timeout, &what, |_, told| match told {
+        let what = format!("broadcast {round} ({}) to reach all subscribers", variant.name());
+        let collected = self.collect(parts, self.plan.timeout, &what, |_, message| match message {
             ChildMessage::Broadcast { round: of, called_ns, returned_ns, waits: waited }
                 if of == round =>
             {
@@ -161,20 +168,24 @@ impl<'a> ProcessGroup<'a> {
         })
     }
 
-    /// Lets everybody go; what went wrong on the variant.
+    /// Ends all processes and returns the errors of the subscribers.
     pub(super) fn part(mut self) -> Result<Errors, Error> {
-        let (errors, _) = self.dismiss()?;
+        let (errors, _) = self.close_clients()?;
         Ok(errors)
     }
 
-    /// Ends the subscribers, then hears their last counts: what went wrong, and how many had the last broadcast.
-    fn dismiss(&mut self) -> Result<(Errors, usize), Error> {
-        self.clients.iter_mut().for_each(Child::dismiss);
+    /// Ends the subscribers and receives their last counts: the errors, and how many had the last
+    /// broadcast.
+    fn close_clients(&mut self) -> Result<(Errors, usize), Error> {
+        self.clients.iter_mut().for_each(Child::close_input);
         let (mut errors, mut had) = (Errors::default(), 0);
-        let (deadline, mut left) = (Instant::now() + GOODBYE, 0);
+        let (deadline, mut left) = (Instant::now() + LAST_COUNTS_TIMEOUT, 0);
         while left < self.clients.len() {
-            match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok((_, ChildEvent::Said(ChildMessage::Left { wrong, lost, received, first }))) => {
+            match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok((
+                    _,
+                    ChildEvent::Message(ChildMessage::Left { wrong, lost, received, first }),
+                )) => {
                     errors.wrong_answers += wrong;
                     errors.connections_lost += lost;
                     errors.first = errors.first.take().or(first);
@@ -195,7 +206,7 @@ impl<'a> ProcessGroup<'a> {
         if !matches!(error, Error::Child(_)) {
             return error;
         }
-        match self.dismiss() {
+        match self.close_clients() {
             Ok((errors, had)) => Error::Child(format!(
                 "waited {} for {what}: {} of {} subscribers have it{}; --timeout gives more time",
                 show_duration(self.plan.timeout),
@@ -207,7 +218,7 @@ impl<'a> ProcessGroup<'a> {
         }
     }
 
-    /// Hears children until `parts` of them have said what `take` takes.
+    /// Receives messages of children until `take` has accepted `parts` of them.
     fn collect(
         &self,
         parts: usize,
@@ -221,14 +232,17 @@ impl<'a> ProcessGroup<'a> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            match self.heard.recv_timeout(TICK) {
+            match self.events.recv_timeout(TICK) {
                 Ok((
                     _,
-                    ChildEvent::Said(ChildMessage::Failed { reason }) | ChildEvent::Ended(reason),
+                    ChildEvent::Message(ChildMessage::Failed { reason })
+                    | ChildEvent::Ended(reason),
                 )) => {
                     return Err(Error::Child(format!("{reason} (while waiting for {what})")));
                 }
-                Ok((number, ChildEvent::Said(told))) => taken += usize::from(take(number, told)),
+                Ok((number, ChildEvent::Message(message))) => {
+                    taken += usize::from(take(number, message))
+                }
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(_) => {
                     let after = show_duration(timeout);

@@ -17,15 +17,15 @@ use throng_load::verdict::{Limit, Verdict};
 pub(crate) struct ComparisonReport {
     /// The report's version, as in every report of `throng bench`.
     pub schema: &'static str,
-    /// What was asked for.
+    /// Settings of the comparison.
     pub plan: PlanReport,
     /// A row for each number of shards and subscribers and each variant.
     pub rows: Vec<Row>,
     /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, setting up included.
     pub machine_busy_share: Option<f64>,
-    /// What went wrong.
+    /// Counts of errors.
     pub errors: Errors,
-    /// Who was the limit, in the row where it matters most.
+    /// Party that limited the run, in the row where it matters most.
     pub verdict: Verdict,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Row {
     pub mailbox_waits: u64,
     /// Resident memory of the servers at the end, all variants having run in them.
     pub server_rss_bytes: Option<u64>,
-    /// Who was the limit.
+    /// Party that limited the run.
     pub verdict: Verdict,
 }
 
@@ -115,8 +115,8 @@ impl ComparisonReport {
         let (servers, clients) = (plan.server_processes, plan.client_processes);
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "es" });
         format!(
-            "{} of text, {} rounds of each variant in turn after {} of warm-up; {}, {}; from the call until the last \
-             subscriber has it",
+            "{} of text, {} rounds of each variant in turn after {} of warm-up; {}, {}; from the \
+             call until the last subscriber has it",
             show_bytes(plan.size_bytes as i64),
             plan.rounds,
             plan.warmup_rounds,
@@ -125,7 +125,7 @@ impl ComparisonReport {
         )
     }
 
-    /// How many times as long as this row the naive loop takes, in the same setting.
+    /// Returns the factor by which the naive loop takes longer than this row in the same setting.
     fn gain(&self, row: &Row) -> Option<f64> {
         let same = |other: &&Row| {
             other.variant == Variant::Naive
@@ -139,8 +139,9 @@ fn shard_words(shards: usize) -> String {
     if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") }
 }
 
-/// The verdict of the row that says most about how far the figures carry: one that does not count before one that
-/// is the generator's, that before one that the machine disturbed; among equals the one with most subscribers.
+/// The verdict of the row that says most about how far the figures carry: one that does not count
+/// before one that is the generator's, that before one that the machine disturbed; among equals the
+/// one with most subscribers.
 fn overall(rows: &[Row]) -> Verdict {
     let worst = rows.iter().max_by_key(|row| (row.verdict.limit.gravity(), row.subscribers));
     let Some(row) = worst else {

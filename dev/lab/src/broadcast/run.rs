@@ -1,5 +1,6 @@
-//! The comparison from beginning to end: for each number of shards and subscribers fresh processes, and in them
-//! broadcasts of all variants in turn, so that what disturbs the machine disturbs all alike.
+//! The comparison from beginning to end: for each number of shards and subscribers fresh processes,
+//! and in them broadcasts of all variants in turn, so that what disturbs the machine disturbs all
+//! alike.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use throng_load::report::Errors;
 use throng_load::sampler::{CpuUsage, MachineSample, Memory};
 use throng_load::verdict::{Facts, Verdict};
 
-/// How far a comparison is.
+/// Progress of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ComparisonProgress {
     /// Event loops of each server now measured.
@@ -86,24 +87,25 @@ fn cell(
 ) -> Result<(Vec<Row>, Errors), Error> {
     progress.connecting = true;
     watch(progress);
-    let mut crowd = ProcessGroup::gather(plan, shards, subscribers, launch, stop)?;
+    let mut group = ProcessGroup::gather(plan, shards, subscribers, launch, stop)?;
     progress.connecting = false;
     let mut broadcasts = vec![Vec::with_capacity(plan.rounds); plan.variants.len()];
     for round in 0..plan.warmup_rounds + plan.rounds {
         for turn in 0..plan.variants.len() {
-            // Another variant goes first in each round: none is always the one that finds the caches cold.
+            // Another variant goes first in each round: none is always the one that finds the
+            // caches cold.
             let at = (turn + round) % plan.variants.len();
             watch(progress);
-            let cast = crowd.broadcast(plan.variants[at])?;
+            let broadcast = group.broadcast(plan.variants[at])?;
             if round >= plan.warmup_rounds {
-                broadcasts[at].push(cast);
+                broadcasts[at].push(broadcast);
             }
             progress.done += 1;
         }
     }
-    let memory = crowd.server_processes.memory();
-    let cpus = crowd.server_processes.cpus_allowed();
-    let errors = crowd.part()?;
+    let memory = group.server_processes.memory();
+    let cpus = group.server_processes.cpus_allowed();
+    let errors = group.part()?;
     let row = |(&variant, broadcasts): (&Variant, &Vec<Broadcast>)| {
         let setting = Setting { variant, shards, subscribers, processes: plan.processes };
         row(setting, broadcasts, memory, cpus, errors.total())
@@ -112,7 +114,7 @@ fn cell(
     Ok((rows, errors))
 }
 
-/// What one row is about.
+/// Setting of one row.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     variant: Variant,
@@ -130,12 +132,13 @@ fn row(
 ) -> Row {
     let Setting { variant, shards, subscribers, processes } = setting;
     let spread = |figure: fn(&Broadcast) -> f64| Spread::of(broadcasts.iter().map(figure));
-    let server_cpu_us = spread(|cast| cast.server.cpu_s * 1e6);
+    let server_cpu_us = spread(|broadcast| broadcast.server.cpu_s * 1e6);
     let facts = Facts {
         completed: broadcasts.len() as u64,
         failures,
-        generator: usage(broadcasts, |cast| cast.clients),
-        server: Some(usage(broadcasts, |cast| cast.server)).filter(|usage| usage.threads > 0),
+        generator: usage(broadcasts, |broadcast| broadcast.clients),
+        server: Some(usage(broadcasts, |broadcast| broadcast.server))
+            .filter(|usage| usage.threads > 0),
         server_cpus: cpus,
         comparison: true,
         ..Facts::default()
@@ -145,22 +148,23 @@ fn row(
         shards,
         processes,
         subscribers,
-        time_us: spread(|cast| cast.last_us),
-        first_us: spread(|cast| cast.first_us),
-        call_us: spread(|cast| cast.call_us),
+        time_us: spread(|broadcast| broadcast.last_us),
+        first_us: spread(|broadcast| broadcast.first_us),
+        call_us: spread(|broadcast| broadcast.call_us),
         server_cpu_us,
         server_cpu_us_per_subscriber: server_cpu_us.map(|cpu| cpu.median / subscribers as f64),
-        client_cpu_us: spread(|cast| cast.clients.cpu_s * 1e6),
-        mailbox_waits: broadcasts.iter().map(|cast| cast.waits).sum(),
+        client_cpu_us: spread(|broadcast| broadcast.clients.cpu_s * 1e6),
+        mailbox_waits: broadcasts.iter().map(|broadcast| broadcast.waits).sum(),
         server_rss_bytes: memory.map(|memory| memory.rss_bytes),
         verdict: Verdict::of(&facts),
     }
 }
 
-/// CPU use while broadcasts were under variant. The samples' own time is left out: between them the threads sleep, and
-/// who sleeps is nobody's limit.
+/// Returns the CPU use during broadcasts. The time of the samples is left out: the threads sleep
+/// then, and a sleeping thread limits nothing.
 fn usage(broadcasts: &[Broadcast], of: fn(&Broadcast) -> CpuUsage) -> CpuUsage {
-    let wall_s: f64 = broadcasts.iter().map(|cast| cast.last_us.max(cast.call_us) / 1e6).sum();
+    let wall_s: f64 =
+        broadcasts.iter().map(|broadcast| broadcast.last_us.max(broadcast.call_us) / 1e6).sum();
     let seconds = |share: fn(&CpuUsage) -> f64| -> f64 {
         broadcasts.iter().map(&of).map(|usage| share(&usage) * usage.wall_s).sum()
     };
@@ -171,7 +175,7 @@ fn usage(broadcasts: &[Broadcast], of: fn(&Broadcast) -> CpuUsage) -> CpuUsage {
         cores: seconds(|usage| usage.cores) / wall,
         busiest_thread_cores: (seconds(|usage| usage.busiest_thread_cores) / wall).min(1.0),
         busiest_thread_waiting: (seconds(|usage| usage.busiest_thread_waiting) / wall).min(1.0),
-        threads: broadcasts.iter().map(|cast| of(cast).threads).max().unwrap_or(0),
+        threads: broadcasts.iter().map(|broadcast| of(broadcast).threads).max().unwrap_or(0),
     }
 }
 
@@ -219,6 +223,6 @@ mod tests {
         let setting = Setting { variant: Variant::Naive, shards: 1, subscribers: 1, processes: 1 };
         let row = row(setting, &[], None, None, 0);
         assert_eq!((row.time_us, row.verdict.limit), (None, Limit::Invalid));
-        assert_eq!(usage(&[], |cast| cast.server).cores, 0.0);
+        assert_eq!(usage(&[], |broadcast| broadcast.server).cores, 0.0);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::plan::SubscriberPlan;
 use super::subscribers::subscribe;
-use crate::servers::wire::{ChildMessage, say};
+use crate::servers::wire::{ChildMessage, write_line};
 use throng_config::units::parse_duration;
 use throng_load::{Error, Target};
 
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 
 /// Connects, and reports every broadcast until standard input ends.
 ///
-/// A failure is told on standard output, where the coordinator listens: it has the one line for people.
+/// A failure is reported on standard output to the coordinator, which prints it.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let plan = SubscriberPlan {
         target: Target::parse(&args.url)?,
@@ -46,14 +46,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         size: args.size,
         setup_timeout: args.setup_timeout,
     };
-    // Nobody is left to be told when that fails: the coordinator has gone, and input has ended with it.
-    let tell = |told: &ChildMessage| drop(say(&mut stdout().lock(), told));
+    // An error is ignored: the coordinator has ended then, and the input with it.
+    let report = |message: &ChildMessage| drop(write_line(&mut stdout().lock(), message));
     let until_input_ends = || drop(stdin().lock().read_to_end(&mut Vec::new()));
-    match subscribe(&plan, tell, until_input_ends) {
+    match subscribe(&plan, report, until_input_ends) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(Error::Interrupted) => Ok(ExitCode::FAILURE),
         Err(error) => {
-            tell(&ChildMessage::Failed { reason: error.to_string() });
+            report(&ChildMessage::Failed { reason: error.to_string() });
             Ok(ExitCode::FAILURE)
         }
     }

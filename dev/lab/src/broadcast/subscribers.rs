@@ -1,4 +1,4 @@
-//! One process's subscribers: they connect, and tell when the last of them has a broadcast.
+//! Subscribers of one process: they connect, and report when the last of them has a broadcast.
 
 use std::sync::Arc;
 use std::thread;
@@ -17,22 +17,23 @@ use throng_load::client::{
 use throng_load::clock::machine_now_ns;
 use throng_load::{Error, Sources, descriptors, sources};
 
-/// Tells the coordinator something, from any thread.
-type Tell = Arc<dyn Fn(&ChildMessage) + Send + Sync>;
+/// Sends a message to the coordinator from any thread.
+type Report = Arc<dyn Fn(&ChildMessage) + Send + Sync>;
 
-/// Connects the subscribers, tells of every broadcast that has reached them all, and lets them go when `wait`
-/// returns: then the coordinator has no more use for them.
+/// Connects the subscribers, reports every broadcast that has reached them all, and closes them
+/// when `wait` returns: the coordinator does not need them then.
 ///
-/// What goes wrong while broadcasts run is told as well ([`ChildMessage::Failed`], [`ChildMessage::Left`]).
+/// Errors during broadcasts are reported, too ([`ChildMessage::Failed`],
+/// [`ChildMessage::Left`]).
 ///
 /// # Errors
 /// They could not be connected; each error with its remedy.
 pub(crate) fn subscribe(
     plan: &SubscriberPlan,
-    tell: impl Fn(&ChildMessage) + Send + Sync + 'static,
+    report: impl Fn(&ChildMessage) + Send + Sync + 'static,
     wait: impl FnOnce(),
 ) -> Result<(), Error> {
-    let tell: Tell = Arc::new(tell);
+    let report: Report = Arc::new(report);
     let peer = plan.target.resolve()?;
     let sources = Sources::plan(peer, plan.of, sources::ephemeral_ports(), None)?;
     descriptors::make_room(plan.subscribers)?;
@@ -68,19 +69,19 @@ pub(crate) fn subscribe(
         round: 0,
         received: 0,
         first: Instant(0),
-        tell: Arc::clone(&tell),
+        report: Arc::clone(&report),
     };
     let thread = thread::Builder::new()
         .name("throng-load-0".to_owned())
         .spawn({
-            let (shared, tell) = (Arc::clone(&shared), Arc::clone(&tell));
+            let (shared, report) = (Arc::clone(&shared), Arc::clone(&report));
             move || {
                 let ran = client::run(start, receive);
                 let failure = ran.as_ref().err().map(Error::to_string);
                 if let Some(reason) = failure {
-                    tell(&ChildMessage::Failed { reason });
+                    report(&ChildMessage::Failed { reason });
                 }
-                // Whoever waits for connections must not wait for ever.
+                // A thread that waits for connections must not wait for ever.
                 shared.finish();
                 ran.ok()
             }
@@ -91,7 +92,7 @@ pub(crate) fn subscribe(
         let now = clock.now();
         let never = now.after(Duration::from_secs(365 * 24 * 3600));
         shared.begin(Timeline { start: now, from: now, to: never });
-        tell(&ChildMessage::Subscribed { subscribers: plan.subscribers });
+        report(&ChildMessage::Subscribed { subscribers: plan.subscribers });
         wait();
     }
     shared.finish();
@@ -102,7 +103,7 @@ pub(crate) fn subscribe(
     connected?;
     if let Some((Setup { errors, .. }, received)) = ran {
         let (wrong, lost, first) = (errors.wrong_answers, errors.connections_lost, errors.first);
-        tell(&ChildMessage::Left { wrong, lost, received, first });
+        report(&ChildMessage::Left { wrong, lost, received, first });
     }
     Ok(())
 }
@@ -130,7 +131,7 @@ fn connected(shared: &Shared, plan: &SubscriberPlan) -> Result<(), Error> {
     }
 }
 
-/// See the module's documentation.
+/// Reception of broadcasts on one thread.
 struct Receive {
     resource: String,
     size: usize,
@@ -141,7 +142,7 @@ struct Receive {
     round: u32,
     received: usize,
     first: Instant,
-    tell: Tell,
+    report: Report,
 }
 
 impl Receive {
@@ -172,7 +173,7 @@ impl Work for Receive {
         };
         let Some((round, _)) = message::parse(text, self.size) else {
             return pool.note_wrong(|| {
-                format!("subscriber {index} got {} bytes that nobody broadcast", text.len())
+                format!("subscriber {index} got {} bytes that were not broadcast", text.len())
             });
         };
         if round <= self.had[index] || round < self.round {
@@ -185,7 +186,7 @@ impl Work for Receive {
         self.had[index] = round;
         self.received += 1;
         if self.received == self.had.len() {
-            (self.tell)(&ChildMessage::Reached {
+            (self.report)(&ChildMessage::Reached {
                 round,
                 first_ns: self.machine_ns(self.first),
                 last_ns: self.machine_ns(now),
@@ -198,8 +199,9 @@ impl Work for Receive {
             return;
         }
         let reason = describe_close(index, close);
-        // At once: nobody should wait for a broadcast that cannot reach everybody any more.
-        (self.tell)(&ChildMessage::Failed { reason: reason.clone() });
+        // At once: the coordinator should not wait for a broadcast that cannot reach all
+        // subscribers any more.
+        (self.report)(&ChildMessage::Failed { reason: reason.clone() });
         pool.errors.connections_lost += 1;
         pool.errors.note(|| reason);
     }

@@ -26,7 +26,7 @@ fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
     });
     let greeter = Server::new(App::new().ws("/", greet)).shards(1).bind("127.0.0.1:0").unwrap();
     let greeter = greeter.spawn().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, messages) = std::sync::mpsc::channel();
     let plan = SubscriberPlan {
         target: Target::parse(&format!("ws://{}/", greeter.local_addr())).unwrap(),
         subscribers: 3,
@@ -35,28 +35,32 @@ fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
         size: GREETING,
         setup_timeout: Duration::from_secs(60),
     };
-    // The greeting comes with the upgrade's answer or a moment later, so the counts are not known at the start.
+    // The greeting comes with the upgrade's answer or a moment later, so the counts are not known
+    // at the start.
     let (counted, enough) = std::sync::mpsc::channel();
-    let tell = move |what: &ChildMessage| {
+    let report = move |what: &ChildMessage| {
         if matches!(what, ChildMessage::Reached { .. }) {
             let _ = counted.send(());
         }
-        let _ = tell.send(what.clone());
+        let _ = sender.send(what.clone());
     };
-    subscribe(&plan, tell, || enough.recv_timeout(Duration::from_secs(20)).unwrap()).unwrap();
-    let told: Vec<ChildMessage> = told.iter().collect();
-    assert!(told.contains(&ChildMessage::Subscribed { subscribers: 3 }), "{told:?}");
-    let reached = |told: &ChildMessage| matches!(told, ChildMessage::Reached { round: 1, first_ns, last_ns } if first_ns <= last_ns);
-    assert_eq!(told.iter().filter(|told| reached(told)).count(), 1, "{told:?}");
-    let Some(ChildMessage::Left { wrong, lost: 0, received: 3, first: Some(_) }) = told.last()
+    subscribe(&plan, report, || enough.recv_timeout(Duration::from_secs(20)).unwrap()).unwrap();
+    let messages: Vec<ChildMessage> = messages.iter().collect();
+    assert!(messages.contains(&ChildMessage::Subscribed { subscribers: 3 }), "{messages:?}");
+    let reached = |message: &&ChildMessage| {
+        matches!(message, ChildMessage::Reached { round: 1, first_ns: first, last_ns: last }
+            if first <= last)
+    };
+    assert_eq!(messages.iter().filter(reached).count(), 1, "{messages:?}");
+    let Some(ChildMessage::Left { wrong, lost: 0, received: 3, first: Some(_) }) = messages.last()
     else {
-        panic!("{told:?}")
+        panic!("{messages:?}")
     };
-    // The last subscriber's may still be under variant.
-    assert!((4..=6).contains(wrong), "a repetition and a greeting each: {told:?}");
+    // The last subscriber's may still be under way.
+    assert!((4..=6).contains(wrong), "a repetition and a greeting each: {messages:?}");
 }
 
-/// Processes that play their part badly; shells, because they say exactly what they are told to.
+/// Processes that misbehave; shells, because they write exactly what they are given.
 #[cfg(unix)]
 #[test]
 fn a_comparison_says_which_process_failed_it() {
@@ -77,7 +81,7 @@ fn a_comparison_says_which_process_failed_it() {
     let failing = r#"echo '{"failed":{"reason":"no port left"}}'"#;
     for (server, subscribers, words) in [
         ("exit 1", silent, "ended (while waiting for a server to listen)"),
-        ("echo nonsense", silent, "a process of the benchmark said: "),
+        ("echo nonsense", silent, "a process of the benchmark wrote: "),
         (listening, failing, "no port left (while waiting for subscribers to connect)"),
         (
             listening,
@@ -92,7 +96,7 @@ fn a_comparison_says_which_process_failed_it() {
         let error = super::run(&plan, &launch, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
         assert!(error.to_string().contains(words) && error.exit_code() == 1, "{error}");
     }
-    let nobody = |_: &Role| Command::new("/no/such/program");
-    let error = super::run(&plan, &nobody, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let absent = |_: &Role| Command::new("/no/such/program");
+    let error = super::run(&plan, &absent, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("cannot start a process"), "{error}");
 }

@@ -27,7 +27,7 @@ What the table says:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to compare: off, no-context, window:BITS (9 to 15) [default: all of them]
+    /// Settings to compare: off, no-context, window:BITS (9 to 15) [default: all of them]
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = parse)]
     settings: Vec<Deflate>,
     /// Connections
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Bytes of a JSON document, such as 136 or 4KiB
     #[arg(long, short, value_name = "SIZE", default_value = "256", value_parser = parse_size)]
     size: usize,
-    /// What the documents are made from: the same seed, the same documents
+    /// Seed of the documents; equal seeds make equal documents
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Time measured of each setting, such as 10s or 1.5s
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     output: output::OutputArgs,
 }
 
-/// As [`parse`] reads it.
+/// Returns the text that [`parse`] reads as `deflate`.
 fn written(deflate: &Deflate) -> String {
     match deflate.mode {
         _ if !deflate.enabled => "off".to_owned(),

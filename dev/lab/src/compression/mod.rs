@@ -1,9 +1,10 @@
-//! What compression costs a server and what it saves, setting by setting: memory of a connection, CPU of a message,
-//! bytes of a message.
+//! Costs and savings of compression at a server for each setting: memory per connection, CPU per
+//! message, bytes per message.
 //!
-//! Each setting has a fresh server process, which the caller starts ([`Server`]), so that its memory and CPU time are
-//! its own. Its `/compose` answers every message with the same text in a message of the server's own; at `/echo` the
-//! message itself is sent on, which a server may do without compressing it again.
+//! Each setting has a fresh server process, which the caller starts ([`Server`]), so that its
+//! memory and CPU time are its own. Its `/compose` answers every message with the same text in a
+//! message of the server's own; at `/echo` the message itself is sent on, which a server may do
+//! without compressing it again.
 
 pub(crate) mod command;
 mod report;
@@ -36,7 +37,7 @@ pub(crate) struct CompressionPlan {
     pub connections: usize,
     /// Bytes of a JSON document, at least 72. Default 256.
     pub size: usize,
-    /// What the documents are made from. Default 1.
+    /// Seed of the documents. Default: 1.
     pub seed: u64,
     /// Time measured, of each setting. Default 3 s.
     pub duration: Duration,
@@ -76,7 +77,7 @@ impl CompressionPlan {
             return Err(Error::Usage("--settings needs at least one value".to_owned()));
         }
         for deflate in &self.settings {
-            // The address is nobody's; all else is as it will be.
+            // No server has this address; all other settings are those of the run.
             self.plan(deflate, "127.0.0.1:1", ECHO, 0)?.check()?;
         }
         Ok(())
@@ -102,7 +103,8 @@ impl CompressionPlan {
     }
 }
 
-/// Runs a comparison and reports. Blocks; `watch` is called some ten times a second, with the setting at hand.
+/// Runs a comparison and reports. Blocks; `watch` is called some ten times a second, with the
+/// setting at hand.
 ///
 /// When `stop` becomes true it ends early, with a report of the settings that were complete.
 ///
@@ -146,7 +148,8 @@ fn measure<S: Server>(
     run(&first)?;
     let before = Processes::new(vec![server.pid()]).memory();
     let report = run(&composed)?;
-    // Sent on as it came only where no context is kept; elsewhere it would be the same figure again.
+    // Sent on as it came only where no context is kept; elsewhere it would be the same figure
+    // again.
     let relayed = match deflate.mode {
         DeflateMode::Shared if deflate.enabled => Some(run(&plan_for(ECHO)?)?),
         _ => None,

@@ -22,13 +22,13 @@ pub(crate) struct CompressionReport {
     pub connections: usize,
     /// Bytes of a JSON document.
     pub size_bytes: usize,
-    /// What the documents were made from.
+    /// Seed of the documents.
     pub seed: u64,
     /// Time measured, of each setting.
     pub duration_s: f64,
     /// One by setting.
     pub rows: Vec<Row>,
-    /// Of the row that says most about how far the figures carry.
+    /// Verdict of the row that restricts the figures most.
     pub verdict: Verdict,
 }
 
@@ -37,15 +37,16 @@ pub(crate) struct CompressionReport {
 pub(crate) struct Row {
     /// `off`, `no-context` or `window:BITS`.
     pub setting: String,
-    /// Of a window.
+    /// Size of a window as its binary logarithm.
     pub window_bits: Option<u8>,
-    /// Whether every connection exchanged at least a window's worth, on average: less does not show its memory.
+    /// True if every connection exchanged at least a window's worth of text on average: less does
+    /// not show its memory.
     pub windows_filled: Option<bool>,
-    /// What the server's resident memory grew by, after use, with all connections open.
+    /// Growth of the server's resident memory after use, with all connections open.
     pub memory_bytes_per_connection: Option<f64>,
     /// Server CPU time (all threads): one message inflated, one composed and compressed.
     pub server_cpu_us_per_message: Option<f64>,
-    /// The same where the server sends on what came.
+    /// CPU time a message if the server relays the messages that it received.
     pub relayed_cpu_us_per_message: Option<f64>,
     /// Payload bytes from the server by bytes of its messages.
     pub ratio: Option<f64>,
@@ -55,9 +56,9 @@ pub(crate) struct Row {
     pub latency: Option<Summary>,
     /// Share (0 to 1) of the machine's CPU time that was busy meanwhile.
     pub machine_busy_share: Option<f64>,
-    /// What went wrong.
+    /// Number of errors.
     pub errors: u64,
-    /// Who was the limit of the rate. CPU by message, memory and ratio do not depend on it.
+    /// Party that limited the rate. CPU by message, memory and ratio do not depend on it.
     pub verdict: Verdict,
 }
 
@@ -107,8 +108,8 @@ impl CompressionReport {
 
     fn story(&self) -> String {
         format!(
-            "{} connections, JSON documents of {}, each answered by one of the server's own; {} measured for each \
-             setting, on a fresh server",
+            "{} connections, JSON documents of {}, each answered by one of the server's own; {} \
+             measured for each setting, on a fresh server",
             grouped(self.connections as u64),
             show_bytes(self.size_bytes as i64),
             show_duration(std::time::Duration::from_secs_f64(self.duration_s)),

@@ -42,7 +42,7 @@ impl<'a> Memory<'a> {
         })
     }
 
-    /// How many times as much threads take; less than a byte is what no ratio can be made of.
+    /// Returns the factor by which threads take more; below one byte there is no ratio.
     fn ratio(&self) -> f64 {
         self.threads.bytes_per_connection() / self.event.1.bytes_per_connection().max(1.0)
     }
@@ -51,8 +51,9 @@ impl<'a> Memory<'a> {
         let (model, event) = self.event;
         let bytes = |bytes: f64| show_bytes(bytes.round() as i64);
         format!(
-            "With {} idle connections, the most that both held, threads took {} of memory and {} of kernel stack a \
-             connection, {model} {}: {} times as much; CPU meanwhile {:.2} % of a core and {:.2} %.",
+            "With {} idle connections, the most that both held, threads took {} of memory and {} \
+             of kernel stack a connection, {model} {}: {} times as much; CPU meanwhile {:.2} % of \
+             a core and {:.2} %.",
             grouped(self.connections as u64),
             bytes(self.threads.memory_bytes_per_connection),
             bytes(self.threads.kernel_stack_bytes_per_connection),
@@ -90,7 +91,7 @@ impl<'a> Blocking<'a> {
         off.into_iter().filter_map(|variant| self.p99(variant)).min_by(f64::total_cmp)
     }
 
-    /// How many times as long the same takes on the shards.
+    /// Returns the factor by which the same handler takes longer on the shards.
     fn inline_ratio(&self) -> Option<f64> {
         Some(self.p99(Variant::Inline)? / self.best()?.max(1.0))
     }
@@ -130,7 +131,8 @@ fn advice(
                 rounded(ratio)
             ),
             false => format!(
-                "on the shards of {event} such a handler did little harm here (p99 {} times the best)",
+                "on the shards of {event} such a handler did little harm here (p99 {} times the \
+                 best)",
                 rounded(ratio)
             ),
         }));

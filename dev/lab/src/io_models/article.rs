@@ -20,7 +20,7 @@ const WINDOWS_THREADS: Server =
 /// All of them.
 pub(crate) const SERVERS: [Server; 4] = [THREADS, EPOLL, WINDOWS_THREADS, IOCP];
 
-/// What an article states of idle connections.
+/// Published figures of idle connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Idle {
     /// CPU in per cent, and memory of the whole process in MB.
@@ -105,7 +105,8 @@ pub(crate) const CONNECT: [Connect; 6] = [
     Connect { server: THREADS, connections: 10_000, took_s: None, echoed: false },
 ];
 
-/// What readers of the tables have to know about the articles.
-pub(crate) const NOTE: &str = "\"article\": published figures of other servers on other machines (Linux: 2 CPUs; Windows Server \
-    2022: 16 cores), for scale only. Memory is the whole process. article/ours: of memory or time, to our server of the same \
-    model in this run (IOCP: to epoll). No article has figures of a handler that blocks.";
+/// Note for readers of the tables about the articles.
+pub(crate) const NOTE: &str = "\"article\": published figures of other servers on other machines \
+     (Linux: 2 CPUs; Windows Server 2022: 16 cores), for scale only. Memory is the whole process. \
+     article/ours: of memory or time, to our server of the same model in this run (IOCP: to \
+     epoll). No article has figures of a handler that blocks.";

@@ -24,7 +24,7 @@ const KERNEL_STACK_BYTES: usize = 16 << 10;
 /// Starts a server of a model.
 pub(super) type Starter<'a, S> = &'a dyn Fn(&Wanted) -> Result<S, Error>;
 
-/// What all cells need.
+/// Settings and state that all cells need.
 pub(super) struct Bench<'a, S> {
     pub(super) plan: &'a IoModelsPlan,
     pub(super) start: Starter<'a, S>,
@@ -40,8 +40,8 @@ impl<S: Server> Bench<'_, S> {
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<IdleFigures, Error> {
         let hold = Some(self.plan.window);
-        let visited = self.visit(model, connections, false, hold, watch)?;
-        let SessionResult { before, idle, .. } = &visited;
+        let session = self.measure(model, connections, false, hold, watch)?;
+        let SessionResult { before, idle, .. } = &session;
         let Some(IdleTime { measured, ticks }) = idle else { return Err(Error::Interrupted) };
         let (after, cpu) = (measured.server_memory, measured.server());
         let unread = || Error::Child("the server's memory and CPU cannot be read here".to_owned());
@@ -71,18 +71,18 @@ impl<S: Server> Bench<'_, S> {
         connections: usize,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<ConnectFigures, Error> {
-        let visited = self.visit(model, connections, true, None, watch)?;
-        let answered_s = visited.answered.unwrap_or_default().as_secs_f64();
+        let session = self.measure(model, connections, true, None, watch)?;
+        let answered_s = session.answered.unwrap_or_default().as_secs_f64();
         Ok(ConnectFigures {
-            connected_s: visited.connected.as_secs_f64(),
+            connected_s: session.connected.as_secs_f64(),
             answered_s,
             connections_per_s: connections as f64 / answered_s.max(1e-9),
-            server_cpu_s: visited.cpu.map(|cpu| cpu.cpu_s),
+            server_cpu_s: session.cpu.map(|cpu| cpu.cpu_s),
         })
     }
 
     /// Connections on a fresh server that has had a few before.
-    fn visit(
+    fn measure(
         &self,
         model: IoModel,
         connections: usize,
@@ -108,13 +108,13 @@ impl<S: Server> Bench<'_, S> {
             thread::sleep(step);
             waited += step;
         }
-        let visited = run_session(&asked, self.stop, watch)?;
-        match &visited.errors.first {
+        let session = run_session(&asked, self.stop, watch)?;
+        match &session.errors.first {
             Some(first) => Err(Error::Child(format!(
                 "{} failures, the first: {first}",
-                visited.errors.total()
+                session.errors.total()
             ))),
-            None => Ok(visited),
+            None => Ok(session),
         }
     }
 

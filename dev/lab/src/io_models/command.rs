@@ -22,22 +22,24 @@ pub(crate) const EXAMPLES: &str = "Examples:
   lab io-models --only workers --blocking 20ms --cpu 1ms --clients 500
 
 The tables:
-  idle       connections that do nothing: CPU of the server, its memory and kernel stacks by connection
+  idle       idle connections: CPU of the server, its memory and kernel stacks by connection
   connect    time until all are connected, and until each has had an echo
-  workers    a handler that blocks: on the shards, on a pool of workers, on a thread for each connection
+  workers    a handler that blocks: on the shards, on a pool of workers, on a thread each connection
 
-What a model cannot do on this machine is reported in its cell. Figures of \"article\" rows are the source
-articles' own, for scale.";
+What a model cannot do on this machine is reported in its cell. Figures of \"article\" rows are the
+source articles' own, for scale.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Which to compare: threads, epoll, portable [default: all that this system has]
     #[arg(long, value_name = "FAMILY", value_delimiter = ',')]
     models: Vec<IoModel>,
-    /// Sizes of the tables idle and connect [default: 100,500,1000,1500,2000,2500,3000,3500,10000 and 1000,3000,10000]
+    /// Sizes of the tables idle and connect [default: 100,500,1000,1500,2000,2500,3000,3500,10000
+    /// and 1000,3000,10000]
     #[arg(long, short, value_name = "N", value_delimiter = ',')]
     connections: Vec<usize>,
-    /// How long CPU is watched in each cell of the table idle [default: 10s, with --quick 1s]
+    /// Time for which CPU use is measured in each cell of the table idle [default: 10s, with
+    /// --quick 1s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     window: Option<Duration>,
     /// Small sizes and short times, for a first look
@@ -46,10 +48,10 @@ pub(crate) struct Args {
     /// Only these tables
     #[arg(long, value_name = "TABLE", value_delimiter = ',')]
     only: Vec<TableArg>,
-    /// How long the handler of the table workers blocks for each message
+    /// Time for which the handler of the table workers blocks for each message
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_duration)]
     blocking: Duration,
-    /// How long it computes for each message; the number of workers follows from both
+    /// Time for which it computes for each message; the number of workers follows from both
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = parse_duration)]
     cpu: Duration,
     /// Connections that keep it busy
@@ -161,7 +163,8 @@ mod tests {
         let quick = plan("--quick --window 2s").unwrap();
         assert_eq!((quick.idle, quick.connect), (vec![100, 500], vec![500]));
         assert_eq!((quick.window.as_secs(), quick.duration.as_secs()), (2, 1));
-        let line = "--models portable --connections 5,7 --only idle,workers --blocking 20ms --cpu 1ms -d 2s";
+        let line = "--models portable --connections 5,7 --only idle,workers --blocking 20ms --cpu \
+             1ms -d 2s";
         let plan = plan(line).unwrap();
         assert_eq!(plan.models, [IoModel::Portable]);
         assert_eq!((&plan.idle[..], &plan.connect[..]), (&[5, 7][..], &[5, 7][..]));

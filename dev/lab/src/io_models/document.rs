@@ -83,12 +83,14 @@ impl IoModelsReport {
         let window = show_duration(Duration::from_secs_f64(self.plan.window_s));
         let notes = [
             format!(
-                "CPU: of one core over {window}, from the scheduler's nanoseconds; ticks: the same as the kernel counts it, \
-                 in steps of 10 ms. Counted from two seconds after the last came; pings, one each 25 s, are rarely in it."
+                "CPU: of one core over {window}, from the scheduler's nanoseconds; ticks: the same \
+                 as the kernel counts it, in steps of 10 ms. Counted from two seconds after the \
+                 last came; pings, one each 25 s, are rarely in it."
             ),
-            "Memory: what the process' share of resident memory (PSS) grew by, by connection; process: all of it. \
-             Kernel stack: 16 KiB of each thread that came, which is in no process' resident memory. What the kernel keeps of a \
-             socket is the same for all, about 4 KiB, and is not in it."
+            "Memory: what the process' share of resident memory (PSS) grew by, by connection; \
+             process: all of it. Kernel stack: 16 KiB of each thread that came, which is in no \
+             process' resident memory. What the kernel keeps of a socket is the same for all, \
+             about 4 KiB, and is not in it."
                 .to_owned(),
         ];
         let table = model::Table::new("Idle connections", columns.to_vec()).rows(rows);
@@ -125,8 +127,9 @@ impl IoModelsReport {
                 ));
             }
         }
-        let note = "Connected: from the first connect call to the last upgrade, 100 connections being made at a time; each sends \
-                    a message when it is open, and \"and echoed\" ends with the last answer. All stay open.";
+        let note = "Connected: from the first connect call to the last upgrade, 100 connections \
+             being made at a time; each sends a message when it is open, and \"and echoed\" ends \
+             with the last answer. All stay open.";
         let table = model::Table::new("Time to connect and echo", columns.to_vec()).rows(rows);
         table.reasons("missing").plots([self.connect_plot()]).notes([note.to_owned()])
     }
@@ -173,7 +176,8 @@ impl IoModelsReport {
         };
         notes.extend(self.blocking.iter().filter_map(verdict));
         let title = format!(
-            "A handler that blocks {} and computes {}, {} connections with one message under variant on each",
+            "A handler that blocks {} and computes {}, {} connections with one message under way \
+             on each",
             show_duration(blocking),
             show_duration(cpu),
             grouped(plan.clients as u64)

@@ -1,4 +1,4 @@
-//! What to compare.
+//! Plan of a comparison of I/O models.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ pub(crate) enum IoModel {
     Threads,
     /// One shard for each CPU, over epoll.
     Epoll,
-    /// The same over mio.
+    /// Shards over mio.
     Portable,
 }
 
@@ -83,8 +83,8 @@ impl Table {
     pub(crate) const ALL: [Self; 3] = [Self::Idle, Self::Connect, Self::Workers];
 }
 
-/// The server that a cell needs, with the WebSocket endpoints `/echo`, `/block` (it runs the [`Handler`] where
-/// it is called, then echoes) and `/work` (the same on a worker).
+/// The server that a cell needs, with the WebSocket endpoints `/echo`, `/block` (it runs the
+/// [`Handler`] where it is called, then echoes) and `/work` (the same on a worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Its model.
@@ -93,7 +93,7 @@ pub(crate) struct Wanted {
     pub shards: usize,
     /// Workers.
     pub workers: usize,
-    /// What blocks.
+    /// The blocking handler.
     pub handler: Handler,
 }
 
@@ -104,15 +104,16 @@ pub(crate) struct IoModelsPlan {
     pub models: Vec<IoModel>,
     /// The tables. Default: all.
     pub tables: Vec<Table>,
-    /// Idle connections, the articles' sizes. Default 100, 500, 1,000, 1,500, 2,000, 3,500 and 10,000.
+    /// Idle connections, the articles' sizes. Default 100, 500, 1,000, 1,500, 2,000, 3,500 and
+    /// 10,000.
     pub idle: Vec<usize>,
     /// Connections to be made. Default 1,000, 3,000 and 10,000.
     pub connect: Vec<usize>,
-    /// How long CPU is watched in each cell of the idle table. Default 10 s.
+    /// Time for which CPU use is measured in each cell of the idle table. Default: 10 s.
     pub window: Duration,
-    /// What blocks.
+    /// The blocking handler.
     pub handler: Handler,
-    /// Connections that keep the handler busy, with one message under variant on each. Default 100.
+    /// Connections that keep the handler busy, with one message under way on each. Default 100.
     pub clients: usize,
     /// Time measured of each row with the handler. Default 3 s.
     pub duration: Duration,
@@ -155,12 +156,14 @@ impl IoModelsPlan {
         let sizes = || self.idle.iter().chain(&self.connect).chain([&self.clients]);
         if let Some(size) = sizes().find(|size| !(1..=MOST).contains(*size)) {
             return refuse(format!(
-                "{size} connections are none, or too many; --connections and --clients go from 1 to {MOST}"
+                "{size} connections are none, or too many; --connections and --clients go from 1 \
+                 to {MOST}"
             ));
         }
         if self.shards > MAX_SHARDS {
             return refuse(format!(
-                "--shards is {}; at most {MAX_SHARDS} are possible, and 0 means one for each usable CPU",
+                "--shards is {}; at most {MAX_SHARDS} are possible, and 0 means one for each \
+                 usable CPU",
                 self.shards
             ));
         }
@@ -187,8 +190,8 @@ impl IoModelsPlan {
             && self.models.len() == 1
         {
             return refuse(
-                "--models threads leaves nothing to compare a blocking handler with; add epoll, or leave workers \
-                 out of --only"
+                "--models threads leaves nothing to compare a blocking handler with; add epoll, or \
+                 leave workers out of --only"
                     .to_owned(),
             );
         }

@@ -1,4 +1,4 @@
-//! What was measured, with names for programs; the tables are made in `document`.
+//! Measurements with names for programs; the tables are made in `document`.
 
 use serde::Serialize;
 use throng_engine::workers::usable_cpus;
@@ -16,7 +16,7 @@ use throng_load::verdict::Verdict;
 pub(crate) struct IoModelsReport {
     /// The report's version, as in every report of `throng bench`.
     pub schema: &'static str,
-    /// What was asked for.
+    /// Settings of the comparison.
     pub plan: PlanReport,
     /// A row for each size and model.
     pub idle: Vec<IdleRow>,
@@ -39,13 +39,13 @@ pub(crate) struct PlanReport {
     pub models: Vec<IoModel>,
     /// The tables.
     pub tables: Vec<Table>,
-    /// How long CPU was watched in each cell of the idle table.
+    /// Time for which CPU use was measured in each cell of the idle table.
     pub window_s: f64,
     /// The handler that blocks.
     pub handler: Handler,
     /// Connections that kept it busy.
     pub clients: usize,
-    /// How long each row with it was measured.
+    /// Time for which each row with it was measured.
     pub duration_s: f64,
     /// Workers by the rule `CPUs + (blocking / cpu) * CPUs`.
     pub workers_by_rule: usize,
@@ -64,7 +64,7 @@ pub(crate) struct PlanReport {
 /// Figures, or why there are none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Cell<T> {
-    /// What was measured.
+    /// Measurements.
     pub figures: Option<T>,
     /// Why nothing was, for people.
     pub missing: Option<String>,
@@ -98,20 +98,21 @@ pub(crate) struct IdleRow {
     pub cell: Cell<IdleFigures>,
 }
 
-/// What idle connections cost.
+/// Costs of idle connections.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct IdleFigures {
-    /// How long CPU was watched.
+    /// Time for which CPU use was measured.
     pub window_s: f64,
     /// The server's CPU meanwhile, in percent of one core, from the scheduler's nanoseconds.
     pub cpu_percent: f64,
-    /// The same in the kernel's ticks, of 10 ms as a rule.
+    /// CPU time in the kernel's ticks, of 10 ms as a rule.
     pub cpu_ticks: Option<u64>,
     /// Proportional memory (PSS) the process grew by, by connection.
     pub memory_bytes_per_connection: f64,
     /// Resident memory (RSS) it grew by, by connection.
     pub rss_bytes_per_connection: f64,
-    /// Kernel stacks of the threads that came with the connections, 16 KiB each, by connection. Not in the others.
+    /// Kernel stacks of the threads that came with the connections, 16 KiB each, by connection. Not
+    /// in the others.
     pub kernel_stack_bytes_per_connection: f64,
     /// Proportional memory of the whole process.
     pub process_bytes: u64,
@@ -142,7 +143,7 @@ pub(crate) struct ConnectRow {
     pub cell: Cell<ConnectFigures>,
 }
 
-/// How long it took.
+/// Times of the connections.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ConnectFigures {
     /// From the first connect call to the last upgrade.
@@ -208,7 +209,7 @@ impl BlockingRow {
     }
 }
 
-/// How the handler was served.
+/// Rate and latency of the blocking handler.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BlockingFigures {
     /// Answers by the second.
@@ -217,7 +218,7 @@ pub(crate) struct BlockingFigures {
     pub latency: Summary,
     /// Server CPU time by answer, the handler's own included.
     pub server_cpu_us_per_message: Option<f64>,
-    /// Who was the limit.
+    /// Party that limited the run.
     pub verdict: Verdict,
 }
 
@@ -368,7 +369,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_no_failure_and_what_broke_is() {
+    fn an_impossible_cell_is_no_failure_and_a_broken_one_is() {
         let mut report = example();
         assert_eq!(report.exit_code(), 0);
         report.connect[0].cell = Cell::failed("it ended".to_owned());

@@ -1,4 +1,5 @@
-//! Whether this machine has room for so many connections of a model, told before anything is started.
+//! Check that this machine has room for the connections of a model, made before anything is
+//! started.
 
 use super::plan::IoModel;
 use throng_load::descriptors;
@@ -21,7 +22,7 @@ pub(super) fn most(model: IoModel, shards: usize) -> Option<usize> {
     Some((hard.saturating_sub(reserve(model, shards)) / each(model)).min(clients))
 }
 
-/// A connection's own, and the bell of its thread.
+/// Returns the descriptors of a connection: its socket, and the wake-up descriptor of its thread.
 fn each(model: IoModel) -> usize {
     if model == IoModel::Threads { 2 } else { 1 }
 }

@@ -22,14 +22,15 @@ enum Step {
     Blocking(Variant, IoModel, usize),
 }
 
-/// Runs a comparison and reports. Blocks; `watch` is called before each cell and some ten times a second within.
+/// Runs a comparison and reports. Blocks; `watch` is called before each cell and some ten times a
+/// second within.
 ///
-/// When `stop` becomes true it ends early, with a report of the cells that were complete. A cell that fails says so in the
-/// report, whose exit code is then 1.
+/// When `stop` becomes true it ends early, with a report of the cells that were complete. A cell
+/// that fails says so in the report, whose exit code is then 1.
 ///
 /// # Errors
-/// A plan that makes no sense, a server that does not start; and [`Error::Interrupted`] if it was stopped before there was
-/// anything to report.
+/// A plan that makes no sense, a server that does not start; and [`Error::Interrupted`] if it was
+/// stopped before there was anything to report.
 pub(crate) fn run<S: Server>(
     plan: &IoModelsPlan,
     start: &dyn Fn(&Wanted) -> Result<S, Error>,
@@ -65,7 +66,8 @@ pub(crate) fn run<S: Server>(
     Ok(IoModelsReport::new(plan, rows, busy))
 }
 
-/// All cells in their order. Another model begins at each size: none always has the machine as the one before left it.
+/// All cells in their order. Another model begins at each size: none always has the machine as the
+/// one before left it.
 fn steps(plan: &IoModelsPlan) -> Vec<Step> {
     let mut steps = Vec::new();
     let turn = |at: usize| {

@@ -15,7 +15,8 @@ use throng_load::{Error, Mode, Plan, Progress, Stage, Target};
 
 /// Path of the connections.
 const PATH: &str = "/echo";
-/// Between the last connection and the idle time that counts: a server tidies up a second after something happened.
+/// Between the last connection and the idle time that counts: a server tidies up a second after
+/// something happened.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
 /// A plan for connections that come, may echo once, and stay.
@@ -65,7 +66,8 @@ pub(super) struct Before {
 /// Opens the connections, measures, and resets them in the end.
 ///
 /// # Errors
-/// A connection that could not be made or was lost while all were set up, and [`Error::Interrupted`].
+/// A connection that could not be made or was lost while all were set up, and
+/// [`Error::Interrupted`].
 pub(super) fn run_session(
     session: &SessionPlan<'_>,
     stop: &AtomicBool,

@@ -1,4 +1,5 @@
-//! One request and its answer, read to its end: slow and complete, where the load is fast and counts.
+//! One request and its answer, read to its end: slow and complete, where the load is fast and
+//! counts.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +13,7 @@ use throng_load::units::show_duration;
 /// No answer of the benchmark comes near this.
 const LIMITS: Limits = Limits { max_header_bytes: 64 << 10, max_headers: 256, max_body: 1 << 20 };
 
-/// What came.
+/// Answer of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -102,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server that answers with `bytes` and closes is said to have answered.
+    /// Returns the parsed answer of a server that sends `bytes` and closes.
     fn answered(bytes: &'static str) -> Result<Answer, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -124,8 +125,8 @@ mod tests {
             answered("HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nContent-Length: 2\r\n\r\nOK");
         let expected = Answer { status: 200, content_type: text("a/b"), body: b"OK".to_vec() };
         assert_eq!(answer, Ok(expected));
-        let chunked = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 x\r\nTransfer-Encoding: chunked\r\n\r\n\
-                       1\r\na\r\n2\r\nbc\r\n0\r\n\r\n";
+        let chunked = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 x\r\n\
+                       Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n";
         let answer = answered(chunked).unwrap();
         assert_eq!((answer.status, &answer.body[..]), (201, &b"abc"[..]));
         let answer = answered("HTTP/1.0 200 OK\r\n\r\nuntil close").unwrap();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_announced() {
+    fn an_invalid_answer_is_reported() {
         for (bytes, words) in [
             ("", "without an answer"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nO", "middle of an answer"),

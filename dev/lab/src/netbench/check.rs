@@ -1,10 +1,10 @@
-//! Whether a server's answers are those of the contract, in full.
+//! Check that a server's answers are those of the contract, in full.
 
 use super::ask::Answer;
 use super::document::Document;
 use super::ordered::Node;
 
-/// How much of a wrong answer is quoted.
+/// Bytes of a wrong answer that are quoted.
 const QUOTED: usize = 120;
 
 /// The blank answer: 200, text, two bytes.
@@ -101,7 +101,11 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const GOOD: &str = r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}","client":{"balance":109240.59,"minDate":"2020-01-01T00:00:00.007Z","maxDate":"2020-11-10T06:47:04.462Z"}}"#;
+    const GOOD: &str = concat!(
+        r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}","client":"#,
+        r#"{"balance":109240.59,"minDate":"2020-01-01T00:00:00.007Z","#,
+        r#""maxDate":"2020-11-10T06:47:04.462Z"}}"#
+    );
 
     fn work(body: &str) -> Result<(), String> {
         let content_type = Some("application/json; charset=utf-8".to_owned());
@@ -146,7 +150,7 @@ mod tests {
     fn a_canned_answer_is_none_to_another_document() {
         let content_type = Some("application/json".to_owned());
         let answer = Answer { status: 200, content_type, body: GOOD.as_bytes().to_vec() };
-        let error = check_work(&answer, &Document::unheard_of()).unwrap_err();
+        let error = check_work(&answer, &Document::random()).unwrap_err();
         assert!(error.contains("a fixed answer?"), "{error}");
     }
 

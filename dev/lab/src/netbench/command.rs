@@ -24,27 +24,27 @@ pub(crate) const EXAMPLES: &str = "Examples:
   lab netbench --against 'nginx -p . -c {mode}.conf' --port 8080 --connections 1,100
   lab netbench --against \"sh -c 'ulimit -n 20000; exec ./server {mode}'\"
 
-The command is started afresh for each case, without a shell, and ended afterwards with everything it
-started. {mode} in it becomes 0 (blank) or 1 (work), {port} the port; without {mode} the mode is its last
-argument. It has to stay in the foreground, and to listen within --start-timeout.
+The command is started afresh for each case, without a shell, and ended afterwards with everything
+it started. {mode} in it becomes 0 (blank) or 1 (work), {port} the port; without {mode} the mode is
+its last argument. It has to stay in the foreground, and to listen within --start-timeout.
 
 What a server has to do: at any path, with status 200
   blank          Content-Type text/plain, the body OK
-  work           Content-Type application/json, the answer to the JSON document in the request's body
-Before and after the load its answers are read in full; in work mode also the one to a document made up
-for that moment. Under load, complete answers with status 200 count.
+  work           Content-Type application/json, the answer to the JSON document in the request
+Before and after the load its answers are read in full; in work mode also the one to a document made
+up for that moment. Under load, complete answers with status 200 count.
 
 What the table says:
   requests       sent within the time; responses: answered within it
   per CPU-s      answers by the second of CPU time of the server and the processes it started
-  p50, p99       from sending to the last byte of the answer; with --reuse close from the connect call
-  limit          who could not do more; below the table why
+  p50, p99       from sending to the last byte of the answer; with --reuse close from connecting
+  limit          the party that limited the case; the reason is below the table
 
 Exit codes: 0 done, 1 a case failed (the others still run), 2 a mistake in the command.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What starts the server, in one word: 'node server.js'; without it, our own
+    /// Command that starts the server, in one word: 'node server.js'; without it, our own
     #[arg(long, value_name = "COMMAND")]
     against: Option<String>,
     /// The server's name in the table [default: the program's]
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Where the server listens [default: 1234; a free one for our own]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// The same
+    /// Address that the server listens on
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
     #[command(flatten)]
@@ -180,7 +180,8 @@ fn own(address: SocketAddr) -> Result<ServerCommand, Error> {
     ServerCommand::of(words.collect())
 }
 
-/// One that is free now; that it stays so until the server starts is likely, and its failure would be told.
+/// Returns a port that is free now. It probably stays free until the server starts, and if not, the
+/// server's failure is reported.
 fn free_port(address: IpAddr) -> Result<u16, Error> {
     TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr()).map_or_else(
         |error| Err(Error::Usage(format!("--address {address} cannot be listened on: {error}"))),
@@ -215,8 +216,8 @@ mod tests {
         let own = plan(&[]).unwrap();
         assert_ne!(own.address.port(), 0);
         assert!(own.command.words().contains(&own.address.to_string()));
-        let line = "--against ./s --name S --reuse close -c 1,7 --modes work --port 80 --address ::1 -d 1s -w 0s \
-                    --timeout 2s --start-timeout 3s -t 2 --sources 1";
+        let line = "--against ./s --name S --reuse close -c 1,7 --modes work --port 80 --address \
+             ::1 -d 1s -w 0s --timeout 2s --start-timeout 3s -t 2 --sources 1";
         let words: Vec<&str> = line.split_whitespace().collect();
         let plan = plan(&words).unwrap();
         assert_eq!((plan.name.as_str(), plan.keep_alive, plan.threads), ("S", false, 2));

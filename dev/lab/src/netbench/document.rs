@@ -33,8 +33,8 @@ impl Document {
         Self::of("test", id, 109_240.59, &dates.map(str::to_owned))
     }
 
-    /// One that nobody has seen before, so that an answer learnt by heart is distinguished from a computed one.
-    pub(super) fn unheard_of() -> Self {
+    /// Returns a new random document, so that a stored answer is distinguished from a computed one.
+    pub(super) fn random() -> Self {
         Self::drawn(RandomState::new().build_hasher().finish())
     }
 
@@ -91,7 +91,8 @@ fn printed(product: &str, request_id: &str, balance: f64, dates: &[String]) -> S
     let dates = dates.join(",\n");
     format!(
         "{{\n\t\"product\": \"{product}\",\n\t\"requestId\": \"{request_id}\",\n\t\"group\": {{\n\
-         \t\t\t\t\"kind\": \"clients\",\n\t\t\t\t\"default\": true,\n\t\t\t\t\"balance\": {balance},\n\
+         \t\t\t\t\"kind\": \"clients\",\n\t\t\t\t\"default\": true,\n\
+         \t\t\t\t\"balance\": {balance},\n\
          \t\t\t\t\"dates\": [\n{dates}\n\t\t\t\t]\n\t\t\t}}\n}}"
     )
 }
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_json_and_says_what_the_answer_says() {
+    fn a_random_document_is_json_and_agrees_with_its_answer() {
         for seed in 0..200 {
             let document = Document::drawn(seed * 7919);
             let json: Value = serde_json::from_slice(&document.request).unwrap();
@@ -126,6 +127,6 @@ mod tests {
             assert_eq!(texts().max(), Some(document.max_date.as_str()));
         }
         assert_ne!(Document::drawn(1), Document::drawn(3));
-        assert_ne!(Document::unheard_of(), Document::unheard_of());
+        assert_ne!(Document::random(), Document::random());
     }
 }

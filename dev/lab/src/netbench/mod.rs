@@ -1,8 +1,9 @@
 //! The blank/work benchmark (NetBenchmarks) as a client: its whole matrix on any server command.
 //!
-//! For each number of connections and each mode the server is started afresh, asked a few requests whose answers are
-//! checked in full, put under [`http`](throng_load::http) load with one request at a time on each connection, asked again,
-//! and ended with everything it started. A server that fails a case fails that row; the others still run.
+//! For each number of connections and each mode the server is started afresh, asked a few requests
+//! whose answers are checked in full, put under [`http`](throng_load::http) load with one request
+//! at a time on each connection, asked again, and ended with everything it started. A server that
+//! fails a case fails that row; the others still run.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
@@ -33,7 +34,7 @@ pub(crate) use plan::{PORT, Plan};
 pub(crate) use run::{CaseProgress, run};
 pub(crate) use server_command::ServerCommand;
 
-/// What a request costs the server.
+/// Cost of a request at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {

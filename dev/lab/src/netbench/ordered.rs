@@ -16,7 +16,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// What it is, with an article.
+    /// Returns the name of the kind, with an article.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Object(_) => "an object",

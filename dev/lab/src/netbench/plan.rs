@@ -1,4 +1,4 @@
-//! What to run on which server.
+//! Plan of the runs on one server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,13 +9,14 @@ use throng_load::{Common, Error, Target};
 
 /// The suite's port.
 pub(crate) const PORT: u16 = 1234;
-/// Source addresses without keep-alive: the port of a connection that we closed first is not free for a second.
+/// Source addresses without keep-alive: the port of a connection that we closed first is not free
+/// for a second.
 const SOURCES: u32 = 8;
 
 /// The whole matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// What starts the server.
+    /// Command that starts the server.
     pub command: ServerCommand,
     /// The server's name in the table. Default [`ServerCommand::name`].
     pub name: String,
@@ -25,7 +26,8 @@ pub(crate) struct Plan {
     pub connections: Vec<usize>,
     /// Default both.
     pub modes: Vec<Mode>,
-    /// Use a connection for many requests; else one for each, as the published figures do. Default true.
+    /// Use a connection for many requests; else one for each, as the published figures do. Default
+    /// true.
     pub keep_alive: bool,
     /// Time measured in each case. Default 10 s.
     pub duration: Duration,
@@ -33,7 +35,8 @@ pub(crate) struct Plan {
     pub warmup: Duration,
     /// Threads of this generator; never more than connections. Default 1.
     pub threads: usize,
-    /// Source addresses. Default: with `keep_alive` as many as the ports need, else eight on IPv4 loopback.
+    /// Source addresses. Default: with `keep_alive` as many as the ports need, else eight on IPv4
+    /// loopback.
     pub sources: Option<usize>,
     /// Longest wait for an answer or a connection. Default 30 s.
     pub timeout: Duration,

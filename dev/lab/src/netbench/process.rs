@@ -10,23 +10,23 @@ use throng_load::sampler::{GroupMember, process_group};
 
 /// Time a server has to end by itself once it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
-/// How much of what it said last is kept.
+/// Bytes of its last output that are kept.
 const TAIL: usize = 2048;
-/// Time to read what a process that has ended left behind: all of it is there, but others that it started may go on
-/// writing.
+/// Time to read what a process that has ended left behind: all of it is there, but others that it
+/// started may go on writing.
 const READ_OUT: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it ends it and its descendants.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    said: Arc<Mutex<Vec<u8>>>,
+    tail: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
 }
 
 impl Process {
-    /// Starts the program `words[0]`, as leader of a process group of its own: what a terminal's Ctrl-C ends is then
-    /// this program, which ends the server in turn.
+    /// Starts the program `words[0]`, as leader of a process group of its own: what a terminal's
+    /// Ctrl-C ends is then this program, which ends the server in turn.
     ///
     /// # Errors
     /// Why it cannot be started, in words.
@@ -35,7 +35,7 @@ impl Process {
             return Err("there is no program to start".to_owned());
         };
         let no_pipe = |error: std::io::Error| format!("cannot start {program:?}: no pipe: {error}");
-        // One for both, so that what it said last is known.
+        // One for both, so that its last output is known.
         let (output, errors_end) = std::io::pipe().map_err(no_pipe)?;
         let output_end = errors_end.try_clone().map_err(no_pipe)?;
         let mut command = Command::new(program);
@@ -54,10 +54,10 @@ impl Process {
         })?;
         // It holds our ends for writing.
         drop(command);
-        let said = Arc::default();
+        let tail = Arc::default();
         // Read all the time: a server that logs must not wait for a reader.
-        let reader = keep_tail(output, &said);
-        Ok(Self { child, said, reader })
+        let reader = keep_tail(output, &tail);
+        Ok(Self { child, tail, reader })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -70,21 +70,22 @@ impl Process {
         if members.is_empty() { vec![self.pid()] } else { members }
     }
 
-    /// How it ended, with what it said last; `None` while it runs.
+    /// Returns its exit status with its last output; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let how = self.exit()?;
         let until = Instant::now() + READ_OUT;
         while !self.reader.is_finished() && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
-        let said = self.last_words();
-        Some(match said.is_empty() {
+        let tail = self.last_output();
+        Some(match tail.is_empty() {
             true => how,
-            false => format!("{how}; it said last: {said}"),
+            false => format!("{how}; it said last: {tail}"),
         })
     }
 
-    /// It is not asked for in a way that frees its id: until the end that is nobody else's.
+    /// The status is read without freeing its id, so that no other process gets the id until the
+    /// end.
     #[cfg(unix)]
     fn exit(&mut self) -> Option<String> {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -104,9 +105,9 @@ impl Process {
     }
 
     /// The last line it wrote, of its output and its errors.
-    pub(crate) fn last_words(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&said);
+    pub(crate) fn last_output(&self) -> String {
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&tail);
         let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         line.trim().chars().filter(|c| !c.is_control()).take(200).collect()
     }
@@ -133,7 +134,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Who of them is left, and who came since.
+    /// Returns the members that are left, and those that have joined since.
     fn survivors(&self, before: &[GroupMember]) -> Vec<GroupMember> {
         let mut alive = process_group(self.pid());
         alive.extend(before.iter().filter(|member| member.is_alive()));
@@ -172,9 +173,10 @@ mod unix {
         i32::try_from(id).ok().and_then(Pid::from_raw)
     }
 
-    /// To the group that `leader`, which nobody has waited for yet, leads; and to those who left it.
+    /// Sends a signal to the group of `leader`, which has not been waited for yet, and to the
+    /// members that left it.
     pub(crate) fn signal(leader: u32, members: &[GroupMember], signal: Signal) {
-        // An error says that nobody is left.
+        // An error means that no process is left.
         if let Some(group) = pid(leader) {
             let _ = kill_process_group(group, signal);
         }
@@ -186,16 +188,17 @@ mod unix {
     }
 }
 
-/// Reads `from` to its end, and keeps the last of it. The thread ends with the last process that can write there.
-fn keep_tail(mut from: impl Read + Send + 'static, said: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
-    let said = Arc::clone(said);
+/// Reads `from` to its end, and keeps the last of it. The thread ends with the last process that
+/// can write there.
+fn keep_tail(mut from: impl Read + Send + 'static, tail: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+    let tail = Arc::clone(tail);
     thread::spawn(move || {
         let mut piece = [0; TAIL];
         while let Ok(n @ 1..) = from.read(&mut piece) {
-            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            said.extend_from_slice(&piece[..n]);
-            let surplus = said.len().saturating_sub(TAIL);
-            said.drain(..surplus);
+            let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+            tail.extend_from_slice(&piece[..n]);
+            let surplus = tail.len().saturating_sub(TAIL);
+            tail.drain(..surplus);
         }
     })
 }
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_announced_with_the_last_words() {
+    fn an_end_is_announced_with_the_last_output() {
         // Whatever the order in which its readers would run.
         for _ in 0..100 {
             let mut process = shell("echo first; echo cannot bind >&2; exit 3");
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_announced() {
+    fn a_command_that_cannot_be_started_is_reported() {
         let start = |word: &str| Process::start(&[word.to_owned()]).unwrap_err();
         assert!(start("/nowhere/at/all").contains("in the PATH?"));
         assert!(start("PORT=1").contains("env NAME=value"));

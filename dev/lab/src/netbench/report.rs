@@ -19,7 +19,7 @@ use throng_load::{http, verdict::Limit};
 pub(crate) struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// What was asked for.
+    /// Settings of the run.
     pub plan: PlanReport,
     /// In the order they ran.
     pub cases: Vec<CaseReport>,
@@ -53,7 +53,7 @@ pub(crate) struct PlanReport {
 pub(crate) struct CaseReport {
     /// Connections held, or without keep-alive requests under way at a time.
     pub connections: usize,
-    /// What a request cost.
+    /// Cost of a request.
     pub mode: Mode,
     /// Why the figures do not count; then those below are `null`.
     pub failure: Option<String>,
@@ -61,11 +61,11 @@ pub(crate) struct CaseReport {
     pub requests: Option<u64>,
     /// Complete answers with status 200 within it.
     pub responses: Option<u64>,
-    /// The same, by the second.
+    /// Answered requests a second.
     pub throughput_per_s: Option<f64>,
-    /// The same by the second of CPU time of the server and its descendants.
+    /// Answered requests a second of CPU time of the server and its descendants.
     pub requests_per_server_cpu_s: Option<f64>,
-    /// Who was the limit.
+    /// Party that limited the run.
     pub limit: Option<Limit>,
     /// All that was measured, also of a failed case that came so far.
     pub load: Option<http::Report>,

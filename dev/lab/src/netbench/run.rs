@@ -31,18 +31,18 @@ pub(crate) struct CaseProgress<'a> {
     pub connections: usize,
     /// Mode of this case.
     pub mode: Mode,
-    /// How far the load is; `None` while the server is started and its answers are checked.
+    /// Progress of the load; `None` while the server is started and its answers are checked.
     pub load: Option<&'a Progress>,
 }
 
 /// Runs the whole matrix. Blocks; `watch` is called some ten times a second on this thread.
 ///
-/// What a server does wrong fails its case, not the run. When `stop` becomes true the run ends early with the cases
-/// until then.
+/// What a server does wrong fails its case, not the run. When `stop` becomes true the run ends
+/// early with the cases until then.
 ///
 /// # Errors
-/// A plan that makes no sense; something else listens on the port; too few descriptors; or [`Error::Interrupted`] if
-/// no case was finished.
+/// A plan that makes no sense; something else listens on the port; too few descriptors; or
+/// [`Error::Interrupted`] if no case was finished.
 pub(crate) fn run(
     plan: &Plan,
     stop: &AtomicBool,
@@ -57,11 +57,11 @@ pub(crate) fn run(
     let all: Vec<_> = plan.cases().collect();
     let mut cases = Vec::new();
     for (index, &(connections, mode)) in all.iter().enumerate() {
-        let mut tell = |load: Option<&Progress>| {
+        let mut show = |load: Option<&Progress>| {
             let (case, cases) = (index + 1, all.len());
             watch(&CaseProgress { case, cases, connections, mode, load });
         };
-        match run_case(plan, connections, mode, stop, &mut tell) {
+        match run_case(plan, connections, mode, stop, &mut show) {
             Ok(load) => cases.push(CaseReport::measured(connections, mode, load)),
             Err(Failed::Interrupted) => {}
             Err(Failed::Because(reason, load)) => {
@@ -94,19 +94,19 @@ fn run_case(
     connections: usize,
     mode: Mode,
     stop: &AtomicBool,
-    tell: &mut dyn FnMut(Option<&Progress>),
+    show: &mut dyn FnMut(Option<&Progress>),
 ) -> Result<http::Report, Failed> {
-    tell(None);
+    show(None);
     let mut load = plan.load(connections, mode).map_err(|error| error.to_string())?;
     wait_until_free(plan.address)?;
     let mut server = Process::start(&plan.command.filled(mode, plan.address.port()))?;
     wait_until_listening(&mut server, plan, stop)?;
-    check(&load, plan, mode).map_err(|reason| told_by(&mut server, reason))?;
+    check(&load, plan, mode).map_err(|reason| with_end(&mut server, reason))?;
     load.common.server_pids = server.pids();
-    let report = match http::run(&load, stop, &mut |progress| tell(Some(progress))) {
+    let report = match http::run(&load, stop, &mut |progress| show(Some(progress))) {
         Ok(report) => report,
         Err(Error::Interrupted) => return Err(Failed::Interrupted),
-        Err(error) => return Err(told_by(&mut server, error.to_string()).into()),
+        Err(error) => return Err(with_end(&mut server, error.to_string()).into()),
     };
     let because = |reason| Failed::Because(reason, Some(Box::new(report.clone())));
     if let Some(how) = server.ended() {
@@ -127,9 +127,9 @@ fn run_case(
     Ok(report)
 }
 
-/// A failure, with the end of the server if that is behind it.
-fn told_by(server: &mut Process, reason: String) -> String {
-    // Whoever loses a connection may be told before its server's end can be seen.
+/// Returns a failure, with the end of the server if that is its cause.
+fn with_end(server: &mut Process, reason: String) -> String {
+    // A lost connection may be noticed before the end of its server.
     thread::sleep(POLL);
     match server.ended() {
         Some(how) => format!("{reason} (the server ended: {how})"),
@@ -146,7 +146,7 @@ fn check(load: &http::Plan, plan: &Plan, mode: Mode) -> Result<(), String> {
     };
     match mode {
         Mode::Blank => check_blank(&asked(Vec::new())?),
-        Mode::Work => [Document::of_the_suite(), Document::unheard_of()]
+        Mode::Work => [Document::of_the_suite(), Document::random()]
             .iter()
             .try_for_each(|document| check_work(&asked(document.request.clone())?, document)),
     }
@@ -179,8 +179,8 @@ fn wait_until_listening(
         }
         if Instant::now() > until {
             return Err(format!(
-                "nothing listens on {} {} after the start; does the server use another port (--port) or address \
-                 (--address)?",
+                "nothing listens on {} {} after the start; does the server use another port \
+                 (--port) or address (--address)?",
                 plan.address,
                 show_duration(plan.start_timeout)
             )

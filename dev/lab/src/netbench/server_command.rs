@@ -9,13 +9,13 @@ use throng_load::Error;
 const MODE: &str = "{mode}";
 /// Stands for the port that is asked.
 const PORT: &str = "{port}";
-/// What only a shell understands when it stands outside quotes.
+/// Characters that only a shell understands outside quotes.
 const SHELL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '$', '`', '*', '?', '~'];
 
 /// A program and its arguments. No shell reads them, so nothing in them is expanded.
 ///
-/// `{mode}` in a word becomes `0` (blank) or `1` (work), and `{port}` the port. Without any `{mode}` the mode follows
-/// as the last argument, as the suite starts its servers.
+/// `{mode}` in a word becomes `0` (blank) or `1` (work), and `{port}` the port. Without any
+/// `{mode}` the mode follows as the last argument, as the suite starts its servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerCommand {
     /// Never empty.
@@ -54,7 +54,8 @@ impl ServerCommand {
         &self.words
     }
 
-    /// A name for a table: the program's, or of an interpreter the script's; without directories and ending.
+    /// A name for a table: the program's, or of an interpreter the script's; without directories
+    /// and ending.
     #[must_use]
     pub(crate) fn name(&self) -> String {
         let file = |word: &String| {
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_shell_is_refused_and_taught() {
+    fn a_command_that_needs_a_shell_is_refused_with_the_remedy() {
         for (line, hint) in [
             ("", "is empty"),
             ("   ", "is empty"),

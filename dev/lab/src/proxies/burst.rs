@@ -1,5 +1,5 @@
-//! So many messages on each connection without delay: the first as soon as it is open, each next one when the last has
-//! come back. The article's tool works like that.
+//! So many messages on each connection without delay: the first as soon as it is open, each next
+//! one when the last has come back. The article's tool works like that.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use super::traffic::Content;
 use throng_load::client::{ClientPool, Work};
 use throng_load::{Error, Record};
 
-/// See the module's documentation.
+/// Work of the table burst on one thread.
 pub(super) struct Burst {
     resource: String,
     content: Content,
@@ -22,7 +22,7 @@ pub(super) struct Burst {
     outcome: BurstOutcome,
 }
 
-/// What was measured.
+/// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(super) struct BurstOutcome {
     pub(super) latency: Record,
@@ -64,7 +64,7 @@ impl Burst {
         }
     }
 
-    fn say(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, k: u64, now: Instant) {
+    fn send(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, k: u64, now: Instant) {
         self.answered[index] = (k, now);
         let sent = cx.send(Message::Binary(self.content.message(index, k, self.size)));
         pool.note_sent(sent);
@@ -83,7 +83,7 @@ impl Work for Burst {
         let times = self.outcome.times.get_or_insert(Times { begun, opened: now, answered: now });
         times.begun = times.begun.min(begun);
         times.opened = times.opened.max(now);
-        self.say(pool, cx, index, 0, now);
+        self.send(pool, cx, index, 0, now);
     }
 
     fn on_message(
@@ -111,7 +111,7 @@ impl Work for Burst {
         self.total += 1;
         pool.lane().done.store(self.total, Ordering::Relaxed);
         if k + 1 < self.messages {
-            self.say(pool, cx, index, k + 1, now);
+            self.send(pool, cx, index, k + 1, now);
         } else {
             self.answered[index] = (self.messages, now);
         }

@@ -29,7 +29,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Between two looks at CPU and memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 
-/// What all cells need.
+/// Settings and state that all cells need.
 pub(super) struct Bench<'a> {
     pub(super) plan: &'a ProxyPlan,
     pub(super) stop: &'a AtomicBool,
@@ -234,7 +234,7 @@ impl Bench<'_> {
         let (after, setup, outcome) = pool.run(work, watch, |steering, shared| {
             let done = || shared.sum(|lane| &lane.done);
             let stage = || Stage::Draining { waiting: wanted.saturating_sub(done()) };
-            // Patience is for silence, not for length.
+            // The timeout is for a lack of progress, not for the total time.
             let mut reached = done();
             while !steering.wait_for(self.plan.setup_timeout, || done() >= wanted, stage) {
                 if steering.is_over() || done() == reached {
@@ -293,7 +293,7 @@ impl Bench<'_> {
 }
 
 impl Figures {
-    /// What every report has.
+    /// Returns the figures that every report has.
     fn of(report: &Report) -> Self {
         let cpu = report.server.as_ref().and_then(|server| server.cpu);
         Self { cpu_s: cpu.map(|cpu| cpu.cpu_s), cores: cpu.map(|cpu| cpu.cores), ..Self::default() }
@@ -330,7 +330,7 @@ fn mostly_idle_figures(
     }
 }
 
-/// Figures with wrong answers or lost connections are nobody's.
+/// Refuses figures with wrong answers or lost connections.
 fn flawless(errors: &Errors) -> Result<(), Error> {
     match &errors.first {
         Some(first) => {
@@ -374,7 +374,7 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// Whether a run was stopped.
+/// Returns whether a run was stopped.
 pub(super) fn is_stopped(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Relaxed)
 }

@@ -1,4 +1,5 @@
-//! `lab proxies`: what a WebSocket proxy costs and adds, one that runs or several that are started here.
+//! `lab proxies`: what a WebSocket proxy costs and adds, one that runs or several that are started
+//! here.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,23 +17,24 @@ use throng_cli::bench::output;
 use throng_cli::signals::Stop;
 
 pub(crate) const EXAMPLES: &str = "Examples:
-  lab proxies ws://127.0.0.1:8080/echo                         any proxy that runs, in front of an echo server
+  lab proxies ws://127.0.0.1:8080/echo              any proxy that runs before an echo server
   lab proxies ws://127.0.0.1:8080/echo --direct ws://127.0.0.1:9001/echo --pid 1234
   lab proxies --peers direct,throng,nginx,haproxy --html proxies.html
   lab proxies --peers direct,nginx,haproxy --only mostly-idle,burst --idle 9000
   lab proxies --peers nginx,nginx-64k --only echo --quick
 
 The tables:
-  echo         100 connections, one message under way on each: messages by the CPU-second of the proxy
-  connect      connect, upgrade, one echo, reset: connections by the CPU-second of the proxy
+  echo         100 connections, each with one message under way: messages by the proxy's CPU-second
+  connect      connect, upgrade, one echo, reset: connections by the proxy's CPU-second
   idle         tunnels that do nothing: memory of each
   latency      an open loop: what the proxy adds to the latency of its backend
   mostly-idle  tunnels with messages of 10 to 4096 bytes every 0.1 to 10 s: memory, CPU, latency
   burst        500 connections x 50 messages without delay: seconds, for each size of message
 
-Every answer is checked, all of it in the last two. With --peers each cell has a fresh proxy of one worker on a core of
-its own, with backend and generator on another; peers: direct (the backend alone), throng, nginx, nginx-64k, haproxy,
-haproxy-64k (buffers of 64 KiB). Their programs are looked for on PATH.";
+Every answer is checked, all of it in the last two. With --peers each cell has a fresh proxy of one
+worker on a core of its own, with backend and generator on another; peers: direct (the backend
+alone), throng, nginx, nginx-64k, haproxy, haproxy-64k (buffers of 64 KiB). Their programs are
+looked for on PATH.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -42,7 +44,8 @@ pub(crate) struct Args {
     /// Start and compare these
     #[arg(long, value_name = "PEER", value_delimiter = ',')]
     peers: Vec<Peer>,
-    /// The proxy's first process; those it started count as well [default: the process that listens on the port]
+    /// The proxy's first process; those it started count as well [default: the process that listens
+    /// on the port]
     #[arg(long, value_name = "PID", conflicts_with = "peers")]
     pid: Option<u32>,
     /// Its backend without it, for the added latency
@@ -54,7 +57,8 @@ pub(crate) struct Args {
     /// Only these tables
     #[arg(long, value_name = "TABLE", value_delimiter = ',')]
     only: Vec<TableArg>,
-    /// Tunnels of the tables idle and mostly-idle; each takes two descriptors of the proxy [default: 4000, with --quick 500]
+    /// Tunnels of the tables idle and mostly-idle; each takes two descriptors of the proxy
+    /// [default: 4000, with --quick 500]
     #[arg(long, value_name = "N")]
     idle: Option<usize>,
     /// Connections of the tables echo and latency
@@ -77,7 +81,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "1,16,64,256,1KiB,4KiB",
           value_parser = parse_size)]
     burst_sizes: Vec<usize>,
-    /// How often everything is measured; medians are shown [default: 3 of peers, 1 of a proxy that runs or with --quick]
+    /// Number of times everything is measured; medians are shown [default: 3 of peers, 1 of a proxy
+    /// that runs or with --quick]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Time measured of each cell [default: 1.5s, with --quick 300ms]
@@ -89,7 +94,7 @@ pub(crate) struct Args {
     /// Time measured of the table mostly-idle [default: 20s, with --quick 3s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     mostly_idle: Option<Duration>,
-    /// What gaps, sizes and contents are made from: the same seed, the same traffic
+    /// Seed of gaps, sizes and contents; equal seeds make equal traffic
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Few tunnels and short times, for a first look
@@ -222,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_measured() {
+    fn arguments_select_the_proxies() {
         let args = parse("ws://127.0.0.1:8080/x --direct ws://127.0.0.1:9001 --pid 5").unwrap();
         let Ok(Targets::Running(subject)) = args.subjects() else { panic!("one that runs") };
         assert_eq!((subject.proxy.port(), subject.pid), (8080, Some(5)));

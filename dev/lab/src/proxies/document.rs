@@ -84,13 +84,13 @@ impl ProxyReport {
         self.peers.iter().map(|peer| peer.peer)
     }
 
-    /// Whom the others are compared with: nginx, or the first proxy of all.
+    /// Returns the proxy that the others are compared with: nginx, or the first proxy of all.
     pub(super) fn baseline(&self) -> Option<Peer> {
         let proxy = |peer: &Peer| *peer != Peer::Direct;
         self.peers().find(|&peer| peer == Peer::Nginx).or_else(|| self.peers().find(proxy))
     }
 
-    /// What one worker does and takes.
+    /// Returns the table of throughput and resources of one worker.
     fn cost_table(&self) -> Table {
         let of_cost = |test: &Test| matches!(test, Test::Echo { .. } | Test::Connect | Test::Idle);
         let tests: Vec<Test> = self.tests().into_iter().filter(of_cost).collect();
@@ -119,8 +119,8 @@ impl ProxyReport {
             rows.push(cells);
         }
         let mut notes = vec![
-            "Messages and connections (connect, upgrade, one echo of 100 B, reset) by the CPU-second of the proxy; of \
-             \"direct\" by that of the backend."
+            "Messages and connections (connect, upgrade, one echo of 100 B, reset) by the \
+             CPU-second of the proxy; of \"direct\" by that of the backend."
                 .to_owned(),
         ];
         if tests.contains(&Test::Idle) {
@@ -135,7 +135,7 @@ impl ProxyReport {
         Table::new("What one worker does", columns).rows(rows).plots(plots).notes(notes)
     }
 
-    /// How busy the proxies were: one that had to wait pays more by message.
+    /// Returns a note about the least busy proxy: one that had to wait pays more a message.
     fn least_busy(&self, tests: &[Test]) -> Option<String> {
         let busy = self.rows.iter().filter(|row| {
             tests.contains(&row.test) && row.test != Test::Idle && row.peer != Peer::Direct
@@ -143,7 +143,8 @@ impl ProxyReport {
         let cores = busy.filter_map(|row| Some((row.spread(|figures| figures.cores)?, row)));
         let (spread, row) = cores.min_by(|(a, _), (b, _)| a.median.total_cmp(&b.median))?;
         Some(format!(
-            "Least busy of the proxies: {} with {:.2} of a core ({}). One that waits for others pays more by message.",
+            "Least busy of the proxies: {} with {:.2} of a core ({}). One that waits for others \
+             pays more by message.",
             row.peer, spread.median, row.test
         ))
     }
@@ -193,7 +194,8 @@ impl ProxyReport {
             ),
         };
         let mut notes = vec![
-            "Open loop: latency counts from the planned time. Added: minus that of the backend itself in the same round."
+            "Open loop: latency counts from the planned time. Added: minus that of the backend \
+             itself in the same round."
                 .to_owned(),
         ];
         if self.row(test, Peer::Direct).is_none() {
@@ -262,8 +264,8 @@ impl ProxyReport {
             grouped(self.plan.burst_connections as u64),
             grouped(self.plan.burst_messages)
         );
-        let note = "From the first connect call to the last answer, each next message when the last has come back; in \
-                    parentheses the CPU seconds of the proxy.";
+        let note = "From the first connect call to the last answer, each next message when the \
+             last has come back; in parentheses the CPU seconds of the proxy.";
         Table::new(title, columns).rows(rows).plots([self.burst_plot()]).notes([note.to_owned()])
     }
 
@@ -292,7 +294,7 @@ impl ProxyReport {
         )
     }
 
-    /// What went wrong, and who is missing, a line each.
+    /// Returns the errors and the missing peers, a line each.
     pub(super) fn troubles(&self) -> Vec<String> {
         let skipped = self
             .skipped
@@ -307,15 +309,17 @@ impl ProxyReport {
         skipped.chain(failed).chain(self.unwatched()).chain(self.crowded()).collect()
     }
 
-    /// ChildMessage when others had the CPU that a proxy wanted: seconds and latencies are theirs then.
+    /// Returns a warning if other programs had the CPU that a proxy wanted: they affect seconds and
+    /// latencies then.
     fn crowded(&self) -> Option<String> {
         let rows = self.rows.iter().filter(|row| row.peer != Peer::Direct);
         let waiting = rows.filter_map(|row| Some((row.spread(|f| f.waiting_share)?.median, row)));
         let (share, row) = waiting.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
         (share > CROWDED).then(|| {
             format!(
-                "the machine was crowded: {} wanted a CPU and had none for {:.0} % of the time ({}). Seconds and latencies \
-                 are not the proxies' own; of CPU only the ratios count",
+                "the machine was crowded: {} wanted a CPU and had none for {:.0} % of the time \
+                 ({}). Seconds and latencies are not the proxies' own; of CPU only the ratios \
+                 count",
                 row.peer,
                 share * 100.0,
                 row.test
@@ -323,7 +327,8 @@ impl ProxyReport {
         })
     }
 
-    /// ChildMessage when a proxy's processes were not found: then half of the figures are missing.
+    /// Returns a warning if a proxy's processes were not found: half of the figures are missing
+    /// then.
     fn unwatched(&self) -> Option<String> {
         let mut figures = self.rows.iter().flat_map(|row| &row.rounds);
         let proxied = figures.any(|round| round.figures.is_some());
@@ -333,8 +338,8 @@ impl ProxyReport {
             });
         let is_running = self.peers().any(|peer| peer == Peer::Running);
         (is_running && proxied && !watched).then(|| {
-            "the proxy's process is not known, so its CPU and memory were not measured: give --pid if it runs on this \
-             machine"
+            "the proxy's process is not known, so its CPU and memory were not measured: give --pid \
+             if it runs on this machine"
                 .to_owned()
         })
     }
@@ -434,7 +439,7 @@ impl ProxyReport {
         plot
     }
 
-    /// What the first round's samples show.
+    /// Returns a plot of the samples of the first round.
     fn over_time(&self, title: &str, unit: &str, value: impl Fn(&Sample) -> Option<f64>) -> Plot {
         let axes = (Axis::new("time in s"), Axis::new(unit));
         let mut plot = Plot::new(title, axes.0, axes.1)
@@ -508,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_said() {
+    fn an_unknown_figure_is_explained() {
         let mut report = example();
         for row in &mut report.rows {
             row.peer = if row.peer == Peer::Nginx { Peer::Running } else { row.peer };

@@ -1,12 +1,15 @@
 //! `throng bench proxy`: what a WebSocket proxy costs and adds, whosever it is.
 //!
-//! * The two tests of the article on nginx: many mostly idle connections with messages of 10 to 4096 bytes every 0.1 to
-//!   10 seconds ([`plan::Test::MostlyIdle`]), and 500 connections x 50 messages without delay ([`plan::Test::Burst`]).
-//! * What one worker does by its CPU-second ([`plan::Test::Echo`], [`plan::Test::Connect`]), what an idle tunnel takes
-//!   ([`plan::Test::Idle`]), and what latency the proxy adds at a rate that all can keep ([`plan::Test::Latency`]).
+//! * The two tests of the article on nginx: many mostly idle connections with messages of 10 to
+//!   4096 bytes every 0.1 to 10 seconds ([`plan::Test::MostlyIdle`]), and 500 connections x 50
+//!   messages without delay ([`plan::Test::Burst`]).
+//! * What one worker does by its CPU-second ([`plan::Test::Echo`], [`plan::Test::Connect`]), what
+//!   an idle tunnel takes ([`plan::Test::Idle`]), and what latency the proxy adds at a rate that
+//!   all can keep ([`plan::Test::Latency`]).
 //!
-//! Either one proxy that runs already ([`ProxyUnderTest`]), or peers that are started here: each cell has a fresh proxy on a
-//! core of its own, with the backend and this generator on another, and peers follow one another within each round.
+//! Either one proxy that runs already ([`ProxyUnderTest`]), or peers that are started here: each
+//! cell has a fresh proxy on a core of its own, with the backend and this generator on another, and
+//! peers follow one another within each round.
 //!
 //! Start reading at [`run()`], then `cells` (one measurement).
 

@@ -1,4 +1,5 @@
-//! Connections that say something now and then, each by a rhythm of its own, whether or not answers come.
+//! Connections that send a message now and then, each by a schedule of its own, whether or not
+//! answers come.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,13 +17,13 @@ const MOST_SENDS: usize = MOST_EVENTS;
 /// Largest message.
 pub(super) const LARGEST: usize = 4096;
 
-/// See the module's documentation.
+/// Work of the mostly idle connections on one thread.
 pub(super) struct MostlyIdle {
     resource: String,
     content: Content,
-    rhythm: TrafficPattern,
+    pattern: TrafficPattern,
     timeline: Option<Timeline>,
-    /// Who speaks next.
+    /// Connections by the time of their next message.
     due: BinaryHeap<Reverse<(Instant, u32)>>,
     /// By connection: the next message to send, and the next to be answered.
     places: Vec<Place>,
@@ -37,7 +38,7 @@ struct Place {
     awaited: Turn,
 }
 
-/// What was measured.
+/// Measurements of one thread.
 #[derive(Debug, Default)]
 pub(super) struct MostlyIdleOutcome {
     /// From the planned time to the answer.
@@ -56,7 +57,7 @@ impl MostlyIdle {
         Self {
             resource: resource.to_owned(),
             content: Content::new(seed, LARGEST),
-            rhythm: TrafficPattern::new(seed),
+            pattern: TrafficPattern::new(seed),
             timeline: None,
             due: BinaryHeap::new(),
             places: Vec::new(),
@@ -76,7 +77,7 @@ impl Work for MostlyIdle {
 
     fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
-        let first = |index| self.rhythm.first(index, timeline.start);
+        let first = |index| self.pattern.first(index, timeline.start);
         self.places = (0..pool.connections())
             .map(first)
             .map(|turn| Place { next: turn, awaited: turn })
@@ -101,7 +102,7 @@ impl Work for MostlyIdle {
             self.due.pop();
             let at = index as usize;
             let turn = self.places[at].next;
-            let message = self.content.message(at, turn.k, self.rhythm.size(at, turn.k));
+            let message = self.content.message(at, turn.k, self.pattern.size(at, turn.k));
             let sent = core.send(pool.id(at), Message::Binary(message));
             pool.note_sent(sent);
             if timeline.counts(planned) {
@@ -110,7 +111,7 @@ impl Work for MostlyIdle {
                 self.outcome.lateness.add(now.since(planned).as_nanos() as u64);
             }
             self.sent += 1;
-            let next = self.rhythm.after(at, turn);
+            let next = self.pattern.after(at, turn);
             self.places[at].next = next;
             self.due.push(Reverse((next.planned, index)));
         }
@@ -133,7 +134,7 @@ impl Work for MostlyIdle {
             });
             return;
         }
-        let expected = self.content.message(index, turn.k, self.rhythm.size(index, turn.k));
+        let expected = self.content.message(index, turn.k, self.pattern.size(index, turn.k));
         if !matches!(message, Message::Binary(bytes) if bytes == expected) {
             let (came, sent) = (message.as_bytes().len(), expected.len());
             pool.note_wrong(|| {
@@ -143,7 +144,7 @@ impl Work for MostlyIdle {
                 )
             });
         }
-        place.awaited = self.rhythm.after(index, turn);
+        place.awaited = self.pattern.after(index, turn);
         self.outcome.in_time += u64::from(timeline.counts(now));
         if timeline.counts(turn.planned) {
             self.outcome.latency.add(now.since(turn.planned).as_nanos() as u64);
@@ -152,7 +153,8 @@ impl Work for MostlyIdle {
         pool.lane().done.store(self.answered, Ordering::Relaxed);
     }
 
-    /// What has no answer has waited until now at least: left out, a proxy that stops would look fast.
+    /// Counts messages without an answer as having waited until now: left out, a proxy that stops
+    /// would look fast.
     fn finish(&mut self, _: &mut ClientPool, now: Instant) -> MostlyIdleOutcome {
         if let Some(timeline) = self.timeline {
             for (index, place) in self.places.iter().enumerate() {
@@ -162,7 +164,7 @@ impl Work for MostlyIdle {
                         self.outcome.unanswered += 1;
                         self.outcome.latency.add(now.since(turn.planned).as_nanos() as u64);
                     }
-                    turn = self.rhythm.after(index, turn);
+                    turn = self.pattern.after(index, turn);
                 }
             }
         }

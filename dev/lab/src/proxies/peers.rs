@@ -20,7 +20,7 @@ const HAPROXY: &str = include_str!("../../../../bench/proxy/haproxy.cfg");
 /// Longest wait for a proxy's first tunnel.
 const START: Duration = Duration::from_secs(10);
 
-/// Who is measured.
+/// Proxy to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// The backend without any proxy.
@@ -29,13 +29,13 @@ pub(crate) enum Peer {
     Throng,
     /// nginx with its usual buffers.
     Nginx,
-    /// The same with buffers of 64 KiB.
+    /// nginx with buffers of 64 KiB.
     Nginx64k,
     /// HAProxy with its usual buffers.
     Haproxy,
-    /// The same with buffers of 64 KiB.
+    /// HAProxy with buffers of 64 KiB.
     Haproxy64k,
-    /// A proxy that somebody else has started.
+    /// A proxy that runs already.
     Running,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Skipped {
 }
 
 impl Peer {
-    /// Those that can be started here.
+    /// Proxies that can be started here.
     pub(crate) const ALL: [Self; 6] =
         [Self::Direct, Self::Throng, Self::Nginx, Self::Nginx64k, Self::Haproxy, Self::Haproxy64k];
 
@@ -67,7 +67,7 @@ impl Peer {
         }
     }
 
-    /// What one installs, and what Debian calls it.
+    /// Returns the program and the Debian package that contains it.
     fn program(self) -> Option<&'static str> {
         match self {
             Self::Nginx | Self::Nginx64k => Some("nginx"),
@@ -160,11 +160,11 @@ fn first_line(command: &mut Command) -> Option<String> {
 pub(super) struct Proxy {
     process: Process,
     pub(super) address: SocketAddr,
-    // After the process: whoever still writes there has ended.
+    // Dropped after the process, which has ended then and writes there no more.
     _folder: Folder,
 }
 
-/// What a proxy is to do.
+/// Task of a proxy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     /// The backend, as `127.0.0.1:9001`.
@@ -174,7 +174,8 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Proxy {
-    /// Starts one; it has carried a first tunnel when this returns. `spawn` runs the start itself, on whichever core.
+    /// Starts one; it has carried a first tunnel when this returns. `spawn` runs the start itself,
+    /// on whichever core.
     ///
     /// # Errors
     /// It could not be started, ended, or carried no tunnel in time.
@@ -207,8 +208,8 @@ impl Proxy {
     }
 
     /// The last line that it wrote.
-    pub(super) fn last_words(&self) -> String {
-        self.process.last_words()
+    pub(super) fn last_output(&self) -> String {
+        self.process.last_output()
     }
 
     /// All of its processes.
@@ -278,7 +279,8 @@ fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-/// Asks for an upgrade, and hears the backend's answer through the proxy: then its worker is at work, too.
+/// Asks for an upgrade, and hears the backend's answer through the proxy: then its worker is at
+/// work, too.
 fn first_tunnel(address: SocketAddr) -> Result<(), String> {
     let timeout = Duration::from_millis(500);
     let mut stream =
@@ -327,7 +329,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // In the system's folder for what may vanish; there is nobody to tell.
+        // The folder is a temporary one; a failure is harmless and cannot be reported from here.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_missing_is_announced_in_a_line() {
+    fn a_missing_peer_is_reported_in_a_line() {
         let nowhere = Path::new("/nowhere/throng");
         assert!(find(Peer::Throng, nowhere).unwrap_err().contains("no `throng balance`"));
         assert!(find(Peer::Direct, nowhere).unwrap().is_none());

@@ -1,4 +1,5 @@
-//! Cores: the proxy on one, everything else on another. What a thread starts inherits the core it is on.
+//! Cores: the proxy on one, everything else on another. What a thread starts inherits the core it
+//! is on.
 
 /// Two cores that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +8,8 @@ pub(super) struct Cores {
     pub(super) others: usize,
 }
 
-/// A thread that has been put on the core of the others, and returns to all of its cores when this is dropped.
+/// A thread that has been put on the core of the others, and returns to all of its cores when this
+/// is dropped.
 #[derive(Debug)]
 pub(super) struct Pinned {
     pub(super) cores: Cores,
@@ -22,7 +24,8 @@ mod linux {
     use super::{Cores, Pinned};
 
     impl Pinned {
-        /// Puts this thread, and what it starts from here on, on the core of the others. `None` with fewer than two cores.
+        /// Puts this thread, and what it starts from here on, on the core of the others. `None`
+        /// with fewer than two cores.
         pub(in crate::proxies) fn here() -> Option<Self> {
             let before = sched_getaffinity(None).ok()?;
             let mut usable = (0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu));
@@ -41,7 +44,7 @@ mod linux {
 
     impl Drop for Pinned {
         fn drop(&mut self) {
-            // What was allowed before is allowed still, unless somebody took a core away meanwhile.
+            // The former mask is allowed still, unless a core was taken away meanwhile.
             let _ = sched_setaffinity(None, &self.before);
         }
     }

@@ -1,4 +1,4 @@
-//! What is to be measured.
+//! Plan of a comparison of proxies.
 
 use std::fmt;
 use std::time::Duration;
@@ -79,13 +79,14 @@ impl fmt::Display for Test {
 /// A whole measurement of one proxy or several.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyPlan {
-    /// What to measure. Default all.
+    /// Tables to measure. Default: all.
     pub tables: Vec<Table>,
     /// Connections of the tables echo and latency. Default 100.
     pub connections: usize,
     /// Payloads of the table echo, in bytes. Default 100, 4096 and 65536.
     pub sizes: Vec<usize>,
-    /// Tunnels of the tables idle and mostly-idle. Default 4,000: each takes two descriptors of the proxy.
+    /// Tunnels of the tables idle and mostly-idle. Default 4,000: each takes two descriptors of the
+    /// proxy.
     pub idle: usize,
     /// Messages of 100 bytes a second on each connection of the table latency. Default 50.
     pub rate_per_s: f64,
@@ -101,11 +102,12 @@ pub(crate) struct ProxyPlan {
     pub warmup: Duration,
     /// Time measured of the table mostly-idle. Default 20 s, twice the longest gap.
     pub mostly_idle: Duration,
-    /// How often all of it is measured. Default 3.
+    /// Number of times everything is measured. Default: 3.
     pub rounds: usize,
-    /// What gaps, sizes and contents are made from. Default 1.
+    /// Seed of gaps, sizes and contents. Default: 1.
     pub seed: u64,
-    /// Longest time without progress while connections are set up, and until the last answer of a burst. Default 10 s.
+    /// Longest time without progress while connections are set up, and until the last answer of a
+    /// burst. Default 10 s.
     pub setup_timeout: Duration,
 }
 
@@ -177,7 +179,7 @@ impl ProxyPlan {
         Ok(())
     }
 
-    /// The same for proxies that are started here: they have no more descriptors than this process.
+    /// Checks the descriptor limit for proxies that are started here: it is that of this process.
     ///
     /// # Errors
     /// As [`ProxyPlan::check`].
@@ -189,8 +191,9 @@ impl ProxyPlan {
         {
             if tunnels > possible {
                 return Err(Error::Usage(format!(
-                    "{flag} {tunnels} is too many: a tunnel takes two descriptors of the proxy, and the hard limit of {} \
-                     leaves room for {} tunnels. Raise it (ulimit -Hn) or ask for fewer",
+                    "{flag} {tunnels} is too many: a tunnel takes two descriptors of the proxy, \
+                     and the hard limit of {} leaves room for {} tunnels. Raise it (ulimit -Hn) or \
+                     ask for fewer",
                     grouped(hard),
                     grouped(possible as u64),
                 )));
@@ -231,13 +234,14 @@ impl ProxyPlan {
         tests
     }
 
-    /// Within what time the tunnels of the table mostly-idle come, so that memory can be seen to grow.
+    /// Within what time the tunnels of the table mostly-idle come, so that memory can be seen to
+    /// grow.
     pub(super) fn ramp(&self) -> Duration {
         self.mostly_idle.div_f64(10.0).min(Duration::from_secs(2))
     }
 
-    /// How long the tunnels of the table idle stay, so that a proxy can have returned the memory of
-    /// their handshakes.
+    /// Returns the time for which the tunnels of the table idle stay open, so that a proxy can have
+    /// returned the memory of their handshakes.
     pub(super) fn idle_hold(&self) -> Duration {
         4 * self.duration
     }
@@ -323,6 +327,6 @@ mod tests {
         let plan = ProxyPlan { idle, ..ProxyPlan::default() };
         assert!(plan.check_room().unwrap_err().to_string().contains("two descriptors"));
         let without = ProxyPlan { tables: vec![Table::Echo], ..plan };
-        assert!(without.check_room().is_ok(), "nobody asks for them");
+        assert!(without.check_room().is_ok(), "the table without tunnels needs none");
     }
 }

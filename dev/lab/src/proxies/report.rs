@@ -1,4 +1,4 @@
-//! What was measured, with names for programs; the tables are made in `document`.
+//! Measurements with names for programs; the tables are made in `document`.
 
 use serde::Serialize;
 
@@ -13,11 +13,11 @@ use throng_load::report::SCHEMA;
 pub(crate) struct ProxyReport {
     /// The report's version, as in every report of `throng bench`.
     pub schema: &'static str,
-    /// What was asked for.
+    /// Settings of the comparison.
     pub plan: PlanReport,
-    /// Who was measured.
+    /// Proxies that were measured.
     pub peers: Vec<PeerReport>,
-    /// Who was not.
+    /// Proxies that were not measured.
     pub skipped: Vec<Skipped>,
     /// A row for each test and proxy.
     pub rows: Vec<Row>,
@@ -30,7 +30,7 @@ pub(crate) struct ProxyReport {
 pub(crate) struct PlanReport {
     /// `proxy`.
     pub mode: &'static str,
-    /// What was measured.
+    /// Tables that were measured.
     pub tables: Vec<Table>,
     /// Connections of the tables echo and latency.
     pub connections: usize,
@@ -48,7 +48,7 @@ pub(crate) struct PlanReport {
     pub mostly_idle_s: f64,
     /// Rounds.
     pub rounds: usize,
-    /// What was drawn at random came from it.
+    /// Seed of all random values.
     pub seed: u64,
     /// The proxy's core, and that of backend and generator; `null` where nothing was pinned.
     pub cores: Option<(usize, usize)>,
@@ -82,7 +82,7 @@ pub(crate) struct Row {
 pub(crate) struct Round {
     /// From 1.
     pub round: usize,
-    /// What was measured.
+    /// Measurements.
     pub figures: Option<Figures>,
     /// Why nothing was.
     pub failed: Option<String>,
@@ -90,34 +90,35 @@ pub(crate) struct Round {
     pub machine_busy_share: Option<f64>,
 }
 
-/// What one cell measured; which fields a test has is in the manual.
+/// Measurements of one cell; the manual lists the fields of each test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Figures {
     /// Messages or connections by the proxy's CPU-second.
     pub per_cpu_s: Option<f64>,
-    /// The same by the second.
+    /// Completed operations a second.
     pub per_s: Option<f64>,
     /// The proxy's CPU time.
     pub cpu_s: Option<f64>,
-    /// The same by wall time: 1 is one core kept busy.
+    /// CPU time by wall time: 1 is one core kept busy.
     pub cores: Option<f64>,
-    /// Share of the wall time that the proxy's busiest thread wanted a CPU and had none, because something else ran there.
+    /// Share of the wall time that the proxy's busiest thread wanted a CPU and had none, because
+    /// something else ran there.
     pub waiting_share: Option<f64>,
     /// From the first connect call to the last answer of a burst.
     pub seconds: Option<f64>,
     /// From the first connect call to the last upgrade of a burst.
     pub connected_s: Option<f64>,
-    /// Of every answer; of an open loop from the planned time.
+    /// Latency of every answer; in an open loop from the planned time.
     pub latency: Option<Summary>,
     /// Messages of an open loop that were not answered.
     pub unanswered: Option<u64>,
-    /// How late an open loop's messages left, 99th percentile.
+    /// Lateness of an open loop's messages, 99th percentile.
     pub late_p99_us: Option<f64>,
     /// Payload that was sent by the second.
     pub payload_bytes_per_s: Option<f64>,
-    /// What the proxy's private memory grew by, by tunnel.
+    /// Growth of the proxy's private memory per tunnel.
     pub bytes_per_tunnel: Option<f64>,
-    /// What its resident memory grew by, by tunnel.
+    /// Growth of its resident memory per tunnel.
     pub rss_bytes_per_tunnel: Option<f64>,
     /// All of its memory (PSS), with all tunnels open.
     pub process_bytes: Option<u64>,
@@ -239,7 +240,7 @@ impl ProxyReport {
         tests
     }
 
-    /// How a figure of one proxy stands to another's: the same round of both, each time.
+    /// Returns the ratios of a figure of one proxy to another's, each from the same round of both.
     pub(super) fn against(
         &self,
         test: Test,
@@ -276,7 +277,8 @@ pub(super) mod tests {
         }
     }
 
-    /// A report as a run makes it, of figures that are easy to reckon with: nginx does half of direct, HAProxy a quarter.
+    /// A report as a run makes it, of figures that are easy to reckon with: nginx does half of
+    /// direct, HAProxy a quarter.
     pub(in crate::proxies) fn example() -> ProxyReport {
         let plan = ProxyPlan { rounds: 2, ..ProxyPlan::default() };
         let peers = [Peer::Direct, Peer::Nginx, Peer::Haproxy];

@@ -1,4 +1,5 @@
-//! The measurement from beginning to end: rounds, within a round the tests, within a test the proxies in turn.
+//! The measurement from beginning to end: rounds, within a round the tests, within a test the
+//! proxies in turn.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -20,13 +21,14 @@ use throng_load::{Error, Progress, Target, descriptors};
 pub(crate) struct ProxyUnderTest {
     /// Where it echoes; `/echo` when the URL stops at the port.
     pub proxy: Target,
-    /// Its first process; its descendants count as well. `None`: the process that listens on the port of this machine.
+    /// Its first process; its descendants count as well. `None`: the process that listens on the
+    /// port of this machine.
     pub pid: Option<u32>,
     /// Its backend without it.
     pub direct: Option<Target>,
 }
 
-/// Who is measured.
+/// Proxies to be measured.
 pub(crate) enum Targets<'a, S> {
     /// One that runs.
     Running(ProxyUnderTest),
@@ -41,14 +43,16 @@ pub(crate) enum Targets<'a, S> {
     },
 }
 
-/// Measures and reports. Blocks; `watch` is called before each cell and some ten times a second within.
+/// Measures and reports. Blocks; `watch` is called before each cell and some ten times a second
+/// within.
 ///
-/// When `stop` becomes true it ends early, with a report of the cells that were complete. A cell that fails says so in the
-/// report, whose exit code is then 1. Peers whose programs are not on this machine are told in the report and left out.
+/// When `stop` becomes true it ends early, with a report of the cells that were complete. A cell
+/// that fails says so in the report, whose exit code is then 1. Peers whose programs are not on
+/// this machine are named in the report and left out.
 ///
 /// # Errors
-/// A plan that makes no sense, no peer that can be measured; and [`Error::Interrupted`] if it was stopped before there was
-/// anything to report.
+/// A plan that makes no sense, no peer that can be measured; and [`Error::Interrupted`] if it was
+/// stopped before there was anything to report.
 pub(crate) fn run<S: Server>(
     plan: &ProxyPlan,
     subjects: &Targets<'_, S>,
@@ -99,10 +103,10 @@ pub(crate) fn run<S: Server>(
         return Err(Error::Interrupted);
     }
     let busy = MachineSample::now().zip(machine).map(|(end, begin)| end.busy_since(&begin));
-    Ok(ProxyReport::new(plan, stage.told(), stage.skipped(), stage.cores(), rows, busy))
+    Ok(ProxyReport::new(plan, stage.peer_reports(), stage.skipped(), stage.cores(), rows, busy))
 }
 
-/// What a run has prepared once.
+/// State that a run prepares once.
 enum Stage<'a, S> {
     Running(&'a ProxyUnderTest),
     Peers {
@@ -114,7 +118,7 @@ enum Stage<'a, S> {
     },
 }
 
-/// What was started for one cell; it ends when this is dropped, the proxy before its backend.
+/// Processes started for one cell; dropping it ends them, the proxy before its backend.
 struct Started<S> {
     running: Running,
     proxy: Option<Proxy>,
@@ -124,7 +128,7 @@ struct Started<S> {
 impl<S> Started<S> {
     /// With what the proxy said itself, if it did.
     fn explain(&self, error: Error) -> Error {
-        let said = self.proxy.as_ref().map(Proxy::last_words).unwrap_or_default();
+        let said = self.proxy.as_ref().map(Proxy::last_output).unwrap_or_default();
         match error {
             Error::Interrupted => error,
             _ if said.is_empty() => error,
@@ -170,7 +174,7 @@ impl<'a, S: Server> Stage<'a, S> {
         }
     }
 
-    fn told(&self) -> Vec<PeerReport> {
+    fn peer_reports(&self) -> Vec<PeerReport> {
         match self {
             Self::Running(_) => {
                 let peers = self.peers().into_iter();
@@ -178,11 +182,11 @@ impl<'a, S: Server> Stage<'a, S> {
             }
             Self::Peers { peers, .. } => {
                 let version = |program: &Option<Program>| program.as_ref()?.version.clone();
-                let told = |(peer, program): &(Peer, Option<Program>)| PeerReport {
+                let report = |(peer, program): &(Peer, Option<Program>)| PeerReport {
                     peer: *peer,
                     version: version(program),
                 };
-                peers.iter().map(told).collect()
+                peers.iter().map(report).collect()
             }
         }
     }
@@ -264,7 +268,8 @@ struct Step {
     peer: Peer,
 }
 
-/// All cells in their order. Another proxy begins in each round: none always has the machine as the one before left it.
+/// All cells in their order. Another proxy begins in each round: none always has the machine as the
+/// one before left it.
 fn steps(plan: &ProxyPlan, peers: &[Peer]) -> Vec<Step> {
     let mut steps = Vec::new();
     for round in 1..=plan.rounds {

@@ -1,5 +1,5 @@
-//! What is sent, and when: pure functions of a seed, the connection and the message's number, so that nothing has to
-//! be remembered to check an answer whole.
+//! Messages and their times: pure functions of a seed, the connection and the message's number, so
+//! that nothing has to be remembered to check an answer whole.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ const PLACES: usize = 1 << 16;
 const SMALLEST: u64 = 10;
 const LARGEST: u64 = 4096;
 
-/// Random bytes that every message is a piece of. Which piece depends on the connection and the message's number, so an
-/// answer that is another's, lost, repeated or cut differs somewhere, and all of it is compared.
+/// Random bytes that every message is a piece of. Which piece depends on the connection and the
+/// message's number, so an answer that is another's, lost, repeated or cut differs somewhere, and
+/// all of it is compared.
 pub(super) struct Content {
     pool: Vec<u8>,
     seed: u64,
@@ -36,7 +37,8 @@ impl Content {
     }
 }
 
-/// When connections that are mostly idle say something, and how much: gaps and sizes are spread evenly.
+/// When connections that are mostly idle say something, and how much: gaps and sizes are spread
+/// evenly.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrafficPattern {
     seed: u64,
@@ -61,8 +63,9 @@ impl TrafficPattern {
         (SMALLEST + drawn) as usize
     }
 
-    /// The first message of a connection from `start` on, as if all had begun long before: otherwise nobody would speak in
-    /// the first tenth of a second, and more than usual in the tenth second.
+    /// The first message of a connection from `start` on, as if all had begun long before:
+    /// otherwise no message would be sent in the first tenth of a second, and more than usual in
+    /// the tenth second.
     pub(super) fn first(self, index: usize, start: Instant) -> Turn {
         let mut before = Duration::ZERO;
         let mut k = 0;
@@ -80,7 +83,7 @@ impl TrafficPattern {
     }
 }
 
-/// How long before its beginning the rhythm is followed: several times the longest gap.
+/// Time for which the pattern is followed before the start: several times the longest gap.
 const EARLIER: Duration = Duration::from_secs(60);
 
 /// A message's number and planned time.
@@ -124,12 +127,12 @@ mod tests {
 
     #[test]
     fn gaps_and_sizes_fill_their_ranges_evenly() {
-        let rhythm = TrafficPattern::new(1);
+        let pattern = TrafficPattern::new(1);
         let all = (0..200).flat_map(|index| (0..50).map(move |k| (index, k)));
         let (mut gaps, mut sizes) = (Vec::new(), Vec::new());
         for (index, k) in all {
-            gaps.push(rhythm.gap(index, k).as_secs_f64());
-            sizes.push(rhythm.size(index, k) as f64);
+            gaps.push(pattern.gap(index, k).as_secs_f64());
+            sizes.push(pattern.size(index, k) as f64);
         }
         for (values, low, high) in [(&gaps, 0.1, 10.0), (&sizes, 10.0, 4096.0)] {
             let least = values.iter().copied().fold(f64::MAX, f64::min);
@@ -143,14 +146,14 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_same_from_the_first_second_on() {
-        let rhythm = TrafficPattern::new(5);
+        let pattern = TrafficPattern::new(5);
         let mut by_second = [0_u32; 20];
         for index in 0..5_000 {
-            let mut turn = rhythm.first(index, START);
+            let mut turn = pattern.first(index, START);
             assert!(turn.planned >= START);
             while turn.planned.since(START) < Duration::from_secs(20) {
                 by_second[turn.planned.since(START).as_secs() as usize] += 1;
-                turn = rhythm.after(index, turn);
+                turn = pattern.after(index, turn);
             }
         }
         // 5,000 connections by 5.05 s.
@@ -161,10 +164,10 @@ mod tests {
 
     #[test]
     fn a_turn_follows_by_its_gap() {
-        let rhythm = TrafficPattern::new(5);
-        let first = rhythm.first(3, START);
-        let second = rhythm.after(3, first);
+        let pattern = TrafficPattern::new(5);
+        let first = pattern.first(3, START);
+        let second = pattern.after(3, first);
         assert_eq!(second.k, first.k + 1);
-        assert_eq!(second.planned.since(first.planned), rhythm.gap(3, first.k));
+        assert_eq!(second.planned.since(first.planned), pattern.gap(3, first.k));
     }
 }

@@ -1,4 +1,5 @@
-//! `lab serve-blocking`: handlers that block for as long as the client says, to see what that does to a server.
+//! `lab serve-blocking`: handlers that block for as long as the client says, to see what that does
+//! to a server.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,8 +29,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     serve::until_stopped(bind(&settings, args.workers)?, settings.drain)
 }
 
-/// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop, `/worker/{ms}` after so long on a worker,
-/// and a page at `/page/{ms}`, from a worker too.
+/// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop,
+/// `/worker/{ms}` after so long on a worker, and a page at `/page/{ms}`, from a worker too.
 fn bind(settings: &Settings, pool_size: usize) -> throng::Result<Bound> {
     let sleep = Ws::on_upgrade(length).on_message(|ws: &mut Socket<'_, Duration>, message| {
         std::thread::sleep(*ws.data());

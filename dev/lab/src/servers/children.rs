@@ -4,17 +4,18 @@ use std::io::BufReader;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::wire::{ChildMessage, hear};
+use super::wire::{ChildMessage, read_line};
 use throng_load::Error;
 
 use super::own::ALL;
 
-/// A process that is wanted. Its standard input and output belong to who starts it, see [`wire`](super::wire); it
-/// must end when its input does.
+/// A process that is wanted. Its standard input and output belong to who starts it, see
+/// [`wire`](super::wire); it must end when its input does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A server. It says [`ChildMessage::Listening`](super::wire::ChildMessage), registers every connection, makes it a member of
-    /// one channel, and broadcasts as each [`Order`](super::wire::Order) says.
+    /// A server. It says [`ChildMessage::Listening`](super::wire::ChildMessage), registers every
+    /// connection, makes it a member of one channel, and broadcasts as each
+    /// [`Order`](super::wire::Order) says.
     Server {
         /// Where to listen; with port 0 on a free port.
         address: String,
@@ -29,9 +30,10 @@ pub(crate) enum Role {
     Subscribers {
         /// Where the server listens.
         address: String,
-        /// How many.
+        /// Subscribers of the process.
         subscribers: usize,
-        /// How many connect to this address in all, and the number of this process's first among them.
+        /// Connections to this address from all processes, and the number of this process's first
+        /// among them.
         of: usize,
         /// See `of`.
         first: usize,
@@ -106,13 +108,15 @@ impl OwnServer {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| cannot(error.to_string()))?;
-        let said =
-            child.stdout.take().map(|output| hear::<ChildMessage>(&mut BufReader::new(output)));
+        let message = child
+            .stdout
+            .take()
+            .map(|output| read_line::<ChildMessage>(&mut BufReader::new(output)));
         let mut server = Self { child, address: String::new() };
-        match said {
+        match message {
             Some(Ok(Some(ChildMessage::Listening { address }))) => server.address = address,
             Some(Err(error)) => return Err(cannot(error.to_string())),
-            // It has said why on standard error.
+            // Its reason is on standard error.
             _ => return Err(cannot("it ended before it listened".to_owned())),
         }
         Ok(server)
@@ -135,7 +139,7 @@ impl super::Server for OwnServer {
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        // Its figures have been read; it holds nothing that would want a goodbye.
+        // Its figures have been read; it holds nothing that needs an orderly end.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

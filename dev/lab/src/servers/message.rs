@@ -1,11 +1,13 @@
-//! The message that is broadcast: it says which round it is of and when the server was asked for it.
+//! The message that is broadcast: it says which round it is of and when the server was asked for
+//! it.
 
 use std::fmt::Write;
 
 /// Fewest bytes of a message: the round and the time in hexadecimal.
 pub(crate) const SMALLEST: usize = 8 + 16;
 
-/// Makes the text of round `round`, `size` bytes long, asked for at `called_ns` on the machine's clock.
+/// Makes the text of round `round`, `size` bytes long, asked for at `called_ns` on the machine's
+/// clock.
 ///
 /// `size` is at least [`SMALLEST`]; a smaller one gives a message of that length.
 pub(crate) fn compose(out: &mut String, size: usize, round: u32, called_ns: u64) {
@@ -32,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_composed_is_read() {
+    fn a_composed_message_is_parsed() {
         let mut text = String::new();
         for (size, round, at) in
             [(SMALLEST, 0, 0), (100, 7, 123_456_789_012), (3000, u32::MAX, u64::MAX)]

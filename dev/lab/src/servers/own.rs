@@ -1,8 +1,11 @@
-//! The server that a benchmark starts for itself: an ordinary program on the public library, in a process of its
-//! own so that its CPU time and memory are its own.
+//! The server that a benchmark starts for itself: an ordinary program on the public library, in a
+//! process of its own so that its CPU time and memory are its own.
 //!
-//! `/all` is where broadcasts go; `/ws/{channel}` sends each message to the channel's other members, as `throng serve`
-//! does; `/echo` sends it back, and `/compose` sends the same text in a message of its own; `/block` runs a handler that blocks before it echoes, and `/work` does so on a worker. `/` is for HTTP: OK, or the request's body. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
+//! `/all` is where broadcasts go; `/ws/{channel}` sends each message to the channel's other
+//! members, as `throng serve` does; `/echo` sends it back, and `/compose` sends the same text in a
+//! message of its own; `/block` runs a handler that blocks before it echoes, and `/work` does so on
+//! a worker. `/` is for HTTP: OK, or the request's body. What it is asked, and what it answers,
+//! goes over standard input and output; it ends when its input does.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,7 +16,7 @@ use std::time::Duration;
 
 use super::handler::Handler;
 use super::message::compose;
-use super::wire::{ChildMessage, Order, Variant, hear, say};
+use super::wire::{ChildMessage, Order, Variant, read_line, write_line};
 use throng::prelude::*;
 use throng::workers::WorkerSettings;
 use throng::{Deflate, IoBackend};
@@ -45,7 +48,7 @@ pub(crate) struct Args {
     /// Payload of a broadcast
     #[arg(long)]
     size: usize,
-    /// How messages are compressed: off, no-context or window:BITS
+    /// Compression of messages: off, no-context or window:BITS
     #[arg(long, default_value = "off", value_parser = deflate::parse)]
     deflate: Deflate,
     /// The I/O model
@@ -54,7 +57,7 @@ pub(crate) struct Args {
     /// Workers; 0: none before they are needed, and then one for each usable CPU
     #[arg(long, default_value_t = 0)]
     workers: usize,
-    /// How long the handler of /block and /work waits for each message
+    /// Time for which the handler of /block and /work waits for each message
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     blocking: Duration,
     /// And how long it computes
@@ -70,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .ws(ALL, everybody(&connections))
         .ws("/ws/{channel}", channels())
         .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
-        .ws("/compose", Ws::new().on_message(compose_anew))
+        .ws("/compose", Ws::new().on_message(answer_composed))
         .ws(
             "/block",
             Ws::new().on_message(move |ws, message| {
@@ -112,14 +115,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .limits(Limits::default().max_backlog(64 << 20))
         .compression(args.deflate)
         .bind(args.listen.as_str())?;
-    let tell = |told: &ChildMessage| say(&mut stdout().lock(), told).map_err(Failure::runtime);
-    tell(&ChildMessage::Listening { address: bound.local_addr().to_string() })?;
+    let report = |message: &ChildMessage| {
+        write_line(&mut stdout().lock(), message).map_err(Failure::runtime)
+    };
+    report(&ChildMessage::Listening { address: bound.local_addr().to_string() })?;
     let hub = bound.hub();
     // Kept to the end: dropped, it would stop the server.
     let _running = bound.spawn()?;
     let (mut input, mut text) = (stdin().lock(), String::new());
-    while let Some(order) = hear::<Order>(&mut input).map_err(Failure::runtime)? {
-        tell(&broadcast(&hub, &connections, order, args.size, &mut text))?;
+    while let Some(order) = read_line::<Order>(&mut input).map_err(Failure::runtime)? {
+        report(&broadcast(&hub, &connections, order, args.size, &mut text))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -141,8 +146,8 @@ thread_local! {
     static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// As a program answers: with text that lies elsewhere than what came.
-fn compose_anew(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+/// Answers as an application does: with text from other memory than the received message.
+fn answer_composed(ws: &mut Socket<'_, ()>, message: Message<'_>) {
     TEXT.with_borrow_mut(|text| match message {
         Message::Text(came) => {
             text.clear();
@@ -196,8 +201,8 @@ fn broadcast(
     ChildMessage::Broadcast { round, called_ns, returned_ns, waits }
 }
 
-/// Sends, as often as it takes: a full mailbox empties within a turn of its shard. Asleep in between, because a loop
-/// that spins would be counted as the server's CPU time.
+/// Sends, as often as it takes: a full mailbox empties within a turn of its shard. Asleep in
+/// between, because a loop that spins would be counted as the server's CPU time.
 fn patiently<T, E>(waits: &mut u64, send: impl Fn() -> Result<T, E>) {
     while send().is_err() {
         *waits += 1;
@@ -206,6 +211,6 @@ fn patiently<T, E>(waits: &mut u64, send: impl Fn() -> Result<T, E>) {
 }
 
 fn lock(connections: &Connections) -> MutexGuard<'_, BTreeSet<Handle>> {
-    // A set is whole whoever panicked beside it.
+    // A panic of another thread leaves the set consistent.
     connections.lock().unwrap_or_else(PoisonError::into_inner)
 }

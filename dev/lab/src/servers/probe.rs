@@ -11,8 +11,8 @@ use throng_cli::serve::{self, SettingFlags, Settings, site};
 /// Payload of a message at `/push`, in bytes.
 const PUSHED: usize = 1024;
 
-/// What may wait for one connection; half of it is pushed at a time. Less than the default, so that nobody's turn takes
-/// long, and enough for the kernel never to wait for us.
+/// Limit of the backlog of one connection; half of it is pushed at a time. Less than the default,
+/// so that no turn takes long, and enough for the kernel never to wait for us.
 const MAX_BACKLOG: &str = "256KiB";
 
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,5 @@
-//! What the processes of a comparison say to each other: a line of JSON each, over the children's standard
-//! input and output. A child whose input ends has lost its parent, and ends too.
+//! Messages between the processes of a comparison: a line of JSON each, over the children's
+//! standard input and output. A child whose input ends has lost its parent, and ends too.
 
 use std::io::{self, BufRead, Write};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Variant {
-    /// A loop over all connections that gives each the text: encoded anew for every one.
+    /// A loop over all connections that gives each the text: encoded again for every one.
     Naive,
     /// Encoded once, and broadcast: every connection is given a reference.
     Encoded,
@@ -33,16 +33,16 @@ impl Variant {
     }
 }
 
-/// What the coordinator asks of a server.
+/// Order of the coordinator to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// How to send it.
+    /// Variant of the broadcast.
     pub variant: Variant,
     /// Number of the broadcast, from 1.
     pub round: u32,
 }
 
-/// What a child tells the coordinator.
+/// Message of a child to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ChildMessage {
@@ -64,7 +64,7 @@ pub(crate) enum ChildMessage {
     },
     /// All subscribers of a process are connected.
     Subscribed {
-        /// How many.
+        /// Number of subscribers.
         subscribers: usize,
     },
     /// All subscribers of a process have a broadcast.
@@ -97,8 +97,8 @@ pub(crate) enum ChildMessage {
 /// Writes one line, at once.
 ///
 /// # Errors
-/// Whoever reads has gone.
-pub(crate) fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
+/// The reader has closed its end.
+pub(crate) fn write_line(out: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     out.write_all(&line)?;
@@ -109,7 +109,7 @@ pub(crate) fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()>
 ///
 /// # Errors
 /// Reading failed, or the line says something else.
-pub(crate) fn hear<T: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<Option<T>> {
+pub(crate) fn read_line<T: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = String::new();
     match input.read_line(&mut line)? {
         0 => Ok(None),
@@ -122,23 +122,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn a_written_line_is_read() {
         let mut pipe = Vec::new();
         let orders = Variant::ALL.map(|variant| Order { variant, round: 7 });
-        orders.iter().for_each(|order| say(&mut pipe, order).unwrap());
-        let told = ChildMessage::Left {
+        orders.iter().for_each(|order| write_line(&mut pipe, order).unwrap());
+        let left = ChildMessage::Left {
             wrong: 1,
             lost: 0,
             received: 9,
             first: Some("line\nbreak".to_owned()),
         };
-        say(&mut pipe, &told).unwrap();
+        write_line(&mut pipe, &left).unwrap();
         let mut input = &pipe[..];
         for order in orders {
-            assert_eq!(hear(&mut input).unwrap(), Some(order));
+            assert_eq!(read_line(&mut input).unwrap(), Some(order));
         }
-        assert_eq!(hear(&mut input).unwrap(), Some(told));
-        assert_eq!(hear::<ChildMessage>(&mut input).unwrap(), None);
-        assert!(hear::<ChildMessage>(&mut &b"nonsense\n"[..]).is_err());
+        assert_eq!(read_line(&mut input).unwrap(), Some(left));
+        assert_eq!(read_line::<ChildMessage>(&mut input).unwrap(), None);
+        assert!(read_line::<ChildMessage>(&mut &b"nonsense\n"[..]).is_err());
     }
 }

@@ -1,4 +1,6 @@
-//! `lab broadcast` and `lab compression` as people run them: the real binary, which starts its own servers and subscribers. No figure is asserted that time decides; only what was counted and said.
+//! `lab broadcast` and `lab compression` as people run them: the real binary, which starts its own
+//! servers and subscribers. No figure is asserted that time decides; only what was counted and
+//! said.
 
 use std::process::{Command, Output};
 
@@ -105,7 +107,7 @@ fn compression_is_compared_setting_by_setting() {
 }
 
 #[test]
-fn mistakes_are_told_in_one_line_before_anything_starts() {
+fn mistakes_are_reported_in_one_line_before_anything_starts() {
     for (words, hint) in [
         (&["broadcast", "--rounds", "0"][..], "--rounds is 0"),
         (&["broadcast", "-n", "2", "--processes", "3"], "--subscribers 2"),

@@ -92,14 +92,15 @@ fn a_handler_that_blocks_runs_every_way() {
 }
 
 #[test]
-fn what_the_machine_has_no_room_for_is_announced_in_its_cell() {
-    // More than any process may have descriptors for, since a million is Linux' ceiling unless somebody raised it.
+fn a_row_without_room_on_the_machine_is_reported_in_its_cell() {
+    // More than any process may have descriptors for, since a million is Linux' ceiling unless it
+    // was raised.
     let output = bench(&["--only", "connect", "--models", "threads", "--connections", "1000000"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    let told = text.contains("descriptors, this machine gives")
+    let reason = text.contains("descriptors, this machine gives")
         || text.contains("threads, this machine gives");
-    assert!(told && text.contains("1,000,000"), "{text}");
+    assert!(reason && text.contains("1,000,000"), "{text}");
 }
 
 #[test]

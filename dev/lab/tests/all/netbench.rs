@@ -29,7 +29,7 @@ fn measured(words: &[&str]) -> Output {
 }
 
 fn free_port() -> String {
-    // Below those that are given to who asks for any, so that nobody takes it before its server does.
+    // Below the ephemeral ports, so that no other program takes it before its server does.
     static CALLS: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + (std::process::id() % 1000 * 20) as u16;
     let mut ports = std::iter::repeat_with(|| first + CALLS.fetch_add(1, Ordering::Relaxed));
@@ -41,7 +41,8 @@ fn free_port() -> String {
 fn fake(how: &str) -> String {
     let program = std::env::current_exe().unwrap();
     format!(
-        "env FAKE_HOW={how} FAKE_MODE={{mode}} FAKE_PORT={{port}} '{}' --ignored --exact netbench::fake_server",
+        "env FAKE_HOW={how} FAKE_MODE={{mode}} FAKE_PORT={{port}} '{}' --ignored --exact \
+         netbench::fake_server",
         program.display()
     )
 }
@@ -91,7 +92,8 @@ fn our_own_server_passes_all_cases_both_ways() {
             let statuses = &case["load"]["result"]["statuses"];
             assert_eq!(statuses["200"], case["responses"], "{case}");
         }
-        // The work document's body goes out with each request, and another number of bytes comes back.
+        // The work document's body goes out with each request, and another number of bytes comes
+        // back.
         assert_eq!(cases[1]["load"]["plan"]["body_bytes"], 516);
         assert_eq!(cases[0]["load"]["plan"]["body_bytes"], 0);
     }
@@ -135,7 +137,7 @@ fn a_foreign_server_that_is_right_passes_however_it_is_started() {
 }
 
 #[test]
-fn what_a_server_gets_wrong_is_its_row_and_the_others_still_run() {
+fn a_faulty_server_has_its_error_in_its_row_and_the_others_still_run() {
     for (how, mode, words) in [
         ("swapped", "work", "in this order"),
         ("canned", "work", "a fixed answer?"),
@@ -233,7 +235,7 @@ fn an_interrupt_ends_the_server_and_what_it_started() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let is_gone = |pid: &str| {
-        // Who is left to somebody that does not wait for it is a zombie.
+        // A process whose new parent does not wait for it is a zombie.
         let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
         stat.map_or(true, |stat| stat.rsplit(')').next().unwrap().trim().starts_with('Z'))
     };
@@ -241,7 +243,7 @@ fn an_interrupt_ends_the_server_and_what_it_started() {
     if Path::new("/proc/self/stat").exists() {
         assert!(started.split_whitespace().all(is_gone), "{started}");
     }
-    assert!(TcpStream::connect(format!("127.0.0.1:{port}")).is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(format!("127.0.0.1:{port}")).is_err(), "the port is closed");
 }
 
 /// The server of the other tests, in a process of its own; see [`fake`].
@@ -299,7 +301,7 @@ fn serve(mut stream: TcpStream, how: &str, is_work: bool) {
     }
 }
 
-/// Whether it is the connection's last, and its body.
+/// Reads the next request: whether it is the connection's last, and its body.
 fn next_request(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<(bool, Vec<u8>)> {
     let mut piece = [0; 4096];
     loop {
@@ -324,7 +326,11 @@ fn next_request(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<(bool, Ve
 
 /// The answer to a document; texts of its dates sort as the moments they stand for.
 fn worked(body: &[u8], how: &str) -> String {
-    let fixed = r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}","client":{"balance":109240.59,"minDate":"2020-01-01T00:00:00.007Z","maxDate":"2020-11-10T06:47:04.462Z"}}"#;
+    let fixed = concat!(
+        r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}","client":"#,
+        r#"{"balance":109240.59,"minDate":"2020-01-01T00:00:00.007Z","#,
+        r#""maxDate":"2020-11-10T06:47:04.462Z"}}"#
+    );
     if how == "canned" {
         return fixed.to_owned();
     }
@@ -333,15 +339,13 @@ fn worked(body: &[u8], how: &str) -> String {
     let dates = || group["dates"].as_array().unwrap().iter().map(|date| date.as_str().unwrap());
     let (least, greatest) = (dates().min().unwrap(), dates().max().unwrap());
     let (product, id, balance) = (&document["product"], &document["requestId"], &group["balance"]);
+    let client = |balance: &str| {
+        format!(r#"{{"balance":{balance},"minDate":"{least}","maxDate":"{greatest}"}}"#)
+    };
+    let (number, text) = (client(&balance.to_string()), client(&format!("\"{balance}\"")));
     match how {
-        "swapped" => format!(
-            r#"{{"requestId":{id},"product":{product},"client":{{"balance":{balance},"minDate":"{least}","maxDate":"{greatest}"}}}}"#
-        ),
-        "text-balance" => format!(
-            r#"{{"product":{product},"requestId":{id},"client":{{"balance":"{balance}","minDate":"{least}","maxDate":"{greatest}"}}}}"#
-        ),
-        _ => format!(
-            r#"{{ "product":{product}, "requestId":{id}, "client":{{"balance":{balance},"minDate":"{least}","maxDate":"{greatest}"}} }}"#
-        ),
+        "swapped" => format!(r#"{{"requestId":{id},"product":{product},"client":{number}}}"#),
+        "text-balance" => format!(r#"{{"product":{product},"requestId":{id},"client":{text}}}"#),
+        _ => format!(r#"{{ "product":{product}, "requestId":{id}, "client":{number} }}"#),
     }
 }

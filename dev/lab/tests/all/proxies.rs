@@ -1,5 +1,5 @@
-//! `lab proxies` as people run it: the real binary, against a plain pass-through and, where it is installed,
-//! against nginx.
+//! `lab proxies` as people run it: the real binary, against a plain pass-through and, where it is
+//! installed, against nginx.
 #![cfg(unix)]
 
 use std::io::{Read, Write};
@@ -23,7 +23,8 @@ fn bench_json(words: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A proxy that passes bytes on, on threads of this process: what it carries to the client goes through `change`.
+/// A proxy that passes bytes on, on threads of this process: what it carries to the client goes
+/// through `change`.
 fn pass_through(backend: SocketAddr, change: fn(&mut [u8])) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -139,7 +140,7 @@ fn a_proxy_that_changes_bytes_is_found_out() {
 }
 
 #[test]
-fn who_is_not_there_is_announced_with_what_to_install() {
+fn a_missing_peer_is_reported_with_the_package_to_install() {
     let installed = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy", "/sbin/haproxy"];
     let is_installed = installed.iter().any(|path| std::path::Path::new(path).exists());
     let output = Command::new(env!("CARGO_BIN_EXE_lab"))

@@ -1,4 +1,5 @@
-//! `lab serve-blocking` over real sockets: what handlers that block do to a server, and what it says of them.
+//! `lab serve-blocking` over real sockets: what handlers that block do to a server, and what it
+//! says of them.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -20,7 +21,7 @@ fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_not_return() {
+fn handlers_block_where_configured_and_a_shutdown_names_those_that_do_not_return() {
     let at_once = ["--set", "drain.window=0s", "--set", "drain.grace=0s"];
     let settings = [&["--workers", "2"][..], &at_once].concat();
     let served = serve(&settings);
@@ -54,7 +55,8 @@ fn a_shutdown_does_not_wait_for_a_handler_that_holds_its_event_loop_and_names_it
     let at_once = ["--set", "drain.window=0s", "--set", "drain.grace=0s"];
     let served = serve(&at_once);
     let mut client = Client::connect(served.addresses[0], "/sleep/1000");
-    // They come before the letter that begins the drain, and are dealt with in one turn of a minute.
+    // They come before the letter that begins the drain, and are dealt with in one turn of a
+    // minute.
     (0..60).for_each(|_| client.send(Opcode::Text, b"hello"));
     served.terminate();
     let (code, errors) = served.end();

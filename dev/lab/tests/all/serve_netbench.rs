@@ -18,7 +18,11 @@ const DOCUMENT: &str = r#"{
 	}
 }"#;
 
-const ANSWER: &str = r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}","client":{"balance":109240.59,"minDate":"2020-01-01T00:00:00.007Z","maxDate":"2020-11-10T06:47:04.462Z"}}"#;
+const ANSWER: &str = concat!(
+    r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}","client":"#,
+    r#"{"balance":109240.59,"minDate":"2020-01-01T00:00:00.007Z","#,
+    r#""maxDate":"2020-11-10T06:47:04.462Z"}}"#
+);
 
 fn lab(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
@@ -117,7 +121,7 @@ fn work_is_done_for_each_document() {
 }
 
 #[test]
-fn what_is_no_document_is_400_with_the_reason_and_the_connection_goes_on() {
+fn an_invalid_document_is_400_with_the_reason_and_the_connection_stays_open() {
     let served = serve("1");
     let mut stream = served.dial();
     for (document, reason) in [
@@ -176,7 +180,8 @@ fn both_loopback_addresses_are_listened_on() {
     }
 }
 
-/// The suite ends a server and starts the next at once, on the same port, without waiting for the end.
+/// The suite ends a server and starts the next at once, on the same port, without waiting for the
+/// end.
 #[test]
 fn a_successor_gets_the_port_of_a_server_with_idle_connections() {
     let first = serve("blank");
@@ -202,9 +207,9 @@ fn a_successor_gets_the_port_of_a_server_with_idle_connections() {
 
 /// The port is the suite's, so another program may have it: then that is what is said.
 #[test]
-fn the_port_is_1234_unless_told_otherwise() {
+fn the_port_is_1234_by_default() {
     let output = lab(&["serve-netbench", "blank", "--set", "max_backlog=0"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "a wrong setting is told before listening");
+    assert_eq!(output.status.code(), Some(2), "a wrong setting is reported before listening");
     let default: SocketAddr = "127.0.0.1:1234".parse().unwrap();
     let holder = std::net::TcpListener::bind(default);
     let output = lab(&["serve-netbench", "blank"]).output().unwrap();

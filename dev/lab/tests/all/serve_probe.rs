@@ -62,7 +62,7 @@ fn the_push_is_endless_and_made_of_whole_messages() {
 }
 
 #[test]
-fn whoever_does_not_read_costs_little_and_goes_on_later() {
+fn a_client_that_does_not_read_costs_little_and_goes_on_later() {
     let served = serve();
     let before = served.resident();
     let mut sleepers: Vec<_> =

@@ -13,13 +13,14 @@ use serde_json::error::Category;
 
 use super::timestamp::Timestamp;
 
-/// What an answer has besides the two texts: braces, names, two dates, a balance of up to 24 characters.
+/// Bytes of an answer besides the two texts: braces, names, two dates, a balance of up to 24
+/// characters.
 const ANSWER: usize = 160;
 
 /// The longest complaint in bytes: it may quote the document, which may be large.
 const COMPLAINT: usize = 160;
 
-/// What is asked; all else in the document is ignored.
+/// Fields of the request; all others in the document are ignored.
 #[derive(Deserialize)]
 struct Request<'a> {
     #[serde(borrow)]
@@ -32,7 +33,8 @@ struct Request<'a> {
 
 #[derive(Deserialize)]
 struct Group {
-    /// Whole numbers stay whole; fractions are the nearest `f64`, and printed so that they are read as the same.
+    /// Whole numbers stay whole; fractions are the nearest `f64`, and printed so that they are read
+    /// as the same.
     balance: Number,
     dates: Extent,
 }
@@ -44,7 +46,7 @@ struct Extent {
     greatest: Timestamp,
 }
 
-/// What is wrong with a document, as a sentence.
+/// Error in a document, as a sentence.
 #[derive(Debug)]
 pub(super) struct Mistake(String);
 
@@ -75,15 +77,18 @@ impl From<serde_json::Error> for Mistake {
     }
 }
 
-/// The answer to a document: minified JSON. One allocation, unless a text in the document has escapes.
+/// The answer to a document: minified JSON. One allocation, unless a text in the document has
+/// escapes.
 pub(super) fn answer(document: &str) -> Result<Vec<u8>, Mistake> {
-    // From a text that is known to be UTF-8, and not from bytes: each string would be checked by itself.
+    // From a text that is known to be UTF-8, and not from bytes: each string would be checked by
+    // itself.
     let mut json = serde_json::Deserializer::from_str(document);
     let Request { product, request_id, group } = object(&mut json)?;
     json.end()?;
     let Extent { least, greatest } = group.dates;
     let mut out = Vec::with_capacity(ANSWER + product.len() + request_id.len());
-    // Written out, since most of it is known to need no escapes; in the order that the suite's client compares.
+    // Written out, since most of it is known to need no escapes; in the order that the suite's
+    // client compares.
     out.extend_from_slice(b"{\"product\":");
     serde_json::to_writer(&mut out, &product)?;
     out.extend_from_slice(b",\"requestId\":");
@@ -98,7 +103,8 @@ pub(super) fn answer(document: &str) -> Result<Vec<u8>, Mistake> {
     Ok(out)
 }
 
-/// A `T` out of an object only: what serde derives takes a list as well, as the fields in their order.
+/// A `T` out of an object only: what serde derives takes a list as well, as the fields in their
+/// order.
 fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     struct Object<T>(PhantomData<T>);
 
@@ -171,11 +177,16 @@ mod tests {
     fn the_contract_byte_for_byte() {
         let request = r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}",
             "group":{"kind":"clients","default":true,"balance":109240.59,
-            "dates":["2020-01-12T10:53:17.773Z","2020-11-10T06:47:04.462Z","2020-01-01T00:00:00.007Z",
-            "2020-03-14T22:36:33.316Z","2020-04-09T14:47:25.082Z","2020-09-02T03:41:33.744Z",
+            "dates":["2020-01-12T10:53:17.773Z","2020-11-10T06:47:04.462Z",
+            "2020-01-01T00:00:00.007Z","2020-03-14T22:36:33.316Z","2020-04-09T14:47:25.082Z",
+            "2020-09-02T03:41:33.744Z",
             "2020-04-26T07:44:07.926Z","2020-02-29T01:19:41.793Z","2020-05-15T20:48:28.880Z",
             "2020-06-04T08:54:07.931Z"]}}"#;
-        let expected = r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}","client":{"balance":109240.59,"minDate":"2020-01-01T00:00:00.007Z","maxDate":"2020-11-10T06:47:04.462Z"}}"#;
+        let expected = concat!(
+            r#"{"product":"test","requestId":"{BC6B8989-DAB7-484E-9AD3-F7C34A800A1A}","client":"#,
+            r#"{"balance":109240.59,"minDate":"2020-01-01T00:00:00.007Z","#,
+            r#""maxDate":"2020-11-10T06:47:04.462Z"}}"#
+        );
         assert_eq!(answer_to(request).unwrap(), expected);
         let spaced = request.replace(',', ",\r\n\t").replace(':', ": ");
         // Within the dates a space is no longer one of JSON.
@@ -184,8 +195,8 @@ mod tests {
 
     #[test]
     fn other_orders_other_keys_and_escapes() {
-        let document = r#"{"x":[{"y":null}],"group":{"dates":["2020-01-01T00:00:00.007\u005a"],"z":1e99,
-            "balance":-1},"requestId":"","product":"a\"\\\u00e9\n\ud83d\ude00é"}"#;
+        let document = r#"{"x":[{"y":null}],"group":{"dates":["2020-01-01T00:00:00.007\u005a"],
+            "z":1e99,"balance":-1},"requestId":"","product":"a\"\\\u00e9\n\ud83d\ude00é"}"#;
         assert_eq!(
             answer_to(document).unwrap(),
             "{\"product\":\"a\\\"\\\\é\\n😀é\",\"requestId\":\"\",\"client\":{\"balance\":-1,\
@@ -232,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_announced_in_one_short_sentence() {
+    fn an_error_is_reported_in_one_short_sentence() {
         let good = document("1", &["2020-01-01T00:00:00Z"]);
         let long = format!("{:?}", "é".repeat(100_000));
         for (document, parts) in [
@@ -292,7 +303,8 @@ mod tests {
             id in any::<String>(),
             balance in any::<f64>().prop_filter("JSON has no other", |number| number.is_finite()),
             dates in prop::collection::vec(
-                "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\\.[0-9]{3}Z",
+                "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])\
+                 T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\\.[0-9]{3}Z",
                 1..20,
             ),
         ) {
@@ -302,9 +314,10 @@ mod tests {
             });
             let mut sorted = dates.clone();
             sorted.sort();
+            let (least, greatest) = (&sorted[0], &sorted[sorted.len() - 1]);
             let expected = json!({
                 "product": product, "requestId": id,
-                "client": {"balance": balance, "minDate": sorted[0], "maxDate": sorted[sorted.len() - 1]},
+                "client": {"balance": balance, "minDate": least, "maxDate": greatest},
             });
             for text in [request.to_string(), serde_json::to_string_pretty(&request).unwrap()] {
                 let got = answer_to(&text).unwrap();

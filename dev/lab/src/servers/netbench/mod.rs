@@ -1,8 +1,9 @@
 //! `lab serve-netbench`: the server that the public suite NetBenchmarks compares, blank or at work.
 //!
-//! One port, any path and method. As a WebSocket (which the suite leaves open) it answers in both modes: an empty message
-//! with the text `OK`, a document as a text message with its answer. What is no such document ends the session with
-//! 1007, which says in RFC 6455 section 7.4.1 that a message was not what its type promises.
+//! One port, any path and method. As a WebSocket (which the suite leaves open) it answers in both
+//! modes: an empty message with the text `OK`, a document as a text message with its answer. What
+//! is no such document ends the session with 1007, which says in RFC 6455 section 7.4.1 that a
+//! message was not what its type promises.
 
 mod document;
 mod timestamp;
@@ -20,7 +21,7 @@ use throng_cli::Failure;
 use throng_cli::serve::site;
 use throng_cli::serve::{self, SettingFlags, Settings};
 
-/// What a request costs the server. `0` and `1` are the suite's names.
+/// Cost of a request at the server. `0` and `1` are the suite's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
     /// `OK`, whatever was asked.
@@ -39,17 +40,18 @@ fn addresses() -> &'static str {
     }
 }
 
-/// What this server has as defaults of its own, besides its addresses: the suite ends it with thousands of connections
+/// Defaults of this server besides its addresses: the suite ends it with thousands of connections
 /// that are kept alive and idle, and starts the next one at once.
 const DEFAULTS: &[(&str, &str)] = &[("drain.window", "0s"), ("drain.grace", "1s")];
 
-/// How long the port of a predecessor is waited for, which was told to end the moment before. The suite dials after a
-/// second.
-const PATIENCE: Duration = Duration::from_millis(800);
+/// Longest wait for the port of a predecessor, which was asked to end the moment before. The suite
+/// dials after a second.
+const BIND_TIMEOUT: Duration = Duration::from_millis(800);
 
-pub(crate) const HELP: &str = "blank answers OK; work answers the JSON document of a request's body, or 400 with the reason. As a
-WebSocket at any path, both answer an empty message with OK and a document as text with its answer; anything else ends
-the session with 1007. Without --listen: port 1234 of 127.0.0.1 and ::1.";
+pub(crate) const HELP: &str = "blank answers OK; work answers the JSON document of a request's \
+    body, or 400 with the reason. As a
+WebSocket at any path, both answer an empty message with OK and a document as text with its answer;
+anything else ends the session with 1007. Without --listen: port 1234 of 127.0.0.1 and ::1.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -70,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Binds the benchmark's server.
 fn bind(settings: &Settings, mode: Mode) -> throng::Result<Bound> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + BIND_TIMEOUT;
     loop {
         match site::listen(server(settings, mode), settings) {
             Err(Error::Bind { source, .. })
@@ -105,7 +107,8 @@ fn message(ws: &mut Socket<'_, ()>, message: Message<'_>) {
             let _ = ws.send("OK");
         }
         Message::Text(text) => match document::answer(text) {
-            // Checked here for the whole answer: what is written piece by piece is known to be bytes only.
+            // Checked here for the whole answer: what is written piece by piece is known to be
+            // bytes only.
             Ok(answer) => {
                 let _ = ws.send(&*String::from_utf8_lossy(&answer));
             }

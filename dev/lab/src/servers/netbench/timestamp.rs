@@ -17,9 +17,10 @@ const LAST: i64 = 253_402_300_799_999;
 
 /// An instant, in milliseconds since 1970-01-01T00:00:00Z.
 ///
-/// Read from `YYYY-MM-DDTHH:MM:SS`, then any number of digits behind a point or none (those behind the third are cut
-/// off, which keeps the order), then `Z` or an offset like `+02:00`. Printed in UTC with three digits and `Z`. There are
-/// no leap seconds, as in the clocks of all servers compared.
+/// Read from `YYYY-MM-DDTHH:MM:SS`, then any number of digits behind a point or none (those behind
+/// the third are cut off, which keeps the order), then `Z` or an offset like `+02:00`. Printed in
+/// UTC with three digits and `Z`. There are no leap seconds, as in the clocks of all servers
+/// compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Timestamp(i64);
 
@@ -66,7 +67,8 @@ impl Timestamp {
     }
 }
 
-/// Decimal digits and nothing else. One decision for all of them: ten dates are most of the benchmark's work.
+/// Decimal digits and nothing else. One decision for all of them: ten dates are most of the
+/// benchmark's work.
 #[inline]
 fn number<const DIGITS: usize>(text: [u8; DIGITS]) -> Option<i64> {
     let (mut number, mut is_wrong) = (0, false);
@@ -98,7 +100,7 @@ fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     if digits.is_empty() { None } else { Some((number([digit(0), digit(1), digit(2)])?, zone)) }
 }
 
-/// How many milliseconds a zone's clocks are ahead of UTC.
+/// Returns the milliseconds by which a zone's clocks are ahead of UTC.
 fn offset(zone: &[u8]) -> Option<i64> {
     match zone {
         b"Z" => Some(0),
@@ -121,8 +123,8 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Years begin with March here, so that the leap day is a year's last; the calendar repeats after 400 years of
-/// 146,097 days. See Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+/// Years begin with March here, so that the leap day is a year's last; the calendar repeats after
+/// 400 years of 146,097 days. See Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn an_invalid_timestamp_is_refused() {
         for text in [
             "",
             "Z",
