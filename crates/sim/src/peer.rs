@@ -145,7 +145,7 @@ impl Peer {
         match self.script.front() {
             None => false,
             Some(Do::UntilOpen) => self.reader.is_open(),
-            Some(Do::UntilHeard(n)) => self.reader.heard.len() >= *n,
+            Some(Do::UntilReceived(n)) => self.reader.received.len() >= *n,
             Some(Do::UntilAnswered(n)) => self.reader.answered >= *n,
             Some(_) => true,
         }
@@ -249,7 +249,7 @@ impl Peer {
             }
             Do::Ping(payload) => encode_masked(Opcode::Ping, &payload, key, &mut self.out),
             Do::Pause(nanos) => self.script_at = net.now() + nanos,
-            Do::UntilOpen | Do::UntilHeard(_) | Do::UntilAnswered(_) => {}
+            Do::UntilOpen | Do::UntilReceived(_) | Do::UntilAnswered(_) => {}
             Do::Read(pace) => {
                 self.pace = pace;
                 self.read_at = net.now();

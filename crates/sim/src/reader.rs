@@ -11,7 +11,7 @@ use crate::rng::message_hash;
 
 /// One message from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// An answer to this client alone.
     Direct(u64),
     /// A publication.
@@ -84,9 +84,9 @@ pub struct Reader {
     /// Interim answers.
     pub interim: usize,
     /// Messages.
-    pub heard: Vec<Heard>,
+    pub received: Vec<Received>,
     /// When each came, in nanoseconds.
-    pub heard_at: Vec<u64>,
+    pub received_at: Vec<u64>,
     /// Comments of a stream of events, which say that it lives.
     pub comments: usize,
     /// Events that report a message that was not sent.
@@ -114,8 +114,8 @@ impl Reader {
             answered: 0,
             answers: Vec::new(),
             interim: 0,
-            heard: Vec::new(),
-            heard_at: Vec::new(),
+            received: Vec::new(),
+            received_at: Vec::new(),
             comments: 0,
             lost: 0,
             pings: Vec::new(),
@@ -152,7 +152,7 @@ impl Reader {
                 Stage::Ws(_) => self.take_ws(&mut input, now, &mut replies),
                 Stage::Events(_) => self.take_events(&mut input),
             }
-            self.heard_at.resize(self.heard.len(), now);
+            self.received_at.resize(self.received.len(), now);
             if input.len() == before {
                 self.violations.push(format!("{before} bytes make no sense"));
                 break;
@@ -263,9 +263,9 @@ impl Reader {
                 }
             }
             let data = data.join("\n");
-            self.heard.push(match binary {
-                true => Heard::Direct(message_hash(false, data.as_bytes())),
-                false => heard(&data),
+            self.received.push(match binary {
+                true => Received::Direct(message_hash(false, data.as_bytes())),
+                false => received(&data),
             });
         }
     }
@@ -280,9 +280,9 @@ impl Reader {
         loop {
             match decoder.next_event(input, &LIMITS) {
                 Ok(None) => return,
-                Ok(Some(Event::Text(text))) => self.heard.push(heard(text)),
+                Ok(Some(Event::Text(text))) => self.received.push(received(text)),
                 Ok(Some(Event::Binary(bytes))) => {
-                    self.heard.push(Heard::Direct(message_hash(false, bytes)));
+                    self.received.push(Received::Direct(message_hash(false, bytes)));
                 }
                 Ok(Some(Event::Ping(payload))) => {
                     self.pings.push(now);
@@ -321,7 +321,7 @@ fn field(line: &str) -> (&str, &str) {
 }
 
 /// `c|channel|by|sequence|...` is a publication, `p|to|by|sequence|...` a private message.
-fn heard(text: &str) -> Heard {
+fn received(text: &str) -> Received {
     let mut parts = text.split('|');
     let kind = parts.next();
     let parsed = (|| {
@@ -329,10 +329,10 @@ fn heard(text: &str) -> Heard {
         let by = parts.next()?.parse().ok()?;
         let sequence = parts.next()?.parse().ok()?;
         match kind? {
-            "c" => Some(Heard::Published { channel: first.to_owned(), by, sequence }),
-            "p" => Some(Heard::Private { to: first.parse().ok()?, by, sequence }),
+            "c" => Some(Received::Published { channel: first.to_owned(), by, sequence }),
+            "p" => Some(Received::Private { to: first.parse().ok()?, by, sequence }),
             _ => None,
         }
     })();
-    parsed.unwrap_or_else(|| Heard::Direct(message_hash(true, text.as_bytes())))
+    parsed.unwrap_or_else(|| Received::Direct(message_hash(true, text.as_bytes())))
 }

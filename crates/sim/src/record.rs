@@ -14,7 +14,7 @@ use throng_io::ConnId;
 use crate::lifecycle::LifecycleCheck;
 use crate::moves::Moves;
 use crate::net::SharedNet;
-use crate::reader::Heard;
+use crate::reader::Received;
 use crate::rules::{Rules, matches};
 
 /// The record of one run.
@@ -24,7 +24,7 @@ pub type SharedRecord = Rc<RefCell<Record>>;
 #[derive(Clone, Debug)]
 pub struct Offer {
     /// As its receiver hears it.
-    pub what: Heard,
+    pub what: Received,
     /// The class of back-pressure that decides about it.
     pub class: usize,
     /// The value that it is the newest of, where values replace each other.
@@ -104,21 +104,21 @@ pub enum SentCommand {
         /// A peer that does not get it.
         except: Option<u32>,
         /// The message.
-        what: Heard,
+        what: Received,
     },
     /// Sending to an audience.
     Broadcast {
         /// The receivers.
         audience: Audience,
         /// The message.
-        what: Heard,
+        what: Received,
     },
     /// Sending to one.
     Send {
         /// The receiver.
         to: u32,
         /// The message.
-        what: Heard,
+        what: Received,
     },
     /// Ending a stream.
     Dismiss(u32),
@@ -326,7 +326,7 @@ impl Record {
     }
 
     /// Records that a message was accepted for one receiver.
-    pub fn offer(&mut self, to: u32, what: Heard, channel: Option<&str>, key: &str) {
+    pub fn offer(&mut self, to: u32, what: Received, channel: Option<&str>, key: &str) {
         let at = self.net.as_ref().map_or(0, |net| net.borrow().now());
         let Some(session) = self.sessions.get_mut(&to) else { return };
         if session.dismissed {
@@ -339,8 +339,8 @@ impl Record {
 
     /// Returns whether a stream of events gets, instead of this message, a report that it is lost.
     #[must_use]
-    pub fn is_too_large(&self, what: &Heard) -> bool {
-        let Heard::Published { by, sequence, .. } = what else { return false };
+    pub fn is_too_large(&self, what: &Received) -> bool {
+        let Received::Published { by, sequence, .. } = what else { return false };
         self.too_large.contains(&(*by, *sequence))
     }
 
@@ -362,7 +362,7 @@ impl Record {
         channel: &str,
         key: &str,
         except: Option<u32>,
-        what: &Heard,
+        what: &Received,
     ) -> u64 {
         self.note_ended_streams();
         let mut members = self.members_of(shard, channel);
@@ -377,7 +377,7 @@ impl Record {
     }
 
     /// A shard broadcasts; returns how many receivers there are, at least and at most.
-    pub fn broadcast(&mut self, shard: usize, audience: &Audience, what: &Heard) -> (u64, u64) {
+    pub fn broadcast(&mut self, shard: usize, audience: &Audience, what: &Received) -> (u64, u64) {
         self.note_ended_streams();
         let channel = audience.channel.as_deref();
         let here = |session: &Session| session.id.shard() == shard;
@@ -523,7 +523,7 @@ impl Record {
         &mut self,
         (shard, shards): (usize, usize),
         waits: bool,
-        (audience, what): (Audience, Heard),
+        (audience, what): (Audience, Received),
         receipt: Receipt,
     ) {
         let mut receivers = (0, 0);

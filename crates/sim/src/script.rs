@@ -22,8 +22,8 @@ pub enum Do {
     Pause(u64),
     /// Waits until the upgrade is answered.
     UntilOpen,
-    /// Waits until so many messages were heard.
-    UntilHeard(usize),
+    /// Waits until so many messages were received.
+    UntilReceived(usize),
     /// Waits until so many HTTP answers came.
     UntilAnswered(usize),
     /// From now on reads like this.

@@ -20,7 +20,7 @@ use crate::ask::Ask;
 use crate::exchange::{Exchanges, Planned};
 use crate::net::SharedNet;
 use crate::placing;
-use crate::reader::Heard;
+use crate::reader::Received;
 use crate::record::{Audience, PendingCommand, Record, SentCommand, Session, SharedRecord};
 use crate::rng::message_hash;
 use crate::stops::Stops;
@@ -39,11 +39,13 @@ pub fn subprotocol_of(peer: u32) -> Option<&'static str> {
 
 /// The frame of a message; its fill may be anything without spaces.
 #[must_use]
-pub fn frame_of(what: &Heard, key: &str, fill: &str) -> Frame {
+pub fn frame_of(what: &Received, key: &str, fill: &str) -> Frame {
     let frame = Frame::text(match what {
-        Heard::Published { channel, by, sequence } => format!("c|{channel}|{by}|{sequence}|{fill}"),
-        Heard::Private { to, by, sequence } => format!("p|{to}|{by}|{sequence}|{fill}"),
-        Heard::Direct(_) => fill.to_owned(),
+        Received::Published { channel, by, sequence } => {
+            format!("c|{channel}|{by}|{sequence}|{fill}")
+        }
+        Received::Private { to, by, sequence } => format!("p|{to}|{by}|{sequence}|{fill}"),
+        Received::Direct(_) => fill.to_owned(),
     });
     if key.is_empty() { frame } else { frame.keyed(key) }
 }
@@ -133,7 +135,7 @@ impl Probe {
         if let Some(session) = record.session(peer, id, "send") {
             session.behind |= matches!(sent, Sent::Queued | Sent::Dropped);
             let text = matches!(message, Message::Text(_));
-            let what = Heard::Direct(message_hash(text, message.as_bytes()));
+            let what = Received::Direct(message_hash(text, message.as_bytes()));
             match sent {
                 // Without a name to tell it from others, it is a value of the same key as all such.
                 Sent::Accepted | Sent::Queued => record.offer(peer, what, None, "direct"),
@@ -169,9 +171,9 @@ impl Probe {
         self.publish(cx, channel, "", &"\n".repeat(count));
     }
 
-    fn published(&self, channel: &str, by: u32) -> Heard {
+    fn published(&self, channel: &str, by: u32) -> Received {
         let sequence = self.record.borrow_mut().next_of(by);
-        Heard::Published { channel: channel.to_owned(), by, sequence }
+        Received::Published { channel: channel.to_owned(), by, sequence }
     }
 
     /// Broadcasts to the connections that a filter lets through.
@@ -211,7 +213,7 @@ impl Probe {
             let Some(session) = record.sessions.get_mut(&to) else { return };
             (session.id, sequence)
         };
-        let what = Heard::Private { to, by, sequence };
+        let what = Received::Private { to, by, sequence };
         let frame = frame_of(&what, "", fill);
         let mut record = self.record.borrow_mut();
         if id.shard() == self.shard {

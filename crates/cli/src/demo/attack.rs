@@ -18,7 +18,7 @@ use throng_config::Sources;
 use throng_load::units::{grouped, show_bytes};
 
 use super::attacks::{ATTACKS, Attack, NONE, Scene};
-use super::neighbours::{self, Tally};
+use super::neighbours::{self, Totals};
 use crate::serve::site;
 use crate::serve::{Settings, TABLE};
 use crate::{Failure, say, serve};
@@ -175,7 +175,7 @@ fn yield_to_others() {
 
 fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
     let server = Attacked::start()?;
-    let tally = Tally::default();
+    let totals = Totals::default();
     let (counts, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let stop_attack = AtomicBool::new(false);
     let is_none = attack.name == NONE;
@@ -186,7 +186,7 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
         bytes: AtomicU64::new(0),
     };
     let (before, peak, after) = thread::scope(|scope| {
-        let started = neighbours::start(scope, server.address, (&counts, &stop), &tally);
+        let started = neighbours::start(scope, server.address, (&counts, &stop), &totals);
         if let Err(error) = started {
             stop.store(true, Relaxed);
             return Err(format!("the attacked server did not answer: {error}"));
@@ -201,7 +201,7 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
         let begun = Instant::now();
         // On a busy machine an attack may take longer than that to begin.
         let has_begun = || is_none || scene.connections.load(Relaxed) > 0;
-        while begun.elapsed() < duration || !tally.has_some_of_each() || !has_begun() {
+        while begun.elapsed() < duration || !totals.has_some_of_each() || !has_begun() {
             thread::sleep(SAMPLE);
             peak = peak.max(server.resident());
         }
@@ -218,7 +218,7 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
         stop.store(true, Relaxed);
         Ok((before, peak, after))
     })?;
-    let latencies = tally.latencies();
+    let latencies = totals.latencies();
     let part = |percent: usize| {
         let last = latencies.len().saturating_sub(1);
         latencies.get(last * percent / 100).copied().unwrap_or(0)
@@ -229,10 +229,10 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
         p50_us: part(50),
         p99_us: part(99),
         longest_us: part(100),
-        served: tally.arrivals.load(Relaxed),
-        refused: tally.refused.load(Relaxed),
-        disconnected: tally.disconnected.load(Relaxed),
-        first_error: tally.first_error(),
+        served: totals.arrivals.load(Relaxed),
+        refused: totals.refused.load(Relaxed),
+        disconnected: totals.disconnected.load(Relaxed),
+        first_error: totals.first_error(),
         memory_before: before,
         memory_peak: peak,
         memory_after: after,

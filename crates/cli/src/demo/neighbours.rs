@@ -20,7 +20,7 @@ const BODY: usize = 100_000;
 
 /// Latencies and failures that the well-behaved clients see.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Totals {
     /// Times from a message to its echo, in microseconds.
     latencies: Mutex<Vec<u64>>,
     /// New connections that were served: a session, an upload, a health check.
@@ -33,7 +33,7 @@ pub(super) struct Tally {
     first_error: Mutex<Option<String>>,
 }
 
-impl Tally {
+impl Totals {
     /// Returns the times from messages to their echoes in microseconds, in ascending order.
     pub(super) fn latencies(&self) -> Vec<u64> {
         let mut sorted = self.latencies.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -80,7 +80,7 @@ pub(super) fn start<'s>(
     scope: &'s Scope<'s, '_>,
     address: SocketAddr,
     (counts, stop): (&'s AtomicBool, &'s AtomicBool),
-    tally: &'s Tally,
+    totals: &'s Totals,
 ) -> io::Result<()> {
     for number in 0..SESSIONS {
         // Half of them by way of a channel.
@@ -89,32 +89,32 @@ pub(super) fn start<'s>(
             _ => format!("/ws/neighbour-{number}?echo=1"),
         };
         let client = Client::open(address, &path, "")?;
-        scope.spawn(move || talk(client, (counts, stop), tally));
+        scope.spawn(move || talk(client, (counts, stop), totals));
     }
-    scope.spawn(move || arrive(address, (counts, stop), tally));
+    scope.spawn(move || arrive(address, (counts, stop), totals));
     Ok(())
 }
 
-fn talk(mut client: Client, (counts, stop): (&AtomicBool, &AtomicBool), tally: &Tally) {
+fn talk(mut client: Client, (counts, stop): (&AtomicBool, &AtomicBool), totals: &Totals) {
     let mut number = 0u64;
     while !stop.load(Relaxed) {
         number += 1;
         let counted = counts.load(Relaxed);
         let begun = Instant::now();
         if let Err(error) = client.echo(&number.to_string()) {
-            tally.record("a session", &error);
-            tally.disconnected.fetch_add(1, Relaxed);
+            totals.record("a session", &error);
+            totals.disconnected.fetch_add(1, Relaxed);
             return;
         }
         if counted {
-            let mut latencies = tally.latencies.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut latencies = totals.latencies.lock().unwrap_or_else(PoisonError::into_inner);
             latencies.push(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
         }
         thread::sleep(MESSAGE_PAUSE);
     }
 }
 
-fn arrive(address: SocketAddr, (counts, stop): (&AtomicBool, &AtomicBool), tally: &Tally) {
+fn arrive(address: SocketAddr, (counts, stop): (&AtomicBool, &AtomicBool), totals: &Totals) {
     let health = format!("GET /livez HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     let upload = format!(
         "POST /body HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
@@ -124,9 +124,9 @@ fn arrive(address: SocketAddr, (counts, stop): (&AtomicBool, &AtomicBool), tally
     while !stop.load(Relaxed) {
         if counts.load(Relaxed) {
             let opened = Client::open(address, "/echo", "");
-            tally.count("a new session", opened.and_then(|mut client| client.echo("new")));
-            tally.count("a health check", request(address, health.as_bytes()));
-            tally.count("an upload", request(address, &upload));
+            totals.count("a new session", opened.and_then(|mut client| client.echo("new")));
+            totals.count("a health check", request(address, health.as_bytes()));
+            totals.count("an upload", request(address, &upload));
         }
         thread::sleep(ARRIVAL_PAUSE);
     }

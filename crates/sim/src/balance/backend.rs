@@ -30,7 +30,7 @@ pub(super) struct Tunnelled {
     /// Where in [`Wire::log`] and [`Wire::got`] its bytes begin.
     pub(super) out_from: usize,
     pub(super) in_from: usize,
-    heard: Scan,
+    received: Scan,
     /// When it says something of its own accord, and how often yet.
     at: u64,
     rounds: usize,
@@ -108,7 +108,7 @@ impl Conn {
     }
 
     /// Bytes of the tunnel that came.
-    pub(super) fn heard(&self) -> &[u8] {
+    pub(super) fn received(&self) -> &[u8] {
         let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.in_from);
         self.wire.got.get(from..).unwrap_or_default()
     }
@@ -364,7 +364,7 @@ impl Conn {
     fn go_on(&mut self, now: u64) {
         let Some(tunnel) = self.tunnel.as_mut() else { return };
         let wire = &mut self.wire;
-        while let Some((first, payload)) = tunnel.heard.next(&wire.got[tunnel.in_from..]) {
+        while let Some((first, payload)) = tunnel.received.next(&wire.got[tunnel.in_from..]) {
             if tunnel.has_closed || tunnel.leaving.is_some() {
                 continue;
             }
@@ -380,7 +380,7 @@ impl Conn {
             }
             wire.put(&out);
         }
-        let client_closed = tunnel.heard.close.is_some();
+        let client_closed = tunnel.received.close.is_some();
         if tunnel.at > 0 && tunnel.at <= now && !wire.gone {
             tunnel.at = 0;
             if tunnel.has_closed || tunnel.leaving.is_some() {

@@ -186,15 +186,15 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
         return if calm { vec!["was not let in".to_owned()] } else { faults };
     };
     let id = client.plan.id;
-    let (said, heard) = (client.said(), client.heard());
+    let (said, received) = (client.said(), client.received());
     let ours = |conn: &&Conn| conn.tunnel.as_ref().is_some_and(|tunnel| tunnel.id == id);
     let sides: Vec<&Conn> = world.conns.iter().filter(ours).collect();
     for side in &sides {
-        if !said.starts_with(side.heard()) {
+        if !said.starts_with(side.received()) {
             faults.push(format!(
-                "its backend heard what it did not say: {} of {} bytes agree",
-                agreeing(said, side.heard()),
-                side.heard().len()
+                "its backend received bytes that were not sent: {} of {} bytes agree",
+                agreeing(said, side.received()),
+                side.received().len()
             ));
         }
     }
@@ -207,18 +207,18 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
         }
         return faults;
     }
-    let Some(side) = sides.iter().rfind(|side| injected(side.said(), heard).is_some()) else {
-        let agree = sides.iter().map(|side| agreeing(side.said(), heard)).max();
+    let Some(side) = sides.iter().rfind(|side| injected(side.said(), received).is_some()) else {
+        let agree = sides.iter().map(|side| agreeing(side.said(), received)).max();
         faults.push(format!(
             "it received {} bytes, of which {agree:?} were sent to it, and no Close of ours in \
              its place",
-            heard.len()
+            received.len()
         ));
         return faults;
     };
-    let kind = injected(side.said(), heard).unwrap_or(Injected::None);
+    let kind = injected(side.said(), received).unwrap_or(Injected::None);
     let is_cut = wire.was_cut() || side.wire.was_cut();
-    let was_close = kind == Injected::Whole || Scan::of(heard).close.is_some();
+    let was_close = kind == Injected::Whole || Scan::of(received).close.is_some();
     let may_end_so = client.broke_off || parting == ClientClose::Silent || wire.vanished;
     match wire.over {
         _ if wire.vanished => {}
@@ -226,10 +226,10 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
             faults.push("its stream ended without a Close frame and without a reset".to_owned());
         }
         Some(Over::Finished)
-            if kind == Injected::None && side.said().len() != heard.len() && !may_end_so =>
+            if kind == Injected::None && side.said().len() != received.len() && !may_end_so =>
         {
-            let (heard, said) = (heard.len(), side.said().len());
-            faults.push(format!("{heard} of {said} bytes came, and then the end of the stream"));
+            let (received, said) = (received.len(), side.said().len());
+            faults.push(format!("{received} of {said} bytes came, then the end of the stream"));
         }
         Some(Over::Finished) if matches!(kind, Injected::Part) => {
             faults.push("half a Close frame of ours, and then the end of the stream".to_owned());
@@ -253,9 +253,9 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
         && is_prompt
         && !leaps
         && world.shut_down_at.is_none_or(|at| at > wire.ended_at);
-    if (calm || may_have_read) && !is_cut && side.heard() != said {
-        let (heard, said) = (side.heard().len(), said.len());
-        faults.push(format!("its backend heard {heard} of its {said} bytes, {kind:?}"));
+    if (calm || may_have_read) && !is_cut && side.received() != said {
+        let (received, said) = (side.received().len(), said.len());
+        faults.push(format!("its backend received {received} of its {said} bytes, {kind:?}"));
     }
     faults
 }
@@ -264,7 +264,7 @@ fn agreeing(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-/// A Close frame of the balancer's at the end of what a client heard.
+/// A Close frame of the balancer's at the end of what a client received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Injected {
     None,
@@ -272,23 +272,23 @@ enum Injected {
     Whole,
 }
 
-/// Returns how much of a Close frame of ours follows in `heard` after the bytes of `said` up to the
-/// end of one of its frames; `None` if `heard` is neither that nor a beginning of `said`.
-fn injected(said: &[u8], heard: &[u8]) -> Option<Injected> {
-    if said.starts_with(heard) {
+/// Returns how much of a Close frame of ours follows in `received` after the bytes of `said` up to
+/// the end of one of its frames; `None` if `received` is neither that nor a beginning of `said`.
+fn injected(said: &[u8], received: &[u8]) -> Option<Injected> {
+    if said.starts_with(received) {
         return Some(Injected::None);
     }
-    let agree = agreeing(said, heard);
+    let agree = agreeing(said, received);
     let ends = Scan::of(said).ends;
     let mut ends: Vec<usize> = ends.into_iter().chain([0]).filter(|end| *end <= agree).collect();
     ends.sort_unstable();
     for end in ends.into_iter().rev() {
         for (code, reason) in [(1001, "going away"), (1012, "please connect again")] {
             let close = frames::close(code, reason, None);
-            if heard[end..] == close[..] {
+            if received[end..] == close[..] {
                 return Some(Injected::Whole);
             }
-            if close.starts_with(&heard[end..]) {
+            if close.starts_with(&received[end..]) {
                 return Some(Injected::Part);
             }
         }

@@ -41,7 +41,7 @@ pub(super) struct Client {
     /// Where in [`Wire::log`] and [`Wire::got`] the tunnel begins.
     pub(super) out_from: usize,
     pub(super) in_from: Option<usize>,
-    heard: Scan,
+    received: Scan,
     frames_left: usize,
     at: Option<u64>,
     leave_at: Option<u64>,
@@ -66,7 +66,7 @@ impl Client {
             is_out_of_step: false,
             out_from: 0,
             in_from: None,
-            heard: Scan::default(),
+            received: Scan::default(),
             frames_left: 0,
             at: None,
             leave_at: None,
@@ -109,7 +109,7 @@ impl Client {
     }
 
     /// Bytes of the tunnel that came.
-    pub(super) fn heard(&self) -> &[u8] {
+    pub(super) fn received(&self) -> &[u8] {
         let (Some(wire), Some(from)) = (&self.wire, self.in_from) else { return &[] };
         &wire.got[from..]
     }
@@ -328,7 +328,7 @@ impl Client {
             return;
         };
         let mut answer = None;
-        while let Some((first, payload)) = self.heard.next(&wire.got[in_from..]) {
+        while let Some((first, payload)) = self.received.next(&wire.got[in_from..]) {
             if first & 0x0f == 8 {
                 answer = Some(payload);
             }

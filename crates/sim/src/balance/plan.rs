@@ -194,7 +194,7 @@ impl Plan {
             commands.push((rng.between(0, busy), ControlCommand::ShutDown { window, deadline }));
         }
         if rng.one_in(12) {
-            crowd(&mut rng, &mut clients, &mut commands, &mut id);
+            many_tunnels(&mut rng, &mut clients, &mut commands, &mut id);
         }
         if !finely && rng.one_in(10) {
             clients.push(pipeliner(&mut rng, busy, &mut id));
@@ -275,7 +275,7 @@ fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> ClientPlan {
 }
 
 /// Many tunnels that end only by an order, or with their backend.
-fn crowd(
+fn many_tunnels(
     rng: &mut Rng,
     clients: &mut Vec<ClientPlan>,
     commands: &mut Vec<(u64, ControlCommand)>,

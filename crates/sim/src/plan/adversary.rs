@@ -47,16 +47,13 @@ fn fragment(opcode: Opcode, fin: bool, payload: &[u8]) -> Vec<u8> {
 
 /// Every way to break RFC 6455 that the decoder distinguishes, with the code that answers it.
 #[must_use]
-pub fn violations(
-    kit_max_frame: usize,
-    kit_max_message: usize,
-) -> Vec<(&'static str, u16, Vec<u8>)> {
+pub fn violations(max_frame: usize, max_message: usize) -> Vec<(&'static str, u16, Vec<u8>)> {
     let masked = |first: u8, len: u8| header(first, 0x80 | len, &KEY);
     let joined = |a: Vec<u8>, b: Vec<u8>| [a, b].concat();
-    let half = (kit_max_message / 2 + 1).min(kit_max_frame);
+    let half = (max_message / 2 + 1).min(max_frame);
     let mut too_big_joined = fragment(Opcode::Binary, false, &vec![0; half]);
     let mut total = half;
-    while total <= kit_max_message {
+    while total <= max_message {
         too_big_joined.extend(fragment(Opcode::Continuation, false, &vec![0; half]));
         total += half;
     }
@@ -84,7 +81,7 @@ pub fn violations(
         (
             "frame over the limit",
             1009,
-            fragment(Opcode::Binary, true, &vec![7; kit_max_frame.min(kit_max_message) + 1]),
+            fragment(Opcode::Binary, true, &vec![7; max_frame.min(max_message) + 1]),
         ),
         ("message over the limit", 1009, too_big_joined),
         ("bad text", 1007, frame(Opcode::Text, b"caf\xc3")),

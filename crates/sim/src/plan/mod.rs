@@ -2,8 +2,8 @@
 
 pub mod adversary;
 mod conforming;
-mod crowd;
 mod http_client;
+mod members;
 mod stopping;
 mod strangers;
 
@@ -101,7 +101,7 @@ pub struct Plan {
     pub rules: Rules,
     /// Subscriptions may be patterns.
     pub wildcards: bool,
-    /// Letters with which a shard's mailbox is crowded; `None`: as many as in production.
+    /// Commands with which a shard's mailbox is crowded; `None`: as many as in production.
     pub mailbox_mark: Option<usize>,
     /// Connections that may be on their way to a shard; `None`: as many as in production.
     pub handover_capacity: Option<usize>,
@@ -217,7 +217,7 @@ impl Plan {
             balancer: None,
         };
         stopping::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
-        crowd::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
+        members::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
         http_client::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
         plan.place(&mut Rng::new(seed ^ 0x706c_6163_6564));
         let mut rng = Rng::new(seed ^ 0x6d61_726b);

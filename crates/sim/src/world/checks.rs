@@ -7,7 +7,7 @@ use throng_engine::{ClassCounters, SlowPolicy, Stats};
 use super::{World, transcript};
 use crate::peer::{End, Peer};
 use crate::plan::{Expect, Part, SECOND};
-use crate::reader::Heard;
+use crate::reader::Received;
 use crate::record::{Expected, Offer, Record, Session};
 use crate::rules::Rules;
 use crate::script::{Do, Pace};
@@ -71,16 +71,16 @@ fn heard_well(
 ) -> Vec<String> {
     let mut faults = peer.reader.violations.clone();
     let Some(session) = record.sessions.get(&peer.number) else {
-        if !peer.reader.heard.is_empty() {
-            faults.push("it heard messages and had no session".to_owned());
+        if !peer.reader.received.is_empty() {
+            faults.push("it received messages and had no session".to_owned());
         }
         return faults;
     };
     if !part.raw && !peer.said.starts_with(&session.handled) {
         faults.push("on_message is not what was said, in order, once".to_owned());
     }
-    let heard = match follow(&peer.reader.heard, &session.offers, &world.plan.rules) {
-        Ok(heard) => heard,
+    let received = match follow(&peer.reader.received, &session.offers, &world.plan.rules) {
+        Ok(received) => received,
         Err(fault) => {
             faults.push(fault);
             return faults;
@@ -93,7 +93,7 @@ fn heard_well(
     let caught_up = has_caught_up(world, peer, session);
     let mut last: BTreeMap<(usize, &str), (usize, bool)> = BTreeMap::new();
     for (at, offer) in session.offers.iter().enumerate() {
-        let got = heard.contains(&at);
+        let got = received.contains(&at);
         let counts = &mut counts[offer.class];
         counts.missing += u64::from(!got);
         counts.missing_of_good += u64::from(caught_up && !got);
@@ -124,7 +124,7 @@ fn heard_well(
         };
         let what = &session.offers[at].what;
         // Of equal answers, any may be the one that came.
-        let got = got || matches!(what, Heard::Direct(_)) && peer.reader.heard.contains(what);
+        let got = got || matches!(what, Received::Direct(_)) && peer.reader.received.contains(what);
         if caught_up && kept && rules.max_age.is_none() && !got {
             faults.push(format!("{what:?}, the newest of class {class} and key {key:?}, is lost"));
         }
@@ -135,7 +135,7 @@ fn heard_well(
 /// Returns the offers that were received, if that can have been: each once, in the order of the
 /// offers, but that a newer value may come in the place of one of its key that was not received.
 pub(crate) fn follow(
-    heard: &[Heard],
+    received: &[Received],
     offers: &[Offer],
     rules: &Rules,
 ) -> Result<BTreeSet<usize>, String> {
@@ -143,7 +143,7 @@ pub(crate) fn follow(
     let mut place = 0;
     let mut newest: BTreeMap<(usize, &str), usize> = BTreeMap::new();
     let mut found = BTreeSet::new();
-    for what in heard {
+    for what in received {
         let mine = |offer: &Offer| offer.what == *what;
         let own = offers.iter().enumerate().skip(place).find(|(at, offer)| {
             let after = newest.get(&(offer.class, &offer.key)).copied().unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::plan::Outside;
-use crate::reader::Heard;
+use crate::reader::Received;
 use crate::record::{PendingCommand, Record, SentCommand, SharedRecord};
 use crate::service::{filter_of, frame_of};
 
@@ -24,7 +24,7 @@ impl World {
         let id = |record: &Record, peer| record.sessions.get(&peer).map(|session| session.id);
         let full = match outside {
             Outside::Publish { channel, key, except, fill } => {
-                let what = Heard::Published { channel: channel.clone(), by, sequence };
+                let what = Received::Published { channel: channel.clone(), by, sequence };
                 let frame = frame_of(&what, &key, &"o".repeat(fill));
                 let except_id = except.and_then(|peer| id(&record, peer));
                 let command = SentCommand::Publish { channel, key, except, what };
@@ -33,7 +33,7 @@ impl World {
                 receipt.map(|receipt| record.send_to_all(shards, &command, receipt)).is_err()
             }
             Outside::Broadcast { mut audience, fill } => {
-                let what = Heard::Published { channel: "all".to_owned(), by, sequence };
+                let what = Received::Published { channel: "all".to_owned(), by, sequence };
                 let filter = filter_of(&record, &mut audience);
                 let receipt =
                     self.remote.broadcast(&filter, &frame_of(&what, "", &"o".repeat(fill)));
@@ -42,7 +42,7 @@ impl World {
             }
             Outside::Send { to, fill } => {
                 let Some(id) = id(&record, to) else { return };
-                let what = Heard::Private { to, by, sequence };
+                let what = Received::Private { to, by, sequence };
                 let sent = self.remote.send(id, &frame_of(&what, "", &"o".repeat(fill)));
                 let command = SentCommand::Send { to, what };
                 record.commands.push(PendingCommand {

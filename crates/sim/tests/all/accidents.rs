@@ -23,7 +23,7 @@ fn neighbour(plan: &mut Plan) {
     let mut script = vec![Do::UntilOpen];
     for round in 1..=50 {
         script.push(text("still well?"));
-        script.push(Do::UntilHeard(round));
+        script.push(Do::UntilReceived(round));
         script.push(Do::Pause(SECOND / 4));
     }
     script.push(Do::Close(1000));
@@ -63,7 +63,7 @@ fn a_message_of_many_tiny_fragments_arrives_and_costs_its_bytes() {
     let len = 20_000;
     let message =
         Do::Message { text: false, payload: vec![7; len], fragments: len, pinging: false };
-    let script = vec![Do::UntilOpen, message, Do::UntilHeard(1), Do::Close(1000)];
+    let script = vec![Do::UntilOpen, message, Do::UntilReceived(1), Do::Close(1000)];
     plan.add("fragments", Expect::Clean, script);
     let mut world = World::new(plan);
     let mut most = 0;
@@ -84,7 +84,7 @@ fn a_stream_cut_at_every_byte_is_the_same_stream() {
         let payload = vec![b'x'; len];
         script.push(Do::Message { text: true, payload, fragments: 2, pinging: true });
     }
-    script.extend([Do::UntilHeard(6), Do::Close(1000)]);
+    script.extend([Do::UntilReceived(6), Do::Close(1000)]);
     let number = plan.add("cut", Expect::Clean, script);
     plan.parts[number].cut = (1, 0);
     plan.faults.cut_receives = 1;
@@ -123,11 +123,11 @@ fn only_a_slow_consumer_is_closed() {
     let reader = plan.add(
         "good reader",
         Expect::Clean,
-        vec![Do::UntilOpen, text("!sub news"), Do::UntilHeard(300), Do::Close(1000)],
+        vec![Do::UntilOpen, text("!sub news"), Do::UntilReceived(300), Do::Close(1000)],
     );
     let mut world = World::new(plan);
     while world.step() {}
-    assert_eq!(world.peer(reader).reader.heard.len(), 300);
+    assert_eq!(world.peer(reader).reader.received.len(), 300);
     let (code, reason) = world.peer(slow).reader.closed.clone().expect("it read the reason");
     assert_eq!((code, reason.as_str()), (1008, "slow consumer"));
     let outcome = finish(world);
@@ -146,10 +146,10 @@ fn on_drain_reports_a_peer_that_catches_up() {
             Do::UntilOpen,
             Do::Read(Pace::Slow(10_000, SECOND / 100)),
             text("!flood 15 20000"),
-            Do::UntilHeard(15),
+            Do::UntilReceived(15),
             Do::Pause(SECOND),
             text("what is left?"),
-            Do::UntilHeard(16),
+            Do::UntilReceived(16),
             Do::Close(1000),
         ],
     );
@@ -159,7 +159,7 @@ fn on_drain_reports_a_peer_that_catches_up() {
         record.sessions.get(&(number as u32)).is_some_and(|session| session.behind)
     };
     assert!(world.run_until(|world| behind(world)), "it never fell behind");
-    assert!(world.run_until(|world| world.peer(number).reader.heard.len() == 16));
+    assert!(world.run_until(|world| world.peer(number).reader.received.len() == 16));
     assert!(!behind(&world), "on_drain is missing");
     finish(world);
 }
@@ -229,7 +229,7 @@ fn a_full_mailbox_says_so_and_the_shard_catches_up() {
     assert!(world.remote.publish("flood", &frame, None).is_err());
     // No member is there, so nothing is posted.
     assert!(world.remote.publish("elsewhere", &frame, None).is_ok());
-    assert!(world.run_until(|world| world.peer(number).reader.heard.len() == MAILBOX_CAPACITY));
+    assert!(world.run_until(|world| world.peer(number).reader.received.len() == MAILBOX_CAPACITY));
     finish(world);
 }
 
@@ -259,7 +259,8 @@ fn an_unfinished_request_is_answered_408_on_time() {
 fn a_client_after_a_long_silence_has_all_of_its_time() {
     let mut plan = Plan::calm(23);
     for (name, at) in [("first", 60), ("second", 200)] {
-        let script = vec![Do::UntilOpen, text("good morning"), Do::UntilHeard(1), Do::Close(1000)];
+        let script =
+            vec![Do::UntilOpen, text("good morning"), Do::UntilReceived(1), Do::Close(1000)];
         let number = plan.add(name, Expect::Clean, script);
         plan.parts[number].at = at * SECOND;
         plan.parts[number].script.insert(0, Do::Pause(7 * SECOND));

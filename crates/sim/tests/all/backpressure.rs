@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_engine::{Backpressure, ClassCounters, SlowPolicy};
 use throng_sim::plan::Outside;
-use throng_sim::reader::Heard;
+use throng_sim::reader::Received;
 use throng_sim::world::OUTSIDER;
 use throng_sim::{Do, Expect, Outcome, Pace, Plan, Rules, SECOND, World};
 
@@ -82,15 +82,15 @@ impl Scene {
         assert!(held, "it ended before");
     }
 
-    fn heard(&self, peer: usize) -> Vec<u32> {
+    fn received(&self, peer: usize) -> Vec<u32> {
         sequences(&self.world, peer)
     }
 
     /// The last of the first publications that came without a gap: those that left before the link
     /// was full.
     fn prefix(&self) -> u32 {
-        let heard = self.heard(self.slow);
-        heard.iter().zip(1..).take_while(|(heard, n)| *heard == n).count() as u32
+        let received = self.received(self.slow);
+        received.iter().zip(1..).take_while(|(received, n)| *received == n).count() as u32
     }
 
     /// Ends it. The quick ones have missed nothing, all receipts agree with the figures, and every
@@ -99,7 +99,7 @@ impl Scene {
         while self.world.step() {}
         let messages = self.world.record.borrow().made[&OUTSIDER];
         for peer in self.quick {
-            assert_eq!(self.heard(peer), (1..=messages).collect::<Vec<_>>(), "a quick reader");
+            assert_eq!(self.received(peer), (1..=messages).collect::<Vec<_>>(), "a quick reader");
         }
         let figures = self.world.figures()[1];
         let record = self.world.record.borrow();
@@ -117,12 +117,12 @@ impl Scene {
         let refused = figures.dropped_newest + figures.slow_consumers;
         assert_eq!(counts, [figures.delivered, figures.queued, refused, figures.closed]);
         let offered = record.sessions[&(self.slow as u32)].offers.len() as u64;
-        let got = self.heard(self.slow).len() as u64;
+        let got = self.received(self.slow).len() as u64;
         let lost = figures.dropped_oldest + figures.conflated + figures.expired + figures.discarded;
         assert_eq!(
             got + refused + lost + figures.closed + gone,
             offered,
-            "{got} heard, {figures:?}"
+            "{got} received, {figures:?}"
         );
         drop(record);
         let outcome = self.world.finish();
@@ -151,9 +151,9 @@ fn drop_newest_keeps_the_first_ones() {
         let mut scene = Scene::new(rules, stream, RESUMES, publications());
         scene.run_until(10 * SECOND, cap + ON_THE_WAY);
         // Those that left at once, and those that then found room, are one row.
-        let heard = scene.heard(scene.slow);
+        let received = scene.received(scene.slow);
         let prefix = scene.prefix();
-        assert_eq!(heard, (1..=prefix).collect::<Vec<_>>());
+        assert_eq!(received, (1..=prefix).collect::<Vec<_>>());
         // The pipe and one batch, then the cap to the last whole message.
         let waiting = cap / weight(20, stream);
         let on_the_way = prefix as usize - waiting;
@@ -175,7 +175,7 @@ fn drop_oldest_keeps_the_last_ones() {
         let prefix = scene.prefix();
         let waiting = (cap / weight(COUNT, stream)) as u32;
         let expected: Vec<u32> = (1..=prefix).chain(COUNT - waiting + 1..=COUNT).collect();
-        assert_eq!(scene.heard(scene.slow), expected);
+        assert_eq!(scene.received(scene.slow), expected);
         let (figures, _) = scene.finish(0);
         assert_eq!(figures.dropped_oldest, u64::from(COUNT - waiting - prefix));
         // 3000 bytes take three; the fourth leaves in part, and is counted as `delivered`, too.
@@ -197,7 +197,7 @@ fn latest_keeps_the_newest_value_of_each_key() {
         // Each in the place of the first value of its key that had to wait.
         let newest = |first: u32| first + (COUNT - first) / KEYS * KEYS;
         let tail = (prefix + 1..=prefix + KEYS).map(newest);
-        assert_eq!(scene.heard(scene.slow), (1..=prefix).chain(tail).collect::<Vec<_>>());
+        assert_eq!(scene.received(scene.slow), (1..=prefix).chain(tail).collect::<Vec<_>>());
         let (figures, _) = scene.finish(0);
         assert_eq!(figures.conflated, u64::from(COUNT - prefix - KEYS));
         assert_eq!(figures.dropped_oldest, 0);
@@ -213,7 +213,7 @@ fn latest_without_a_key_keeps_one_message_and_at_its_cap_drops_the_oldest_key() 
         scene.run_until(10 * SECOND, 3000 + ON_THE_WAY);
         let prefix = scene.prefix();
         let expected: Vec<u32> = (1..=prefix).chain([COUNT]).collect();
-        assert_eq!(scene.heard(scene.slow), expected);
+        assert_eq!(scene.received(scene.slow), expected);
         let (figures, _) = scene.finish(0);
         assert_eq!((figures.conflated, figures.dropped_oldest), (u64::from(COUNT - prefix - 1), 0));
 
@@ -223,7 +223,7 @@ fn latest_without_a_key_keeps_one_message_and_at_its_cap_drops_the_oldest_key() 
         scene.run_until(10 * SECOND, 3000 + ON_THE_WAY);
         let prefix = scene.prefix();
         let expected: Vec<u32> = (1..=prefix).chain(COUNT - 2..=COUNT).collect();
-        assert_eq!(scene.heard(scene.slow), expected);
+        assert_eq!(scene.received(scene.slow), expected);
         let (figures, _) = scene.finish(0);
         assert_eq!((figures.conflated, figures.dropped_oldest), (0, u64::from(COUNT - prefix - 3)));
     }
@@ -258,11 +258,11 @@ fn conflation_stays_within_its_channel() {
     }
     let mut world = World::new(plan);
     while world.step() {}
-    let heard = sequences(&world, slow);
-    let newest: BTreeSet<u32> = heard[heard.len() - 2..].iter().copied().collect();
+    let received = sequences(&world, slow);
+    let newest: BTreeSet<u32> = received[received.len() - 2..].iter().copied().collect();
     assert_eq!(newest, [59, 60].into());
-    assert_eq!(world.figures()[1].conflated, 60 - heard.len() as u64);
-    assert!(heard.len() < 6, "{heard:?}");
+    assert_eq!(world.figures()[1].conflated, 60 - received.len() as u64);
+    assert!(received.len() < 6, "{received:?}");
     let outcome = world.finish();
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
@@ -279,8 +279,8 @@ fn close_ends_exactly_those_that_are_over() {
         assert_eq!(slow_consumers, 1, "counted once, whatever comes after");
         scene.run_until(10 * SECOND, most);
         let prefix = scene.prefix();
-        let heard = scene.heard(scene.slow);
-        assert_eq!(heard, (1..=prefix).collect::<Vec<_>>(), "a row without gaps");
+        let received = scene.received(scene.slow);
+        assert_eq!(received, (1..=prefix).collect::<Vec<_>>(), "a row without gaps");
         let closed = scene.world.peer(scene.slow).reader.closed.clone();
         let why = (1008, "slow consumer".to_owned());
         assert_eq!(closed, (!stream).then_some(why));
@@ -316,7 +316,7 @@ fn nothing_older_than_its_age_is_sent_and_the_sweep_frees_it() {
             scene.run_until(10 * SECOND, most + ON_THE_WAY);
             let prefix = scene.prefix();
             let tail: BTreeSet<u32> =
-                scene.heard(scene.slow).into_iter().filter(|n| *n > prefix).collect();
+                scene.received(scene.slow).into_iter().filter(|n| *n > prefix).collect();
             let record = scene.world.record.borrow();
             for (offer, n) in record.sessions[&(scene.slow as u32)].offers.iter().zip(1..) {
                 let latest = resumes + 20 * MILLI;
@@ -376,17 +376,17 @@ fn messages_that_may_not_be_dropped_keep_their_place_among_those_that_may() {
             plan.outside.push((6 * SECOND, Outside::Dismiss(number)));
             let mut world = World::new(plan);
             while world.step() {}
-            let private = |heard: &&Heard| matches!(heard, Heard::Private { .. });
-            let heard = &world.peer(slow).reader.heard;
-            assert_eq!(heard.iter().filter(private).count(), 50, "{policy}");
-            let published = heard.len() as u64 - 50;
+            let private = |received: &&Received| matches!(received, Received::Private { .. });
+            let received = &world.peer(slow).reader.received;
+            assert_eq!(received.iter().filter(private).count(), 50, "{policy}");
+            let published = received.len() as u64 - 50;
             let figures = world.figures()[1];
             let lost = figures.dropped_newest + figures.dropped_oldest + figures.conflated;
             assert_eq!(published + lost, 50, "{policy}: {figures:?}");
             assert!(lost > 30, "{policy}: {figures:?}");
             if policy != SlowPolicy::Latest {
-                let heard = sequences(&world, slow);
-                assert!(heard.is_sorted(), "{policy}: {heard:?}");
+                let received = sequences(&world, slow);
+                assert!(received.is_sorted(), "{policy}: {received:?}");
             }
             let outcome = world.finish();
             assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
@@ -424,8 +424,8 @@ fn a_backlog_that_may_be_dropped_closes_no_receiver_of_a_private_message() {
         plan.outside.push((5 * SECOND, Outside::Send { to: slow as u32, fill: 100 }));
         let mut world = World::new(plan);
         while world.step() {}
-        let heard = sequences(&world, slow);
-        assert_eq!(heard, (1..=COUNT + 1).collect::<Vec<_>>(), "within {max_backlog}");
+        let received = sequences(&world, slow);
+        assert_eq!(received, (1..=COUNT + 1).collect::<Vec<_>>(), "within {max_backlog}");
         let outcome = world.finish();
         assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
     }
@@ -465,8 +465,9 @@ fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
         }
         let mut world = World::new(plan);
         while world.step() {}
-        let heard = world.peer(slow).reader.heard.iter();
-        let private = heard.filter(|heard| matches!(heard, Heard::Private { .. })).count();
+        let received = world.peer(slow).reader.received.iter();
+        let private =
+            received.filter(|received| matches!(received, Received::Private { .. })).count();
         assert_eq!(private, PRIVATE);
         assert!(world.figures()[1].dropped_oldest > 500, "{:?}", world.figures()[1]);
         let outcome = world.finish();
@@ -525,10 +526,10 @@ fn a_pong_overtakes_what_waits_and_a_close_does_not() {
         let peers = world.peers[slow].as_ref();
         peers.is_some_and(|peer| !peer.reader.pongs.is_empty())
     }));
-    assert_eq!(world.peer(slow).reader.heard.len(), 4, "only what had left before");
+    assert_eq!(world.peer(slow).reader.received.len(), 4, "only what had left before");
     while world.step() {}
     let waiting = cap / weight(20, false);
-    assert_eq!(world.peer(slow).reader.heard.len(), 4 + waiting);
+    assert_eq!(world.peer(slow).reader.received.len(), 4 + waiting);
     assert_eq!(world.figures()[1].dropped_newest, u64::from(COUNT) - 4 - waiting as u64);
     let outcome = world.finish();
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
@@ -598,12 +599,12 @@ fn a_steadily_slow_reader_moves_forward_only() {
             }
             // What waits, and what of it the driver has already.
             scene.run_until(10 * SECOND, 2 * 4000 + ON_THE_WAY);
-            let heard = scene.heard(scene.slow);
-            assert!(heard.is_sorted_by(|a, b| a < b), "{heard:?}");
+            let received = scene.received(scene.slow);
+            assert!(received.is_sorted_by(|a, b| a < b), "{received:?}");
             let count = COUNT as usize;
-            assert!((count / 4..count / 2).contains(&heard.len()), "{} came", heard.len());
+            assert!((count / 4..count / 2).contains(&received.len()), "{} came", received.len());
             if policy != SlowPolicy::DropNewest {
-                assert_eq!(heard.last(), Some(&COUNT));
+                assert_eq!(received.last(), Some(&COUNT));
             }
             scene.finish(0);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_engine::{Filter, Frame, SlowPolicy};
 use throng_io::ConnId;
 use throng_sim::plan::Outside;
-use throng_sim::reader::Heard;
+use throng_sim::reader::Received;
 use throng_sim::world::OUTSIDER;
 use throng_sim::{Audience, Do, Expect, Pace, Plan, Rules, SECOND, World};
 
@@ -102,10 +102,11 @@ fn failing_and_churning_peers_do_not_affect_others() {
         }
         let mut world = World::new(plan);
         while world.step() {}
-        let ours = |heard: &&Heard| matches!(heard, Heard::Published { by: OUTSIDER, .. });
+        let ours =
+            |received: &&Received| matches!(received, Received::Published { by: OUTSIDER, .. });
         for peer in quick {
-            let heard = world.peer(peer).reader.heard.iter().filter(ours).count();
-            assert_eq!(heard, COUNT as usize, "peer {peer}");
+            let received = world.peer(peer).reader.received.iter().filter(ours).count();
+            assert_eq!(received, COUNT as usize, "peer {peer}");
         }
         let outcome = world.finish();
         assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
@@ -163,12 +164,12 @@ fn broadcasts_reach_exactly_who_the_filter_lets_through() {
         let mut world = World::new(plan);
         assert!(world.run_until(|world| world.now() >= SECOND));
         for (audience, expected) in &cases {
-            let before: Vec<usize> = (0..63).map(|n| world.peer(n).reader.heard.len()).collect();
+            let before: Vec<usize> = (0..63).map(|n| world.peer(n).reader.received.len()).collect();
             world.act(Outside::Broadcast { audience: audience.clone(), fill: 100 });
             let until = world.now() + SECOND;
             assert!(world.run_until(|world| world.now() >= until));
             let got: Vec<u32> = (0..63u32)
-                .filter(|n| world.peer(*n as usize).reader.heard.len() > before[*n as usize])
+                .filter(|n| world.peer(*n as usize).reader.received.len() > before[*n as usize])
                 .collect();
             assert_eq!(got, *expected, "{audience:?}");
             let record = world.record.borrow();

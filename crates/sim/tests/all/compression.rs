@@ -259,7 +259,7 @@ struct Peer {
     /// Reads once in so many of its turns; a slow one for a while only.
     lazy: usize,
     turns: usize,
-    heard: Vec<Said>,
+    received: Vec<Said>,
     closed: bool,
     close: Option<(u16, bool)>,
     pongs: usize,
@@ -316,10 +316,10 @@ impl Peer {
             (self.reader, self.writer) = (Reader::of_server(terms), Writer::of_client(terms));
         }
         self.reader.push(&bytes);
-        while let Some(heard) = self.reader.next()? {
-            match heard {
+        while let Some(received) = self.reader.next()? {
+            match received {
                 Heard::Message { text, payload, .. } => {
-                    self.heard.push((text, Rc::new(payload)));
+                    self.received.push((text, Rc::new(payload)));
                 }
                 Heard::Ping(_) => {}
                 Heard::Pong { .. } => self.pongs += 1,
@@ -384,7 +384,7 @@ fn policy(rng: &mut Rng) -> Policy {
 /// Sums of one world's run.
 #[derive(Debug, Default)]
 struct Sums {
-    heard: usize,
+    received: usize,
     cut: usize,
     dismissed: usize,
     slow: usize,
@@ -475,7 +475,7 @@ fn world(seed: u64, sums: &mut Sums) {
                 most: (pace.max(options.capacity / 20), rng.pick(&[900, 9000, 1 << 20])),
                 lazy: rng.pick(&[1, 1, 4, 200]),
                 turns: 0,
-                heard: Vec::new(),
+                received: Vec::new(),
                 closed: false,
                 close: None,
                 pongs: 0,
@@ -495,7 +495,7 @@ fn world(seed: u64, sums: &mut Sums) {
         assert!(
             [0, 1000, 4001, 1011, 1008].contains(&code),
             "{what}: closed with {code} after {} messages",
-            peer.heard.len()
+            peer.received.len()
         );
         assert_eq!(
             code == 4001 || code == 1011,
@@ -504,15 +504,15 @@ fn world(seed: u64, sums: &mut Sums) {
         );
         // Its own Close was answered behind everything.
         if code == 1000 && slow_policy == SlowPolicy::Close {
-            assert_eq!(peer.heard.len(), due.len(), "{what}: some of it never came");
+            assert_eq!(peer.received.len(), due.len(), "{what}: some of it never came");
             assert_eq!(ledger.got[peer.number], ledger.said[peer.number].len(), "{what}");
         }
-        sums.heard += peer.heard.len();
+        sums.received += peer.received.len();
         sums.cut += usize::from(inside);
         sums.dismissed += usize::from(ledger.dismissed[peer.number]);
         sums.slow += usize::from(code == 1008);
         sums.pongs += peer.pongs;
-        sums.dropped += usize::from(code == 1000 && peer.heard.len() < due.len());
+        sums.dropped += usize::from(code == 1000 && peer.received.len() < due.len());
     }
     let audit = shard.audit();
     assert_eq!((audit.connections, audit.admitted, audit.cold), (0, 0, 0), "seed {seed}");
@@ -563,15 +563,15 @@ fn run(
 /// order.
 fn check(what: &str, policy: SlowPolicy, peer: &Peer, due: &[Said]) {
     let mut at = 0;
-    for (n, heard) in peer.heard.iter().enumerate() {
+    for (n, received) in peer.received.iter().enumerate() {
         let found = match policy {
-            SlowPolicy::Close => (due.get(at) == Some(heard)).then_some(at),
+            SlowPolicy::Close => (due.get(at) == Some(received)).then_some(at),
             // A newer value takes the place of an older one.
-            SlowPolicy::Latest => due.iter().position(|due| due == heard),
-            _ => due.iter().skip(at).position(|due| due == heard).map(|skipped| at + skipped),
+            SlowPolicy::Latest => due.iter().position(|due| due == received),
+            _ => due.iter().skip(at).position(|due| due == received).map(|skipped| at + skipped),
         };
         let Some(found) = found else {
-            let len = heard.1.len();
+            let len = received.1.len();
             panic!("{what}: message {n} of {len} bytes was not due behind {at} of {}", due.len());
         };
         at = found + 1;
@@ -595,7 +595,7 @@ fn peers_with_a_plain_inflater_understand_everything() {
         world(seed, &mut sums);
     }
     // The worlds reach what they are about.
-    let Sums { heard, cut, dismissed, slow, pongs, dropped } = sums;
-    assert!(heard > 1000 && dismissed > 3 && slow > 3 && pongs > 50, "{sums:?}");
+    let Sums { received, cut, dismissed, slow, pongs, dropped } = sums;
+    assert!(received > 1000 && dismissed > 3 && slow > 3 && pongs > 50, "{sums:?}");
     assert!(cut > 0 && dropped > 3, "{sums:?}");
 }

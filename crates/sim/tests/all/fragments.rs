@@ -24,7 +24,7 @@ type Said = (bool, Vec<u8>);
 #[derive(Default)]
 struct Session {
     says: Vec<Said>,
-    heard: Vec<Said>,
+    received: Vec<Said>,
     closed: Option<u16>,
 }
 
@@ -99,8 +99,8 @@ impl Service for Role {
 
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         let text = matches!(message, Message::Text(_));
-        let heard = (text, message.as_bytes().to_vec());
-        self.sessions.borrow_mut()[cx.data() as usize].heard.push(heard);
+        let received = (text, message.as_bytes().to_vec());
+        self.sessions.borrow_mut()[cx.data() as usize].received.push(received);
         self.say(cx, 1);
     }
 
@@ -246,11 +246,11 @@ fn both_roles_understand_each_other_in_every_mode() {
         for number in 0..count {
             shards[1].connect(here, None, number as u32).expect("it can be begun");
         }
-        let all = |sessions: &Sessions| sessions.borrow().iter().all(|it| it.heard.len() == 12);
+        let all = |sessions: &Sessions| sessions.borrow().iter().all(|it| it.received.len() == 12);
         drive(&net, &mut shards, || all(&served) && all(&called));
-        for (heard, said) in [(&served, of_client), (&called, of_server)] {
-            for (session, said) in heard.borrow().iter().zip(said) {
-                assert!(session.heard == said, "seed {seed}: not what was said");
+        for (received, said) in [(&served, of_client), (&called, of_server)] {
+            for (session, said) in received.borrow().iter().zip(said) {
+                assert!(session.received == said, "seed {seed}: not what was said");
                 assert_eq!(session.closed, None, "seed {seed}");
             }
         }

@@ -15,9 +15,9 @@ fn plan(seed: u64, shards: usize, peers: usize) -> Plan {
     for _ in 0..peers {
         let script = vec![
             text("early"),
-            Do::UntilHeard(1),
+            Do::UntilReceived(1),
             text("later"),
-            Do::UntilHeard(2),
+            Do::UntilReceived(2),
             Do::Close(1000),
         ];
         let number = plan.add("placed", Expect::Clean, script);
@@ -127,7 +127,7 @@ fn a_session_that_is_stopped_right_behind_its_upgrade_waits() {
             part.script.splice(1..1, [text("!stop 700 time"), text("one"), text("two")]);
             // Nothing is said while it is read, but all at once.
             part.script.truncate(4);
-            part.script.extend([Do::UntilHeard(2), Do::Close(1000)]);
+            part.script.extend([Do::UntilReceived(2), Do::Close(1000)]);
         }
         let mut world = World::new(plan);
         while world.step() {}

@@ -22,7 +22,7 @@ struct Call {
     opened: u32,
     failed: u32,
     closed: Vec<u16>,
-    heard: u32,
+    received: u32,
     sent: u32,
 }
 
@@ -100,13 +100,13 @@ impl Service for Role {
         let Message::Text(text) = message else { panic!("an echo of another kind") };
         let mut calls = self.calls.borrow_mut();
         let call = calls.entry(cx.data()).or_default();
-        assert!(text.starts_with(&format!("{} ", call.heard)), "out of order: {text}");
-        call.heard += 1;
+        assert!(text.starts_with(&format!("{} ", call.received)), "out of order: {text}");
+        call.received += 1;
         if call.sent < MESSAGES {
             self.say(cx, call.sent);
             call.sent += 1;
-        } else if call.heard == MESSAGES {
-            cx.close(1000, "all heard");
+        } else if call.received == MESSAGES {
+            cx.close(1000, "all received");
         }
     }
 
@@ -197,7 +197,7 @@ fn both_roles_agree_whatever_the_network_does() {
             let to = if rng.one_in(5) { nowhere } else { here };
             shards[1].connect(to, None, number).expect("it can be begun");
             if to == nowhere {
-                calls.borrow_mut().entry(number).or_default().heard = u32::MAX;
+                calls.borrow_mut().entry(number).or_default().received = u32::MAX;
             }
         }
         drive(&net, &mut shards, &mut rng);
@@ -207,10 +207,10 @@ fn both_roles_agree_whatever_the_network_does() {
             let what = format!("seed {seed}, call {number}: {call:?}");
             assert_eq!(call.opened + call.failed, 1, "{what}");
             assert_eq!(call.closed.len() as u32, call.opened, "{what}");
-            if call.heard == u32::MAX {
+            if call.received == u32::MAX {
                 assert_eq!(call.failed, 1, "{what}");
             } else if call.opened == 1 {
-                assert_eq!((call.heard, call.closed[0]), (MESSAGES, 1000), "{what}");
+                assert_eq!((call.received, call.closed[0]), (MESSAGES, 1000), "{what}");
             } else {
                 assert!(faults.adopt_fails > 0, "{what}");
             }

@@ -1,6 +1,6 @@
 //! Publishers that are faster than another shard: they are held back, alone, and nothing is lost.
 
-use throng_sim::reader::Heard;
+use throng_sim::reader::Received;
 use throng_sim::{Do, Expect, Plan, SECOND, World};
 
 fn text(text: &str) -> Do {
@@ -46,11 +46,11 @@ fn shards_whose_publishers_wait_for_each_other_go_on_and_lose_nothing() {
         assert_eq!(world.stats().commands_dropped, 0);
         for member in members {
             // In order of each publisher, and all of them: `finish` checks that, too.
-            let heard = &world.peer(member).reader.heard;
-            assert_eq!(heard.len(), 9 * COUNT as usize, "seed {seed}, member {member}");
+            let received = &world.peer(member).reader.received;
+            assert_eq!(received.len(), 9 * COUNT as usize, "seed {seed}, member {member}");
             for publisher in 12..21 {
-                let own = heard.iter().filter_map(|heard| match heard {
-                    Heard::Published { by, sequence, .. } if *by == publisher => Some(*sequence),
+                let own = received.iter().filter_map(|received| match received {
+                    Received::Published { by, sequence, .. } if *by == publisher => Some(*sequence),
                     _ => None,
                 });
                 assert!(own.eq(1..=COUNT), "seed {seed}, publisher {publisher}");

@@ -1,7 +1,7 @@
-//! Publications from outside, and what peers heard of them.
+//! Publications from outside, and the messages of them that peers received.
 
 use throng_sim::plan::Outside;
-use throng_sim::reader::Heard;
+use throng_sim::reader::Received;
 use throng_sim::{Do, SECOND, World};
 
 pub(crate) const MILLI: u64 = SECOND / 1000;
@@ -24,11 +24,11 @@ pub(crate) fn publish(key: &str) -> Outside {
 
 /// The numbers of the publications that came, in order.
 pub(crate) fn sequences(world: &World, peer: usize) -> Vec<u32> {
-    let heard = world.peer(peer).reader.heard.iter();
-    heard
-        .map(|heard| match heard {
-            Heard::Published { sequence, .. } | Heard::Private { sequence, .. } => *sequence,
-            Heard::Direct(_) => panic!("no direct message was sent"),
+    let received = world.peer(peer).reader.received.iter();
+    received
+        .map(|received| match received {
+            Received::Published { sequence, .. } | Received::Private { sequence, .. } => *sequence,
+            Received::Direct(_) => panic!("no direct message was sent"),
         })
         .collect()
 }

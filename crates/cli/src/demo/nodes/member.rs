@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Counts of one server, and where it is.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct NodeCounts {
     /// `None`: it does not run.
     address: Mutex<Option<SocketAddr>>,
     pub(super) clients: AtomicU64,
@@ -38,7 +38,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Tally {
+impl NodeCounts {
     pub(super) fn address(&self) -> Option<SocketAddr> {
         *lock(&self.address)
     }
@@ -55,7 +55,7 @@ impl Tally {
 
 /// State that all clients share.
 pub(super) struct Scene {
-    pub(super) nodes: Vec<Tally>,
+    pub(super) nodes: Vec<NodeCounts>,
     /// The last offset of each channel that a client has seen.
     tops: Vec<AtomicU64>,
     pub(super) members: Vec<Progress>,
@@ -79,7 +79,7 @@ impl Scene {
     pub(super) fn new(nodes: usize, clients: usize, interval: Duration) -> Self {
         let channels = (clients / nodes / 2).clamp(1, 50);
         Self {
-            nodes: (0..nodes).map(|_| Tally::default()).collect(),
+            nodes: (0..nodes).map(|_| NodeCounts::default()).collect(),
             tops: (0..channels).map(|_| AtomicU64::default()).collect(),
             members: (0..clients).map(|_| Progress::default()).collect(),
             talks: AtomicBool::new(false),
@@ -244,8 +244,8 @@ impl<'a> Member<'a> {
         *at = offset;
         self.scene.tops[self.scene.channel(self.number)].fetch_max(offset, Relaxed);
         self.scene.members[self.number].at.store(offset, Relaxed);
-        let tally = &self.scene.nodes[self.node];
-        tally.delivered.fetch_add(1, Relaxed);
+        let counts = &self.scene.nodes[self.node];
+        counts.delivered.fetch_add(1, Relaxed);
         let (Some(from), Some(node), Some(message)) = (number(), number(), number()) else {
             return;
         };
@@ -257,8 +257,8 @@ impl<'a> Member<'a> {
             self.account.accepted += (before - now) as u64;
         }
         if let Some(sent) = number().filter(|_| node != self.node as u64) {
-            tally.from_others.fetch_add(1, Relaxed);
-            lock(&tally.latency).add(machine_now_ns().saturating_sub(sent));
+            counts.from_others.fetch_add(1, Relaxed);
+            lock(&counts.latency).add(machine_now_ns().saturating_sub(sent));
         }
     }
 

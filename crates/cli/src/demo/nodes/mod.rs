@@ -103,9 +103,9 @@ impl Cluster {
         stop: &Stop,
         duration: Option<Duration>,
     ) -> Result<ExitCode, Failure> {
-        for (at, (node, tally)) in self.nodes.iter().zip(&scene.nodes).enumerate() {
+        for (at, (node, counts)) in self.nodes.iter().zip(&scene.nodes).enumerate() {
             let Some(node) = node else { continue };
-            tally.set_address(Some(node.address));
+            counts.set_address(Some(node.address));
             let (number, address) = (at + 1, node.address);
             say::line(format_args!("node {number} listens on http://{address}"));
         }

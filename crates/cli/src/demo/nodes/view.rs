@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use throng_load::units::{grouped, show_ns};
 
-use super::member::{Scene, Tally};
+use super::member::{NodeCounts, Scene};
 use crate::say;
 
 /// Counts of a node at the last status line.
@@ -42,8 +42,8 @@ impl View {
             0 => String::new(),
             lines => format!("\x1b[{lines}A"),
         };
-        for (at, (tally, before)) in scene.nodes.iter().zip(&mut self.before).enumerate() {
-            let line = line(at + 1, tally, before, seconds);
+        for (at, (counts, before)) in scene.nodes.iter().zip(&mut self.before).enumerate() {
+            let line = line(at + 1, counts, before, seconds);
             if self.in_place {
                 text += &format!("\x1b[2K{}\n", say::fitting(&stdout(), &line));
             } else {
@@ -65,15 +65,15 @@ impl View {
     }
 }
 
-fn line(number: usize, tally: &Tally, before: &mut Before, seconds: f64) -> String {
+fn line(number: usize, counts: &NodeCounts, before: &mut Before, seconds: f64) -> String {
     let now = Before {
-        sent: tally.sent.load(Relaxed),
-        delivered: tally.delivered.load(Relaxed),
-        from_others: tally.from_others.load(Relaxed),
+        sent: counts.sent.load(Relaxed),
+        delivered: counts.delivered.load(Relaxed),
+        from_others: counts.from_others.load(Relaxed),
     };
     let then = std::mem::replace(before, now);
-    let latency = tally.take_latency();
-    if tally.address().is_none() {
+    let latency = counts.take_latency();
+    if counts.address().is_none() {
         return format!("node {number}  killed");
     }
     let rate = |now: u64, then: u64| grouped(((now - then) as f64 / seconds) as u64);
@@ -88,7 +88,7 @@ fn line(number: usize, tally: &Tally, before: &mut Before, seconds: f64) -> Stri
     format!(
         "node {number}  {:>4} clients  |  {:>6} sent/s  |  {:>7} delivered/s, {:>7} from others \
          after {times}",
-        tally.clients.load(Relaxed),
+        counts.clients.load(Relaxed),
         rate(now.sent, then.sent),
         rate(now.delivered, then.delivered),
         rate(now.from_others, then.from_others),

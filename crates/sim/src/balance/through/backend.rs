@@ -36,7 +36,7 @@ impl Conn {
     }
 
     /// Bytes of its client that came.
-    pub(super) fn heard(&self) -> &[u8] {
+    pub(super) fn received(&self) -> &[u8] {
         if self.skip_proxy { &[] } else { &self.wire.got[self.from..] }
     }
 
@@ -47,7 +47,7 @@ impl Conn {
 
     /// The number of its client, once it is known.
     pub(super) fn client(&self) -> Option<u32> {
-        id_of(self.heard())
+        id_of(self.received())
     }
 
     /// Returns whether its stream has ended as it should.
@@ -90,7 +90,7 @@ impl Conn {
 
     fn answer(&mut self, id: u32) {
         if self.conduct == Conduct::Echo {
-            let fresh = self.heard()[self.echoed..].to_vec();
+            let fresh = self.received()[self.echoed..].to_vec();
             self.echoed += fresh.len();
             return self.wire.put(&fresh);
         }

@@ -38,7 +38,7 @@ pub(super) fn at_the_end(world: &mut World) {
         let of = |fault: &String| format!("backend {}: {fault}", conn.backend_index);
         faults.extend(conn.faults.iter().map(of));
         // The number of its client is in the first bytes, however small their records are.
-        if conn.client().is_none() && conn.heard().len() >= 100 {
+        if conn.client().is_none() && conn.received().len() >= 100 {
             faults.push(of(&"bytes came that no client had sent".to_owned()));
         }
     }
@@ -83,9 +83,9 @@ fn client_is_well(world: &World, client: &Client) -> Vec<String> {
     faults
 }
 
-/// Checks a client that no backend has heard of.
+/// Checks a client of which no backend has received anything.
 fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
-    let (heard, plan) = (client.heard(), &client.plan);
+    let (received, plan) = (client.received(), &client.plan);
     let mut faults = Vec::new();
     let none_sent = match plan.name {
         Some(_) => UNRECOGNIZED_NAME,
@@ -102,22 +102,22 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
         Beginning::Hello => &none_sent,
     };
     let is_right = match plan.beginning {
-        Beginning::Plain => heard.starts_with(expected) || expected.starts_with(heard),
-        _ => expected.starts_with(heard),
+        Beginning::Plain => received.starts_with(expected) || expected.starts_with(received),
+        _ => expected.starts_with(received),
     };
     if !is_right {
-        let text = String::from_utf8_lossy(&heard[..heard.len().min(60)]);
+        let text = String::from_utf8_lossy(&received[..received.len().min(60)]);
         faults.push(format!(
             "it received {text:?} ({:?}), not {expected:?}",
-            heard.first_chunk::<7>()
+            received.first_chunk::<7>()
         ));
     }
     if world.plan.calm {
         // What is unread when a connection is closed makes a reset, which overtakes an answer; and
         // of one that the kernel takes in part, the rest is dropped.
         let may_lose = plan.surplus > 0 || world.plan.faults.partial_sends > 0;
-        if heard.len() < expected.len() && !may_lose {
-            faults.push(format!("it received {heard:?}, not {expected:?}"));
+        if received.len() < expected.len() && !may_lose {
+            faults.push(format!("it received {received:?}, not {expected:?}"));
         }
         let head = world.plan.settings.timeouts.head;
         let took = client.wire.as_ref().map_or(0, |wire| wire.ended_at.saturating_sub(plan.at));
@@ -167,20 +167,22 @@ fn tunnel_is_well(world: &World, client: &Client, conn: &Conn) -> Vec<String> {
         let (name, patterns) = (client.plan.name, &backend.patterns);
         faults.push(format!("{name:?} was passed through to a backend of {patterns:?}"));
     }
-    for (who, said, heard) in
-        [("backend", client.said(), conn.heard()), ("client", conn.said(), client.heard())]
+    for (who, said, received) in
+        [("backend", client.said(), conn.received()), ("client", conn.said(), client.received())]
     {
-        if !said.starts_with(heard) {
-            let agree = said.iter().zip(heard).take_while(|(one, other)| one == other).count();
-            let (heard, said) = (heard.len(), said.len());
-            faults.push(format!("the {who} heard {heard} of {said} bytes, of which {agree} agree"));
+        if !said.starts_with(received) {
+            let agree = said.iter().zip(received).take_while(|(one, other)| one == other).count();
+            let (received, said) = (received.len(), said.len());
+            faults.push(format!(
+                "the {who} received {received} of {said} bytes, of which {agree} agree"
+            ));
         }
     }
     // The end of a stream says that all of it has come.
     let client_ended = wire.finish_sent || wire.gone;
     let ends = [
-        ("backend", conn.wire.over, client_ended, conn.heard().len() == client.said().len()),
-        ("client", wire.over, conn.has_finished(), client.heard().len() == conn.said().len()),
+        ("backend", conn.wire.over, client_ended, conn.received().len() == client.said().len()),
+        ("client", wire.over, conn.has_finished(), client.received().len() == conn.said().len()),
     ];
     for (who, over, has_ended, is_all) in ends {
         if over == Some(Over::Finished) && !(has_ended && is_all) {

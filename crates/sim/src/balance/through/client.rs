@@ -43,7 +43,7 @@ impl Client {
     }
 
     /// Bytes that came.
-    pub(super) fn heard(&self) -> &[u8] {
+    pub(super) fn received(&self) -> &[u8] {
         self.wire.as_ref().map_or(&[], |wire| &wire.got)
     }
 
