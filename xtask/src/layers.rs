@@ -8,6 +8,7 @@ mod examples;
 mod fuzz;
 mod loom;
 mod metrics;
+mod planted;
 mod publish;
 mod sslyze;
 
@@ -60,6 +61,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         about: "a few seconds of each fuzz target",
         run: fuzz::run,
         prepare: Some(fuzz::prepare),
+    },
+    Layer {
+        name: "planted",
+        about: "faults planted in the record layer of TLS: a test notices each",
+        run: planted::run,
+        prepare: Some(planted::prepare),
     },
     Layer {
         name: "examples",

@@ -401,6 +401,18 @@ mod tests {
     }
 
     #[test]
+    fn rfc5246_6_2_3_3_the_tag_covers_number_type_version_and_length_of_the_plaintext() {
+        let how = Protection { suite: Suite::Aes128Gcm, version: Version::Tls12 };
+        let mut record = sealed(how, 7, ContentType::ApplicationData, b"data");
+        let (head, body) = record.split_at_mut(HEADER_LEN + EXPLICIT_NONCE_LEN);
+        let nonce = [&IV[..4], &head[HEADER_LEN..]].concat().try_into().unwrap();
+        let aad = [&7u64.to_be_bytes()[..], &[23, 3, 3, 0, 4]].concat();
+        let key = keys(how.suite, 0).expand(how.suite).unwrap();
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        assert_eq!(key.open_in_place(nonce, Aad::from(aad), body).unwrap(), b"data");
+    }
+
+    #[test]
     fn a_sealed_record_opens_under_the_same_number_only() {
         for how in each() {
             for len in [0, 1, 15, 16, 17, 1000, MAX_PLAINTEXT] {

@@ -37,6 +37,37 @@ fn opened(
     (opened, data, session)
 }
 
+/// Seals and opens without a session, so that a mistake of one is not made by the other as well.
+#[test]
+fn each_direction_has_its_own_key_iv_and_number() {
+    let direction = |key, iv, sequence| Direction { key, iv, secret: None, sequence };
+    let (ours, theirs) = (([1; 16], [3; 12], 5), ([2; 16], [4; 12], 6));
+    for version in [Version::Tls12, Version::Tls13] {
+        let protection = Protection { suite: SUITE, version };
+        let send = direction(&ours.0, ours.1, ours.2);
+        let receive = direction(&theirs.0, theirs.1, theirs.2);
+        let mut session = Session::new(version, SUITE, &send, &receive).unwrap();
+        let (kind, data) = DATA;
+
+        let mut record = Vec::new();
+        session.seal_one(kind, data, &mut record).unwrap();
+        let mut keys = TrafficKeys::new(SUITE, &ours.0, &ours.1, None, ours.2);
+        let key = keys.expand(SUITE).unwrap();
+        let header = Header::decode(&record, version).unwrap().unwrap();
+        let opened = protection.open(&mut keys, &key, header, &mut record);
+        let (_, place) = opened.unwrap();
+        assert_eq!(&record[place], data, "{version:?}");
+
+        record.clear();
+        let mut keys = TrafficKeys::new(SUITE, &theirs.0, &theirs.1, None, theirs.2);
+        let key = keys.expand(SUITE).unwrap();
+        protection.seal(&mut keys, &key, kind, &[data], &mut record).unwrap();
+        let (mut warm, mut messages) = Default::default();
+        let opened = session.open(&mut record, &mut warm, &mut messages);
+        assert_eq!((opened.end, &record[opened.data]), (None, data), "{version:?}");
+    }
+}
+
 const DATA: (ContentType, &[u8]) = (ContentType::ApplicationData, b"data");
 const NOTHING: (ContentType, &[u8]) = (ContentType::ApplicationData, b"");
 
