@@ -19,8 +19,8 @@ use crate::site::Site;
 
 /// Time limit of a build. The first compiles every dependency, beside another layer.
 const BUILD: Duration = Duration::from_secs(1200);
-/// Time limit of a run of tests, which takes seconds. A fault that makes them hang is noticed.
-const RUN: Duration = Duration::from_secs(60);
+/// Time limit of a run of tests, which takes half a minute beside others. Hanging is noticed.
+const RUN: Duration = Duration::from_secs(180);
 const PACKAGE: &str = "throng-tls";
 /// The folder of its sources.
 const SOURCES: &str = "crates/tls/src";
