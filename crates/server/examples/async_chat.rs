@@ -21,7 +21,8 @@ async fn chat(mut socket: AsyncSocket<User>) -> Result<(), Closed> {
         tokio::select! {
             message = socket.next() => {
                 let Some(message) = message else { return Ok(()) };
-                let line = Frame::text(format!("{name}: {}", String::from_utf8_lossy(message.as_bytes())));
+                let text = String::from_utf8_lossy(message.as_bytes());
+                let line = Frame::text(format!("{name}: {text}"));
                 // Everyone in the room, in the same order for all.
                 socket.session().publish(&room, &line).await?;
                 silence.reset();

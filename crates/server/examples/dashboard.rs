@@ -1,5 +1,6 @@
-//! A dashboard: an API with a login, a page that routes itself, `http://127.0.0.1:9001/orders/hello`,
-//! and one path with what is new, as a WebSocket and as server-sent events.
+//! A dashboard: an API with a login, a page that routes itself,
+//! `http://127.0.0.1:9001/orders/hello`, and one path with what is new, as a WebSocket and as
+//! server-sent events.
 //!
 //! ```text
 //! curl -c jar -d name=ada http://127.0.0.1:9001/api/login
@@ -19,7 +20,7 @@ const PAGE: &str = "<!doctype html><title>hello</title><ul id=new></ul><script>\
     document.querySelector('#new').append(event.data, document.createElement('br'))</script>\n";
 const NEWS: &str = "news";
 
-/// Orders, and the hub that tells of them; the lock makes their order that of the news.
+/// Orders, and the hub that announces them; the lock makes their order that of the news.
 #[derive(Clone)]
 struct Orders {
     all: Arc<Mutex<Vec<String>>>,
@@ -48,7 +49,7 @@ fn authenticate(request: &mut Request<'_>) -> Next {
     }
 }
 
-/// Tells how far it has come after each piece.
+/// Receives a body and publishes the progress after each chunk.
 fn receive(mut body: BodyReader, hub: &Hub) -> io::Result<u64> {
     let (mut buffer, mut bytes) = (vec![0; 64 << 10], 0);
     loop {

@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! cargo run --release --example files -- /tmp/shelf
-//! curl -T video.mkv http://127.0.0.1:9001/files/video.mkv      up, a piece at a time
-//! curl -O http://127.0.0.1:9001/files/video.mkv                down; -r 0-99 for a part, -C - to go on
-//! curl http://127.0.0.1:9001/sum/video.mkv                     an answer that takes its time, beside everyone else's
+//! curl -T video.mkv http://127.0.0.1:9001/files/video.mkv
+//! curl -O http://127.0.0.1:9001/files/video.mkv
+//! curl http://127.0.0.1:9001/sum/video.mkv
 //! ```
+//!
+//! An upload is written chunk by chunk. A download may be a part (`-r 0-99`) or continue one
+//! (`-C -`). A sum takes its time on a worker, beside the requests of everyone else.
 
 use std::fs::File;
 use std::io::{self, Read};

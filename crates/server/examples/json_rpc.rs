@@ -1,9 +1,9 @@
 //! Calls over a WebSocket, answered in any order by another service:
 //! `ws://127.0.0.1:9001/rpc`. Needs the feature `tokio`.
 //!
-//! `{"id":1,"method":"price","params":"EUR"}` calls, `{"cancel":1}` cancels. A call has two seconds.
-//! Cancelled calls, and those of a client that has gone, are aborted; those at work when the server
-//! shuts down are answered first. The service gets a line, and answers until it closes.
+//! `{"id":1,"method":"price","params":"EUR"}` calls, `{"cancel":1}` cancels. A call has two
+//! seconds. Cancelled calls, and those of a client that has gone, are aborted; those at work when
+//! the server shuts down are answered first. The service gets a line, and answers until it closes.
 
 use std::collections::HashMap;
 use std::io;

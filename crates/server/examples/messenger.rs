@@ -1,9 +1,11 @@
-//! A messenger: `ws://127.0.0.1:9001/rooms/lobby?token=hello.cOiuAgsqhCiHer7-LO4afZ_6XDqbEfCMnflZv0XoZII`.
+//! A messenger:
+//! `ws://127.0.0.1:9001/rooms/lobby?token=hello.cOiuAgsqhCiHer7-LO4afZ_6XDqbEfCMnflZv0XoZII`.
 //!
-//! Users have signed tokens (the program prints that of `ada` with the argument `ada`), in a header, a cookie or the query, and any number of devices. A room
-//! has its last 50 messages and a list of who is there; a line goes to the room, `@bob hi` to all
-//! devices of bob, and `...` says to the others that the user is typing. Twenty messages in ten
-//! seconds are a user's share; more are refused, and the session stays open.
+//! Users have signed tokens (the program prints that of `ada` with the argument `ada`), in a
+//! header, a cookie or the query, and any number of devices. A room has its last 50 messages and a
+//! list of who is there; a line goes to the room, `@bob hi` to all devices of bob, and `...` says
+//! to the others that the user is typing. Twenty messages in ten seconds are a user's share; more
+//! are refused, and the session stays open.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +34,7 @@ fn user_of(token: &str) -> Option<&str> {
     is_channel_token(name).then_some(name)
 }
 
-/// What each user has sent in the present ten seconds, on all devices.
+/// Lines that each user has sent in the present ten seconds, on all devices.
 #[derive(Clone, Default)]
 struct Shares(Arc<Mutex<HashMap<String, (Instant, u32)>>>);
 
@@ -83,7 +85,8 @@ pub(crate) fn server() -> Server {
         let hub = ws.hub();
         let (user, mut session) = ws.split();
         session.subscribe(&format!("user.{}", user.name));
-        // From the position before the last 50 messages; more are kept, for those that come meanwhile.
+        // From the position before the last 50 messages; more are kept, for those that come
+        // meanwhile.
         let (mut since, last) = hub.history(&user.room, 50).unzip();
         if let (Some(since), Some(last)) = (&mut since, last) {
             since.offset -= last.len() as u64;

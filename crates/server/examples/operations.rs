@@ -22,8 +22,8 @@ fn main() -> throng::Result<()> {
             event => eprintln!("{event}"),
         })
         .bind("127.0.0.1:9001")?;
-    // Load balancers see `/readyz` turn to 503 and have two seconds, in which new clients are served;
-    // then sessions are closed over ten.
+    // Load balancers see `/readyz` turn to 503 and have two seconds, in which new clients are
+    // served; then sessions are closed over ten.
     let plan = DrainPlan::default()
         .delay(Duration::from_secs(2))
         .window(Duration::from_secs(10))

@@ -12,10 +12,10 @@ impl Hub {
     /// if the server had accepted it, and within the same limits. `received` is what was read of it
     /// already, from the first byte on; empty if nothing was.
     ///
-    /// So a program can share a port with a server of another library: it accepts connections, looks
-    /// at their first bytes with [`TcpStream::peek`], and gives those that are for Throng to it. The
-    /// connection has no TLS and no PROXY header. A server for such connections alone does not
-    /// listen: see [`Server::without_listener`](crate::Server::without_listener).
+    /// So a program can share a port with a server of another library: it accepts connections,
+    /// looks at their first bytes with [`TcpStream::peek`], and gives those that are for Throng to
+    /// it. The connection has no TLS and no PROXY header. A server for such connections alone does
+    /// not listen: see [`Server::without_listener`](crate::Server::without_listener).
     ///
     /// ```no_run
     /// use std::net::TcpListener;

@@ -86,7 +86,7 @@ impl Placement {
         &self.refusals
     }
 
-    /// Has `shards` shards take turns on the CPUs.
+    /// Assigns the CPUs to `shards` shards in turn.
     fn repeated(mut self, shards: usize) -> Self {
         self.places = self.places.iter().copied().cycle().take(shards).collect();
         self

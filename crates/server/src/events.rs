@@ -56,9 +56,9 @@ pub enum Event<'a> {
     CertificateIssued {
         /// Its domains.
         names: &'a [String],
-        /// When it expires.
+        /// The time when it expires.
         expires: SystemTime,
-        /// When it will be renewed, unless the authority wants it earlier.
+        /// The time when it will be renewed, unless the authority wants it earlier.
         renewal: SystemTime,
     },
     /// An authority has not issued a certificate (`Tls::acme`). That which is served stays.
@@ -181,7 +181,7 @@ pub struct Stall<'a> {
     pub route: &'a str,
     /// The event loop, from 0.
     pub shard: usize,
-    /// How long the shard was held up.
+    /// The time for which the shard was held up.
     pub length: Duration,
 }
 

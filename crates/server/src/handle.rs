@@ -33,7 +33,7 @@ impl Handle {
     }
 }
 
-/// For logs: 16 hexadecimal digits, those of [`Handle::to_bits`].
+/// Formats it for logs: 16 hexadecimal digits, those of [`Handle::to_bits`].
 impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.to_bits())

@@ -5,7 +5,7 @@ use throng_http::Response;
 
 use crate::cluster::Node;
 
-/// How long a client that is turned away should stay away, in seconds.
+/// Value of `Retry-After` for clients that are turned away, in seconds.
 pub(crate) const RETRY_AFTER: u64 = 5;
 
 pub(crate) fn live() -> Response {

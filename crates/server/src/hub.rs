@@ -23,12 +23,12 @@ pub struct Hub {
     reach: Reach,
 }
 
-/// What a hub reaches.
+/// The shards that a hub reaches.
 #[derive(Clone, Debug)]
 enum Reach {
     /// The shards of a server.
     Shards(Remote),
-    /// Those of a server that is built later.
+    /// The shards of a server that is built later.
     Later(Arc<Later>),
 }
 
@@ -186,9 +186,9 @@ impl Hub {
         self.remote().publish_all(channel, messages.into_iter().map(Into::into).collect())
     }
 
-    /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards' queues
-    /// for at most `timeout`; where it had to wait, it comes after what others published meanwhile.
-    /// Do not call it in callbacks: their shard would wait for itself.
+    /// Publishes a message like [`publish`](Self::publish), and waits for room in the shards'
+    /// queues for at most `timeout`; where it had to wait, it comes after what others published
+    /// meanwhile. Do not call it in callbacks: their shard would wait for itself.
     ///
     /// # Errors
     /// There was no room in a shard's queue. Members on the other shards get the message.
@@ -244,10 +244,10 @@ impl Hub {
         self.remote().history(channel, most)
     }
 
-    /// Returns up to `most` members of a channel with presence on this server, in the order of their
-    /// handles; `None` if the channel has none
-    /// ([`Server::channel_presence`](crate::Server::channel_presence)). `ClusterHub::presence` (with
-    /// the feature `redis`) lists those of all servers.
+    /// Returns up to `most` members of a channel with presence on this server, in the order of
+    /// their handles; `None` if the channel has none
+    /// ([`Server::channel_presence`](crate::Server::channel_presence)). `ClusterHub::presence`
+    /// (with the feature `redis`) lists those of all servers.
     ///
     /// A member that asks after it has joined, and then gets joins and leaves, knows all members: a
     /// change that is not in the answer comes after it.

@@ -2,7 +2,8 @@
 
 use throng_engine::UnknownName;
 
-/// The fewest connections worth serving: a limit of descriptors or threads that allows fewer is an error.
+/// The fewest connections worth serving: a limit of descriptors or threads that allows fewer is an
+/// error.
 pub(crate) const FEWEST_CONNECTIONS: usize = 16;
 
 /// The I/O backend: how a server waits for and moves bytes.

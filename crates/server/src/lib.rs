@@ -119,10 +119,10 @@
 //! # How it works
 //!
 //! One event loop (a *shard*) runs on each CPU. A connection stays on one shard for life, so its
-//! callbacks run in order and need no locks. Sessions can be placed by key ([`Ws::place_by`]): those
-//! of a room then share a state without a lock ([`Socket::shard_state`]). A callback borrows the message from the memory the
-//! kernel wrote it to; messages sent meanwhile leave in one system call afterwards. An idle
-//! connection costs about a hundred bytes and owns no buffer.
+//! callbacks run in order and need no locks. Sessions can be placed by key ([`Ws::place_by`]):
+//! those of a room then share a state without a lock ([`Socket::shard_state`]). A callback borrows
+//! the message from the memory the kernel wrote it to; messages sent meanwhile leave in one system
+//! call afterwards. An idle connection costs about a hundred bytes and owns no buffer.
 //!
 //! Callbacks must not block: they would hold up every connection of their shard. Blocking work
 //! belongs on the server's worker pool, whose queue is bounded and which keeps the order of each
@@ -161,13 +161,13 @@
 //! | `client` | no | WebSocket clients: `client::Client` | base64, getrandom |
 //! | `test` | no | tests of servers, also without a network: `test::TestServer` | as `client` |
 //! | `tls` | no | `https` and `wss`: `Server::tls` | rustls, aws-lc-rs (a C compiler) |
-//! | `acme` | no | a certificate that an authority issues: `Tls::acme` | as `tls`, instant-acme, hyper, tokio |
+//! | `acme` | no | certificates of an authority: `Tls::acme` | `tls`, instant-acme, tokio |
 //! | `tokio` | no | handlers that are futures | tokio (`rt`) |
 //! | `http` | no | conversions to and from the types of the `http` crate, `Upgrade` | http |
 //! | `serde` | no | typed JSON: `Request::json`, `Response::json_of` | serde, serde_json |
 //! | `signals` | yes | `Bound::run_until_signal` | signal-hook |
 //! | `redis` | no | channels that span processes: `Server::cluster` | redis, tokio |
-//! | `tower` | no | tower services as routes, such as axum routers: `App::service` | tower-service, http-body |
+//! | `tower` | no | tower services, as axum routers: `App::service` | tower-service, http-body |
 //! | `tracing` | no | events are logged with `tracing` | tracing |
 //!
 //! # Errors

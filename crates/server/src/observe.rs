@@ -259,9 +259,9 @@ struct Figures {
 impl Figures {
     fn write(&self, writer: &mut Writer) {
         Stats::default().each(|name, help, kind, _| self.write_figure(writer, name, help, kind));
-        let help = "Messages published or broadcast, counted per receiver by outcome: delivered to a \
-                    receiver that keeps up, queued behind output it has not taken, or closed because \
-                    the connection was closing";
+        let help = "Messages published or broadcast, counted per receiver by outcome: delivered to \
+                    a receiver that keeps up, queued behind output it has not taken, or closed \
+                    because the connection was closing";
         self.write_classes(writer, ("class_published", help), Family::Published, "outcome");
         let help = "Messages lost on their way to a slow receiver, by reason: slow_consumer was \
                     closed, newest or oldest dropped at the limit, conflated with a newer value, \
@@ -382,11 +382,14 @@ mod tests {
         for line in [
             "# TYPE throng_class_published counter",
             "# TYPE throng_class_dropped counter",
-            "throng_class_published_total{class=\"prices.*\",policy=\"latest\",outcome=\"delivered\",shard=\"0\"} 3",
-            "throng_class_published_total{class=\"prices.*\",policy=\"latest\",outcome=\"delivered\",shard=\"1\"} 3",
-            "throng_class_dropped_total{class=\"prices.*\",policy=\"latest\",reason=\"oldest\",shard=\"1\"} 7",
-            "throng_class_published_total{class=\"say \\\"hi\\\" \\\\ now\\nplease\",policy=\"close\",outcome=\"queued\",\
-             shard=\"0\"} 0",
+            "throng_class_published_total{class=\"prices.*\",policy=\"latest\",\
+             outcome=\"delivered\",shard=\"0\"} 3",
+            "throng_class_published_total{class=\"prices.*\",policy=\"latest\",\
+             outcome=\"delivered\",shard=\"1\"} 3",
+            "throng_class_dropped_total{class=\"prices.*\",policy=\"latest\",\
+             reason=\"oldest\",shard=\"1\"} 7",
+            "throng_class_published_total{class=\"say \\\"hi\\\" \\\\ now\\nplease\",\
+             policy=\"close\",outcome=\"queued\",shard=\"0\"} 0",
         ] {
             assert!(text.lines().any(|found| found == line), "no {line} in {text}");
         }

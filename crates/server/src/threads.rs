@@ -61,8 +61,8 @@ fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Re
         return Err(Error::setting(
             "io",
             format!(
-                "io is threads, but the system allows {threads} threads, too few for {} connections: \
-             raise {limit} to {}, lower max_connections, or use io = auto",
+                "io is threads, but the system allows {threads} threads, too few for {} \
+                 connections: raise {limit} to {}, lower max_connections, or use io = auto",
                 asked.max(FEWEST_CONNECTIONS),
                 (asked.max(1000) + RESERVED_THREADS) * each,
             ),

@@ -74,8 +74,9 @@ impl EventStream {
         self
     }
 
-    /// Begins the stream of a client that has seen nothing yet with so many of the last publications
-    /// of a channel with history, or those that are kept, if they are fewer. Default: none.
+    /// Begins the stream of a client that has seen nothing yet with so many of the last
+    /// publications of a channel with history, or those that are kept, if they are fewer. Default:
+    /// none.
     pub fn last(mut self, most: usize) -> Self {
         self.last = most;
         self

@@ -69,16 +69,17 @@ impl App {
     ///
     /// A request's body has come whole when the service is called, within
     /// [`Limits::max_body`](crate::Limits::max_body); the address of the client is among its
-    /// extensions, as a `SocketAddr`. The response's body is sent while it is made, with at most 256
-    /// KiB waiting for the client. An error of the service is answered with 500, and one in a body
-    /// ends the connection. When the client closes the connection, or its side of it, the service's
-    /// future or the body is dropped, and the connection ends behind the responses before; where
-    /// the client's next request waits, within about a second, and on Linux only. WebSockets are
-    /// routes of an app; a service sees no upgrade.
+    /// extensions, as a `SocketAddr`. The response's body is sent while it is made, with at most
+    /// 256 KiB waiting for the client. An error of the service is answered with 500, and one in a
+    /// body ends the connection. When the client closes the connection, or its side of it, the
+    /// service's future or the body is dropped, and the connection ends behind the responses
+    /// before; where the client's next request waits, within about a second, and on Linux only.
+    /// WebSockets are routes of an app; a service sees no upgrade.
     ///
-    /// `Connection`, the fields that it names, `Keep-Alive` and `Transfer-Encoding` are removed from
-    /// requests and responses, as are `TE`, `Upgrade` and `Expect` from requests, and `Date` from
-    /// responses, which get the server's. A response with `Connection: close` closes the connection.
+    /// `Connection`, the fields that it names, `Keep-Alive` and `Transfer-Encoding` are removed
+    /// from requests and responses, as are `TE`, `Upgrade` and `Expect` from requests, and `Date`
+    /// from responses, which get the server's. A response with `Connection: close` closes the
+    /// connection.
     ///
     /// ```no_run
     /// use axum::Router;

@@ -1,5 +1,5 @@
-//! Shards with descriptor tables of their own: the tests of `server.rs` and `admission.rs`, and what
-//! is special.
+//! Shards with descriptor tables of their own: the tests of `server.rs` and `admission.rs`, and
+//! what is special.
 #![cfg(target_os = "linux")]
 
 #[path = "all/admission.rs"]

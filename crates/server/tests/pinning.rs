@@ -24,7 +24,7 @@ fn allowed(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Those that this thread may use.
+/// CPUs that this thread may use.
 fn own() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     value(&status, "Cpus_allowed_list:").unwrap()

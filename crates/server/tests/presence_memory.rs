@@ -20,7 +20,7 @@ fn resident() -> usize {
 /// A client that stays joins a channel now and then, so that its memory lies between that of the
 /// others.
 #[test]
-fn what_presence_took_is_given_back_when_its_clients_have_gone() {
+fn memory_of_presence_is_given_back_when_its_clients_have_gone() {
     let chat = Ws::new().on_message(|ws, message| {
         let Message::Text(text) = message else { return };
         let (name, count) = text.split_once(' ').unwrap();

@@ -12,9 +12,9 @@ use crate::middleware::{Middleware, Next};
 /// of WebSockets. Others are answered with 401, for which a browser shows a form.
 ///
 /// Handlers find the user with `request.extension::<BasicUser>()`. It is for a few users that the
-/// program knows, such as those of an admin page, and only over TLS: without it, everyone on the way
-/// can read the password. Where a database has hashes of passwords, take [`Request::basic`] in a
-/// handler that may block.
+/// program knows, such as those of an admin page, and only over TLS: without it, everyone on the
+/// way can read the password. Where a database has hashes of passwords, take [`Request::basic`] in
+/// a handler that may block.
 ///
 /// A preflight request has no credentials: this layer belongs inside that of [`Cors`](crate::Cors),
 /// that is, before it.
@@ -46,8 +46,8 @@ impl BasicAuth {
     }
 
     /// Adds a user, whose name has no colon
-    /// ([RFC 7617 section 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)), with a password that
-    /// is not empty: else [`Server::bind`](crate::Server::bind) fails.
+    /// ([RFC 7617 section 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)), with a password
+    /// that is not empty: else [`Server::bind`](crate::Server::bind) fails.
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.users.push((name.into(), password.into()));
         self

@@ -15,7 +15,8 @@ use crate::middleware::{Middleware, Next};
 /// read by pages, too. A layer that refuses requests without credentials belongs inside of it,
 /// that is, before it: preflight requests have none.
 ///
-/// WebSockets are not subject to CORS: [`Server::origins`](crate::Server::origins) decides on those.
+/// WebSockets are not subject to CORS: [`Server::origins`](crate::Server::origins) decides on
+/// those.
 ///
 /// ```
 /// use throng::prelude::*;

@@ -1,4 +1,4 @@
-//! What a server serves: routes as data, which can be merged, nested and added under conditions.
+//! Routes of a server as data, which can be merged, nested and added under conditions.
 //!
 //! Start reading at [`App`]; a single route is in `route.rs`, middleware in `middleware.rs`.
 
@@ -62,9 +62,9 @@ use crate::ws::IntoWsRoute;
 #[must_use]
 pub struct App {
     pub(crate) routes: Vec<Route>,
-    /// For requests that no route answers.
+    /// Handler of requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
-    /// Those of each [`dir`](Self::dir): the files they hold open count against the connections.
+    /// Directories of each [`dir`](Self::dir): files they hold open count against the connections.
     #[cfg(feature = "files")]
     pub(crate) files: Vec<Files>,
     pub(crate) mistake: Option<SettingError>,
@@ -99,11 +99,11 @@ impl App {
     /// lines, binary messages as events of type `binary` in base64;
     /// [`Frame::event_id`](crate::Frame::event_id) and
     /// [`Frame::event_name`](crate::Frame::event_name) give events an id and a type. `channel`
-    /// returns the channel that a request is for, or refuses it; for a pattern it returns a [`Topic`](crate::Topic), and for a
-    /// stream that begins with messages of its own an [`EventStream`]. Origins are checked as for
-    /// WebSockets, and pages of other hosts that are allowed may read the stream (CORS). The rules
-    /// for slow receivers apply; a stream that is closed for being slow just ends, and browsers
-    /// reconnect by themselves.
+    /// returns the channel that a request is for, or refuses it; for a pattern it returns a
+    /// [`Topic`](crate::Topic), and for a stream that begins with messages of its own an
+    /// [`EventStream`]. Origins are checked as for WebSockets, and pages of other hosts that are
+    /// allowed may read the stream (CORS). The rules for slow receivers apply; a stream that is
+    /// closed for being slow just ends, and browsers reconnect by themselves.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -370,8 +370,8 @@ impl App {
 
     /// Runs `middleware` before the handlers of all routes added so far, and around the middleware
     /// they have. That of the app which is given to [`Server::new`](crate::Server::new) also sees
-    /// requests that no route answers. A CORS preflight request passes through the middleware of the
-    /// route that it asks about.
+    /// requests that no route answers. A CORS preflight request passes through the middleware of
+    /// the route that it asks about.
     pub fn layer(mut self, middleware: impl Middleware) -> Self {
         if let Some(mistake) = middleware.mistake() {
             self.note(mistake);

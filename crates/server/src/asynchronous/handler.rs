@@ -52,8 +52,8 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// processed, the connection is not read: TCP stops a peer that sends more. Below, it is read
     /// again. A panic closes the connection with 1011 and is counted. When the session ends, its
     /// future is dropped at its next `await`, and so are messages that wait; see
-    /// [`AsyncWs::finish_after_close`]. A peer that has gone ends its session within about a second,
-    /// also while it is not read.
+    /// [`AsyncWs::finish_after_close`]. A peer that has gone ends its session within about a
+    /// second, also while it is not read.
     ///
     /// An idle session costs about 300 bytes more than a plain one, some 650 once it has had a
     /// message, and no task.
@@ -64,7 +64,8 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// # async fn look_up(query: &[u8]) -> String { String::from_utf8_lossy(query).into_owned() }
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    /// let search = Ws::on_upgrade(|request| Ok(request.query("user").unwrap_or("guest").to_owned()))
+    /// let user = |request: &Request<'_>| Ok(request.query("user").unwrap_or("guest").to_owned());
+    /// let search = Ws::on_upgrade(user)
     ///     .on_message_async(runtime.handle().clone(), 16, |session, message| async move {
     ///         let answer = look_up(message.as_bytes()).await;
     ///         session.send(format!("{}: {answer}", session.data())).await

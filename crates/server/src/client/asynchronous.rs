@@ -30,9 +30,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + ?Sized> AsyncStream for S {}
 ///
 /// [`AsyncClient::recv`] is cancel-safe, so that `tokio::select!` can wait for messages and for
 /// something else, then send. Pings of the server are answered, and a silent server is noticed,
-/// while the client is receiving. It is a [`Stream`] of messages and a [`Sink`] for them as well, and
-/// can be split. Dropping it ends the TCP connection without a closing handshake,
-/// which the server sees as 1006.
+/// while the client is receiving. It is a [`Stream`] of messages and a [`Sink`] for them as well,
+/// and can be split. Dropping it ends the TCP connection without a closing handshake, which the
+/// server sees as 1006.
 ///
 /// ```no_run
 /// use throng::client::AsyncClient;

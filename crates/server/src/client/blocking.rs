@@ -248,8 +248,8 @@ impl Client {
         self.recv_until(None)
     }
 
-    /// Receives the next message if it comes within `timeout`; otherwise like [`Client::recv`]. With
-    /// a timeout of 0 s it takes what has come.
+    /// Receives the next message if it comes within `timeout`; otherwise like [`Client::recv`].
+    /// With a timeout of 0 s it takes what has come.
     ///
     /// # Errors
     /// As for [`Client::recv`]. [`Error::Timeout`] with [`Step::Receiving`] does not end the

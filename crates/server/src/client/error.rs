@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_act_on_is_not_in_the_text() {
+    fn control_characters_are_not_in_the_text() {
         let body = format!("it's \u{1b}[2J\u{202e}gone{}", "x".repeat(1000)).into_bytes();
         let refused = Refused { status: 403, headers: Vec::new(), body };
         let text = Error::Refused(Box::new(refused)).to_string();

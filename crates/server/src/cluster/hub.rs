@@ -91,7 +91,8 @@ impl FromStr for ClusterHandle {
 pub struct ClusterPresent {
     /// The connection.
     pub handle: ClusterHandle,
-    /// The information that it was given when it joined, as [`Present::info`](crate::Present::info).
+    /// The information that it was given when it joined, as
+    /// [`Present::info`](crate::Present::info).
     pub info: Arc<str>,
 }
 
@@ -99,9 +100,9 @@ pub struct ClusterPresent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterPresence {
-    /// How many there are.
+    /// The number of members.
     pub total: usize,
-    /// Those that are listed, in the order of their identifiers.
+    /// The members that are listed, in the order of their identifiers.
     pub clients: Vec<ClusterPresent>,
 }
 
@@ -109,7 +110,7 @@ pub struct ClusterPresence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterCount {
-    /// Those of all servers that have answered.
+    /// Members on all servers that have answered.
     pub total: usize,
     /// Numbers of the servers that have not answered in time, in order.
     pub missing: Vec<u64>,
@@ -179,9 +180,9 @@ impl ClusterHub {
         self.relay.node
     }
 
-    /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers. Of several
-    /// servers, or partitions of a Redis Cluster, it is the one that has been away for the longest, and
-    /// which or how many are: the channels of the others are delivered.
+    /// Returns for how long the broker has delivered nothing, and why; `None`: it delivers. Of
+    /// several servers, or partitions of a Redis Cluster, it is the one that has been away for the
+    /// longest, and which or how many are: the channels of the others are delivered.
     #[must_use]
     pub fn down(&self) -> Option<(Duration, String)> {
         self.relay.bus.status().down()
@@ -198,9 +199,9 @@ impl ClusterHub {
     /// most 10,000 and 1 MiB; `None` if the channel has no presence, or is no other server's: then
     /// [`Hub::presence`] has all. Of more members it is any that are listed.
     ///
-    /// Members of a server that has ended without notice are listed until they leave, some 10 seconds
-    /// later. A member that asks after it has joined, and then gets joins and leaves, knows all
-    /// members: a change that is not in the answer comes after it.
+    /// Members of a server that has ended without notice are listed until they leave, some 10
+    /// seconds later. A member that asks after it has joined, and then gets joins and leaves, knows
+    /// all members: a change that is not in the answer comes after it.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -247,8 +248,8 @@ impl ClusterHub {
     }
 
     /// Begins the closing handshake with one connection of any server, as [`Hub::close`]; nothing
-    /// happens if it has ended. The answer is whether its server was reached, and need not be waited
-    /// for.
+    /// happens if it has ended. The answer is whether its server was reached, and need not be
+    /// waited for.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost.
@@ -264,11 +265,12 @@ impl ClusterHub {
         })
     }
 
-    /// Begins the closing handshake with every session that a publish to this channel would reach, on
-    /// all servers, and ends event streams of it, as [`Hub::close_all`]. To disconnect a user, have
-    /// each of its connections subscribe to a channel of the user's own. The answer is the number of
-    /// servers that were reached, this one included, and need not be waited for. In a Redis Cluster
-    /// those are reached that use the channel's partition, as all that have members do.
+    /// Begins the closing handshake with every session that a publish to this channel would reach,
+    /// on all servers, and ends event streams of it, as [`Hub::close_all`]. To disconnect a user,
+    /// have each of its connections subscribe to a channel of the user's own. The answer is the
+    /// number of servers that were reached, this one included, and need not be waited for. In a
+    /// Redis Cluster those are reached that use the channel's partition, as all that have members
+    /// do.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away: the command is lost, on this server, too.
@@ -294,8 +296,8 @@ impl ClusterHub {
     /// whether its server was reached, and need not be waited for.
     ///
     /// # Errors
-    /// (Of the answer.) The cluster is away: the command is lost. Or the name of the channel has more
-    /// than 65,535 bytes.
+    /// (Of the answer.) The cluster is away: the command is lost. Or the name of the channel has
+    /// more than 65,535 bytes.
     pub fn unsubscribe(&self, from: ClusterHandle, channel: &str) -> ClusterReply<bool> {
         self.control_one(from, Command::Unsubscribe { channel }, |hub, filter| {
             hub.unsubscribe(filter, channel).is_ok()
@@ -303,12 +305,12 @@ impl ClusterHub {
     }
 
     /// Removes all members of one channel, on all servers, from another one, as
-    /// [`Hub::unsubscribe`]: for a user whose connections have a channel of their own. The answer is
-    /// the number of servers that were reached, this one included, and need not be waited for.
+    /// [`Hub::unsubscribe`]: for a user whose connections have a channel of their own. The answer
+    /// is the number of servers that were reached, this one included, and need not be waited for.
     ///
     /// # Errors
-    /// (Of the answer.) The cluster is away: the command is lost, on this server, too. Or a name has
-    /// more than 65,535 bytes.
+    /// (Of the answer.) The cluster is away: the command is lost, on this server, too. Or a name
+    /// has more than 65,535 bytes.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -336,8 +338,8 @@ impl ClusterHub {
     }
 
     /// Calls [`Handler::on_refresh`](crate::Handler::on_refresh) of all members of a channel on all
-    /// servers, as [`Hub::refresh`], with at most 65,535 bytes of data: for a user whose rights have
-    /// changed, and whose connections have a channel of their own. The answer is the number of
+    /// servers, as [`Hub::refresh`], with at most 65,535 bytes of data: for a user whose rights
+    /// have changed, and whose connections have a channel of their own. The answer is the number of
     /// servers that were reached, this one included, and need not be waited for. A session whose
     /// server was cut off at that moment does not learn it: look rights up from time to time, too.
     ///
@@ -348,10 +350,10 @@ impl ClusterHub {
         self.control_members(members_of, Command::Refresh { data: data.as_ref() })
     }
 
-    /// Asks all servers, this one included, a question of the program's own, of at most 64 KiB, which
-    /// the function of [`Cluster::answer`](crate::Cluster::answer) answers. Servers that do not
-    /// answer within `limit`, at most 5 seconds, are named in [`ClusterSurvey::missing`], and are no
-    /// error; so are those whose answers do not fit in 4 MiB.
+    /// Asks all servers, this one included, a question of the program's own, of at most 64 KiB,
+    /// which the function of [`Cluster::answer`](crate::Cluster::answer) answers. Servers that do
+    /// not answer within `limit`, at most 5 seconds, are named in [`ClusterSurvey::missing`], and
+    /// are no error; so are those whose answers do not fit in 4 MiB.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away, so that nothing is known of other servers, or the
@@ -383,8 +385,9 @@ impl ClusterHub {
     }
 
     /// Asks all servers for the number of their subscriptions to exactly this channel, as
-    /// [`Hub::subscribers`]. Servers that do not answer within `limit`, at most 5 seconds, are named
-    /// in [`ClusterCount::missing`], and are no error: one that was killed is for some 10 seconds.
+    /// [`Hub::subscribers`]. Servers that do not answer within `limit`, at most 5 seconds, are
+    /// named in [`ClusterCount::missing`], and are no error: one that was killed is for some 10
+    /// seconds.
     ///
     /// # Errors
     /// (Of the answer.) The cluster is away, so that nothing is known of other servers.
@@ -400,8 +403,8 @@ impl ClusterHub {
     /// In a channel of local scope it is the number of subscriptions on this server.
     ///
     /// # Errors
-    /// (Of the answer.) The message was refused, or too many questions wait: it is not published; or
-    /// the cluster does not answer, and whether it is published is unknown.
+    /// (Of the answer.) The message was refused, or too many questions wait: it is not published;
+    /// or the cluster does not answer, and whether it is published is unknown.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -431,7 +434,7 @@ impl ClusterHub {
         ClusterReply(Box::pin(count(self.relay.bus.publish_counted(outgoing, limit))))
     }
 
-    /// Has a connection's server carry out a command, or `here` if it is this one, which it gets
+    /// Sends a command to a connection's server, or `here` if it is this one, which it gets
     /// with a filter that selects the connection.
     fn control_one(
         &self,

@@ -54,8 +54,9 @@ impl Cluster {
     /// `redis://[user[:password]@]host[:port][/database]`, or at that which its sentinels name:
     /// `redis-sentinel://[user[:password]@]host[:port][,host[:port]...]/master[/database]`. Several
     /// of these with commas between them are independent servers, each of which has a part of the
-    /// channels: all servers of the cluster have the same ones. A Redis Cluster of Redis 7.0 or later
-    /// is `redis-cluster://[user[:password]@]host[:port][,host[:port]...]`, with some of its servers.
+    /// channels: all servers of the cluster have the same ones. A Redis Cluster of Redis 7.0 or
+    /// later is `redis-cluster://[user[:password]@]host[:port][,host[:port]...]`, with some of its
+    /// servers.
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
         Self {
@@ -76,9 +77,9 @@ impl Cluster {
         self
     }
 
-    /// Sets the time without delivery after which `/readyz` answers with 503; zero: it never does for
-    /// the broker's sake. It should be longer than a restart of the broker, which all servers notice
-    /// at once. Default: 30 seconds.
+    /// Sets the time without delivery after which `/readyz` answers with 503; zero: it never does
+    /// for the broker's sake. It should be longer than a restart of the broker, which all servers
+    /// notice at once. Default: 30 seconds.
     #[must_use]
     pub fn unready_after(mut self, time: Duration) -> Self {
         self.unready_after = time;
@@ -102,8 +103,8 @@ impl Cluster {
 
     /// Sets the function that answers questions which servers ask all others with
     /// [`ClusterHub::survey`]. It is called on the thread of the cluster, which delivers nothing
-    /// meanwhile, so it must not wait. An answer of more than 64 KiB is not sent. If it panics there
-    /// is none. Default: no question is answered.
+    /// meanwhile, so it must not wait. An answer of more than 64 KiB is not sent. If it panics
+    /// there is none. Default: no question is answered.
     ///
     /// ```
     /// # use throng::prelude::*;

@@ -242,7 +242,8 @@ impl Members for ToShards {
             Target::Members(channel) => Filter::new().channel(channel),
         };
         let filter = filter.inner();
-        // A shard whose queue is full does not carry it out: who sent it sees that the client stays.
+        // A shard whose queue is full does not carry it out: who sent it sees that the client
+        // stays.
         let _ = match command {
             Command::Close { code, reason } => self.remote.close_all(filter, code, reason),
             Command::Unsubscribe { channel } => {

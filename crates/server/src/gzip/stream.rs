@@ -118,7 +118,7 @@ impl CodedSource {
         Ok(*left == 0)
     }
 
-    /// Has a worker compress the next bytes.
+    /// Lets a worker compress the next bytes.
     fn submit(&mut self, input: Vec<u8>, is_end: bool) -> io::Result<()> {
         let Some(waker) = self.waker.clone() else {
             return Err(io::Error::other("the body has no connection"));

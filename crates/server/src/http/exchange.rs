@@ -43,14 +43,14 @@ pub(crate) struct Exchange {
     pub(crate) upgrade: Option<Box<PendingUpgrade>>,
     /// Middleware's changes to the response.
     pub(crate) pending: Pending,
-    /// Tells the handler when its client has left.
+    /// Lets the handler learn that its client has left.
     pub(crate) client: Option<ClientGuard>,
 }
 
 /// Returns whether the response to a request can be sent in gzip.
 #[cfg(feature = "gzip")]
 pub(crate) fn accepts_gzip(head: &http1::Request<'_>) -> bool {
-    // In HTTP/1.0 a body of unknown length has no end that could be told from a failure.
+    // In HTTP/1.0 a body of unknown length has an end that looks like a failure.
     head.is_http11() && head.method() != "HEAD" && throng_http::accepts_gzip(head.lines())
 }
 

@@ -48,8 +48,8 @@ impl Responder {
         self.client.is_closed.load(Ordering::Acquire)
     }
 
-    /// Waits until the client has left, as [`is_closed`](Self::is_closed) tells, so that work of no
-    /// use can be given up. Of any runtime.
+    /// Waits until the client has left, as [`is_closed`](Self::is_closed) returns, so that work of
+    /// no use can be given up. Of any runtime.
     ///
     /// ```
     /// use std::future::Future;
@@ -81,7 +81,7 @@ impl Responder {
         if self.is_closed() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Has the request end when its client ends its side of the connection.
+    /// Ends the request when its client ends its side of the connection.
     #[cfg(feature = "tower")]
     pub(crate) fn end_with_client(&self) {
         self.client.ends_request.store(true, Ordering::Relaxed);
@@ -151,11 +151,11 @@ impl Client {
     }
 }
 
-/// The connection's side: dropped with the request, it tells the responder so.
+/// The connection's side of a responder: dropping it with the request marks the client as gone.
 pub(crate) struct ClientGuard(Arc<Client>);
 
 impl ClientGuard {
-    /// Tells that the client has left.
+    /// Marks the client as gone and wakes the task that waits for it.
     pub(crate) fn close(&self) {
         self.0.is_closed.store(true, Ordering::Release);
         let waiting = self.0.waiting().take();

@@ -44,8 +44,8 @@ impl Figures {
         let help = "Seconds that the turns of a shard have taken: a shard that is always busy adds \
                     one second per second";
         each_shard(writer, "shard_busy_seconds", help, Type::Counter, |load| load.0);
-        let help = "The longest turn of a shard since the last scrape, or of the last second if that \
-                    is longer: how long an event may have waited for others";
+        let help = "The longest turn of a shard since the last scrape, or of the last second if \
+                    that is longer: how long an event may have waited for others";
         each_shard(writer, "shard_longest_turn_seconds", help, Type::Gauge, |load| load.1);
         let help = "Times handlers of a route held their shard for stall_warning or longer";
         let mut metric = writer.metric("stalls", help, Type::Counter);

@@ -22,7 +22,7 @@ use crate::stalls::Stalls;
 use crate::tls::Security;
 use crate::workers::Pool;
 
-/// Where a server listens: at least one of both.
+/// Addresses on which a server listens: at least one of both.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     pub(crate) tcp: Vec<SocketAddr>,
@@ -67,7 +67,7 @@ pub struct Bound {
     pub(crate) starts_workers: bool,
     pub(crate) security: Security,
     pub(crate) origins: LiveOrigins,
-    /// How the limit on connections came about, where it is not that of one descriptor table.
+    /// The origin of the limit on connections, where it is not that of one descriptor table.
     pub(crate) capacity: Option<String>,
     /// Why shards share a descriptor table although it was to be otherwise.
     pub(crate) tables_refused: Option<String>,

@@ -86,10 +86,10 @@ impl Running {
         self.security.is_on()
     }
 
-    /// Reads the files of [`Server::tls`](crate::Server::tls) again, for connections that begin from
-    /// now on. Sessions are not touched, and clients can still resume them unless the authorities
-    /// of client certificates have changed. Without TLS it does nothing. A certificate of an
-    /// authority (`Tls::acme`) is looked at as well, and ordered or renewed if that is due.
+    /// Reads the files of [`Server::tls`](crate::Server::tls) again, for connections that begin
+    /// from now on. Sessions are not touched, and clients can still resume them unless the
+    /// authorities of client certificates have changed. Without TLS it does nothing. A certificate
+    /// of an authority (`Tls::acme`) is looked at as well, and ordered or renewed if that is due.
     ///
     /// # Errors
     /// [`Error::Setting`] names the file and the remedy; the server keeps what it has.
@@ -102,8 +102,8 @@ impl Running {
         self.security.reload()
     }
 
-    /// Returns the certificates of [`Server::tls`](crate::Server::tls): the name of each, and when it
-    /// expires, in seconds since 1970. Empty without TLS.
+    /// Returns the certificates of [`Server::tls`](crate::Server::tls): the name of each, and when
+    /// it expires, in seconds since 1970. Empty without TLS.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn certificates(&self) -> Vec<(String, i64)> {

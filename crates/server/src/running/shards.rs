@@ -68,7 +68,7 @@ impl Shards {
         Self { starts, tables: None, hub, snapshots, admission, configurator }
     }
 
-    /// Has each shard enter its descriptor table when it starts.
+    /// Makes each shard enter its descriptor table when it starts.
     #[cfg(target_os = "linux")]
     pub(crate) fn in_tables(self, tables: Option<Tables>) -> Self {
         Self { tables, ..self }

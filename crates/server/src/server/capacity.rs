@@ -20,9 +20,9 @@ pub(super) struct Descriptors {
     pub(super) limit: u64,
     /// The limit in force, as a count.
     pub(super) usable: usize,
-    /// Those open in the process.
+    /// Descriptors open in the process.
     pub(super) used: usize,
-    /// Those reserved for files that are being sent.
+    /// Descriptors reserved for files that are being sent.
     pub(super) for_files: usize,
 }
 

@@ -15,8 +15,8 @@ impl Running {
     /// [`Server::limits`] with the sizes of routes, [`Server::backpressure`],
     /// [`Server::channel_backpressure`] and [`Server::origins`]. All else stays as it was bound.
     ///
-    /// Each event loop applies them before this returns, or when a handler that holds it up for more
-    /// than a second does; do not call this in a handler. Of the limits,
+    /// Each event loop applies them before this returns, or when a handler that holds it up for
+    /// more than a second does; do not call this in a handler. Of the limits,
     /// [`max_connections`](crate::Limits::max_connections) stays, and so does the part of
     /// [`write_timeout`](crate::Limits::write_timeout) that the kernel enforces. A deadline that
     /// was set before stays, and the longest lifetime is that of sessions which begin later.

@@ -36,7 +36,7 @@ impl Server {
     /// ```
     /// # use throng::prelude::*;
     /// # use std::time::Duration;
-    /// // A slow client gets the newest price of each symbol, and none that is older than five seconds.
+    /// // A slow client gets the newest price of each symbol, and none older than five seconds.
     /// Server::new(App::new()).channel_backpressure(
     ///     "prices.*",
     ///     Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5)),
@@ -52,9 +52,9 @@ impl Server {
     /// Keeps a history of the channels that match `pattern`, as for
     /// [`channel_backpressure`](Self::channel_backpressure): a client that comes back gets what it
     /// missed, or learns that this is not possible. See
-    /// [`Socket::subscribe_since`](crate::Socket::subscribe_since); streams of server-sent events do
-    /// it by themselves. `None` gives the channels no history, whatever patterns that are added later
-    /// say. Default: no history.
+    /// [`Socket::subscribe_since`](crate::Socket::subscribe_since); streams of server-sent events
+    /// do it by themselves. `None` gives the channels no history, whatever patterns that are added
+    /// later say. Default: no history.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -71,9 +71,10 @@ impl Server {
     }
 
     /// Keeps presence of the channels that match `pattern`, as for
-    /// [`channel_backpressure`](Self::channel_backpressure): [`Hub::presence`](crate::Hub::presence)
-    /// lists their members, and these may get each other's joins and leaves. `None` gives the
-    /// channels none, whatever patterns that are added later say. Default: no presence.
+    /// [`channel_backpressure`](Self::channel_backpressure):
+    /// [`Hub::presence`](crate::Hub::presence) lists their members, and these may get each other's
+    /// joins and leaves. `None` gives the channels none, whatever patterns that are added later
+    /// say. Default: no presence.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -144,8 +145,8 @@ impl Server {
     /// same that [`Socket::shard_state`](crate::Socket::shard_state) returns to sessions there.
     /// Otherwise like [`every`](Self::every).
     ///
-    /// With sessions placed by key ([`Ws::place_by`](crate::Ws::place_by)) it is for rooms that move
-    /// by themselves: each room is in the state of one event loop, and needs no lock.
+    /// With sessions placed by key ([`Ws::place_by`](crate::Ws::place_by)) it is for rooms that
+    /// move by themselves: each room is in the state of one event loop, and needs no lock.
     ///
     /// Not with [`IoBackend::Threads`](crate::IoBackend::Threads), which `bind` refuses.
     ///
@@ -334,8 +335,8 @@ impl Server {
     /// Sets the size of the kernel's send buffer of each connection in bytes (`SO_SNDBUF`; Linux
     /// doubles it). It bounds what is sent and not acknowledged, and with it the throughput over
     /// long distances: bytes per round trip. Default: the kernel sizes it, up to
-    /// `net.ipv4.tcp_wmem`. That of a Unix socket, by default `net.core.wmem_default`, holds what its
-    /// peer has not read.
+    /// `net.ipv4.tcp_wmem`. That of a Unix socket, by default `net.core.wmem_default`, holds what
+    /// its peer has not read.
     pub fn socket_send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = Some(bytes);
         self

@@ -55,7 +55,7 @@ const KERNEL_LATER: Duration = Duration::from_secs(5);
 /// client wait.
 const UNSENT_LOW_WATER: u32 = 128 << 10;
 
-/// The same where rules drop old messages, which they cannot do there.
+/// The low-water mark where rules drop old messages: what the kernel holds cannot be dropped.
 const FRESH_LOW_WATER: u32 = 16 << 10;
 
 impl Server {
@@ -197,9 +197,9 @@ impl Server {
         };
         if let (Some(path), true) = (self.placed_route(), own_tables.is_some()) {
             let message = format!(
-                "the sessions of {path} are placed by key (Ws::place_by or WsRoute::placed_by), and \
-                 each event loop has a descriptor table of its own, so that no connection can move \
-                 to another; keep one table for all"
+                "the sessions of {path} are placed by key (Ws::place_by or WsRoute::placed_by), \
+                 and each event loop has a descriptor table of its own, so that no connection can \
+                 move to another; keep one table for all"
             );
             return Err(Error::setting("place_by", message));
         }

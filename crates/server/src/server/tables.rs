@@ -14,8 +14,8 @@ use crate::io_backend::IoBackend;
 /// entry in the poll.
 const BYTES_PER_CONNECTION: u64 = 4096;
 
-/// Descriptors of a shard besides its connections and its listeners: standard streams, its poll, and
-/// [what is reserved](RESERVED_DESCRIPTORS). A wake-up descriptor for each shard comes on top.
+/// Descriptors of a shard besides its connections and its listeners: standard streams, its poll,
+/// and [what is reserved](RESERVED_DESCRIPTORS). A wake-up descriptor for each shard comes on top.
 const BESIDES: usize = 3 + 1 + RESERVED_DESCRIPTORS;
 
 /// The decision on descriptor tables.

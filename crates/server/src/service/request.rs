@@ -301,7 +301,7 @@ impl ShardService {
         answer
     }
 
-    /// Has a worker call the handler.
+    /// Lets a worker call the handler.
     fn hand_to_worker(
         &mut self,
         cx: &mut Cx<'_>,

@@ -1,4 +1,4 @@
-//! What all shards of a server share.
+//! State that all shards of a server share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(crate) routes: Box<[BoundRoute]>,
     /// A route's value is its index in `routes`.
     pub(crate) router: Router<u16>,
-    /// For requests that no route answers.
+    /// Handler of requests that no route answers.
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     pub(crate) origins: LiveOrigins,
     pub(crate) trusted_proxies: Arc<[Network]>,

@@ -74,8 +74,8 @@ fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
 
 /// Joins a channel behind the last event that the client got. With a history the stream begins with
 /// its position, as an id without an event; if the client cannot continue, or what it is to get
-/// does not fit into the connection's queue, as an event `lost`. A client without such an event gets
-/// the last publications, at most so many.
+/// does not fit into the connection's queue, as an event `lost`. A client without such an event
+/// gets the last publications, at most so many.
 fn join(cx: &mut Cx<'_>, channel: &str, info: &str, (last_id, most): (Option<&str>, usize)) {
     // One that is no position is that of a client which misses something.
     let unknown = Position { epoch: 0, offset: 0 };

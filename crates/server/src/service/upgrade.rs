@@ -28,7 +28,7 @@ use crate::ws::sessions::{Accepted, NoSessions, Sessions};
 /// Characters of a foreign origin that its refusal repeats.
 const MAX_ORIGIN: usize = 100;
 
-/// What became of an upgrade that the handler has not refused.
+/// State of an upgrade that the handler has not refused.
 pub(super) enum Upgraded {
     Now,
     /// The handler decides on it later.
@@ -156,7 +156,7 @@ impl ShardService {
         })
     }
 
-    /// Has a worker or a future decide on an upgrade.
+    /// Lets a worker or a future decide on an upgrade.
     pub(super) fn decide_later(
         &mut self,
         cx: &mut Cx<'_>,
@@ -167,8 +167,8 @@ impl ShardService {
     ) -> Answer {
         let Routed { route, head, request, pending, .. } = routed;
         let (id, client) = (cx.id(), request.client());
-        // Nobody asks it whether the client has left, so it needs no guard: an upgrade whose client
-        // leaves is cancelled with its exchange.
+        // No handler asks it whether the client has left, so it needs no guard: an upgrade whose
+        // client leaves is cancelled with its exchange.
         let (responder, _) = responder_of(cx);
         let cancel: Option<Box<dyn Any + Send>> = match later {
             UpgradeLater::Blocking(decide) => {

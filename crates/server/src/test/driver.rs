@@ -69,7 +69,7 @@ impl Wake for Woken {
 impl LocalDriver {
     pub(super) fn new() -> Self {
         Self {
-            // Not 0, so that times before the start can be told from the start.
+            // Not 0, so that times before the start can be distinguished from it.
             clock: Arc::new(AtomicU64::new(1_000_000_000)),
             woken: Arc::default(),
             incoming: VecDeque::new(),

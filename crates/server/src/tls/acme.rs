@@ -40,7 +40,8 @@ pub struct Acme {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcmeChallenge {
-    /// By a TLS handshake: the authority connects to port 443 of the domain (RFC 8737). The default.
+    /// By a TLS handshake: the authority connects to port 443 of the domain (RFC 8737). The
+    /// default.
     #[default]
     TlsAlpn01,
     /// By a request without TLS: the authority connects to port 80 of the domain (RFC 8555 section

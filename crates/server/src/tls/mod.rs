@@ -50,7 +50,7 @@ use crate::events::{Event, Events};
 #[must_use]
 pub struct Tls {
     config: TlsConfig,
-    /// For [`ClientAuth::revoked`].
+    /// Files of [`ClientAuth::revoked`].
     revoked: Option<PathBuf>,
     handshakes_per_second: u32,
     plain: PlainHttp,
@@ -252,12 +252,12 @@ impl Setting {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Security {
     server: Option<Arc<TlsServer>>,
-    /// Of each event loop.
+    /// Limits of each event loop.
     limits: HandshakeLimits,
     policy: HttpsPolicy,
     /// Whether a PROXY header comes before the handshake.
     after_header: bool,
-    /// Those of the authority that issues a certificate, if one does.
+    /// Certificates that an authority issues, if one does.
     challenges: Option<Arc<Challenges>>,
     issuer: Issuer,
 }

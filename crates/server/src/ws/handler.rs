@@ -37,7 +37,8 @@ use super::socket::Socket;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a WebSocket handler",
-    note = "make a handler of closures with `Ws::new().on_message(|ws, message| ..)`, or implement `Handler`"
+    note = "make a handler of closures with `Ws::new().on_message(|ws, message| ..)`",
+    note = "or implement `Handler`"
 )]
 pub trait Handler: Send + Sync + 'static {
     /// Data of a connection. It lives on the connection's shard and never moves to another thread.
@@ -73,9 +74,9 @@ pub trait Handler: Send + Sync + 'static {
         let _ = (ws, channel, recovery);
     }
 
-    /// Called with the data of a [`Hub::refresh`](crate::Hub::refresh), of this server or of another
-    /// one in its [cluster](crate::ClusterHub::refresh): what this session may do has changed, and
-    /// is to be looked up again. What the data are is the program's affair.
+    /// Called with the data of a [`Hub::refresh`](crate::Hub::refresh), of this server or of
+    /// another one in its [cluster](crate::ClusterHub::refresh): what this session may do has
+    /// changed, and is to be looked up again. What the data are is the program's affair.
     fn on_refresh(&self, ws: &mut Socket<'_, Self::Data>, data: &[u8]) {
         let _ = (ws, data);
     }

@@ -50,7 +50,8 @@ pub(crate) struct WsOptions {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be served at a WebSocket route",
     label = "not a WebSocket handler",
-    note = "make a handler of closures with `Ws::new().on_message(|ws, message| ..)`, or implement `Handler`"
+    note = "make a handler of closures with `Ws::new().on_message(|ws, message| ..)`",
+    note = "or implement `Handler`"
 )]
 pub trait IntoWsRoute {
     /// Converts it.

@@ -202,7 +202,7 @@ pub(crate) trait Sessions: Send {
     fn on_close(&mut self, cx: Cx<'_>, close: Close<'_>);
 }
 
-/// Those of a route that has had none. A box of it takes no memory.
+/// Sessions of a route that has had none. A box of it takes no memory.
 pub(crate) struct NoSessions;
 
 impl Sessions for NoSessions {

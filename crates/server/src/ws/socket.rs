@@ -149,11 +149,11 @@ impl<'a, D> Socket<'a, D> {
     /// Joins the channel of exactly this name at an exact place. Of a channel with history
     /// ([`Server::channel_history`](crate::Server::channel_history)) the result has what was
     /// published since the position `since`, which is to be sent now with
-    /// [`send_missed`](Self::send_missed): nothing is lost, doubled or out of order between the last
-    /// of it and the first message that comes live. If that is not possible, or no position was
-    /// given, [`Recovery::recovered`] is false, and the member is live from [`Recovery::position`]
-    /// on. With [`Since::Last`] the result has the last publications, for a member that begins with
-    /// them: `ws.subscribe_since("chat.lobby", Since::Last(50))`.
+    /// [`send_missed`](Self::send_missed): nothing is lost, doubled or out of order between the
+    /// last of it and the first message that comes live. If that is not possible, or no position
+    /// was given, [`Recovery::recovered`] is false, and the member is live from
+    /// [`Recovery::position`] on. With [`Since::Last`] the result has the last publications, for a
+    /// member that begins with them: `ws.subscribe_since("chat.lobby", Since::Last(50))`.
     ///
     /// Its own publications from before it was lost are among those that it missed, even by
     /// [`publish_to_others`](Self::publish_to_others).
@@ -242,7 +242,8 @@ impl<'a, D> Socket<'a, D> {
     }
 
     /// Sends to every member of a channel, this connection included if it is one, in one order: all
-    /// members, on all shards, get what is published so, and by [`Hub::publish`], in the same order.
+    /// members, on all shards, get what is published so, and by [`Hub::publish`], in the same
+    /// order.
     ///
     /// A message is encoded once and never copied per member. What one callback publishes is held
     /// until it returns: a loop over very many messages belongs on another thread, with the
@@ -319,7 +320,8 @@ impl<'a, D> Socket<'a, D> {
     /// [`IoBackend::Threads`](crate::IoBackend::Threads) each connection has a state of its own. A
     /// panic ends its session and leaves the state as it is by then.
     ///
-    /// Where the connection's data is needed beside it, take both apart with [`split`](Self::split).
+    /// Where the connection's data is needed beside it, take both apart with
+    /// [`split`](Self::split).
     #[must_use]
     pub fn shard_state<T: Default + Send + 'static>(&mut self) -> &mut T {
         self.cx.core().local()
@@ -342,7 +344,8 @@ impl<D> fmt::Debug for Socket<'_, D> {
 /// one of these.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent as a message",
-    note = "text is sent from `&str` or `String`, binary data from `&[u8]` or `Vec<u8>`, encoded messages from `Frame`"
+    note = "text is sent from `&str` or `String`, binary data from `&[u8]` or `Vec<u8>`",
+    note = "an encoded message is sent from a `Frame`"
 )]
 pub trait Sendable: sealed::Sealed {}
 

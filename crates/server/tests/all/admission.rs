@@ -100,7 +100,7 @@ fn connections_without_a_request_are_closed_for_new_ones() {
         half.write_all(b"GET /livez HTTP/1.1\r\nHo").unwrap();
         eventually("half a request was read", || running.stats().bytes_in >= before + 23);
         let silent: Vec<_> = (0..500).map(|_| dial(address)).collect();
-        assert!(read_head(&mut half).starts_with("HTTP/1.1 408 "), "the oldest is told why");
+        assert!(read_head(&mut half).starts_with("HTTP/1.1 408 "), "the oldest gets the reason");
         for _ in 0..30 {
             sessions.push(Client::connect(address, "/echo"));
         }

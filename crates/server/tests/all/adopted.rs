@@ -84,7 +84,7 @@ fn connections_that_were_accepted_elsewhere_are_served() {
 }
 
 #[test]
-fn what_was_read_elsewhere_comes_first() {
+fn bytes_that_were_read_elsewhere_come_first() {
     let whole = [HANDSHAKE.as_bytes(), b"\r\n", &text("one"), &text("two")].concat();
     for io in BACKENDS {
         let running = start(Server::new(app()).io(io));
@@ -345,7 +345,7 @@ mod upgraded {
     }
 
     #[test]
-    fn what_is_no_handshake_is_refused_before() {
+    fn requests_without_a_handshake_are_refused_before() {
         let request = http::Request::builder().uri("/").header("Host", "x").body(()).unwrap();
         let response = throng::IntoResponse::into_response(Upgrade::new(&request).unwrap_err());
         assert_eq!(response.status(), Status::new(426));

@@ -214,7 +214,7 @@ fn a_client_that_goes_away_in_its_body_leaves_nothing() {
 }
 
 #[test]
-fn rfc9110_15_a_request_has_one_answer_whatever_becomes_of_a_body_that_nobody_wants() {
+fn rfc9110_15_a_request_has_one_answer_whatever_becomes_of_a_body_that_is_not_read() {
     let (address, running) = served();
     let failing = [
         "Transfer-Encoding: chunked\r\n\r\nzz\r\n",

@@ -148,11 +148,11 @@ fn a_batch_is_one_command_a_shard_and_comes_whole_and_in_order() {
 }
 
 #[test]
-fn a_message_to_a_session_that_has_ended_is_counted_for_nobody() {
+fn a_message_to_a_session_that_has_ended_is_counted_for_no_one() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         let (sender, handles) = mpsc::channel();
-        let told = Ws::new().on_open(move |ws| sender.send(ws.handle()).unwrap());
-        let server = Server::new(served::app().ws("/ws", told)).io(io).shards(2);
+        let opened = Ws::new().on_open(move |ws| sender.send(ws.handle()).unwrap());
+        let server = Server::new(served::app().ws("/ws", opened)).io(io).shards(2);
         let (address, running) = start(server);
         let hub = running.hub();
         let client = Client::connect(address, "/ws");
@@ -292,7 +292,7 @@ fn a_callback_broadcasts_to_the_others_or_to_whom_it_wants() {
 }
 
 #[test]
-fn peers_that_fail_in_the_middle_stop_nobody_else() {
+fn peers_that_fail_in_the_middle_stop_no_other() {
     let register = Register::default();
     let (address, running) =
         start(Server::new(served::app().ws("/ws", joining(&register))).shards(3));
@@ -387,7 +387,7 @@ fn threads_broadcast_while_connections_come_and_go() {
 }
 
 #[test]
-fn a_full_mailbox_is_told_and_a_receipt_waits_for_the_last_shard() {
+fn a_full_mailbox_is_an_error_and_a_receipt_waits_for_the_last_shard() {
     let register = Register::default();
     let (unblock, blocked) = mpsc::channel::<()>();
     let (blocked, entered) = (Mutex::new(blocked), Arc::new(AtomicBool::new(false)));
@@ -431,8 +431,10 @@ fn a_full_mailbox_is_told_and_a_receipt_waits_for_the_last_shard() {
 /// The first answer of `/publish`, of several connections of which some never get one.
 fn answered(address: SocketAddr) -> String {
     use std::io::Write;
-    let request = "GET /publish HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+    let request = "GET /publish HTTP/1.1\r\nHost: localhost\r\n\
+                   Upgrade: websocket\r\nConnection: Upgrade\r\n\
+                   Sec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
     let mut knocking: Vec<_> = (0..40)
         .map(|_| {
             let mut stream = dial(address);

@@ -61,7 +61,7 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_told_before_anything_listens() {
+fn a_missing_directory_is_an_error_before_anything_listens() {
     let error =
         Server::new(App::new().dir("/", "/no/such/directory")).bind("127.0.0.1:0").unwrap_err();
     assert!(error.to_string().contains("/no/such/directory"), "{error}");

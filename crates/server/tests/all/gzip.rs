@@ -166,7 +166,7 @@ fn every_kind_of_body_is_compressed() {
 }
 
 #[test]
-fn what_cannot_be_compressed_is_sent_as_it_is() {
+fn data_that_cannot_be_compressed_is_sent_as_it_is() {
     let closed = App::new().get("/plain", |_| text(5000));
     let app = app().gzip(Gzip::new().min_size(2000)).merge(closed);
     let (address, running) = start(Server::new(app));

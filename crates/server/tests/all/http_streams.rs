@@ -213,7 +213,7 @@ fn an_answer_to_a_client_that_has_gone_goes_nowhere() {
 }
 
 #[test]
-fn a_responder_is_told_when_its_client_has_left() {
+fn a_responder_learns_that_its_client_has_left() {
     let (address, running, asked) = waiting();
     for half in [true, false] {
         let mut client = Some(Client::dial(address));
@@ -254,7 +254,7 @@ impl Wake for Woken {
 /// paused one does not report its end.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_responder_is_told_of_a_client_that_left_requests_behind_its_own() {
+fn a_responder_learns_of_a_client_that_left_requests_behind_its_own() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
         let (address, running, asked) = waiting_on(io);
         for half in [true, false] {
@@ -395,7 +395,7 @@ fn a_body_that_cannot_be_finished_is_not_taken_for_whole() {
 }
 
 #[test]
-fn whoever_does_not_read_holds_one_helping_and_little_in_the_kernel() {
+fn a_client_that_does_not_read_holds_one_chunk_and_little_in_the_kernel() {
     const LENGTH: usize = 50_000_000;
     let pulled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&pulled);

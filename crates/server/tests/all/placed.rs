@@ -29,7 +29,7 @@ fn room_of(request: &Request<'_>) -> Result<String, Reject> {
     }
 }
 
-/// A room whose members are told how many they are, and echoes.
+/// A room that sends its members their number, and echoes.
 fn counted(ws: Ws<String>) -> Ws<String> {
     ws.place_by(|room| room)
         .on_open(|ws| {
@@ -84,7 +84,7 @@ fn leave(mut client: Client) {
     assert_eq!(client.next(), Got::End);
 }
 
-/// Has members join each of some rooms in turn, and leave.
+/// Lets members join each of some rooms in turn, and leave.
 fn visit(address: SocketAddr, path: &str, what: &str) {
     let mut all = Vec::new();
     for count in 1..=4 {
@@ -209,7 +209,7 @@ struct Paths(mpsc::Sender<String>);
 
 impl AccessLog for Paths {
     fn record(&self, access: &Access<'_>) {
-        // After the test, nobody wants to know.
+        // After the test the receiver is gone.
         let _ = self.0.send(access.path.to_owned());
     }
 }

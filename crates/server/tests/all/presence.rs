@@ -177,7 +177,7 @@ fn presence_is_in_the_metrics_and_bounded_and_who_is_not_listed_is_a_member() {
 
 /// When `n` leave together each of the others would get `n` messages.
 #[test]
-fn a_channel_of_many_members_is_not_told_of_each_and_learns_when_it_is_again() {
+fn a_channel_of_many_members_gets_no_joins_and_learns_when_it_gets_them_again() {
     let presence = Presence::new().join_leave(true).max_announced(8);
     let (address, running) = start(server(presence).shards(2));
     let hub = running.hub();
@@ -280,14 +280,15 @@ fn the_members_of_the_example_see_each_other() {
     stop(running);
 }
 
-/// Two event loops that switch at the same time: the members of all have to end with what the last one decided.
+/// Two event loops that switch at the same time: the members of all have to end with what the last
+/// one decided.
 #[test]
 fn a_switch_that_is_out_of_date_when_it_would_be_sent_is_not() {
     let (made, is_made) = mpsc::channel();
     let (send, may_send) = mpsc::channel::<()>();
     let may_send = Mutex::new(may_send);
-    // The event loop on which a switch is made to joins that are announced no longer waits until others have switched
-    // back.
+    // The event loop on which a switch is made to joins that are announced no longer waits until
+    // others have switched back.
     let switch = move |switch: &PresenceSwitch<'_>| {
         if !switch.is_announced {
             made.send(()).unwrap();

@@ -212,8 +212,8 @@ fn a_callback_that_sends_without_end_is_stopped() {
 /// Clients that fill the memory of all connections again and again, on all event loops, lose their
 /// own connections. Those who come and need little are served each time.
 #[test]
-fn newcomers_are_served_while_others_fill_the_memory_again_and_again() {
-    /// Of each of two threads.
+fn new_clients_are_served_while_others_fill_the_memory_again_and_again() {
+    /// Connections of each of two threads.
     const ATTACKERS: usize = 12;
     let limits = Limits::default().max_memory(4 << 20).max_message_size(1 << 20);
     let echo = Ws::new().on_message(|ws, message| {

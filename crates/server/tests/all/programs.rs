@@ -83,9 +83,9 @@ mod messages {
         assert!(matches!(error, Error::Refused(refused) if refused.status == 400));
     }
 
-    /// Whoever is in a room sees its lines in one order, and who joins later the last of them.
+    /// All members of a room see its lines in one order, and one that joins later the last of them.
     #[test]
-    fn all_devices_of_a_room_see_one_order_and_newcomers_the_last_fifty_lines() {
+    fn all_devices_of_a_room_see_one_order_and_later_ones_the_last_fifty_lines() {
         const LINES: usize = 40;
         let server = TestServer::start(messenger::server().shards(2));
         let mut members = ["a", "b", "c", "d"].map(|name| join(&server, "lobby", name));

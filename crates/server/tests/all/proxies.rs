@@ -225,7 +225,9 @@ fn silent_connections_of_a_client_behind_a_proxy_are_bounded_too() {
             stats.accepted == 50 && stats.connections == 33
         });
         all.iter_mut().for_each(|stream| stream.set_nonblocking(true).unwrap());
-        let is_open = |stream: &mut TcpStream| matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        let is_open = |stream: &mut TcpStream| {
+            stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
         let open: u64 = all.iter_mut().map(|stream| u64::from(is_open(stream))).sum();
         assert_eq!(open, 33, "{io:?}");
         drop(all);
@@ -234,8 +236,9 @@ fn silent_connections_of_a_client_behind_a_proxy_are_bounded_too() {
     }
 }
 
-/// Sends these bytes to a server that wants a PROXY header, and returns what it tells about them.
-fn told_about(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
+/// Sends these bytes to a server that wants a PROXY header, and returns the event
+/// that reports them.
+fn refusal_of(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
     let (sender, reported) = mpsc::channel();
     let limits = Limits::default().handshake_timeout(Duration::from_secs(1));
     let server = Server::new(app()).io(io).limits(limits).trusted_proxies([trusted]);
@@ -262,11 +265,11 @@ fn told_about(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
 #[test]
 fn a_proxy_that_sends_no_header_is_closed_without_an_answer_and_counted() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
-        let text = told_about(ASK, "127.0.0.1", io);
+        let text = refusal_of(ASK, "127.0.0.1", io);
         assert!(text.contains("does not begin with a PROXY protocol header"), "{text}");
-        let text = told_about(b"PROXY TCP4 1.2.3.4 1.2.3.4 0 99999\r\n", "127.0.0.1", io);
+        let text = refusal_of(b"PROXY TCP4 1.2.3.4 1.2.3.4 0 99999\r\n", "127.0.0.1", io);
         assert!(text.contains("of version 1 is malformed"), "{text}");
-        let text = told_about(b"PROXY TCP4 1.2.3.4", "127.0.0.1", io);
+        let text = refusal_of(b"PROXY TCP4 1.2.3.4", "127.0.0.1", io);
         assert!(text.contains("within handshake_timeout"), "{text}");
     }
 }
@@ -275,7 +278,7 @@ fn a_proxy_that_sends_no_header_is_closed_without_an_answer_and_counted() {
 fn a_peer_that_is_no_trusted_proxy_cannot_claim_an_address() {
     for io in [IoBackend::Auto, IoBackend::Threads] {
         let header = header_for("198.51.100.7");
-        let text = told_about(&[header.as_bytes(), ASK].concat(), "10.0.0.0/8", io);
+        let text = refusal_of(&[header.as_bytes(), ASK].concat(), "10.0.0.0/8", io);
         assert!(text.contains("it is not in trusted_proxies"), "{text}");
     }
 }

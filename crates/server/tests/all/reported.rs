@@ -47,9 +47,9 @@ fn a_foreign_origin_is_reported_and_the_answer_names_the_setting() {
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
     let (kind, route, text) = next(&reported);
     assert_eq!((kind, route.as_str()), ("refused", "/echo"));
-    for told in [answer, text] {
+    for reported in [answer, text] {
         for part in ["http://localhost:5173", "Server::origins", "allowed_origins"] {
-            assert!(told.contains(part), "no {part} in {told}");
+            assert!(reported.contains(part), "no {part} in {reported}");
         }
     }
     drain(running);

@@ -26,7 +26,8 @@ pub(crate) fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
     limits
 }
 
-/// These tests run twice: with one descriptor table, and in `own_tables.rs` with one for each shard.
+/// These tests run twice: with one descriptor table, and in `own_tables.rs` with one for each
+/// shard.
 pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
     let own = module_path!().starts_with("own_tables");
     let tables = if own { DescriptorTables::PerShard } else { DescriptorTables::Shared };
@@ -307,7 +308,7 @@ fn rfc6455_7_4_1_a_code_that_may_not_be_sent_is_none_to_both_sides() {
 /// FACTS: WebSockets escape graceful shutdown (axum 3003); stopping with many live connections
 /// dead-locks.
 #[test]
-fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
+fn a_drain_closes_every_session_and_aborts_those_that_do_not_answer() {
     let drained = |polite: usize, silent: usize, grace: Duration| {
         let (address, running) = start(echo().shards(2));
         let threads: Vec<_> =
@@ -467,8 +468,8 @@ fn http_answers_teach() {
     );
     assert!(post.starts_with("HTTP/1.1 405 ") && post.contains("Allow: "), "{post}");
     // At a WebSocket's path every method gets the same answer.
-    let handshake = "Upgrade: websocket\r\nConnection: Upgrade, close\r\nSec-WebSocket-Version: 13\r\n\
-                     Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    let handshake = "Upgrade: websocket\r\nConnection: Upgrade, close\r\n\
+                     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
     for (method, status) in [("HEAD", 405), ("POST", 405), ("OPTIONS", 204)] {
         for lines in [handshake, "Connection: close\r\n"] {
             let head = format!("{method} /echo HTTP/1.1\r\nHost: x\r\n{lines}");
@@ -479,7 +480,8 @@ fn http_answers_teach() {
     }
     let version = exchange(
         address,
-        b"GET /echo HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 8\r\n\
+        b"GET /echo HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+          Sec-WebSocket-Version: 8\r\n\
           Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nContent-Length: 0\r\n\r\n GET",
     );
     assert!(
@@ -498,7 +500,8 @@ fn foreign_pages_are_refused_and_same_host_is_not() {
     let body = exchange(
         address,
         b"GET /echo HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\
-          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nContent-Length: 2\r\n\r\n\x81\x00",
+          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
+          Content-Length: 2\r\n\r\n\x81\x00",
     );
     assert!(body.starts_with("HTTP/1.1 400 "), "its body would be taken for frames: {body}");
     running.drain(NO_WAIT).unwrap();
@@ -517,7 +520,7 @@ fn a_panic_in_on_close_does_not_cut_the_closing_handshake() {
 }
 
 #[test]
-fn mistakes_are_told_at_bind() {
+fn mistakes_are_errors_of_bind() {
     let error_of = |server: Server| match server.bind("127.0.0.1:0") {
         Err(error) => error.to_string(),
         Ok(_) => panic!("bound"),

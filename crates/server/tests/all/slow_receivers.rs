@@ -278,7 +278,7 @@ fn control_frames_pass_a_full_queue() {
     stop(running);
 }
 
-/// What waits in the kernel and in a batch that has begun to leave comes first, however old it is.
+/// Messages in the kernel and in a batch that has begun to leave come first, however old they are.
 #[test]
 fn a_stalled_client_gets_little_that_is_old() {
     const KEYS: u32 = 20;

@@ -138,7 +138,7 @@ fn publications_reach_the_members_on_their_threads() {
 
 /// A thread number is reused, but a handle of its earlier connection does not reach the new one.
 #[test]
-fn handles_of_the_past_reach_nobody() {
+fn handles_of_the_past_reach_no_one() {
     let handles = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&handles);
     let handler = Ws::on_upgrade(|_| Ok(())).on_open(move |ws| {
@@ -277,7 +277,7 @@ fn a_slow_reader_is_closed_while_its_thread_serves_it() {
 }
 
 #[test]
-fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
+fn a_drain_closes_every_session_and_aborts_those_that_do_not_answer() {
     let drained = |polite: usize, silent: usize, grace: Duration| {
         let (address, running) = start(threads(served::app().ws("/", echo())));
         let threads: Vec<_> = (0..polite).map(|_| crate::support::polite(address, "/")).collect();
@@ -309,7 +309,7 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
 
 /// A load balancer sends clients until it has noticed the drain.
 #[test]
-fn newcomers_are_served_during_the_delay_of_a_drain() {
+fn new_clients_are_served_during_the_delay_of_a_drain() {
     let drain_after = |delay: Duration| {
         let (address, running) = start(threads(served::app().ws("/", echo()).health()));
         let client = Client::connect(address, "/");
@@ -430,7 +430,7 @@ fn connections_without_a_thread_are_answered_and_counted() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_errors() {
     let error =
         threads(served::app()).thread_stack(1000).bind("127.0.0.1:0").unwrap_err().to_string();
     assert!(error.contains("thread_stack is 1000"), "{error}");

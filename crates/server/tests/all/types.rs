@@ -48,7 +48,7 @@ fn handles_and_settings_are_shared_among_threads() {
 }
 
 #[test]
-fn what_one_thread_works_with_is_passed_to_another() {
+fn types_of_one_thread_can_be_passed_to_another() {
     send::<App>();
     send::<Server>();
     send::<WsRoute>();
@@ -77,7 +77,7 @@ fn what_one_thread_works_with_is_passed_to_another() {
 }
 
 #[test]
-fn what_callbacks_are_lent_can_be_looked_at_by_scoped_threads() {
+fn types_lent_to_callbacks_can_be_shared_with_scoped_threads() {
     fn sync<T: Sync>() {}
     sync::<Message<'_>>();
     sync::<Chunk<'_>>();

@@ -75,7 +75,7 @@ fn sessions_and_requests_are_served_and_the_file_is_removed_at_the_end() {
                 assert_eq!(client.next(), Got::Text(text.to_owned()));
             }
         }
-        assert_eq!(get(&path, "/", b"", CLAIM), "None None", "nobody is believed");
+        assert_eq!(get(&path, "/", b"", CLAIM), "None None", "no client is believed");
         let mut leaving = clients.pop().unwrap();
         leaving.send(Opcode::Close, &1000u16.to_be_bytes());
         assert!(matches!(leaving.next(), Got::Close(1000, _)));

@@ -18,7 +18,7 @@ use crate::support::{Client, Got, dial, eventually, read_head};
 
 const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
 
-/// Tells the connection whose user it is, and echoes.
+/// Greets the connection by the name of its user, and echoes.
 fn greet(ws: Ws<String>) -> Ws<String> {
     ws.on_open(|ws| {
         let (user, mut session) = ws.split();
@@ -27,7 +27,7 @@ fn greet(ws: Ws<String>) -> Ws<String> {
     .on_message(|ws, message| ws.send(message))
 }
 
-/// What a database would say.
+/// Answers as a database of users would.
 fn log_in(request: &Request<'_>) -> Result<Accept<String>, Reject> {
     let user = match request.bearer() {
         Some("token of ada") => "ada",

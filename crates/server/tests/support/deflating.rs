@@ -35,8 +35,9 @@ impl Peer {
             offer => format!("Sec-WebSocket-Extensions: {offer}\r\n"),
         };
         let request = format!(
-            "GET {target} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n{offer}\r\n"
+            "GET {target} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+             Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n{offer}\r\n"
         );
         stream.write_all(request.as_bytes()).unwrap();
         let head = read_head(&mut stream);

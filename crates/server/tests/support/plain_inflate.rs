@@ -1,10 +1,10 @@
 //! DEFLATE as RFC 1951 describes it, bit by bit: slow, and strict about distances, which zlib-rs is
-//! not: whatever window it is told, it has one of 32 KiB.
+//! not: whatever window is negotiated, it has one of 32 KiB.
 
 /// A stream that goes on for as long as the connection does.
 pub(crate) struct PlainInflate {
     window: usize,
-    /// What came before, as far as it can be referred to.
+    /// Output as far back as a distance can refer to.
     before: Vec<u8>,
 }
 

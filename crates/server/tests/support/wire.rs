@@ -23,7 +23,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Of the head of a response; `None`: no compression.
+    /// Reads the head of a response; `None`: no compression.
     pub(crate) fn of_head(head: &str) -> Option<Self> {
         let value =
             head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Extensions: "))?;
@@ -122,12 +122,12 @@ struct Inflating {
 }
 
 impl Reader {
-    /// Of a server's bytes.
+    /// Creates a reader of a server's bytes.
     pub(crate) fn of_server(terms: Option<Terms>) -> Self {
         Self::new(false, terms.map(|terms| (terms.server_bits, terms.server_context)))
     }
 
-    /// Of a client's bytes.
+    /// Creates a reader of a client's bytes.
     pub(crate) fn of_client(terms: Option<Terms>) -> Self {
         Self::new(true, terms.map(|terms| (terms.client_bits, terms.client_context)))
     }
@@ -272,7 +272,7 @@ struct Deflating {
 }
 
 impl Writer {
-    /// Of a client.
+    /// Creates the writer of a client.
     pub(crate) fn of_client(terms: Option<Terms>) -> Self {
         let deflating = terms.map(|terms| Deflating {
             bits: terms.client_bits,

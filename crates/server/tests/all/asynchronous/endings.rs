@@ -16,7 +16,7 @@ use super::{close, counter, families, is, runtime, serve};
 use crate::support::served::{self, start, stop};
 use crate::support::{Alive, Client, Got, TIMEOUT, eventually};
 
-async fn burst_if_told(message: &[u8]) {
+async fn panic_unless_well(message: &[u8]) {
     if message == b"later" {
         tokio::task::yield_now().await;
     }
@@ -30,13 +30,13 @@ fn a_panic_closes_its_session_with_1011_and_is_counted() {
         let each = Ws::new().on_message_async(runtime.handle().clone(), 8, |session, message| {
             assert!(message.as_bytes() != b"at once", "asked to burst");
             async move {
-                burst_if_told(message.as_bytes()).await;
+                panic_unless_well(message.as_bytes()).await;
                 session.send(message).await
             }
         });
         let whole = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
             while let Some(message) = socket.next().await {
-                burst_if_told(message.as_bytes()).await;
+                panic_unless_well(message.as_bytes()).await;
                 socket.send(message).await?;
             }
             Ok(())
@@ -44,7 +44,7 @@ fn a_panic_closes_its_session_with_1011_and_is_counted() {
         let given = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
             tokio::spawn(async move {
                 while let Some(message) = socket.next().await {
-                    burst_if_told(message.as_bytes()).await;
+                    panic_unless_well(message.as_bytes()).await;
                     let _ = socket.send(message).await;
                 }
             });

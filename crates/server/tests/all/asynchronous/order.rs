@@ -99,7 +99,7 @@ fn as_many_as_asked_for_run_at_once_and_begin_in_order() {
 }
 
 #[test]
-fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
+fn a_wait_that_is_cancelled_loses_no_message_and_sends_none_twice() {
     const MESSAGES: usize = 3_000;
     let runtime = runtime();
     for server in families() {

@@ -242,8 +242,8 @@ fn a_client_that_does_not_read_is_not_processed() {
         let asking = thread::spawn(move || {
             (0..QUESTIONS).for_each(|_| stream.write_all(&frame).unwrap());
         });
-        // A few are dealt with each time that the kernel's buffer grows and takes more of the frames;
-        // all of them would be if they did not wait.
+        // A few are dealt with each time that the kernel's buffer grows and takes more of the
+        // frames; all of them would be if they did not wait.
         let early = settled("questions wait", || dealt.load(Ordering::SeqCst));
         assert!(
             early < QUESTIONS / 10 && sent.load(Ordering::SeqCst) < FRAMES,

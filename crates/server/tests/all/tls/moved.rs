@@ -79,7 +79,7 @@ fn named(ws: Ws<(String, String)>) -> Ws<(String, String)> {
 
 fn room_and_name(request: &Request<'_>) -> Result<(String, String), Reject> {
     let certificate = request.tls().and_then(|tls| tls.client_certificate());
-    let name = certificate.map_or("nobody".to_owned(), |it| it.names().join(" "));
+    let name = certificate.map_or("anonymous".to_owned(), |it| it.names().join(" "));
     Ok((request.param("room").unwrap().to_owned(), name))
 }
 
@@ -95,7 +95,7 @@ fn rfc6797_7_sessions_that_move_get_the_header_and_keep_the_certificate_of_their
     let server = Server::new(app).shards(3).tls(tls);
     let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
     let address = running.local_addr();
-    for (config, name) in [(files.trust(), "nobody"), (config, "client.example")] {
+    for (config, name) in [(files.trust(), "anonymous"), (config, "client.example")] {
         for path in ["/now/", "/blocking/"] {
             for room in 0..8 {
                 let (head, mut client) =

@@ -186,7 +186,7 @@ fn without_work_there_are_no_workers_and_the_first_work_starts_them() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_told_by_bind() {
+fn settings_that_cannot_work_are_errors_of_bind() {
     for (settings, part) in [
         (workers(5000, 1, Overload::Pause), "workers.pool_size is 5000"),
         (workers(1, 0, Overload::Pause), "workers.queue_size is 0"),

@@ -179,7 +179,7 @@ fn with_overload_close_a_full_queue_is_1013_and_503() {
 }
 
 #[test]
-fn an_offload_without_room_is_told_in_the_callback() {
+fn an_offload_without_room_is_an_error_in_the_callback() {
     let gate = Gate::default();
     let (held, results) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
     let tell = Arc::clone(&results);

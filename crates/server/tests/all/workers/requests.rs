@@ -41,7 +41,8 @@ fn requests_are_answered_on_workers_as_they_would_be_on_the_shard() {
         let mut http = Http::dial(address);
         let body = "x".repeat(100_000);
         http.say(&format!(
-            "POST /sum/a%20b/c/d?q=%C3%A9 HTTP/1.1\r\nHost: x\r\nUser-Agent: me\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST /sum/a%20b/c/d?q=%C3%A9 HTTP/1.1\r\nHost: x\r\nUser-Agent: me\r\n\
+             Content-Length: {}\r\n\r\n{body}",
             body.len()
         ));
         let expected = "Some(\"a b\") Some(\"c/d\") é me 100000 throng-worker-";
@@ -49,7 +50,10 @@ fn requests_are_answered_on_workers_as_they_would_be_on_the_shard() {
         // Pipelined: the first is the slowest, and still the first to be answered.
         http.say("GET /wait/30 HTTP/1.1\r\nHost: x\r\n\r\nGET /wait/1 HTTP/1.1\r\nHost: x\r\n\r\n");
         http.say("GET /inline HTTP/1.1\r\nHost: x\r\n\r\nGET /wait/no HTTP/1.1\r\nHost: x\r\n\r\n");
-        http.say("POST /sum/z/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+        http.say(
+            "POST /sum/z/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n\
+             3\r\nabc\r\n0\r\n\r\n",
+        );
         assert_eq!(http.hear().1, "30");
         assert_eq!(http.hear().1, "1");
         assert_eq!(http.hear().1, "inline");
