@@ -7,14 +7,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rustls::ClientConnection;
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion};
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Segment, SendOutcome};
 use throng_sim::driver::SimDriver;
 use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
 use throng_sim::{Faults, Net, Rng, Seeds, SharedNet, Waiting};
 use throng_tls::{Tls, TlsServer};
 
-use crate::support::{client, client_config, raw_server_config, said};
+use crate::support::{client, client_config, raw_server_config, roots, said};
 
 static SERVER: LazyLock<Arc<TlsServer>> = LazyLock::new(|| TlsServer::new(raw_server_config(None)));
 
@@ -136,6 +136,15 @@ fn run(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// A client's configuration without TLS 1.3.
+fn tls12_config() -> ClientConfig {
+    ClientConfig::builder_with_provider(Arc::clone(client_config().crypto_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(roots())
+        .with_no_client_auth()
+}
+
 fn dial(net: &SharedNet, rng: &mut Rng, listener: usize, at: usize, most: usize) -> Client {
     let from = SocketAddr::from(([127, 0, 0, 1], 2000 + at as u16));
     let capacity = rng.pick(&[1_000, 20_000, 200_000]);
@@ -145,7 +154,7 @@ fn dial(net: &SharedNet, rng: &mut Rng, listener: usize, at: usize, most: usize)
     Client {
         link,
         has_room: capacity == 200_000,
-        tls: client(client_config()),
+        tls: client(if rng.one_in(4) { tls12_config() } else { client_config() }),
         out: Vec::new(),
         to_write: rng.below(most),
         written: Vec::new(),
@@ -172,7 +181,8 @@ impl Client {
                 };
                 let n = self.tls.writer().write(&bytes).map_err(|error| error.to_string())?;
                 self.written.extend_from_slice(&bytes[..n]);
-                if rng.one_in(4) {
+                let has_update = self.tls.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+                if has_update && rng.one_in(4) {
                     self.tls.refresh_traffic_keys().map_err(|error| error.to_string())?;
                 }
                 moved = true;
@@ -263,7 +273,9 @@ fn serve(
             }
             Some(Event::Secured(id, info)) => {
                 let conn = conns.get_mut(&id).ok_or("secured without a connection")?;
-                if std::mem::replace(&mut conn.secured, true) || info.version != 0x304 {
+                if std::mem::replace(&mut conn.secured, true)
+                    || ![0x303, 0x304].contains(&info.version)
+                {
                     return Err(format!("secured twice, or not as expected: {info:?}"));
                 }
                 None

@@ -93,12 +93,17 @@ pub(crate) fn raw_server_config(suite: Option<SupportedCipherSuite>) -> ServerCo
     config
 }
 
+/// Returns the authorities that the server's certificate is of.
+pub(crate) fn roots() -> RootCertStore {
+    IDENTITY.roots.clone()
+}
+
 /// A client's configuration that trusts the server's certificate.
 pub(crate) fn client_config() -> ClientConfig {
     ClientConfig::builder_with_provider(provider(None))
         .with_protocol_versions(rustls::ALL_VERSIONS)
         .unwrap()
-        .with_root_certificates(IDENTITY.roots.clone())
+        .with_root_certificates(roots())
         .with_no_client_auth()
 }
 
