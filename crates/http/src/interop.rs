@@ -21,6 +21,15 @@ impl From<Method> for http::Method {
     }
 }
 
+/// Fails, with the method, for one that routes cannot have: CONNECT and extensions.
+impl TryFrom<http::Method> for Method {
+    type Error = http::Method;
+
+    fn try_from(method: http::Method) -> Result<Self, http::Method> {
+        Self::parse(method.as_str()).ok_or(method)
+    }
+}
+
 /// An informational code, which is no response, and one above 599 become 500.
 impl From<http::StatusCode> for Status {
     fn from(status: http::StatusCode) -> Self {
@@ -30,7 +39,7 @@ impl From<http::StatusCode> for Status {
 
 impl From<Status> for http::StatusCode {
     fn from(status: Status) -> Self {
-        // Every `Status` is from 200 to 599.
+        // Every `Status` is a code of three digits.
         Self::from_u16(status.code()).unwrap_or(Self::INTERNAL_SERVER_ERROR)
     }
 }
@@ -148,6 +157,8 @@ mod tests {
     #[test]
     fn methods_and_statuses_have_the_same_names() {
         assert_eq!(http::Method::from(Method::Patch).as_str(), Method::Patch.as_str());
+        assert_eq!(Method::try_from(http::Method::PATCH), Ok(Method::Patch));
+        assert_eq!(Method::try_from(http::Method::CONNECT), Err(http::Method::CONNECT));
         assert_eq!(Status::from(http::StatusCode::NOT_FOUND), Status::NOT_FOUND);
         assert_eq!(http::StatusCode::from(Status::NOT_FOUND), 404);
         assert_eq!(Status::from(http::StatusCode::CONTINUE), Status::INTERNAL_SERVER_ERROR);

@@ -50,6 +50,7 @@ fn find_pair<'p>(text: &'p str, decoded: &'p OnceCell<Pairs>, name: &str) -> Opt
 impl<'a> Request<'a> {
     /// Creates a request with the `params` of its route.
     #[must_use]
+    #[doc(hidden)]
     pub fn new(
         head: http1::Request<'a>,
         params: Params<'a>,
@@ -71,6 +72,7 @@ impl<'a> Request<'a> {
 
     /// Returns the request with the networks of proxies whose headers are believed.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_trusted_proxies(mut self, networks: &'a [Network]) -> Self {
         self.trusted_proxies = networks;
         self
@@ -78,6 +80,7 @@ impl<'a> Request<'a> {
 
     /// Returns the request with values that middleware has attached to it.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_extensions(mut self, extensions: Extensions) -> Self {
         self.extensions = extensions;
         self
@@ -85,6 +88,7 @@ impl<'a> Request<'a> {
 
     /// Returns the values that middleware has attached.
     #[must_use]
+    #[doc(hidden)]
     pub fn into_extensions(self) -> Extensions {
         self.extensions
     }

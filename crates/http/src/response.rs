@@ -122,7 +122,7 @@ impl Response {
     /// Creates a response without headers or body.
     pub const fn new(status: Status) -> Self {
         Self {
-            status,
+            status: status.or_internal_error(),
             headers: Vec::new(),
             content_type: None,
             body: Body::Whole(Cow::Borrowed(&[])),
@@ -165,6 +165,7 @@ impl Response {
     }
 
     /// Creates a 405, or a 204 to OPTIONS, with the methods of a path.
+    #[doc(hidden)]
     pub fn allowing(status: Status, allow: Allow) -> Self {
         let response = if status.allows_body() {
             Self::error(status, "this path does not answer this method")
@@ -212,7 +213,7 @@ impl Response {
 
     /// Sets the status.
     pub const fn with_status(mut self, status: Status) -> Self {
-        self.status = status;
+        self.status = status.or_internal_error();
         self
     }
 
@@ -246,6 +247,7 @@ impl Response {
     }
 
     /// Replaces the body and keeps its type.
+    #[doc(hidden)]
     pub fn replacing_body(mut self, body: Body) -> Self {
         self.body = body;
         self
@@ -253,6 +255,7 @@ impl Response {
 
     /// Takes the body out of the response, which keeps its type.
     #[must_use]
+    #[doc(hidden)]
     pub fn take_body(&mut self) -> Body {
         std::mem::replace(&mut self.body, Body::Whole(Cow::Borrowed(&[])))
     }
@@ -321,6 +324,7 @@ impl Response {
 
     /// Takes the body, for a caller that sends it after [`encode_head`](Self::encode_head).
     #[must_use]
+    #[doc(hidden)]
     pub fn into_body(self) -> Body {
         self.body
     }
@@ -333,6 +337,7 @@ impl Response {
 
     /// Returns whether the body is sent in chunks.
     #[must_use]
+    #[doc(hidden)]
     pub fn is_chunked(&self, to: &ReplyTo<'_>) -> bool {
         to.is_http11 && self.status.allows_body() && self.has_unknown_length()
     }
@@ -353,12 +358,14 @@ impl Response {
 
     /// Returns whether the connection stays open after this response.
     #[must_use]
+    #[doc(hidden)]
     pub fn keeps_alive(&self, to: &ReplyTo<'_>) -> bool {
         // A body with neither a length nor chunks ends with the connection (RFC 9112 section 6.3).
         to.keep_alive && !self.close && (to.is_http11 || !self.has_unknown_length())
     }
 
     /// Appends the head, and the body if it is complete.
+    #[doc(hidden)]
     pub fn encode(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
         self.encode_head(to, out);
         if self.has_body_bytes(to) {
@@ -368,11 +375,13 @@ impl Response {
 
     /// Returns whether body bytes follow the head: not to a HEAD, and not with 204 or 304.
     #[must_use]
+    #[doc(hidden)]
     pub const fn has_body_bytes(&self, to: &ReplyTo<'_>) -> bool {
         !to.is_head && self.status.allows_body()
     }
 
     /// Appends the head alone.
+    #[doc(hidden)]
     pub fn encode_head(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
         let mut head = self.start_head(to, out);
         if self.status.allows_body() {
@@ -392,6 +401,7 @@ impl Response {
     /// Appends the head of a response that continues until the connection ends
     /// ([RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3)): without a
     /// length, and with `Connection: close`.
+    #[doc(hidden)]
     pub fn encode_endless_head(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
         self.start_head(&ReplyTo { keep_alive: false, ..*to }, out).finish();
     }

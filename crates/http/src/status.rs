@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// The status code of a response: 200 to 599.
+/// The status code of a response: 200 to 599; and 101, which an access log has of a WebSocket.
 ///
 /// Codes of 1xx are not responses but precede one
 /// ([RFC 9110 section 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)): 100 is written
@@ -12,6 +12,9 @@ use std::fmt;
 pub struct Status(u16);
 
 impl Status {
+    /// 101 Switching Protocols: of a WebSocket in an access log. No handler can respond with it: a
+    /// [`Response`](crate::Response) with it is a 500.
+    pub const SWITCHING_PROTOCOLS: Self = Self(101);
     /// 200 OK.
     pub const OK: Self = Self(200);
     /// 201 Created.
@@ -71,6 +74,11 @@ impl Status {
         if matches!(code, 200..=599) { Self(code) } else { Self::INTERNAL_SERVER_ERROR }
     }
 
+    /// Returns this status, or 500 if it is no response's.
+    pub(crate) const fn or_internal_error(self) -> Self {
+        Self::new(self.0)
+    }
+
     /// Returns the code.
     #[must_use]
     pub const fn code(self) -> u16 {
@@ -94,6 +102,7 @@ impl Status {
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self.0 {
+            101 => "Switching Protocols",
             200 => "OK",
             201 => "Created",
             202 => "Accepted",
@@ -181,6 +190,17 @@ mod tests {
         assert_eq!((Status::new(200).code(), Status::new(599).code()), (200, 599));
         assert_eq!(Status::new(404).to_string(), "404 Not Found");
         assert_eq!(Status::new(499).reason(), "Client Error");
+    }
+
+    #[test]
+    fn no_response_switches_protocols() {
+        for response in [
+            crate::Response::new(Status::SWITCHING_PROTOCOLS),
+            crate::Response::text("x").with_status(Status::SWITCHING_PROTOCOLS),
+        ] {
+            assert_eq!(response.status(), Status::INTERNAL_SERVER_ERROR);
+        }
+        assert_eq!(Status::SWITCHING_PROTOCOLS.to_string(), "101 Switching Protocols");
     }
 
     #[test]

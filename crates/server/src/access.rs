@@ -9,8 +9,10 @@ use throng_http::{Network, RequestSummary, Status, client_address, client_on_uni
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::Request;
 
+use crate::app::RequestId;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConnection;
+use crate::workers::RouteContext;
 
 /// Receives a record of each request and session, for [`Server::access_log`].
 ///
@@ -41,6 +43,9 @@ pub struct Access<'a> {
     pub method: &'a str,
     /// The path without the query, of 512 bytes at most.
     pub path: &'a str,
+    /// The path of the route, as it was given to [`App`](crate::App), such as `/rooms/{room}`;
+    /// `None` if no route was found.
+    pub route: Option<&'a str>,
     /// The status of the response; 101 of a session. `None` if the client left before.
     pub status: Option<Status>,
     /// The code that a session was closed with.
@@ -55,7 +60,8 @@ pub struct Access<'a> {
     pub bytes_out: Option<u64>,
     /// The time from the head of the request to the end.
     pub duration: Duration,
-    /// The header X-Request-ID, of 128 bytes at most.
+    /// The id that [`RequestIds`](crate::RequestIds) has given the request, or else its header
+    /// X-Request-ID; of 128 bytes at most.
     pub request_id: Option<&'a str>,
     /// The header traceparent (W3C Trace Context), of 128 bytes at most.
     pub traceparent: Option<&'a str>,
@@ -109,6 +115,9 @@ pub(crate) fn count_body(
 /// The data of a request that its record will have.
 pub(crate) struct Entry {
     request: RequestSummary,
+    route: Option<Arc<RouteContext>>,
+    /// The id that middleware gave it.
+    request_id: Option<RequestId>,
     peer: Option<SocketAddr>,
     client: Option<IpAddr>,
     began: Instant,
@@ -131,6 +140,8 @@ impl Entry {
         };
         Self {
             request: RequestSummary::new(head),
+            route: None,
+            request_id: None,
             peer,
             client,
             began: cx.core_ref().now(),
@@ -143,6 +154,16 @@ impl Entry {
         }
     }
 
+    /// Keeps the route that was found, and the id of the request if middleware gave it one.
+    pub(crate) fn set_route(
+        &mut self,
+        route: Option<&Arc<RouteContext>>,
+        request: &throng_http::Request<'_>,
+    ) {
+        self.route = route.cloned();
+        self.request_id = request.extension().cloned();
+    }
+
     /// Returns the record of a request that ends now.
     pub(crate) fn access(&self, now: Instant) -> Access<'_> {
         Access {
@@ -150,13 +171,17 @@ impl Entry {
             client: self.client,
             method: self.request.method(),
             path: self.request.path(),
+            route: self.route.as_ref().map(|route| &*route.path),
             status: self.status,
             code: None,
             is_complete: true,
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
             duration: now.since(self.began),
-            request_id: self.request.request_id(),
+            request_id: match &self.request_id {
+                Some(id) => Some(id.as_str()),
+                None => self.request.request_id(),
+            },
             traceparent: self.request.traceparent(),
             #[cfg(feature = "tls")]
             tls: self.tls.as_ref(),

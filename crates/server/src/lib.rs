@@ -289,6 +289,7 @@ pub use throng_engine::{
 pub use throng_http::Files;
 #[cfg(feature = "tls")]
 pub use throng_http::PlainHttp;
+#[cfg(feature = "metrics")]
 pub use throng_http::openmetrics;
 pub use throng_http::{
     BasicCredentials, HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response,
@@ -299,6 +300,7 @@ pub use throng_io::UnixSocket;
 pub use throng_io::{
     Inherited, InheritedAddress, Listener, inherited_addresses, inherited_listeners,
 };
+pub use throng_proto::http1::{Header, InvalidHeader};
 #[cfg(feature = "deflate")]
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "acme")]

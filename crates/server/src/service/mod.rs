@@ -19,7 +19,7 @@ use throng_engine::{
     Admission, Answer, Chunk, Close, ConnMap, Core, Cx, Fault, Flow, Joined, Message, Messages,
     Notice, Receive, Refusal, Service, UserEvent,
 };
-use throng_http::{DateCache, Response, Status};
+use throng_http::{DateCache, Request, Response, Status};
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::{self, HeaderLines};
 
@@ -34,6 +34,7 @@ use crate::http::ExchangeEvent;
 use crate::http::exchange::Exchange;
 use crate::hub::SessionNotice;
 use crate::ticks::Ticks;
+use crate::workers::RouteContext;
 use crate::ws::SessionEvent;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
@@ -109,6 +110,20 @@ impl ShardService {
         }
     }
 
+    /// Notes the route of a request, and its id, for its record.
+    fn note_route(
+        &mut self,
+        cx: &Cx<'_>,
+        route: Option<&Arc<RouteContext>>,
+        request: &Request<'_>,
+    ) {
+        if !self.entries.is_empty()
+            && let Some(entry) = self.entries.get_mut(&cx.id())
+        {
+            entry.set_route(route, request);
+        }
+    }
+
     /// Records a request that has ended.
     fn record(&mut self, cx: &Cx<'_>, edit: impl FnOnce(&mut Access<'_>)) {
         if !self.entries.is_empty()
@@ -129,7 +144,7 @@ impl ShardService {
                 self.note_status(cx, Status::OK);
                 self.record(cx, |_| {});
             }
-            Answer::Upgraded => self.note_status(cx, Status::new(101)),
+            Answer::Upgraded => self.note_status(cx, Status::SWITCHING_PROTOCOLS),
             Answer::Body { .. } | Answer::Chunks { .. } | Answer::Upgrading | Answer::Later => {}
         }
         answer

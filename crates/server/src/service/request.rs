@@ -79,7 +79,9 @@ impl ShardService {
             .with_trusted_proxies(&shared.trusted_proxies);
         tls::attach(&mut request, cx);
         let mut pending = Pending::default();
-        if let Some(response) = pending.run(found.layers(), &mut request) {
+        let answered = pending.run(found.layers(), &mut request);
+        self.note_route(cx, Some(&shared.route(route).context), &request);
+        if let Some(response) = answered {
             return self.reply_of(cx, route, head, false, pending.apply(response));
         }
         if found.action.wants_body() && head.has_body() {
@@ -237,7 +239,9 @@ impl ShardService {
                 let mut request = Request::new(*head, params, &[], cx.peer())
                     .with_trusted_proxies(&shared.trusted_proxies);
                 tls::attach(&mut request, cx);
-                pending.run(layers.iter().map(|layer| &**layer), &mut request)
+                let answered = pending.run(layers.iter().map(|layer| &**layer), &mut request);
+                self.note_route(cx, None, &request);
+                answered
             }
         };
         let response = answered.unwrap_or_else(|| match found {

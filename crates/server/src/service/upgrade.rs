@@ -244,7 +244,7 @@ impl ShardService {
         match decision.and_then(|accept| self.open_decided(cx, *upgrade, accept)) {
             Ok(()) => {
                 self.exchanges.remove(&id);
-                self.note_status(cx, Status::new(101));
+                self.note_status(cx, Status::SWITCHING_PROTOCOLS);
             }
             Err(reject) => {
                 let response = self.refusal(cx, route, client, reject);
