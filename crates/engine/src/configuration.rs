@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::backpressure::{Classes, Rules};
-use crate::limits::{Checked, Limits, RouteOptions};
+use crate::limits::{Checked, Limits};
+use crate::route_options::RouteOptions;
 use crate::setting::SettingError;
 
 /// Limits, the options of routes, and rules for slow receivers, checked.
@@ -21,14 +22,15 @@ impl Configuration {
     pub(crate) fn new(
         limits: &Limits,
         classes: &Classes,
-        routes: &Arc<[RouteOptions]>,
+        routes: &[RouteOptions],
         shards: usize,
     ) -> Result<Self, SettingError> {
         let rules = Arc::new(classes.checked(limits)?);
         let mut limits = limits.checked()?;
         limits.max_backlog = limits.max_backlog.min(rules.least_cap_of_answers());
         limits.max_body_memory /= shards.max(1);
-        limits.routes = Arc::clone(routes);
+        limits.routes =
+            routes.iter().map(|own| own.over(limits.route)).collect::<Result<_, _>>()?;
         Ok(Self { limits, rules })
     }
 }

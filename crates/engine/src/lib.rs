@@ -24,6 +24,7 @@ mod outbox;
 mod pubsub;
 pub mod random;
 mod remote;
+mod route_options;
 mod run_delay;
 mod samples;
 mod service;
@@ -52,7 +53,7 @@ pub use conn::slab::{Index, Slab};
 pub use context::{Core, Cx};
 pub use drain::DrainPlan;
 pub use histogram::Histogram;
-pub use limits::{Limit, Limits, RouteOptions};
+pub use limits::{Limit, Limits};
 pub use message::{Close, Message, Notice, Refusal, UserEvent};
 pub use outbox::frame::{Frame, FrameParts};
 pub use outbox::sent::Sent;
@@ -73,6 +74,7 @@ pub use remote::adoption::Adoption;
 pub use remote::{
     Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, RemoteCounts, mailbox,
 };
+pub use route_options::RouteOptions;
 pub use samples::Durations;
 pub use service::{Answer, Fault, Flow, Service};
 pub use setting::{SettingError, UnknownName};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use throng_proto::{http1, ws};
 
+use crate::conn::route_limits::{RateLimits, RouteLimits};
 use crate::conn::timers;
 use crate::setting::SettingError;
 
@@ -37,9 +38,9 @@ pub struct Limits {
     #[doc(hidden)]
     pub http: http1::Limits,
     /// Messages of more bytes than this are sent in fragments (RFC 6455 section 5.4), between which
-    /// control frames may be sent. Default 1 MiB; `usize::MAX` for never. Compressed
-    /// messages are sent whole: some clients cannot read them in fragments.
-    pub fragment_threshold: usize,
+    /// control frames may be sent. Default 1 MiB; `None` for never, 0 for all that are not empty.
+    /// Compressed messages are sent whole: some clients cannot read them in fragments.
+    pub fragment_threshold: Option<usize>,
     /// The size of such a fragment in bytes. Default 64 KiB.
     pub fragment_size: usize,
     /// Connections per process. Default `None`: as many as the descriptor limit allows, less a
@@ -60,8 +61,8 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// Slowest rate of a request's body, in bytes a second, measured over each
     /// [`Limits::handshake_timeout`]. Default 1 KiB/s; a slower one is answered with 408.
-    /// `usize::MAX` allows one such timeout for the whole body.
-    pub min_body_rate: usize,
+    /// `None` allows one such timeout for the whole body.
+    pub min_body_rate: Option<usize>,
     /// Bytes of incomplete request bodies that a process buffers, for handlers that take them
     /// whole. Default 256 MiB, shared by event loops in equal parts, and by connections with
     /// threads of their own as they need it. A body that would exceed it ends those that have come
@@ -88,8 +89,8 @@ pub struct Limits {
     pub max_presence_memory: usize,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in
     /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.
-    /// Default 256 B/s. With 0, one byte is progress enough, as it is for sessions.
-    pub min_response_rate: usize,
+    /// Default 256 B/s. With `None` one byte is progress enough, as it is for sessions.
+    pub min_response_rate: Option<usize>,
     /// Longest silence between two requests on a kept-alive connection. Default 75 s.
     pub keep_alive_timeout: Duration,
     /// Time from a message's first byte to its last. Default 60 s; closed with 1008.
@@ -132,18 +133,18 @@ impl Default for Limits {
         Self {
             ws: ws::Limits { max_frame_size: 4 << 20, max_message_size: 4 << 20 },
             http: http1::Limits::default(),
-            fragment_threshold: 1 << 20,
+            fragment_threshold: Some(1 << 20),
             fragment_size: 64 << 10,
             max_connections: None,
             max_pending_handshakes: Limit::Auto,
             max_connections_per_address: Limit::Auto,
             handshake_timeout: Duration::from_secs(10),
-            min_body_rate: 1024,
+            min_body_rate: Some(1024),
             max_body_memory: 256 << 20,
             max_memory: Limit::Auto,
             max_history_memory: 64 << 20,
             max_presence_memory: 16 << 20,
-            min_response_rate: 256,
+            min_response_rate: Some(256),
             keep_alive_timeout: Duration::from_secs(75),
             reassembly_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
@@ -216,12 +217,9 @@ macro_rules! setters {
 pub(crate) use setters;
 
 setters! { Limits:
-    fragment_threshold: usize,
     fragment_size: usize,
     handshake_timeout: Duration,
-    min_body_rate: usize,
     max_body_memory: usize,
-    min_response_rate: usize,
     keep_alive_timeout: Duration,
     reassembly_timeout: Duration,
     write_timeout: Duration,
@@ -232,6 +230,9 @@ setters! { Limits:
     max_history_memory: usize,
     max_presence_memory: usize,
     ;
+    fragment_threshold: Option<usize>,
+    min_body_rate: Option<usize>,
+    min_response_rate: Option<usize>,
     max_connections: Option<usize>,
     max_pending_handshakes: Limit,
     max_connections_per_address: Limit,
@@ -280,23 +281,13 @@ impl Limits {
     }
 }
 
-/// Options for decoding the messages of a route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RouteOptions {
-    /// Limits on messages; `None` for those of [`Limits::ws`].
-    pub ws_limits: Option<ws::Limits>,
-    /// Whether messages are passed to [`Receive::on_chunk`](crate::Receive::on_chunk) in chunks as
-    /// they come, instead of whole. A message that came in one chunk may still be passed to
-    /// [`Receive::on_message`](crate::Receive::on_message).
-    pub streams: bool,
-}
-
 /// [`Limits`], checked, with timeouts as ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
-    /// Indexed by route; routes beyond have the defaults.
-    pub(crate) routes: Arc<[RouteOptions]>,
-    pub(crate) ws: ws::Limits,
+    /// Those of sessions, of routes without limits of their own.
+    pub(crate) route: RouteLimits,
+    /// Indexed by route; routes beyond have those of `route`.
+    pub(crate) routes: Arc<[RouteLimits]>,
     pub(crate) http: http1::Limits,
     pub(crate) handshake: u16,
     pub(crate) keep_alive: u16,
@@ -307,17 +298,34 @@ pub(crate) struct Checked {
     pub(crate) reassembly: u16,
     pub(crate) write: u16,
     pub(crate) close: u16,
-    /// 0 = off.
-    pub(crate) heartbeat_interval: u16,
-    pub(crate) heartbeat_timeout: u16,
     pub(crate) heartbeat_always: bool,
     pub(crate) max_backlog: usize,
     pub(crate) fragment_threshold: usize,
     pub(crate) fragment_size: usize,
-    pub(crate) max_messages_per_second: u64,
-    pub(crate) max_bytes_per_second: u64,
-    /// 0 = unlimited.
-    pub(crate) lifetime: u16,
+}
+
+impl Checked {
+    /// Returns the limits of a route's sessions.
+    #[inline]
+    pub(crate) fn of_route(&self, route: u16) -> &RouteLimits {
+        self.routes.get(usize::from(route)).unwrap_or(&self.route)
+    }
+
+    /// Returns the limits on a route's messages, and whether they are passed on in chunks.
+    pub(crate) fn messages_of(&self, route: u16) -> (ws::Limits, bool) {
+        let limits = self.of_route(route);
+        (limits.ws, limits.streams)
+    }
+
+    /// Returns the limits of routes without their own, then those of each route.
+    pub(crate) fn each_route(&self) -> impl Iterator<Item = &RouteLimits> + Clone {
+        [&self.route].into_iter().chain(self.routes.iter())
+    }
+
+    /// Returns whether any route limits the input of a second.
+    pub(crate) fn limit_rates(&self) -> bool {
+        self.each_route().any(|route| route.rates.are_set())
+    }
 }
 
 impl Limits {
@@ -347,7 +355,6 @@ impl Limits {
             ("max_headers", self.http.max_headers),
             ("max_backlog", self.max_backlog),
             ("fragment_size", self.fragment_size),
-            ("min_body_rate", self.min_body_rate),
         ] {
             if size == 0 {
                 return Err(SettingError::new(name, format!("{name} is 0; give at least 1")));
@@ -359,6 +366,8 @@ impl Limits {
             ("max_pending_handshakes", self.max_pending_handshakes == Limit::AtMost(0)),
             ("max_connections_per_address", self.max_connections_per_address == Limit::AtMost(0)),
             ("max_memory", self.max_memory == Limit::AtMost(0)),
+            ("min_body_rate", self.min_body_rate == Some(0)),
+            ("min_response_rate", self.min_response_rate == Some(0)),
             ("max_messages_per_second", messages == Some(0)),
             ("max_bytes_per_second", bytes == Some(0)),
         ] {
@@ -369,33 +378,43 @@ impl Limits {
             }
         }
         Ok(Checked {
+            route: self.route_limits()?,
             routes: Arc::default(),
-            ws: self.ws,
             http: self.http,
             handshake: secs("handshake_timeout", self.handshake_timeout)?,
             // Multiplied by a timeout in seconds.
-            min_body_rate: self.min_body_rate.min(usize::MAX >> 16),
+            min_body_rate: self.min_body_rate.unwrap_or(usize::MAX).min(usize::MAX >> 16),
             max_body_memory: self.max_body_memory,
-            min_response_rate: self.min_response_rate,
+            min_response_rate: self.min_response_rate.unwrap_or(0),
             keep_alive: secs("keep_alive_timeout", self.keep_alive_timeout)?,
             reassembly: secs("reassembly_timeout", self.reassembly_timeout)?,
             write: secs("write_timeout", self.write_timeout)?,
             close: secs("close_timeout", self.close_timeout)?,
-            heartbeat_interval: or_0(self.heartbeat_interval, "heartbeat_interval")?,
-            heartbeat_timeout: secs("heartbeat_timeout", self.heartbeat_timeout)?,
             heartbeat_always: self.heartbeat_always,
             max_backlog: self.max_backlog,
-            fragment_threshold: self.fragment_threshold,
+            fragment_threshold: self.fragment_threshold.unwrap_or(usize::MAX),
             fragment_size: self.fragment_size,
-            max_messages_per_second: messages.unwrap_or(0),
-            max_bytes_per_second: bytes.unwrap_or(0),
+        })
+    }
+
+    /// Returns the limits of sessions whose routes have none of their own.
+    fn route_limits(&self) -> Result<RouteLimits, SettingError> {
+        Ok(RouteLimits {
+            ws: self.ws,
+            streams: false,
+            heartbeat_interval: or_0(self.heartbeat_interval, "heartbeat_interval")?,
+            heartbeat_timeout: secs("heartbeat_timeout", self.heartbeat_timeout)?,
             lifetime: or_0(self.max_lifetime, "max_lifetime")?,
+            rates: RateLimits {
+                max_messages: self.max_messages_per_second.unwrap_or(u64::MAX),
+                max_bytes: self.max_bytes_per_second.unwrap_or(u64::MAX),
+            },
         })
     }
 }
 
 /// Returns the seconds of a timeout; 0 if it is off.
-fn or_0(timeout: Option<Duration>, name: &'static str) -> Result<u16, SettingError> {
+pub(crate) fn or_0(timeout: Option<Duration>, name: &'static str) -> Result<u16, SettingError> {
     match timeout {
         None => Ok(0),
         Some(Duration::ZERO) => {
@@ -406,7 +425,7 @@ fn or_0(timeout: Option<Duration>, name: &'static str) -> Result<u16, SettingErr
     }
 }
 
-fn secs(name: &'static str, timeout: Duration) -> Result<u16, SettingError> {
+pub(crate) fn secs(name: &'static str, timeout: Duration) -> Result<u16, SettingError> {
     let secs = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
     if secs == 0 {
         let message = "is 0, which would end every connection at once; give at least 1s";
@@ -450,7 +469,7 @@ mod tests {
             let error = error.to_string();
             assert!(error.starts_with(&format!("{name} is 0")), "{error}");
         }
-        assert_eq!(usual().heartbeat_interval(None).checked().unwrap().heartbeat_interval, 0);
+        assert_eq!(usual().heartbeat_interval(None).checked().unwrap().route.heartbeat_interval, 0);
         let long = usual().close_timeout(Duration::from_secs(86_400));
         assert!(long.check().unwrap_err().to_string().contains("18h"));
         let fraction = usual().close_timeout(Duration::from_millis(1100));

@@ -9,10 +9,8 @@ use throng_http::{Network, RequestSummary, Status, client_address, client_on_uni
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::Request;
 
-use crate::app::RequestId;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConnection;
-use crate::workers::RouteContext;
 
 /// Receives a record of each request and session, for [`Server::access_log`].
 ///
@@ -115,9 +113,9 @@ pub(crate) fn count_body(
 /// The data of a request that its record will have.
 pub(crate) struct Entry {
     request: RequestSummary,
-    route: Option<Arc<RouteContext>>,
+    route: Option<Arc<str>>,
     /// The id that middleware gave it.
-    request_id: Option<RequestId>,
+    request_id: Option<Box<str>>,
     peer: Option<SocketAddr>,
     client: Option<IpAddr>,
     began: Instant,
@@ -155,13 +153,9 @@ impl Entry {
     }
 
     /// Keeps the route that was found, and the id of the request if middleware gave it one.
-    pub(crate) fn set_route(
-        &mut self,
-        route: Option<&Arc<RouteContext>>,
-        request: &throng_http::Request<'_>,
-    ) {
+    pub(crate) fn set_route(&mut self, route: Option<&Arc<str>>, id: Option<&str>) {
         self.route = route.cloned();
-        self.request_id = request.extension().cloned();
+        self.request_id = id.map(Into::into);
     }
 
     /// Returns the record of a request that ends now.
@@ -171,17 +165,14 @@ impl Entry {
             client: self.client,
             method: self.request.method(),
             path: self.request.path(),
-            route: self.route.as_ref().map(|route| &*route.path),
+            route: self.route.as_deref(),
             status: self.status,
             code: None,
             is_complete: true,
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
             duration: now.since(self.began),
-            request_id: match &self.request_id {
-                Some(id) => Some(id.as_str()),
-                None => self.request.request_id(),
-            },
+            request_id: self.request_id.as_deref().or_else(|| self.request.request_id()),
             traceparent: self.request.traceparent(),
             #[cfg(feature = "tls")]
             tls: self.tls.as_ref(),

@@ -11,6 +11,7 @@ pub(crate) mod progress;
 mod rate;
 pub(crate) mod reading;
 pub(crate) mod record;
+pub(crate) mod route_limits;
 pub(crate) mod slab;
 pub(crate) mod stage;
 mod subprotocols;

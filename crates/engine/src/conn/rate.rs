@@ -1,14 +1,13 @@
 //! Rate limits on the input of one connection.
 
+use crate::conn::route_limits::RateLimits;
 use crate::conn::timers::Tick;
 
 /// Input of each connection in the current second; empty while nothing is limited.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
-    /// Whether any limit is set: checked for each read.
+    /// Whether any route has a limit: checked for each read.
     are_limited: bool,
-    max_messages: u64,
-    max_bytes: u64,
     said: Vec<Said>,
 }
 
@@ -22,15 +21,9 @@ struct Said {
 const NOTHING: Said = Said { second: Tick::NEVER, messages: 0, bytes: 0 };
 
 impl Rates {
-    /// Limits a second's messages and bytes; 0 = no limit.
-    pub(crate) fn new(max_messages: u64, max_bytes: u64) -> Self {
-        let or_none = |limit: u64| if limit == 0 { u64::MAX } else { limit };
-        Self {
-            are_limited: max_messages > 0 || max_bytes > 0,
-            max_messages: or_none(max_messages),
-            max_bytes: or_none(max_bytes),
-            said: Vec::new(),
-        }
+    /// Creates the counts; nothing is counted unless it is limited.
+    pub(crate) fn new(are_limited: bool) -> Self {
+        Self { are_limited, said: Vec::new() }
     }
 
     /// Returns whether any limit is set.
@@ -48,7 +41,16 @@ impl Rates {
 
     /// Counts the input of one read; returns false if the connection has exceeded its limit for
     /// this second.
-    pub(crate) fn admit(&mut self, slot: usize, now: Tick, messages: u64, bytes: u64) -> bool {
+    pub(crate) fn admit(
+        &mut self,
+        slot: usize,
+        now: Tick,
+        (messages, bytes): (u64, u64),
+        limits: RateLimits,
+    ) -> bool {
+        if !limits.are_set() {
+            return true;
+        }
         if self.said.len() <= slot {
             self.said.resize(slot + 1, NOTHING);
         }
@@ -58,7 +60,7 @@ impl Rates {
         }
         said.messages += messages;
         said.bytes += bytes;
-        said.messages <= self.max_messages && said.bytes <= self.max_bytes
+        said.messages <= limits.max_messages && said.bytes <= limits.max_bytes
     }
 }
 
@@ -68,15 +70,17 @@ mod tests {
 
     #[test]
     fn each_second_and_each_connection_counts_for_itself() {
-        let mut rates = Rates::new(3, 100);
+        let mut rates = Rates::new(true);
+        let limits = RateLimits { max_messages: 3, max_bytes: 100 };
+        let none = RateLimits { max_messages: u64::MAX, max_bytes: u64::MAX };
         let (now, later) = (Tick::START, Tick::START.after(1));
-        assert!(rates.are_limited() && !Rates::new(0, 0).are_limited());
-        assert!(rates.admit(5, now, 3, 10));
-        assert!(rates.admit(6, now, 1, 100), "another connection");
-        assert!(!rates.admit(5, now, 1, 0), "a fourth message");
-        assert!(rates.admit(5, later, 1, 10), "the next second");
-        assert!(!rates.admit(5, later, 0, 91), "101 bytes");
+        assert!(rates.admit(5, now, (3, 10), limits));
+        assert!(rates.admit(6, now, (1, 100), limits), "another connection");
+        assert!(!rates.admit(5, now, (1, 0), limits), "a fourth message");
+        assert!(rates.admit(5, now, (9, 900), none), "a route without limits");
+        assert!(rates.admit(5, later, (1, 10), limits), "the next second");
+        assert!(!rates.admit(5, later, (0, 91), limits), "101 bytes");
         rates.forget(5);
-        assert!(rates.admit(5, later, 3, 100), "another connection in the slot");
+        assert!(rates.admit(5, later, (3, 100), limits), "another connection in the slot");
     }
 }

@@ -4,6 +4,7 @@ use throng_io::ConnId;
 
 use crate::conn::rate::Rates;
 use crate::conn::record::Conn;
+use crate::conn::route_limits::RateLimits;
 use crate::conn::stage::flag;
 use crate::conn::timers::Tick;
 use crate::conn::work_list::WorkList;
@@ -25,10 +26,10 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Limits a second's messages and bytes; 0 = no limit.
-    pub(crate) fn new(max_messages: u64, max_bytes: u64) -> Self {
+    /// Creates the state of an empty table; `limits_rates` if any route limits a second's input.
+    pub(crate) fn new(limits_rates: bool) -> Self {
         Self {
-            rates: Rates::new(max_messages, max_bytes),
+            rates: Rates::new(limits_rates),
             resumed: WorkList::new(flag::RESUME_LISTED),
             incomplete: WorkList::new(flag::INCOMPLETE_LISTED),
             watched: WorkList::new(flag::WATCH_LISTED),
@@ -36,9 +37,9 @@ impl Reading {
         }
     }
 
-    /// Changes the limits on a second's messages and bytes; 0 = no limit.
-    pub(crate) fn configure(&mut self, max_messages: u64, max_bytes: u64) {
-        self.rates = Rates::new(max_messages, max_bytes);
+    /// Changes whether any route limits a second's input.
+    pub(crate) fn configure(&mut self, limits_rates: bool) {
+        self.rates = Rates::new(limits_rates);
     }
 
     /// Clears the counts of `slot`, which has a new connection.
@@ -54,8 +55,14 @@ impl Reading {
 
     /// Counts the input of one read; returns false if the connection has exceeded its limit for
     /// this second.
-    pub(crate) fn admit(&mut self, slot: usize, now: Tick, messages: u64, bytes: u64) -> bool {
-        self.rates.admit(slot, now, messages, bytes)
+    pub(crate) fn admit(
+        &mut self,
+        slot: usize,
+        now: Tick,
+        input: (u64, u64),
+        limits: RateLimits,
+    ) -> bool {
+        self.rates.admit(slot, now, input, limits)
     }
 
     /// Lists a connection whose message or request is incomplete.

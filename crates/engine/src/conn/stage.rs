@@ -122,7 +122,9 @@ pub(crate) mod flag {
     pub(crate) const RESUME_LISTED: u32 = 1 << 19;
     /// In the list of connections with more output than one flush sends.
     pub(crate) const UNFINISHED_LISTED: u32 = 1 << 20;
-    /// While serving: the service decides on an upgrade. Then: it has accepted it.
+    /// The request is an upgrade on which the service decides later. Set until its session opens,
+    /// or it is answered; after an acceptance the stage is [`Stage::Http`](super::Stage::Http)
+    /// again.
     pub(crate) const UPGRADE_LATER: u32 = 1 << 21;
     /// Publications of channels with history are sent with their offsets.
     pub(crate) const OFFSETS: u32 = 1 << 22;

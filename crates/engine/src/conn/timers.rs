@@ -3,6 +3,7 @@
 use throng_io::ConnId;
 
 use crate::conn::deadlines::Deadlines;
+use crate::conn::route_limits::RouteLimits;
 
 /// Seconds since the shard started, modulo 65,535 and never 0; 0 means "no deadline".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,44 +56,82 @@ pub(crate) struct Timers {
     deadlines: Deadlines<Tick>,
     /// Ends of session lifetimes; unused while those have no limit.
     lifetimes: Deadlines<Tick>,
-    /// Longest session in seconds; 0 = unlimited.
-    lifetime: u16,
+    /// Whether the sessions of any route have a longest lifetime.
+    limits_lifetimes: bool,
+    /// Heartbeats of routes without an interval of their own.
     heartbeats: Heartbeats,
-    /// Whether pings are sent to sessions that are active, too.
-    pings_always: bool,
+    /// Heartbeats at other intervals, one for each that a route has.
+    other_heartbeats: Vec<Heartbeats>,
+    /// Whether all sessions have one interval, after their last input.
+    are_plain: bool,
     tick: Tick,
 }
 
 impl Timers {
-    /// Creates timers with address space for so many connections. Heartbeats come every
-    /// `heartbeat` seconds, 0 = never, after the last input, or `pings_always`.
-    pub(crate) fn new(capacity: usize, heartbeat: u16, pings_always: bool, lifetime: u16) -> Self {
+    /// Creates timers with address space for so many connections; see [`Timers::configure`].
+    pub(crate) fn new<'a>(
+        capacity: usize,
+        routes: impl Iterator<Item = &'a RouteLimits> + Clone,
+        pings_always: bool,
+    ) -> Self {
         let mut deadlines = Deadlines::new(Tick::START);
         deadlines.reserve(capacity);
-        Self {
+        let mut timers = Self {
             deadlines,
             lifetimes: Deadlines::new(Tick::START),
-            lifetime,
-            heartbeats: Heartbeats::new(heartbeat, Tick::START),
-            pings_always,
+            limits_lifetimes: false,
+            heartbeats: Heartbeats::new(0, Tick::START),
+            other_heartbeats: Vec::new(),
+            are_plain: false,
             tick: Tick::START,
-        }
+        };
+        timers.configure(routes, pings_always);
+        timers
     }
 
-    /// Changes the times of heartbeats and the longest lifetime. Those of sessions that are open
-    /// follow with [`Timers::await_heartbeat`]; their ends stay, unless no session has one now.
-    pub(crate) fn configure(&mut self, heartbeat: u16, pings_always: bool, lifetime: u16) {
-        self.heartbeats.set_interval(heartbeat, self.tick);
-        self.pings_always = pings_always;
-        if (self.lifetime == 0) != (lifetime == 0) {
+    /// Changes the times of heartbeats and the longest lifetimes: those of routes without limits of
+    /// their own come first. Pings come after the last input, or `pings_always`. Heartbeats of
+    /// sessions that are open follow with [`Timers::await_heartbeat`]; their ends stay, unless no
+    /// session has one now.
+    pub(crate) fn configure<'a>(
+        &mut self,
+        routes: impl Iterator<Item = &'a RouteLimits> + Clone,
+        pings_always: bool,
+    ) {
+        let mut intervals = routes.clone().map(|route| route.heartbeat_interval);
+        let usual = intervals.next().unwrap_or(0);
+        self.heartbeats.set_interval(usual, self.tick);
+        self.other_heartbeats.clear();
+        for interval in intervals {
+            if interval != usual && self.other(interval).is_none() {
+                let mut heartbeats = Heartbeats::new(interval, self.tick);
+                heartbeats.spread(self.heartbeats.offset, self.tick);
+                self.other_heartbeats.push(heartbeats);
+            }
+        }
+        self.are_plain = !pings_always && self.other_heartbeats.is_empty();
+        let limits_lifetimes = routes.map(|route| route.lifetime).any(|lifetime| lifetime > 0);
+        if self.limits_lifetimes != limits_lifetimes {
             self.lifetimes = Deadlines::new(self.tick);
         }
-        self.lifetime = lifetime;
+        self.limits_lifetimes = limits_lifetimes;
+    }
+
+    /// Returns the heartbeats at this interval, if a route has it as its own.
+    fn other(&self, interval: u16) -> Option<&Heartbeats> {
+        self.other_heartbeats.iter().find(|heartbeats| heartbeats.interval == interval)
+    }
+
+    /// Returns whether all sessions have one interval of heartbeats, after their last input.
+    #[inline]
+    pub(crate) fn are_plain(&self) -> bool {
+        self.are_plain
     }
 
     /// Shifts the start of heartbeats as if slots were `by` higher.
     pub(crate) fn spread_heartbeats(&mut self, by: usize) {
         self.heartbeats.spread(by, self.tick);
+        self.other_heartbeats.iter_mut().for_each(|heartbeats| heartbeats.spread(by, self.tick));
     }
 
     /// Adds a connection, without a deadline.
@@ -103,7 +142,7 @@ impl Timers {
     /// Clears the timers of a connection that is gone.
     pub(crate) fn leave(&mut self, slot: usize) {
         self.deadlines.set(slot, Tick::NEVER);
-        if self.lifetime > 0 {
+        if self.limits_lifetimes {
             self.lifetimes.add_slot(slot);
             self.lifetimes.set(slot, Tick::NEVER);
         }
@@ -118,13 +157,14 @@ impl Timers {
     pub(crate) fn advance(&mut self, now: Tick, due: &mut Vec<u32>) {
         self.tick = now;
         self.heartbeats.refresh(now);
+        self.other_heartbeats.iter_mut().for_each(|heartbeats| heartbeats.refresh(now));
         self.deadlines.expire(now, due);
     }
 
     /// Returns the slots of sessions that have reached the longest lifetime.
     pub(crate) fn expire_lifetimes(&mut self) -> Vec<u32> {
         let mut old = Vec::new();
-        if self.lifetime > 0 {
+        if self.limits_lifetimes {
             self.lifetimes.expire(self.tick, &mut old);
         }
         old
@@ -137,11 +177,11 @@ impl Timers {
     }
 
     /// Starts a session's timers: the first heartbeat is a whole interval away, the end a lifetime.
-    pub(crate) fn start_session(&mut self, slot: usize) {
-        self.deadlines.set(slot, self.heartbeats.due(slot));
-        if self.lifetime > 0 {
-            self.lifetimes.add_slot(slot);
-            self.lifetimes.set(slot, self.tick.after(self.lifetime));
+    pub(crate) fn start_session(&mut self, id: ConnId, limits: &RouteLimits) {
+        self.await_heartbeat(id, limits.heartbeat_interval);
+        if limits.lifetime > 0 {
+            self.lifetimes.add_slot(id.slot());
+            self.lifetimes.set(id.slot(), self.tick.after(limits.lifetime));
         }
     }
 
@@ -151,17 +191,16 @@ impl Timers {
         self.deadlines.set(id.slot(), self.tick.after(secs + 1));
     }
 
-    /// Sets the deadline to when the next heartbeat is due.
-    pub(crate) fn await_heartbeat(&mut self, id: ConnId) {
-        self.deadlines.set(id.slot(), self.heartbeats.due(id.slot()));
+    /// Sets the deadline to when the next heartbeat at this interval is due.
+    pub(crate) fn await_heartbeat(&mut self, id: ConnId, interval: u16) {
+        let heartbeats = self.other(interval).unwrap_or(&self.heartbeats);
+        self.deadlines.set(id.slot(), heartbeats.due(id.slot()));
     }
 
-    /// Registers input of a session; `was_pinged` if it answers our ping.
+    /// Registers input of a session, where [all have one interval](Self::are_plain).
     #[inline]
-    pub(crate) fn record_input(&mut self, slot: usize, was_pinged: bool) {
-        if was_pinged || !self.pings_always {
-            self.deadlines.set(slot, self.heartbeats.due(slot));
-        }
+    pub(crate) fn record_input(&mut self, slot: usize) {
+        self.deadlines.set(slot, self.heartbeats.due(slot));
     }
 }
 

@@ -16,12 +16,13 @@ use throng_proto::ws::{self, Opcode, deflate};
 use crate::configuration::Configuration;
 use crate::conn::reading::Reading;
 use crate::conn::record::ServiceFields;
+use crate::conn::route_limits::RouteLimits;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::Table;
 use crate::conn::timers::Timers;
 use crate::connections::memory::ShardMemory;
 use crate::connections::publishers::Publishers;
-use crate::limits::{Checked, RouteOptions};
+use crate::limits::Checked;
 use crate::outbox::{Millis, Outbox, OutboxLimits};
 use crate::stats::Stats;
 
@@ -50,11 +51,10 @@ impl Connections {
     ) -> Self {
         let Configuration { limits, rules } = configuration.clone();
         let output = OutboxLimits::new(&limits);
-        let heartbeat = limits.heartbeat_interval;
         Self {
             table: Table::new(capacity),
-            timers: Timers::new(capacity, heartbeat, limits.heartbeat_always, limits.lifetime),
-            reading: Reading::new(limits.max_messages_per_second, limits.max_bytes_per_second),
+            timers: Timers::new(capacity, limits.each_route(), limits.heartbeat_always),
+            reading: Reading::new(limits.limit_rates()),
             outbox: Outbox::new(output, rules, seed),
             publishers: Publishers::default(),
             limits,
@@ -68,9 +68,8 @@ impl Connections {
     /// next heartbeat follows the new interval, unless it is to answer a ping.
     pub(crate) fn configure(&mut self, configuration: &Configuration) {
         let Configuration { limits, rules } = configuration.clone();
-        let heartbeat = limits.heartbeat_interval;
-        self.timers.configure(heartbeat, limits.heartbeat_always, limits.lifetime);
-        self.reading.configure(limits.max_messages_per_second, limits.max_bytes_per_second);
+        self.timers.configure(limits.each_route(), limits.heartbeat_always);
+        self.reading.configure(limits.limit_rates());
         self.outbox.configure(OutboxLimits::new(&limits), rules);
         self.limits = limits;
         for slot in 0..self.table.slots() {
@@ -79,7 +78,8 @@ impl Connections {
             conn.service.inline_limit = 0;
             let is_silent = conn.is(Stage::Open) && !conn.has(flag::PINGED | flag::PAUSED);
             if is_silent || conn.is(Stage::Events) {
-                self.timers.await_heartbeat(id);
+                let interval = self.limits.of_route(conn.service.route).heartbeat_interval;
+                self.timers.await_heartbeat(id, interval);
             }
         }
     }
@@ -136,8 +136,21 @@ impl Connections {
         let was_pinged = conn.has(flag::PINGED);
         conn.mark_received();
         let service = conn.service;
-        self.timers.record_input(id.slot(), was_pinged);
+        if self.timers.are_plain() {
+            self.timers.record_input(id.slot());
+        } else {
+            self.record_input(id, service.route, was_pinged);
+        }
         Some(service)
+    }
+
+    /// Registers input where pings depend on more than silence.
+    #[cold]
+    fn record_input(&mut self, id: ConnId, route: u16, was_pinged: bool) {
+        if was_pinged || !self.limits.heartbeat_always {
+            let interval = self.limits.of_route(route).heartbeat_interval;
+            self.timers.await_heartbeat(id, interval);
+        }
     }
 
     /// Registers input after our Close, when only the peer's is awaited; `None` when no input
@@ -152,9 +165,10 @@ impl Connections {
         Some(ServiceFields { inline_limit: 0, ..conn.service })
     }
 
-    /// Returns how the messages of a route are decoded.
-    pub(crate) fn route_options(&self, route: u16) -> RouteOptions {
-        self.limits.routes.get(usize::from(route)).copied().unwrap_or_default()
+    /// Returns the limits of a connection's route.
+    pub(crate) fn route_limits_of(&self, id: ConnId) -> &RouteLimits {
+        let route = self.table.conn(id).map(|conn| conn.service.route);
+        route.map_or(&self.limits.route, |route| self.limits.of_route(route))
     }
 
     /// Records up to which length messages need no check of the limits.
@@ -383,10 +397,10 @@ mod tests {
     use crate::backpressure::{Backpressure, Classes, Rules, SlowPolicy};
     use crate::connections::memory::MemoryAccount;
     use crate::limits::{Limit, Limits};
+    use crate::route_options::RouteOptions;
 
     fn configuration(limits: &Limits, classes: &Classes, before: Option<&Rules>) -> Configuration {
-        let mut configuration =
-            Configuration::new(limits, classes, &Arc::default(), 2).expect("valid limits");
+        let mut configuration = Configuration::new(limits, classes, &[], 2).expect("valid limits");
         if let Some(before) = before {
             let rules = configuration.rules.replacing(before).expect("few classes");
             configuration.rules = Arc::new(rules);
@@ -444,6 +458,26 @@ mod tests {
             assert_ne!(before, format!("{built:?}"), "{limits:?}");
             changed.configure(&usual);
             assert_eq!(format!("{changed:?}"), before, "back from {limits:?}");
+        }
+    }
+
+    #[test]
+    fn heartbeats_of_a_route_come_at_its_own_interval() {
+        let every = |secs| Some(Some(Duration::from_secs(secs)));
+        let routes: Arc<[_]> = [every(3600), None, every(4), Some(None)]
+            .map(|heartbeat_interval| RouteOptions { heartbeat_interval, ..Default::default() })
+            .into();
+        let limits = Limits::default();
+        let configuration = Configuration::new(&limits, &Classes::default(), &routes, 1).unwrap();
+        let mut connections = connections(&configuration);
+        for (route, due) in [(0, Some(3600)), (1, Some(25)), (2, Some(4)), (3, None)] {
+            let id = ConnId::new(0, 0, 1);
+            connections.enter(id, Stage::Http);
+            connections.table.conn_mut(id).unwrap().advance(Stage::Open);
+            connections.table.conn_mut(id).unwrap().service.route = route;
+            assert!(connections.receiving(id).is_some());
+            assert_eq!(connections.timers.earliest(), due, "route {route}");
+            connections.leave(id);
         }
     }
 

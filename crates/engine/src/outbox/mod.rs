@@ -68,7 +68,7 @@ impl OutboxLimits {
             max_backlog: limits.max_backlog,
             fragment_threshold: limits.fragment_threshold,
             fragment_size: limits.fragment_size,
-            max_event: limits.ws.max_message_size,
+            max_event: limits.route.ws.max_message_size,
         }
     }
 }

@@ -91,7 +91,8 @@ impl<S: Service> State<S> {
     fn record_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
         let connections = &mut self.core.connections;
         let now = connections.timers.tick();
-        if !connections.reading.admit(id.slot(), now, messages, bytes)
+        let limits = connections.route_limits_of(id).rates;
+        if !connections.reading.admit(id.slot(), now, (messages, bytes), limits)
             && connections.table.stage(id) == Stage::Open
         {
             connections.fail(id, 1008, "too much in one second");
@@ -166,7 +167,7 @@ impl<S: Service> State<S> {
                 let conn = self.core.connections.table.conn(id);
                 let (route, assembling) = conn
                     .map_or((0, false), |conn| (conn.service.route, conn.has(flag::ASSEMBLING)));
-                let streams = self.core.connections.route_options(route).streams;
+                let streams = self.core.connections.limits.of_route(route).streams;
                 let between = decoder.is_between_messages() || streams;
                 if !between {
                     self.core.connections.count_incomplete();

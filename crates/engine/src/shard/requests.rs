@@ -239,7 +239,8 @@ impl<S: Service> State<S> {
             (cold.peer, cold.tls) = (None, None);
         }
         connections.table.shed_cold(id);
-        connections.timers.start_session(id.slot());
+        let limits = *connections.route_limits_of(id);
+        connections.timers.start_session(id, &limits);
         let Core { samples, clock, .. } = &mut self.core;
         samples.open(id, || clock.read());
         samples.forget(id);
@@ -258,7 +259,8 @@ impl<S: Service> State<S> {
         self.inbound[id.slot()] = Inbound::Events;
         let connections = &mut self.core.connections;
         connections.stats.streams += 1;
-        connections.timers.start_session(id.slot());
+        let limits = *connections.route_limits_of(id);
+        connections.timers.start_session(id, &limits);
         if let Some(conn) = connections.table.conn_mut(id) {
             conn.set(flag::REQUEST, false);
         }

@@ -28,7 +28,8 @@ impl<S: Service> State<S> {
                 if !in_flight {
                     connections.comment(id);
                 }
-                connections.timers.await_heartbeat(id);
+                let interval = connections.route_limits_of(id).heartbeat_interval;
+                connections.timers.await_heartbeat(id, interval);
             }
             // The time for its Close begins when ours has left; the write timeout watches that.
             Stage::Closing if in_flight => connections.timers.due_in(id, connections.limits.close),
@@ -45,7 +46,7 @@ impl<S: Service> State<S> {
     /// Pings a session that was silent, or ends one that did not answer.
     fn on_silence(&mut self, id: ConnId) {
         let connections = &mut self.core.connections;
-        let timeout = connections.limits.heartbeat_timeout;
+        let timeout = connections.route_limits_of(id).heartbeat_timeout;
         // Its input is not read, so its silence means nothing; the write timeout watches it.
         if connections.table.has(id, flag::PAUSED) {
             return connections.timers.due_in(id, timeout);

@@ -230,8 +230,7 @@ fn next<'a, 'b: 'a>(
     route: u16,
 ) -> Next<'a> {
     let Assembly { spare, inflater, close } = assembly;
-    let options = core.connections.route_options(route);
-    let limits = options.ws_limits.unwrap_or(core.connections.limits.ws);
+    let (limits, streams) = core.connections.limits.messages_of(route);
     core.connections.record_limits(id, &limits);
     core.connections.outbox.borrowed().set_joined(None);
     core.connections.outbox.compression().end_relay();
@@ -239,7 +238,7 @@ fn next<'a, 'b: 'a>(
         // The rest is held until the next turn.
         return Next::Over(Over::Taken);
     }
-    let event = match options.streams {
+    let event = match streams {
         true => decoder.next_chunk(input, &limits, spare),
         false => decoder.next_event_with(input, &limits, spare),
     };

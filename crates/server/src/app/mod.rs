@@ -87,10 +87,13 @@ impl App {
             let message = format!("subprotocol {name:?} is not a token (RFC 6455 section 4.1)");
             self.note(SettingError::new("subprotocols", message));
         }
+        if let Err(error) = route.options.limits.check() {
+            self.note(SettingError::new(error.setting().to_owned(), format!("{path}: {error}")));
+        }
         if let Some(mistake) = &route.options.mistake {
             self.note(mistake.clone());
         }
-        self.add(Some(Method::Get), path, Action::Ws(route))
+        self.add(Some(Method::Get), path, Action::Ws(Box::new(route)))
     }
 
     /// Streams a channel at `path` as server-sent events ([WHATWG HTML section

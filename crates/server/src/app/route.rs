@@ -27,7 +27,7 @@ pub(crate) struct Route {
 /// The handler of a route.
 pub(crate) enum Action {
     /// Accepts upgrades.
-    Ws(WsRoute),
+    Ws(Box<WsRoute>),
     /// Streams a channel as server-sent events.
     Sse(Box<ChannelFn>),
     /// Answers at once.

@@ -18,7 +18,6 @@ use throng_io::Epoll;
 #[cfg(target_os = "linux")]
 use throng_io::tables::Tables;
 use throng_io::{Driver, ListenOptions, Listener, ListenerId, Options, Portable, listen_many};
-use throng_proto::ws;
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
 use super::Server;
@@ -312,7 +311,7 @@ impl Server {
         })
     }
 
-    /// Returns how the messages of each route are decoded.
+    /// Returns the limits that each route has for its sessions.
     pub(super) fn route_options(&self) -> Arc<[RouteOptions]> {
         self.app.routes.iter().map(route_options).collect()
     }
@@ -631,14 +630,10 @@ fn driver_options(max_connections: usize, limits: &Limits) -> Options {
     }
 }
 
-/// Returns how the messages of a route are decoded.
+/// Returns the limits that a route has for its sessions.
 fn route_options(route: &Route) -> RouteOptions {
     let Action::Ws(ws) = &route.action else { return RouteOptions::default() };
-    let limits = |bytes| ws::Limits { max_frame_size: bytes, max_message_size: bytes };
-    RouteOptions {
-        ws_limits: ws.options.max_message_size.map(limits),
-        streams: ws.options.streaming,
-    }
+    ws.options.limits
 }
 
 /// Returns the compression that a route negotiates with clients that offer it.
@@ -648,7 +643,7 @@ fn compression(route: &Route, usual: Deflate) -> Result<Option<deflate::Policy>>
     let policy =
         settings.check().map_err(|error| Error::setting("compression", error.to_string()))?;
     // Messages of a streaming route are passed on in chunks as they come, never decompressed.
-    Ok(policy.filter(|_| !ws.options.streaming))
+    Ok(policy.filter(|_| !ws.options.limits.streams))
 }
 
 pub(super) fn resolve(

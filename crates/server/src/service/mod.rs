@@ -27,6 +27,7 @@ pub(crate) use shared::{BoundRoute, Shared};
 
 use self::request::AwaitedBody;
 use crate::access::{Access, Entry, count_body};
+use crate::app::RequestId;
 use crate::events::Event;
 use crate::handle::Handle;
 use crate::health::RETRY_AFTER;
@@ -34,7 +35,6 @@ use crate::http::ExchangeEvent;
 use crate::http::exchange::Exchange;
 use crate::hub::SessionNotice;
 use crate::ticks::Ticks;
-use crate::workers::RouteContext;
 use crate::ws::SessionEvent;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
@@ -111,16 +111,12 @@ impl ShardService {
     }
 
     /// Notes the route of a request, and its id, for its record.
-    fn note_route(
-        &mut self,
-        cx: &Cx<'_>,
-        route: Option<&Arc<RouteContext>>,
-        request: &Request<'_>,
-    ) {
+    fn note_route(&mut self, cx: &Cx<'_>, route: Option<&Arc<str>>, request: &Request<'_>) {
         if !self.entries.is_empty()
             && let Some(entry) = self.entries.get_mut(&cx.id())
         {
-            entry.set_route(route, request);
+            let id = request.extension().map(RequestId::as_str);
+            entry.set_route(route, id);
         }
     }
 

@@ -80,7 +80,7 @@ impl ShardService {
         tls::attach(&mut request, cx);
         let mut pending = Pending::default();
         let answered = pending.run(found.layers(), &mut request);
-        self.note_route(cx, Some(&shared.route(route).context), &request);
+        self.note_route(cx, Some(&shared.route(route).context.path), &request);
         if let Some(response) = answered {
             return self.reply_of(cx, route, head, false, pending.apply(response));
         }

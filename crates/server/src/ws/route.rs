@@ -3,9 +3,10 @@
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
-use throng_engine::{Backpressure, SettingError};
-use throng_proto::ws::deflate::Settings as Deflate;
+use throng_engine::{Backpressure, Limit, RouteOptions, SettingError};
+use throng_proto::ws::{self, deflate::Settings as Deflate};
 
 use super::closures::Ws;
 use super::handler::Handler;
@@ -33,10 +34,10 @@ pub struct WsRoute {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WsOptions {
     pub(crate) subprotocols: Vec<Box<str>>,
-    pub(crate) max_message_size: Option<usize>,
+    /// Limits of its own, and whether messages are passed on in chunks.
+    pub(crate) limits: RouteOptions,
     pub(crate) backpressure: Option<Backpressure>,
     pub(crate) compression: Option<Deflate>,
-    pub(crate) streaming: bool,
     /// The threads of the pool of workers are started with the server.
     pub(crate) uses_workers: bool,
     /// Sessions are placed by key.
@@ -68,7 +69,8 @@ impl<D: Send + 'static> IntoWsRoute for Ws<D> {
     fn into_ws_route(self) -> WsRoute {
         let (streaming, uses_workers) = self.traits();
         let is_placed = self.is_placed();
-        let options = WsOptions { streaming, uses_workers, is_placed, ..WsOptions::default() };
+        let limits = RouteOptions { streams: streaming, ..RouteOptions::default() };
+        let options = WsOptions { limits, uses_workers, is_placed, ..WsOptions::default() };
         WsRoute { endpoint: self.into_endpoint(), options }
     }
 }
@@ -140,7 +142,8 @@ impl WsRoute {
     /// messages are accepted. A larger message closes the connection with 1009.
     #[must_use]
     pub fn max_message_size(mut self, bytes: usize) -> Self {
-        self.options.max_message_size = Some(bytes);
+        self.options.limits.ws_limits =
+            Some(ws::Limits { max_frame_size: bytes, max_message_size: bytes });
         self
     }
 
@@ -161,6 +164,52 @@ impl WsRoute {
         self
     }
 
+    /// Silence after which a ping is sent, instead of the server's
+    /// [`heartbeat_interval`](crate::Limits#structfield.heartbeat_interval); `None` for no pings.
+    /// Fractions of a second are rounded up; at most 18 hours. Where a route has an interval of its
+    /// own each read of any session looks its route's up, which costs some ten instructions.
+    #[must_use]
+    pub fn heartbeat_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.options.limits.heartbeat_interval = Some(interval.into());
+        self
+    }
+
+    /// Time from an unanswered ping to the end of the connection, instead of the server's
+    /// [`heartbeat_timeout`](crate::Limits#structfield.heartbeat_timeout). At least a second, and
+    /// at most 18 hours.
+    #[must_use]
+    pub fn heartbeat_timeout(mut self, timeout: Duration) -> Self {
+        self.options.limits.heartbeat_timeout = Some(timeout);
+        self
+    }
+
+    /// Lifetime of a session, after which it is closed with 1001, instead of the server's
+    /// [`max_lifetime`](crate::Limits#structfield.max_lifetime); `None` for no limit. At most 18
+    /// hours.
+    #[must_use]
+    pub fn max_lifetime(mut self, lifetime: impl Into<Option<Duration>>) -> Self {
+        self.options.limits.max_lifetime = Some(lifetime.into());
+        self
+    }
+
+    /// Messages that a connection may send in a second, instead of the server's
+    /// [`max_messages_per_second`](crate::Limits#structfield.max_messages_per_second): a number, or
+    /// [`Limit::Unlimited`]. More are closed with 1008.
+    #[must_use]
+    pub fn max_messages_per_second(mut self, messages: impl Into<Limit>) -> Self {
+        self.options.limits.max_messages_per_second = messages.into();
+        self
+    }
+
+    /// Bytes that a connection may send in a second, instead of the server's
+    /// [`max_bytes_per_second`](crate::Limits#structfield.max_bytes_per_second): a number, or
+    /// [`Limit::Unlimited`]. More are closed with 1008.
+    #[must_use]
+    pub fn max_bytes_per_second(mut self, bytes: impl Into<Limit>) -> Self {
+        self.options.limits.max_bytes_per_second = bytes.into();
+        self
+    }
+
     /// Whether messages are passed to [`Handler::on_chunk`] as they come, instead of whole to
     /// [`Handler::on_message`]: nothing of them is held, so that an upload larger than memory runs
     /// in the shard's receive buffer. [`max_message_size`](Self::max_message_size) still bounds the
@@ -168,7 +217,7 @@ impl WsRoute {
     /// Default: false, or true for [`Ws::on_chunk`].
     #[must_use]
     pub fn streaming(mut self, streaming: bool) -> Self {
-        self.options.streaming = streaming;
+        self.options.limits.streams = streaming;
         self
     }
 }

@@ -114,7 +114,7 @@ fn rfc6455_5_4_above_the_threshold_in_fragments_and_at_it_whole() {
 
 #[test]
 fn a_threshold_of_the_largest_number_is_never() {
-    let limits = limits().fragment_threshold(usize::MAX);
+    let limits = limits().fragment_threshold(None);
     let (address, running) = serve(limits, SlowPolicy::Close);
     let mut peer = join(address);
     peer.say(true, format!("send {};frame {}", 5 * MIB, 5 * MIB).as_bytes());

@@ -1,6 +1,7 @@
 //! Tests over real sockets. Those that need a process of their own are files beside this folder:
 //! they measure it, or send it signals.
 
+mod access_log;
 mod across_shards;
 mod admission;
 mod adopted;
@@ -46,6 +47,7 @@ mod pressure;
 mod programs;
 mod proxies;
 mod reported;
+mod route_limits;
 mod server;
 mod shutdown;
 mod slow_receivers;

@@ -359,7 +359,7 @@ fn a_request_that_never_ends_is_timed_out_with_408() {
 }
 
 #[test]
-fn silence_is_pinged_and_the_dead_are_buried() {
+fn silence_is_pinged_and_a_peer_that_never_answers_is_reset() {
     let limits = limits(|limits| {
         limits.heartbeat_interval = Some(Duration::from_secs(1));
         limits.heartbeat_timeout = Duration::from_secs(3);

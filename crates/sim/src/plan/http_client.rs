@@ -12,8 +12,8 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     if !rng.one_in(3) {
         return;
     }
-    plan.limits.min_body_rate = rng.pick(&[usize::MAX, 100, 1024]);
-    plan.limits.min_response_rate = rng.pick(&[0, 100, 256]);
+    plan.limits.min_body_rate = rng.pick(&[None, Some(100), Some(1024)]);
+    plan.limits.min_response_rate = rng.pick(&[None, Some(100), Some(256)]);
     let first = plan.parts.len();
     let busy = plan.parts.iter().map(|part| part.at).max().unwrap_or(0) + SECOND;
     for number in first..first + 1 + rng.below(6) {

@@ -30,7 +30,7 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     plan.wildcards = rng.one_in(2);
     plan.rules = rules(rng);
     if rng.one_in(3) {
-        plan.limits.fragment_threshold = rng.pick(&[100, 1000, 2000]);
+        plan.limits.fragment_threshold = Some(rng.pick(&[100, 1000, 2000]));
         plan.limits.fragment_size = rng.pick(&[1, 40, 700, 4000]);
     }
     let first = plan.parts.len();

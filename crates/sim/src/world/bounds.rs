@@ -152,8 +152,9 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
     // fragments have left is not counted.
     let size = plan.limits.fragment_size;
     let header = if size < 126 { 2 } else { 4 };
+    let threshold = plan.limits.fragment_threshold.unwrap_or(usize::MAX);
     let all = whole + frame;
-    all + header * (all / size + all / plan.limits.fragment_threshold.max(1) + 1)
+    all + header * (all / size + all / threshold + 1)
 }
 
 /// The most bytes by which a class may be over its cap.
@@ -170,5 +171,5 @@ fn largest_excess(plan: &Plan, frame: usize) -> usize {
 }
 
 fn sends_fragments(plan: &Plan, frame: usize) -> bool {
-    plan.limits.fragment_threshold < frame
+    plan.limits.fragment_threshold.is_some_and(|threshold| threshold < frame)
 }

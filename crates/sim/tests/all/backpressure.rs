@@ -481,7 +481,7 @@ fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
 fn a_quick_reader_of_fragmented_messages_misses_nothing() {
     for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
         let mut plan = Plan::calm(40);
-        plan.limits.fragment_threshold = 500;
+        plan.limits.fragment_threshold = Some(500);
         plan.limits.fragment_size = 300;
         let rules = Backpressure::new(policy).max_backlog(2000);
         plan.rules = Rules::default().channel("news", rules);

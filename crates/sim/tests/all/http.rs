@@ -16,8 +16,8 @@ fn plan(asks: &[Ask], script: Vec<Do>) -> Plan {
     plan.limits.handshake_timeout = 10 * SECS;
     plan.limits.keep_alive_timeout = 20 * SECS;
     plan.limits.write_timeout = 10 * SECS;
-    plan.limits.min_body_rate = 100;
-    plan.limits.min_response_rate = 100;
+    plan.limits.min_body_rate = Some(100);
+    plan.limits.min_response_rate = Some(100);
     plan.add_http_client("http client", Expect::Anything, asks.to_vec(), script);
     plan
 }
@@ -320,7 +320,7 @@ fn bodies_that_hold_memory_and_stop_make_room_for_those_that_come() {
     const SLOW: u32 = 300;
     let mut plan = Plan::calm(92);
     plan.limits.max_body_memory = 26 << 20;
-    plan.limits.min_body_rate = 100;
+    plan.limits.min_body_rate = Some(100);
     for number in 0..SLOW {
         let ask = Ask { peer: number, ..upload(Take::Whole, 100_000) };
         let request = ask.request(0);
