@@ -19,11 +19,6 @@ use crate::command::run_quietly;
 use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 
-/// Folders and files whose wording and line widths are not yet converted.
-///
-/// The list may only shrink: an entry without problems must be removed.
-const UNCONVERTED: &[&str] = &["dev/"];
-
 /// A text file that git tracks.
 struct Source {
     /// Relative to the root, with forward slashes.
@@ -58,9 +53,8 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
             "no absolute path and no registry host",
             machine_paths::problems(&files, &machine_paths::this_machine(&site.root)),
         ),
-        ("docs and texts use standard words", converted(&files, UNCONVERTED, wording::problems)),
-        ("no line of Rust exceeds 100 columns", converted(&files, UNCONVERTED, width::problems)),
-        ("the list of unconverted folders shrinks", clean_entries(&files, UNCONVERTED)),
+        ("docs and texts use standard words", files.iter().flat_map(wording::problems).collect()),
+        ("no line of Rust exceeds 100 columns", files.iter().flat_map(width::problems).collect()),
         ("commit subjects are `area: effect`", commits::problems(&subjects(&site.root)?)),
     ];
     let mut tally = Tally::default();
@@ -69,26 +63,6 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
         tally.record(name, if problems.is_empty() { Ok(()) } else { Err(list()) });
     }
     Ok(tally)
-}
-
-/// Returns the problems of all files that are not below a prefix of `unconverted`.
-fn converted(
-    files: &[Source],
-    unconverted: &[&str],
-    problems: impl Fn(&Source) -> Vec<String>,
-) -> Vec<String> {
-    let is_exempt = |file: &Source| unconverted.iter().any(|prefix| file.is_below(prefix));
-    files.iter().filter(|file| !is_exempt(file)).flat_map(problems).collect()
-}
-
-/// Returns the entries of `unconverted` that could be removed.
-fn clean_entries(files: &[Source], unconverted: &[&str]) -> Vec<String> {
-    let has_problem =
-        |file: &Source| !wording::problems(file).is_empty() || !width::problems(file).is_empty();
-    let is_clean =
-        |prefix: &&&str| !files.iter().any(|file| file.is_below(prefix) && has_problem(file));
-    let entries = unconverted.iter().filter(is_clean);
-    entries.map(|prefix| format!("{prefix} has no problem: remove it from UNCONVERTED")).collect()
 }
 
 /// Returns every text file that git tracks. Files that are not UTF-8 are skipped.
@@ -126,32 +100,4 @@ fn git(root: &Path, arguments: &[&str]) -> Result<Option<String>, Stop> {
 fn is_whole_word(text: &str, at: usize, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn source(path: &str, text: &str) -> Source {
-        Source { path: path.into(), text: text.into() }
-    }
-
-    #[test]
-    fn unconverted_folders_are_exempt() {
-        let wide = format!("// {}", "x".repeat(98));
-        let files = [source("crates/a/src/lib.rs", &wide), source("crates/b/src/lib.rs", &wide)];
-        let problems = converted(&files, &["crates/a/"], width::problems);
-        assert_eq!(problems, ["crates/b/src/lib.rs:1: 101 columns"]);
-        assert_eq!(converted(&files, &[], width::problems).len(), 2);
-    }
-
-    #[test]
-    fn an_unconverted_folder_without_problems_must_leave_the_list() {
-        let wide = format!("// {}", "x".repeat(98));
-        let files = [source("crates/a/src/lib.rs", &wide), source("crates/b/src/lib.rs", "// x")];
-        let entries = ["crates/a/", "crates/b/", "crates/gone/"];
-        let problems = clean_entries(&files, &entries);
-        assert_eq!(problems.len(), 2, "{problems:?}");
-        assert!(problems[0].starts_with("crates/b/") && problems[1].starts_with("crates/gone/"));
-    }
 }
