@@ -86,7 +86,7 @@ fn a_comparison_says_which_process_failed_it() {
         (
             listening,
             silent,
-            "waited 200ms for broadcast 1 (publish) to reach everybody: 3 of 5 subscribers",
+            "waited 200ms for broadcast 1 (publish) to reach all subscribers: 3 of 5",
         ),
     ] {
         let launch = |role: &Role| match role {
