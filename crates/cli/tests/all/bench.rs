@@ -297,6 +297,56 @@ fn resumed(url: &str, chain: &str) -> u64 {
     after.lines().next().unwrap().parse().unwrap()
 }
 
+/// Answers each request on a connection of its own over TLS, with a body that lasts to the end of
+/// the stream, which is complete if it `says_so` by a close_notify.
+#[cfg(feature = "tls")]
+fn serve_until_close(says_so: bool) -> std::net::SocketAddr {
+    use rustls::pki_types::PrivateKeyDer;
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let config = rustls::ServerConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let config = std::sync::Arc::new(config);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((socket, _)) = listener.accept() {
+            let connection = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut stream = rustls::StreamOwned::new(connection, socket);
+            let mut lines = BufReader::new(&mut stream).lines();
+            // The head ends with an empty line. One that leaves before has asked nothing.
+            if !lines.by_ref().any(|line| line.is_ok_and(|line| line.is_empty())) {
+                continue;
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nbody");
+            if says_so {
+                stream.conn.send_close_notify();
+            }
+            let _ = stream.flush();
+        }
+    });
+    address
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn rfc9112_9_8_a_body_cut_without_close_notify_is_an_answer_cut_short() {
+    for says_so in [true, false] {
+        let url = format!("https://{}/", serve_until_close(says_so));
+        let words = ["http", &url, "--insecure", "--no-keep-alive", "--json", "-c", "1", "-n", "3"];
+        let output = bench(&words);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let cut = report["errors"]["cut_short"].as_u64().unwrap();
+        assert_eq!(cut == 0, says_so, "{report}");
+        assert_eq!(report["result"]["requests"].as_u64().unwrap() > 0, says_so, "{report}");
+    }
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn servers_with_tls_are_measured_over_tls() {

@@ -40,12 +40,17 @@ impl Reading {
         self.decoder.is_between_responses() || self.decoder.is_closed()
     }
 
-    /// The server closed its side. The answer that ends this way, if one does.
+    /// Handles the end of the server's stream, and returns the answer that ends with it, if one
+    /// does.
     ///
     /// # Errors
-    /// It closed in the middle of an answer.
-    pub(super) fn end_of_stream(&mut self) -> Result<Option<Answer>, Error> {
-        Ok(self.decoder.handle_end_of_stream()?.map(|_| self.answer))
+    /// It ended in the middle of an answer, or `was_cut` in one that lasts to its end.
+    pub(super) fn end_of_stream(&mut self, was_cut: bool) -> Result<Option<Answer>, Error> {
+        match self.decoder.handle_end_of_stream()? {
+            // RFC 9112 section 9.8.
+            Some(_) if was_cut => Err(Error::Truncated),
+            ended => Ok(ended.map(|_| self.answer)),
+        }
     }
 }
 
@@ -214,13 +219,17 @@ mod tests {
 
     #[test]
     fn the_end_of_the_stream_ends_an_answer_only_where_it_may() {
-        let ending = |text: &str| {
+        let ending_of = |text: &str, was_cut| {
             let (mut reader, mut reading) = (Reader::new(false), Reading::new(false));
             let mut count = 0;
             reader.read(&mut reading, &mut text.as_bytes().to_vec(), |_| count += 1).unwrap();
-            reading.end_of_stream().map(|answer| count + usize::from(answer.is_some()))
+            reading.end_of_stream(was_cut).map(|answer| count + usize::from(answer.is_some()))
         };
-        assert_eq!(ending("HTTP/1.1 200 OK\r\n\r\nuntil close"), Ok(1));
+        let ending = |text| ending_of(text, false);
+        let until_close = "HTTP/1.1 200 OK\r\n\r\nuntil close";
+        assert_eq!(ending(until_close), Ok(1));
+        assert_eq!(ending_of(until_close, true), Err(Error::Truncated));
+        assert_eq!(ending_of(SMALL, true), Ok(1), "it was complete before");
         assert_eq!(ending(SMALL), Ok(1));
         assert_eq!(ending(""), Ok(0));
         assert_eq!(ending(&SMALL[..30]), Err(Error::Truncated));

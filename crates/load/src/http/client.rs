@@ -69,7 +69,10 @@ impl<'a> Client<'a> {
             let next = match event {
                 Event::Received(id, bytes) => self.pool.on_received(id, bytes),
                 Event::Connected(id) => self.pool.on_connected(id),
-                Event::Finished(id) => self.pool.on_finished(id)?,
+                Event::Finished(id) => {
+                    let was_cut = self.driver.was_truncated(id);
+                    self.pool.on_finished(id, was_cut)?
+                }
                 Event::Sent(id, batch) => self.pool.on_sent(id, batch),
                 Event::Closed(id, why) => {
                     self.pool.on_closed(id, why)?;

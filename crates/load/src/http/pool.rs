@@ -274,14 +274,14 @@ impl ClientPool<'_> {
         Next::Fill(index)
     }
 
-    /// The server has closed its side.
-    pub(super) fn on_finished(&mut self, id: ConnId) -> Result<Next, Error> {
+    /// Handles the end of the server's stream; `was_cut` if it is no complete one.
+    pub(super) fn on_finished(&mut self, id: ConnId, was_cut: bool) -> Result<Next, Error> {
         let (index, now) = (self.index(id), self.start.clock.now());
         let Some(Running { timeline, schedule }) = &self.running else {
             return Err(self.lost("the server closed a connection before it was used"));
         };
         let conn = &mut self.conns[index];
-        match conn.reading.end_of_stream() {
+        match conn.reading.end_of_stream(was_cut) {
             Ok(Some(Answer { status, .. })) if conn.under_way() > 0 => {
                 let stamps = &self.stamps[index * (self.ring + 1)..][..self.ring + 1];
                 let from = asked(schedule.as_ref(), stamps, index, conn.done);
