@@ -20,7 +20,6 @@ use rustls::{
 };
 use x509_parser::certificate::X509Certificate;
 use x509_parser::time::ASN1Time;
-use x509_parser::x509::X509Name;
 
 use crate::chain::ShortChains;
 use crate::challenges::{ACME_TLS_1, Challenges, is_validation};
@@ -459,25 +458,29 @@ pub(crate) fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, Co
     }
 }
 
-/// Checks that each certificate of a chain was issued by the next (RFC 8446 section 4.4.2).
+/// Checks that certificates of a chain are in the order of RFC 8446 section 4.4.2: each before that
+/// of its issuer. Authorities that lead nowhere in the file, or to another root by a second
+/// certificate of the same authority, are left to the client.
 fn check_order(file: &Path, chain: &[CertificateDer<'_>]) -> Result<(), ConfigError> {
-    let mut issuer: Option<X509Name<'_>> = None;
-    for (number, certificate) in chain.iter().enumerate() {
-        let parsed = parse(file, number, certificate)?;
-        if let Some(issuer) = issuer
-            && issuer.as_raw() != parsed.subject().as_raw()
-        {
+    let parsed = chain.iter().enumerate().map(|(number, it)| parse(file, number, it));
+    let parsed: Vec<X509Certificate<'_>> = parsed.collect::<Result<_, _>>()?;
+    for (number, [before, after]) in parsed.array_windows().enumerate() {
+        let issuer = before.issuer().as_raw();
+        let is_issuer = |it: &X509Certificate<'_>| it.subject().as_raw() == issuer;
+        let is_second = after.subject().as_raw() == before.subject().as_raw();
+        let is_elsewhere = number == 0 || parsed[number + 2..].iter().any(is_issuer);
+        if !is_issuer(after) && !is_second && is_elsewhere {
             return Err(ConfigError::new(
                 file,
                 format!(
                     "line {}: this certificate, {}, did not issue the one before it, whose issuer \
-                     is {issuer}; put each certificate before that of its issuer",
-                    certificate_line(file, number),
-                    parsed.subject()
+                     is {}; put each certificate before that of its issuer",
+                    certificate_line(file, number + 1),
+                    after.subject(),
+                    before.issuer()
                 ),
             ));
         }
-        issuer = Some(parsed.tbs_certificate.issuer);
     }
     Ok(())
 }

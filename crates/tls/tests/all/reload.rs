@@ -113,7 +113,8 @@ fn rfc8446_4_4_2_each_certificate_of_a_chain_is_that_of_the_issuer_before_it() {
         let text: String = places.iter().map(|place| texts[*place].as_str()).collect();
         CertificateFiles { chain: write(&dir, "it.pem", &text), key: key.clone() }
     };
-    for right in [&[0][..], &[0, 1], &[0, 1, 2]] {
+    // Also with a superfluous one, and an authority with two certificates.
+    for right in [&[0][..], &[0, 1], &[0, 1, 2], &[0, 1, 0], &[0, 1, 1, 2]] {
         load(vec![pair(right)]).unwrap();
     }
     let server = load(vec![pair(&[0, 1])]).unwrap();
@@ -121,7 +122,7 @@ fn rfc8446_4_4_2_each_certificate_of_a_chain_is_that_of_the_issuer_before_it() {
     for (wrong, line, words) in [
         (&[0, 2][..], 1 + lines[0], ["certificate, CN=root,", "whose issuer is CN=below;"]),
         (&[0, 2, 1], 1 + lines[0], ["certificate, CN=root,", "whose issuer is CN=below;"]),
-        (&[0, 1, 0], 1 + lines[0] + lines[1], ["did not issue", "whose issuer is CN=root;"]),
+        (&[0, 1, 0, 2], 1 + lines[0] + lines[1], ["did not issue", "whose issuer is CN=root;"]),
     ] {
         let files = pair(wrong);
         let errors = [
