@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::site::{Site, clean_cargo_environment};
 
-/// How often a running child is polled.
+/// The interval at which a running child is polled.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The result of a finished program.

@@ -1,5 +1,5 @@
-//! How many client connections the descriptors allow, and whether each shard has a table of its
-//! own.
+//! Number of client connections that the descriptors allow, and whether each shard has a table of
+//! its own.
 
 use std::io;
 

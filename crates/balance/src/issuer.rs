@@ -119,7 +119,7 @@ impl Issuer {
         Ok(())
     }
 
-    /// Has the client look at the certificate now.
+    /// Makes the client look at the certificate now.
     pub(crate) fn check_now(&self) {
         if let Some(client) = &*self.client() {
             client.check_now();

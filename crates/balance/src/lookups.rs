@@ -44,7 +44,7 @@ struct Shared {
 #[derive(Default)]
 struct Names {
     wanted: BTreeSet<Arc<str>>,
-    /// Those that have a thread.
+    /// Names that have a thread.
     running: BTreeSet<Arc<str>>,
     interval: Duration,
 }

@@ -41,11 +41,11 @@ pub enum Failure {
     BadResponse(&'static str),
     /// Its 101 does not fit the request, for this reason.
     BadUpgrade(BadUpgrade),
-    /// Of the balancer: there is no local port to connect from. All of them lead to the backend
-    /// already, or `sources` names an address that is not of this machine.
+    /// A fault of the balancer: there is no local port to connect from. All of them lead to the
+    /// backend already, or `sources` names an address that is not of this machine.
     NoPort,
-    /// Of the balancer: a connection could not be begun, for lack of a descriptor or of memory; the
-    /// system's error.
+    /// A fault of the balancer: a connection could not be begun, for lack of a descriptor or of
+    /// memory; the system's error.
     Local(Option<i32>),
 }
 
@@ -133,7 +133,7 @@ impl fmt::Display for Failure {
 pub struct Metrics {
     /// Client connections open.
     pub connections: u64,
-    /// Of these, tunnels.
+    /// Tunnels among these.
     pub tunnels: u64,
     /// Idle connections to backends.
     pub idle_backends: u64,
@@ -144,10 +144,10 @@ pub struct Metrics {
     /// Client connections refused: a limit was reached, or an untrusted peer connected where PROXY
     /// is required; and those closed without a request to make room for others.
     pub refused: u64,
-    /// Of these, for [`max_connections`](crate::Settings::max_connections), or the descriptors that
-    /// limit it.
+    /// The part of these refused for [`max_connections`](crate::Settings::max_connections), or the
+    /// descriptors that limit it.
     pub refused_full: u64,
-    /// Of these, for
+    /// The part of these refused for
     /// [`max_connections_per_address`](crate::Settings::max_connections_per_address).
     pub refused_full_address: u64,
     /// Connections ended because TLS needed more memory than `max_tls_memory`.

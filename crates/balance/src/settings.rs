@@ -33,7 +33,7 @@ pub struct Target {
     /// Whether each connection to it begins with a PROXY v2 header that names the client; such
     /// connections are not reused.
     pub send_proxy: bool,
-    /// How connections to it are secured; `None`: not.
+    /// The TLS of connections to it; `None`: they have none.
     pub tls: Option<Arc<TlsClient>>,
     /// The patterns of server names whose connections are passed through to it; if there is one, it
     /// serves nothing else.
@@ -332,7 +332,7 @@ pub struct Closing {
 pub enum CloseOrder {
     /// A random order.
     Shuffled,
-    /// Those silent longest first, then the oldest.
+    /// First the one that has been silent for the longest, then the oldest.
     IdleAndOldest,
 }
 

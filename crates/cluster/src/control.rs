@@ -29,7 +29,7 @@ pub const MAX_FIELD: usize = u16::MAX as usize;
 /// A command for sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control<'a> {
-    /// Those that it is for.
+    /// The sessions that it is for.
     pub target: Target<'a>,
     /// The step to take with them.
     pub command: Command<'a>,

@@ -40,8 +40,8 @@ pub struct Pending<T> {
 pub struct Outbox<T> {
     waiting: VecDeque<Pending<T>>,
     sent: VecDeque<Pending<T>>,
-    /// Those of the batch that is being answered which are to be sent again. They came before all
-    /// that are sent and have no answer yet.
+    /// Messages of the batch that is being answered which are to be sent again. They came before
+    /// all that are sent and have no answer yet.
     again: Vec<Pending<T>>,
     max_age: u64,
     is_connected: bool,

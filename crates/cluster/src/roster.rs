@@ -242,7 +242,7 @@ impl Roster {
         }
     }
 
-    /// Has everything written again: the connection was lost, with the outcome of the updates on
+    /// Writes everything again: the connection was lost, with the outcome of the updates on
     /// their way, or the broker may have lost what it was given. `is_lost`: it has lost all data.
     pub fn restart(&mut self, is_lost: bool) {
         self.sent = 0;

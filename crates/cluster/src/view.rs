@@ -131,8 +131,8 @@ impl View {
         }
     }
 
-    /// Has the broker list the members of all channels, after the first `after` subscriptions: what
-    /// it has published may be missed, or its data lost.
+    /// Makes the broker list the members of all channels, after the first `after` subscriptions:
+    /// what it has published may be missed, or its data lost.
     pub fn restart(&mut self, after: u64) {
         self.wanted = self.channels.keys().map(|channel| (after, Arc::clone(channel))).collect();
         for of in self.channels.values_mut() {

@@ -68,7 +68,7 @@ pub struct LogSettings {
     pub file: Option<PathBuf>,
     /// The requests and sessions that are logged.
     pub access: AccessDetail,
-    /// Of those that succeeded, one of this many is logged.
+    /// One of this many requests and sessions that succeeded is logged.
     pub sample: u32,
     /// Lines per second that clients can cause of each kind of event; 0: no limit.
     pub max_rate: u32,
@@ -113,7 +113,7 @@ pub enum LogLevel {
     /// Part of normal operation.
     #[default]
     Info,
-    /// Of interest to developers only.
+    /// Events of interest to developers only.
     Debug,
 }
 
@@ -152,7 +152,7 @@ pub enum LogFormat {
 pub enum AccessDetail {
     /// None.
     Off,
-    /// Those that failed.
+    /// Requests and sessions that failed.
     #[default]
     Errors,
     /// All, or a sample.

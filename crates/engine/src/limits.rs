@@ -284,7 +284,7 @@ impl Limits {
 /// [`Limits`], checked, with timeouts as ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
-    /// Those of sessions, of routes without limits of their own.
+    /// Limits of sessions of routes without limits of their own.
     pub(crate) route: RouteLimits,
     /// Indexed by route; routes beyond have those of `route`.
     pub(crate) routes: Arc<[RouteLimits]>,

@@ -58,7 +58,7 @@ impl<'a> From<&'a Vec<u8>> for Message<'a> {
     }
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Close<'a> {

@@ -1,4 +1,4 @@
-//! How many [descriptor tables](crate::tables) are needed, and how many connections they hold.
+//! The number of [descriptor tables](crate::tables) needed, and of connections that they hold.
 
 use std::fmt;
 

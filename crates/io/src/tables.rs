@@ -120,9 +120,9 @@ mod linux {
     /// The descriptors of a program whose shards get tables of their own.
     #[derive(Debug)]
     pub struct Tables {
-        /// Those open in each table: standard streams and wake-up descriptors.
+        /// Descriptors open in each table: standard streams and wake-up descriptors.
         common: Vec<RawFd>,
-        /// Those open only in the table of their shard.
+        /// Descriptors open only in the table of their shard.
         own: Vec<Vec<RawFd>>,
     }
 

@@ -31,10 +31,10 @@ use crate::watch::{self, Stamps, Watch};
 /// The authorities whose certificates a client accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that the system trusts.
+    /// The authorities that the system trusts.
     #[default]
     System,
-    /// Those in a file, in PEM.
+    /// The authorities in a file, in PEM.
     File(PathBuf),
     /// Any certificate is accepted: for tests.
     Anyone,

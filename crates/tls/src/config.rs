@@ -352,7 +352,8 @@ impl Clients {
 /// Certificates by the names in them.
 #[derive(Debug)]
 struct Certificates {
-    /// Those of a name, EC keys before RSA keys: a signature of RSA takes five times as long.
+    /// Certificates of a name, EC keys before RSA keys: a signature of RSA takes five times as
+    /// long.
     of_name: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
     /// For all other names.
     default: Vec<Arc<CertifiedKey>>,

@@ -7,7 +7,7 @@ use crate::record::{ContentType, HEADER_LEN, MAX_PLAINTEXT};
 /// The type of the handshake message.
 const CLIENT_HELLO: u8 = 1;
 
-/// How much of a ClientHello has come.
+/// The progress of receiving a ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// More is to come.

@@ -18,7 +18,7 @@ pub(crate) struct Passthrough {
     /// Names and wildcards of certificates, also of one that is still to be issued: a name in a
     /// certificate goes before a wildcard here.
     certified: Arc<HashSet<Box<str>>>,
-    /// Those of the authority that issues a certificate.
+    /// Challenges of the authority that issues a certificate.
     challenges: Option<Arc<Challenges>>,
 }
 

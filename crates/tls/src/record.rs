@@ -76,7 +76,7 @@ impl Header {
     }
 }
 
-/// How the records of one session are protected.
+/// The protection of the records of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Protection {
     pub(crate) suite: Suite,

@@ -53,14 +53,14 @@ pub struct HandshakeStats {
     pub full: u64,
     /// Complete ones that resumed an earlier session.
     pub resumed: u64,
-    /// Those that failed, by the causes of [`TlsFailure::LABELS`].
+    /// Handshakes that failed, by the causes of [`TlsFailure::LABELS`].
     pub failed: [u64; CAUSES],
 }
 
 /// Certificates that were ordered from an authority (ACME) since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderStats {
-    /// Those that it issued.
+    /// Certificates that it issued.
     pub issued: u64,
     /// Attempts that failed.
     pub failed: u64,

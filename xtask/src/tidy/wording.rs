@@ -34,8 +34,19 @@ const BANNED: [(&str, &str, &str); 23] = [
 const SERDE_TRAIT: &str = concat!("Vis", "itor");
 
 /// First words of docs that do not stand on their own in an index.
-const OPENINGS: [&str; 7] =
-    ["What ", "The same", "See the module", "Who ", "Whom ", "As [", "Says "];
+const OPENINGS: [&str; 11] = [
+    "What ",
+    "How ",
+    "Has ",
+    "Those ",
+    "Of ",
+    "The same",
+    "See the module",
+    "Who ",
+    "Whom ",
+    "As [",
+    "Says ",
+];
 
 /// Starts of functions whose names are clauses without a statement.
 const NAMES: [&str; 3] = ["fn what_", "fn who_", "fn whom_"];

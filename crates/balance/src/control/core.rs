@@ -63,7 +63,7 @@ pub(crate) struct Core {
     /// The TLS configurations of connections to backends, and whether all backends use TLS.
     clients: Option<Clients>,
     secures_backends: bool,
-    /// Those of the authority that issues a certificate, if one does.
+    /// Challenges of the authority that issues a certificate, if one does.
     challenges: Option<Arc<Challenges>>,
     /// As it was read last.
     security: (Option<ClientSide>, Option<BackendSide>),

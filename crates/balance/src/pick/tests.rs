@@ -44,7 +44,8 @@ fn client(number: u32) -> IpAddr {
     Ipv4Addr::from_bits((10 << 24) + number).into()
 }
 
-/// How many of `picks` clients each backend gets, each holding a tunnel from then on if `stay`.
+/// Returns how many of `picks` clients each backend gets, each holding a tunnel from then on if
+/// `stay`.
 fn counts(configuration: &Configuration, seed: u64, picks: u32, stay: bool) -> Vec<u32> {
     let mut picker = Picker::new(seed);
     let mut counts = vec![0; configuration.backends.len()];
@@ -70,7 +71,7 @@ fn follows(counts: &[u32], weights: &[u32]) -> bool {
     })
 }
 
-/// Of a few backends: many would leave each too few clients to tell chance from a bug.
+/// Weights of a few backends: many would leave each too few clients to tell chance from a bug.
 fn weights() -> impl Strategy<Value = Vec<u32>> {
     prop::collection::vec(1u32..8, 1..8)
 }

@@ -45,7 +45,7 @@ pub struct Audit {
     pub clients: usize,
     /// Connections to backends that speak HTTP, idle ones included.
     pub upstreams: usize,
-    /// Of these, idle ones.
+    /// Idle ones among these.
     pub idle: usize,
     /// Sides of tunnels.
     pub sides: usize,

@@ -51,7 +51,7 @@ pub(super) struct Exchange {
     pub(super) interim: u8,
     /// The head of the answer was forwarded.
     pub(super) is_answered: bool,
-    /// How the answer's body is framed for the client.
+    /// The framing of the answer's body for the client.
     pub(super) framing: Framing,
     pub(super) upstream: Option<ConnId>,
     pub(super) count: Option<RequestGuard>,

@@ -107,7 +107,7 @@ struct State {
     /// Clients that have not sent a whole request yet, the oldest first; and some that have, or
     /// have closed.
     new_clients: Arrivals,
-    /// Those of them whose address has a cap.
+    /// The part of them whose address has a cap.
     new_clients_of_address: ArrivalsByAddress,
     /// The index of the next of `settings.sources`.
     source: usize,

@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    /// Has what was read sent to the backend, if there is one; reads no more of a body that is far
+    /// Sends what was read to the backend, if there is one; reads no more of a body that is far
     /// ahead of it, and gives one that comes fast enough more time.
     fn forward_or_pause(&mut self, id: ConnId, client: &Client, has_progressed: bool) {
         let Some(exchange) = &client.exchange else { return };

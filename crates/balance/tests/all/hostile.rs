@@ -84,7 +84,7 @@ fn a_full_backend_holds_up_only_its_own_clients() {
     assert!(clients[3].head().starts_with("HTTP/1.1 101 "));
 }
 
-/// Those who vanish while they wait are neither counted nor served.
+/// Clients that vanish while they wait are neither counted nor served.
 #[test]
 fn clients_that_vanish_from_the_queue_are_not_counted() {
     let backend = Scripted::bind();

@@ -267,7 +267,7 @@ fn a_connect_that_fails_at_once_is_the_backends_failure() {
     assert_eq!(balancer.backends[0].totals().failures.load(Relaxed), 1);
 }
 
-/// Of the net for documentation: no machine has it, and so no port is left on it.
+/// An address of the network for documentation: no machine has it, and so no port is left on it.
 #[test]
 fn a_connect_that_fails_for_want_of_a_port_is_ours() {
     let backend = Scripted::bind();

@@ -50,7 +50,7 @@ pub(super) struct Link {
     pub(super) shown: String,
     /// Watches for another master, where there are sentinels, while this lives.
     _watch: Option<Arc<Watch>>,
-    /// Of a partition.
+    /// The membership of a partition.
     pub(super) membership: Option<Arc<Membership>>,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Masters {
     seeds: Vec<HostPort>,
     /// User and password of all servers, with an address that is none.
     like: ConnectionInfo,
-    /// Those of the partitions.
+    /// Tags of the partitions.
     pub(super) tags: Arc<[String]>,
     slots: Vec<u16>,
     state: Mutex<State>,

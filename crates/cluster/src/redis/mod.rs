@@ -234,12 +234,12 @@ impl Bus {
         let _ = self.events.send(self.part_of(&channel), Event::Unfollow(channel));
     }
 
-    /// Has the broker asked for the end of a channel's sequence: [`Members::live`] follows.
+    /// Asks the broker for the end of a channel's sequence: [`Members::live`] follows.
     pub fn check(&self, channel: Arc<str>) {
         let _ = self.events.send(self.part_of(&channel), Event::Check(channel));
     }
 
-    /// Has the broker asked for all that it keeps of a channel: [`Members::refill`] follows, or
+    /// Asks the broker for all that it keeps of a channel: [`Members::refill`] follows, or
     /// [`Members::begin`], and then [`Members::live`].
     pub fn fetch(&self, channel: Arc<str>) {
         let _ = self.events.send(self.part_of(&channel), Event::Fetch(channel));
@@ -266,9 +266,9 @@ impl Bus {
         None
     }
 
-    /// Has `wake` called, on any thread, as soon as there is [capacity](Fill::Available) for
-    /// publications to a part, if it is crowded now; returns false if it is not. It replaces what
-    /// the same `sender` waits for that part with already.
+    /// Registers `wake` to be called, on any thread, as soon as there is
+    /// [capacity](Fill::Available) for publications to a part, if it is crowded now; returns false
+    /// if it is not. It replaces what the same `sender` waits for that part with already.
     #[must_use]
     pub fn await_capacity(
         &self,

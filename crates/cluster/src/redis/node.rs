@@ -96,7 +96,7 @@ impl Event {
 }
 
 pub(super) struct Channel {
-    /// Of a channel with history.
+    /// The sequence of a channel with history.
     sequence: Option<(Keep, Sequencer<Vec<u8>>)>,
     /// When something was last known of it.
     heard: u64,
@@ -121,7 +121,8 @@ impl Own {
 pub(super) struct Node {
     pub(super) target: Target,
     pub(super) own: Own,
-    /// Of all parts. Behind a pointer, so that the node is compiled in this crate, and once.
+    /// The members of all parts. Behind a pointer, so that the node is compiled in this crate, and
+    /// once.
     pub(super) members: Rc<RefCell<Box<dyn Members>>>,
     pub(super) presence: presence::State,
     pub(super) survey: survey::State,
@@ -131,7 +132,7 @@ pub(super) struct Node {
     /// For what the channels hold.
     budget: Budget,
     questions: VecDeque<Question>,
-    /// Those that the broker could not answer, with the time to ask again.
+    /// Questions that the broker could not answer, with the time to ask again.
     unanswered: VecDeque<(u64, Question)>,
     /// Number of the connections in use.
     pub(super) generation: u64,

@@ -54,7 +54,7 @@ pub enum Fill {
 pub(super) struct Reserved {
     part: u16,
     bytes: usize,
-    /// Of these, those that are not of the part's own memory.
+    /// The part of these that is not of the part's own memory.
     shared: usize,
     /// The publisher whose share it is in.
     publisher: Option<u64>,
@@ -72,7 +72,7 @@ type Waiting = (usize, Box<dyn FnOnce() + Send>);
 /// The memory of publications to one part.
 struct Part {
     bytes: AtomicUsize,
-    /// Of these, those in the part's own memory.
+    /// The part of these in the part's own memory.
     own: AtomicUsize,
     /// Bytes of each publisher, of those that were reserved while the part was crowded.
     shares: Mutex<HashMap<u64, usize>>,
@@ -90,7 +90,7 @@ impl Default for Part {
 
 pub(super) struct Pool {
     bytes: AtomicUsize,
-    /// Of these, those that are in no part's own memory.
+    /// The part of these that is in no part's own memory.
     shared: AtomicUsize,
     parts: Box<[Part]>,
     /// Memory of each part's own.

@@ -70,7 +70,7 @@ pub struct StatusSnapshot {
     pub postponed: u64,
     /// Publications that the broker has delivered.
     pub received: u64,
-    /// Those that were in no form that this release knows, and were dropped.
+    /// Messages that were in no form that this release knows, and were dropped.
     pub malformed: u64,
     /// Questions about a channel that the broker could not answer; they are asked again.
     pub failed_reads: u64,

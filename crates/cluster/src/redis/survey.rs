@@ -36,7 +36,7 @@ pub(crate) enum Event {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counted {
-    /// Those of the nodes that have answered.
+    /// The total of the nodes that have answered.
     pub total: u64,
     /// Nodes that have not answered in time, in order.
     pub missing: Vec<u64>,

@@ -18,7 +18,7 @@ pub(crate) struct Mover {
 
 struct Connection {
     server: TcpStream,
-    /// How often it was moved.
+    /// The number of times it was moved.
     moves: u32,
     /// All that the client has sent.
     sent: Vec<u8>,

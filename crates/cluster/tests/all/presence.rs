@@ -112,7 +112,7 @@ fn start_alone(redis: &Redis, node: u64) -> Node {
     Node::start_as(redis, node, &format!("node{node}:secret@"))
 }
 
-/// Has the server close the node's connections, and refuse new ones until [`let_in`].
+/// Makes the server close the node's connections, and refuse new ones until [`let_in`].
 fn shut_out(redis: &Redis, number: u64, node: &Node) {
     redis.ask(&format!("ACL SETUSER node{number} off"));
     redis.ask(&format!("CLIENT KILL USER node{number}"));
@@ -123,7 +123,7 @@ fn let_in(redis: &Redis, number: u64) {
     redis.ask(&format!("ACL SETUSER node{number} on"));
 }
 
-/// How often the server has executed each command.
+/// Returns how often the server has executed each command.
 fn all_calls(server: &Redis) -> BTreeMap<String, u64> {
     let mut connection = redis::Client::open(server.url("")).unwrap().get_connection().unwrap();
     let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
@@ -139,7 +139,7 @@ fn calls(server: &Redis, command: &str) -> u64 {
     all_calls(server).get(command).copied().unwrap_or_default()
 }
 
-/// Has the server list client 7 as a member of a node, and reports its join.
+/// Makes the server list client 7 as a member of a node, and reports its join.
 fn plant(redis: &Redis, node: u64) {
     let client = "0000000000000007";
     redis.ask(&format!("HSET test.p.{node:016x}.a {client} ann"));

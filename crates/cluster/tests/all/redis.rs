@@ -160,7 +160,7 @@ fn a_server_that_is_flushed_is_a_loss_that_every_node_learns_of() {
     }
 }
 
-/// How often publications of a node were refused for now.
+/// Returns how often publications of a node were refused for now.
 fn postponed(node: &Node) -> u64 {
     node.bus.status().snapshot().postponed
 }

@@ -197,7 +197,7 @@ impl Watched {
         format!("redis-sentinel://127.0.0.1:1,127.0.0.1:{}/mymaster", self.sentinel.port())
     }
 
-    /// Has the sentinel name the replica, as after a failover unknown to it.
+    /// Makes the sentinel name the replica, as after a failover unknown to it.
     fn name_replica(&self) {
         self.sentinel.ask("SENTINEL REMOVE mymaster");
         let port = self.replica.port();

@@ -188,11 +188,11 @@ impl Core {
         self.connections.stop_reading_until_gone(conn);
     }
 
-    /// Has [`Service::on_half_closed`](crate::Service::on_half_closed) called within about a second
-    /// when the client of this request has ended its side, although the connection is not read
-    /// because input waits behind the request. It takes effect while the answer is awaited, until
-    /// more of the request's body is read. On Linux only; elsewhere the end is reported when it is
-    /// read.
+    /// Requests a call of [`Service::on_half_closed`](crate::Service::on_half_closed) within about
+    /// a second when the client of this request has ended its side, although the connection is not
+    /// read because input waits behind the request. It takes effect while the answer is awaited,
+    /// until more of the request's body is read. On Linux only; elsewhere the end is reported when
+    /// it is read.
     pub fn watch_client(&mut self, conn: ConnId) {
         if let Some(conn) = self.connections.table.conn_mut(conn) {
             self.connections.reading.watch(conn);

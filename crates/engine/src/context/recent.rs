@@ -57,7 +57,7 @@ impl RecentJoins {
         self.newer.is_empty() && self.older.is_empty() && self.waiting.is_empty()
     }
 
-    /// Has a member wait for the place at which it joins.
+    /// Makes a member wait for the place at which it joins.
     pub(crate) fn wait(&mut self, (id, from): (ConnId, Instant), channel: &Arc<str>, since: Since) {
         let waiting = Waiting { since, is_asked: false, from };
         self.waiting.entry(Arc::clone(channel)).or_default().insert(id, waiting);

@@ -61,7 +61,7 @@ enum Counts {
     /// No other shard had receivers.
     Known(Delivery),
     Awaited(Arc<Tally>),
-    /// Those of several publications.
+    /// Receipts of several publications.
     Several(Arc<[Receipt]>),
 }
 

@@ -101,7 +101,7 @@ pub enum Command {
     Admit {
         /// The channel's name.
         channel: Arc<str>,
-        /// Those that are left; `None`: all.
+        /// Members that are left; `None`: all.
         members: Option<Vec<ConnId>>,
     },
     /// Pass a value to the service of one connection, if that is still there.

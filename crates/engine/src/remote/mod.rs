@@ -95,8 +95,8 @@ pub struct Remote {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MailboxFull {
-    /// Of a publication or broadcast: the counts of the shards that have got it; the others are its
-    /// [`unreached`](Delivery::unreached).
+    /// The receipt of a publication or broadcast: the counts of the shards that have got it; the
+    /// others are its [`unreached`](Delivery::unreached).
     pub receipt: Option<Receipt>,
 }
 

@@ -288,7 +288,7 @@ mod tests {
 
     const IP: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
-    /// FACTS: one worker took every WebSocket (ingress-nginx 2734).
+    /// Where processes share a listener, one of them may take nearly every WebSocket.
     #[test]
     fn no_shard_ends_above_a_quarter_over_the_mean_however_skewed_the_accepts() {
         for shards in [2, 3, 8] {

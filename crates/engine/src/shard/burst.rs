@@ -20,7 +20,7 @@ pub struct BurstDetector {
     /// Connections ever accepted, and those that were open, at the last look.
     accepted: u64,
     open: u64,
-    /// Those that came or went since the last quiet time.
+    /// Connections that came or went since the last quiet time.
     moved: u64,
     quiet_looks: u8,
 }

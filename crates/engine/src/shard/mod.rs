@@ -71,7 +71,7 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) driver: D,
     pub(crate) state: State<S>,
     pub(crate) handovers: Inbox<Handover<D::Socket>>,
-    /// Those taken out of there that wait for their turn.
+    /// Handovers taken out of there that wait for their turn.
     arrived: VecDeque<Handover<D::Socket>>,
     /// The other shards' `handovers`, indexed by shard. Empty where each shard has a descriptor
     /// table of its own: there is no way for a socket to another thread.

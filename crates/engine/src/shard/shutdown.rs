@@ -207,7 +207,7 @@ mod tests {
         Drain::new(DrainPlan { window, ..DrainPlan::default() }, ids, Instant(0), 7)
     }
 
-    /// FACTS: closing 10,000 sockets in one instant brings the herd back.
+    /// Clients that are closed in one instant come back in one instant.
     #[test]
     fn ten_thousand_closes_are_spread_evenly_and_each_comes_once() {
         let mut drain = drain(10_000, Duration::from_secs(10));

@@ -49,7 +49,7 @@ pub(crate) struct State<S> {
     pub(crate) address_keys: KeyBySlot,
     /// Connections that have not sent a whole request, the oldest first.
     pub(crate) pending: Arrivals,
-    /// Those of them whose address has a cap.
+    /// The part of them whose address has a cap.
     pub(crate) pending_of_address: ArrivalsByAddress,
     /// Connections beyond the caps, the oldest first, and their number.
     pub(crate) reserve: Arrivals,

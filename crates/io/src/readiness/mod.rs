@@ -47,7 +47,7 @@ pub struct ReadinessDriver<P: Poller> {
     wakeup: Arc<Wakeup<P::Signal>>,
     options: Options,
     now: Instant,
-    /// How many events of the last wait were taken. Level-triggered only.
+    /// The number of events of the last wait that were taken. Level-triggered only.
     taken: usize,
     /// The rest of the current event.
     pending: Pending,
@@ -56,8 +56,8 @@ pub struct ReadinessDriver<P: Poller> {
     /// their part of a turn, or than the turn had room for.
     ready_list: VecDeque<ConnId>,
     quota: usize,
-    /// How many of the first in the list were looked at and left in their places, because the
-    /// budget is used up. Edge-triggered only.
+    /// The number of the first in the list that were looked at and left in their places, because
+    /// the budget is used up. Edge-triggered only.
     passed: usize,
     /// Connections accepted since the last wait whose registration is deferred, and how many of
     /// them were read.

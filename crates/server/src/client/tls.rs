@@ -9,7 +9,7 @@ use throng_tls::{CertificateFiles, ClientConfigs, ClientSettings, ConfigError, T
 use super::Builder;
 use super::error::Error;
 
-/// How servers with `wss://` are connected to.
+/// The TLS of connections to servers with `wss://`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientTls {
     settings: ClientSettings,

@@ -36,7 +36,7 @@ pub struct Acme {
     pub(super) settings: AcmeSettings,
 }
 
-/// How an authority validates that a domain leads to this server.
+/// The way in which an authority validates that a domain leads to this server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcmeChallenge {

@@ -25,7 +25,7 @@ type UpgradeOnce = dyn FnOnce(&Request<'_>) -> Result<AnyAccept, Reject> + Send;
 #[cfg(feature = "tokio")]
 type AsyncUpgradeOnce = dyn FnOnce(OwnedRequest) -> UpgradeFuture<AnyAccept> + Send;
 
-/// How a handler decides on upgrades.
+/// The way in which a handler decides on upgrades.
 pub(crate) enum OnUpgrade<D> {
     Now(Box<UpgradeFn<D>>),
     Blocking(Arc<UpgradeFn<D>>),

@@ -147,7 +147,7 @@ impl WsRoute {
         self
     }
 
-    /// How messages are compressed, instead of the server's setting: a
+    /// The compression of messages, instead of the server's setting: a
     /// [`Compression`](crate::Compression), or all settings as a [`Deflate`](crate::Deflate).
     #[must_use]
     #[cfg(feature = "deflate")]

@@ -9,7 +9,7 @@ use throng::prelude::*;
 use crate::server::{NO_WAIT, echo, limits, start};
 use crate::support::{Client, Got, dial, eventually, exchange, read_head};
 
-/// FACTS: the load balancer's connection count never returned to 0; here it is the server's.
+/// Counts of connections that never return to 0 fill a server up.
 #[test]
 fn a_full_server_says_so_and_counts_come_back() {
     let limits = limits(|limits| {
@@ -114,7 +114,7 @@ fn connections_without_a_request_are_closed_for_new_ones() {
     }
 }
 
-/// FACTS: one worker took every WebSocket (ingress-nginx 2734).
+/// Where processes share a listener, one of them may take nearly every WebSocket.
 #[test]
 fn no_shard_holds_more_than_a_quarter_above_the_mean() {
     let (address, running) = start(echo().shards(4));

@@ -231,7 +231,7 @@ fn data_channels_and_handles_work_across_shards() {
     running.drain(NO_WAIT).unwrap();
 }
 
-/// FACTS: disconnect event missing or twice; unmasked client frames were accepted (client 4's).
+/// Other servers miss the end of a session, report it twice, or accept unmasked frames.
 #[test]
 fn every_way_out_calls_close_exactly_once() {
     let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
@@ -305,8 +305,7 @@ fn rfc6455_7_4_1_a_code_that_may_not_be_sent_is_none_to_both_sides() {
     running.drain(NO_WAIT).unwrap();
 }
 
-/// FACTS: WebSockets escape graceful shutdown (axum 3003); stopping with many live connections
-/// dead-locks.
+/// WebSockets of other servers escape a graceful shutdown, or a stop with many of them deadlocks.
 #[test]
 fn a_drain_closes_every_session_and_aborts_those_that_do_not_answer() {
     let drained = |polite: usize, silent: usize, grace: Duration| {
@@ -584,7 +583,7 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
     running.drain(NO_WAIT).unwrap();
 }
 
-/// FACTS: 1 request a second without keep-alive (mORMot2 81).
+/// A server that awaits the end of its clients answers one request a second.
 #[test]
 fn requests_without_keep_alive_are_answered_and_the_server_ends_each_connection() {
     for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {

@@ -14,8 +14,8 @@ use throng_testkit::hold_up;
 use crate::support::served::{self, start, stop};
 use crate::support::{Client, Got, eventually};
 
-/// How long a slow handler here takes, and what is a stall: so long that on a busy machine, too,
-/// nothing is one but what the test asks for.
+/// The time that a slow handler here takes, and what is a stall: so long that on a busy machine,
+/// too, nothing is one but what the test asks for.
 const SLOW: Duration = Duration::from_millis(1100);
 const WARNING: Duration = Duration::from_secs(1);
 

@@ -216,7 +216,7 @@ struct Worker {
     is_unreported: bool,
     /// The time that was picked in the last window.
     chosen: Option<(Window, SystemTime)>,
-    /// Of this process, for certificates without renewal information.
+    /// The jitter of this process, for certificates without renewal information.
     jitter: f64,
 }
 
@@ -329,7 +329,7 @@ impl Worker {
         self.acme.store.certificate().filter(has_all)
     }
 
-    /// Has the server read a certificate, unless it has done so. Returns false if it could not:
+    /// Makes the server read a certificate, unless it has done so. Returns false if it could not:
     /// another one of its files has a mistake. That is no failure of the authority, and reported by
     /// those who watch the files.
     fn serve(&mut self, issued: &Issued) -> bool {

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::settings::Challenge;
 use crate::challenges::Challenges;
 
-/// How often the state of an order is asked for, and for how long.
+/// The policy by which the state of an order is polled.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
 /// A certificate with those that lead to a root, and its private key, in PEM.

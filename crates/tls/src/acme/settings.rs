@@ -24,7 +24,7 @@ pub struct AcmeSettings {
     /// A file with the authorities that certify the directory's server, in PEM. Default: those that
     /// the system trusts.
     pub ca: Option<PathBuf>,
-    /// How the authority validates the domains.
+    /// The way in which the authority validates the domains.
     pub challenge: Challenge,
     /// The folder in which account and certificate are kept.
     pub dir: PathBuf,
@@ -32,7 +32,7 @@ pub struct AcmeSettings {
     pub agree_tos: bool,
 }
 
-/// How an authority validates that a domain leads to this server.
+/// The way in which an authority validates that a domain leads to this server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Challenge {

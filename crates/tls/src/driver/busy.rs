@@ -18,7 +18,7 @@ pub(super) struct Busy {
     pub(super) messages: Messages,
     /// Input that is not opened: the start of a record, or what came before a pause.
     pub(super) input: Vec<u8>,
-    /// How far `input` was read before the handshake.
+    /// The progress of reading `input` before the handshake.
     pub(super) hello: HelloReader,
     /// The batch in flight, in plaintext.
     pub(super) batch: Option<Box<Batch>>,

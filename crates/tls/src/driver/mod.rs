@@ -39,7 +39,7 @@ pub struct Tls<D: Driver> {
     is_on: bool,
     /// By [`ListenerId`].
     listeners: Vec<Option<Arc<TlsServer>>>,
-    /// Of connections that we start, unless they bring their own.
+    /// TLS of connections that we start, unless they bring their own.
     client: Option<Arc<TlsClient>>,
     table: Table,
     warm: Warm,

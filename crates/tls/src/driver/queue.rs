@@ -43,7 +43,7 @@ impl Address {
     /// All connections that we start; of these the oldest is served first.
     pub(super) const OWN: Self = Self([0xff; 8]);
 
-    /// Those who connect by a Unix socket share one, which is no network's.
+    /// The key that all clients on Unix sockets share; it is no network's.
     const UNIX: Self = Self([0xff, 0, 0, 0, 0, 0, 0, 0]);
 
     /// Returns the address, the first one of an IPv6 network; `None` for a Unix socket.

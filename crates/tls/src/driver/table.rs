@@ -265,7 +265,7 @@ pub(super) struct Table {
     shard: usize,
     busy: HashMap<u32, Box<Busy>>,
     endpoints: Endpoints,
-    /// Those of the connections in [`Stage::Handshake`], by slot.
+    /// Handshakes of the connections in [`Stage::Handshake`], by slot.
     handshakes: HashMap<u32, Box<Handshake>>,
 }
 

@@ -25,7 +25,7 @@ fn a_thousand_seeds_lose_no_byte() {
     SEEDS.check_many();
 }
 
-/// How a client ends its stream.
+/// The way in which a client ends its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     CloseNotify,

@@ -6,7 +6,7 @@
 pub(super) enum Program {
     /// The tests of the modules.
     Units,
-    /// Those of whole connections.
+    /// Tests of whole connections.
     Connections,
 }
 

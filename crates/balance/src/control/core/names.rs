@@ -20,7 +20,7 @@ pub(super) struct Listed {
 /// The outcome of the lookups of a name.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Those of the last lookup that succeeded, sorted.
+    /// Addresses of the last lookup that succeeded, sorted.
     addresses: Vec<SocketAddr>,
     failures: u64,
     /// The last failure, unless a lookup succeeded since.

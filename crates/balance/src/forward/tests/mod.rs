@@ -115,7 +115,7 @@ fn meaning(request: &Request<'_>) -> Meaning {
     }
 }
 
-/// How many lines frame a body.
+/// Returns the number of lines that frame a body.
 fn framings(head: &str) -> usize {
     lines_of(head, "Content-Length").len() + lines_of(head, "Transfer-Encoding").len()
 }

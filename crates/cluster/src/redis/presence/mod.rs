@@ -74,7 +74,7 @@ pub(crate) enum Event {
 #[derive(Debug, Default)]
 pub(super) struct State {
     roster: Roster,
-    /// Of the server in use.
+    /// Scripts of the server in use.
     scripts: Option<Scripts>,
     /// Number of the server's data; empty before the first sign of life.
     epoch: String,

@@ -20,9 +20,9 @@ pub struct RemoteMember {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {
-    /// How many there are.
+    /// The number of members.
     pub total: u64,
-    /// Those that fit.
+    /// The members that fit.
     pub members: Vec<RemoteMember>,
 }
 

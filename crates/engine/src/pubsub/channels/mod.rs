@@ -72,7 +72,7 @@ pub(crate) struct Channels {
 
 #[cfg(test)]
 impl Default for Channels {
-    /// Of a server with one shard.
+    /// Channels of a server with one shard.
     fn default() -> Self {
         Self::new(Arc::default())
     }

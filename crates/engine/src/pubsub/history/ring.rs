@@ -13,7 +13,7 @@ const ENTRY: usize = size_of::<Kept>();
 
 #[derive(Debug)]
 struct Kept {
-    /// Has no derived forms: those would grow when it is sent, uncounted.
+    /// The frame without derived forms: they would grow when it is sent, uncounted.
     frame: Frame,
     at: Instant,
     cost: usize,

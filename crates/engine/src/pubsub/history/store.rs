@@ -69,7 +69,7 @@ pub(crate) struct Histories {
 #[derive(Debug, Default)]
 pub(crate) struct Stripe {
     rings: HashMap<Arc<str>, Ring>,
-    /// Those whose publications a broker orders.
+    /// Channels whose publications a broker orders.
     pub(super) followed: HashMap<Arc<str>, Followed>,
     /// From the one that was published to least recently.
     pub(super) by_use: BTreeMap<u64, Arc<str>>,

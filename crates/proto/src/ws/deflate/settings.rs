@@ -175,7 +175,7 @@ pub struct InvalidSetting {
     pub setting: &'static str,
     /// The invalid value.
     pub value: Rejected,
-    /// How to correct it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 

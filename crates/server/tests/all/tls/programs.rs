@@ -129,7 +129,7 @@ fn python_echoes_over_wss_and_sees_the_end() {
     }
 }
 
-/// Of several nodes behind a balancer, each resumes the sessions of the others.
+/// Each of several nodes behind a balancer resumes the sessions of the others.
 #[test]
 fn openssl_resumes_a_session_at_another_server_with_the_same_keys() {
     let files = Files::new("tickets");

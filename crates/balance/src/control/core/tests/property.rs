@@ -170,7 +170,7 @@ fn apply_list(
     Ok(())
 }
 
-/// Has checks fail of those whose heartbeats have ended.
+/// Lets checks fail of backends whose heartbeats have ended.
 fn ask_silent(core: &mut Core, now: Instant) {
     let rows = core.rows(now).into_iter();
     let silent = rows.filter(|row| (row.source, row.state) == ("none", "down"));
