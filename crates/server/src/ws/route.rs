@@ -167,7 +167,7 @@ impl WsRoute {
     /// Silence after which a ping is sent, instead of the server's
     /// [`heartbeat_interval`](crate::Limits#structfield.heartbeat_interval); `None` for no pings.
     /// Fractions of a second are rounded up; at most 18 hours. Where a route has an interval of its
-    /// own each read of any session looks its route's up, which costs some ten instructions.
+    /// own each read of any session looks its route's up, which costs a few instructions.
     #[must_use]
     pub fn heartbeat_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.options.limits.heartbeat_interval = Some(interval.into());
