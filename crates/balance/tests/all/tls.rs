@@ -238,20 +238,26 @@ fn http_at_an_address_with_tls_is_refused_redirected_or_served() {
     }
 }
 
-#[test]
-fn backends_with_tls_are_verified_and_the_client_learns_why_one_is_not_trusted() {
-    let folder = Folder::new("back");
-    let identity = Identity::new(&["backend.internal"]);
-    identity.write(&folder.0, "backend");
-    Identity::new(&["backend.internal"]).write(&folder.0, "other");
-    let (backend, heads) = backend(move |socket| {
+/// Starts a backend with this certificate; its reports are the heads it got, or why a handshake
+/// failed.
+fn backend_with(identity: Identity) -> (SocketAddr, Receiver<String>) {
+    backend(move |socket| {
         let connection = ServerConnection::new(identity.server_config()).unwrap();
         let mut stream = StreamOwned::new(connection, socket);
         match stream.conn.complete_io(&mut stream.sock) {
             Ok(_) => serve_head(&mut stream),
             Err(error) => error.to_string(),
         }
-    });
+    })
+}
+
+#[test]
+fn backends_with_tls_are_verified_and_the_client_learns_why_one_is_not_trusted() {
+    let folder = Folder::new("back");
+    let identity = Identity::new(&["backend.internal"]);
+    identity.write(&folder.0, "backend");
+    Identity::new(&["backend.internal"]).write(&folder.0, "other");
+    let (backend, heads) = backend_with(identity);
     let answer_with = |backend: &str, table: &str| {
         let text = format!(
             "listen = \"127.0.0.1:0\"\nbackends = [{backend}]\nkeep_alive = 0\nshards = 1\n\
@@ -346,14 +352,7 @@ fn checks_use_tls_and_report_why_a_backend_is_not_trusted() {
     let identity = Identity::new(&["127.0.0.1"]);
     identity.write(&folder.0, "backend");
     Identity::new(&["127.0.0.1"]).write(&folder.0, "other");
-    let (backend, said) = backend(move |socket| {
-        let connection = ServerConnection::new(identity.server_config()).unwrap();
-        let mut stream = StreamOwned::new(connection, socket);
-        match stream.conn.complete_io(&mut stream.sock) {
-            Ok(_) => serve_head(&mut stream),
-            Err(error) => error.to_string(),
-        }
-    });
+    let (backend, said) = backend_with(identity);
     for (ca, is_up) in [("backend.pem", true), ("other.pem", false)] {
         let text = format!(
             "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nshards = 1\n\

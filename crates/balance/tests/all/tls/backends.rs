@@ -2,10 +2,9 @@
 
 use std::thread;
 
-use rustls::{ServerConnection, StreamOwned};
 use throng_balance::Error;
 
-use super::{Folder, Identity, Running, backend, dial, get, serve_head};
+use super::{Folder, Identity, Running, backend_with, dial, get};
 
 #[test]
 fn changed_authorities_of_backends_are_read_again() {
@@ -13,14 +12,7 @@ fn changed_authorities_of_backends_are_read_again() {
     let identity = Identity::new(&["127.0.0.1"]);
     let (trusted, _) = Identity::new(&["127.0.0.1"]).write(&folder.0, "trusted");
     let text = identity.certificate.pem();
-    let (backend, heads) = backend(move |socket| {
-        let connection = ServerConnection::new(identity.server_config()).unwrap();
-        let mut stream = StreamOwned::new(connection, socket);
-        match stream.conn.complete_io(&mut stream.sock) {
-            Ok(_) => serve_head(&mut stream),
-            Err(error) => error.to_string(),
-        }
-    });
+    let (backend, heads) = backend_with(identity);
     // The answers are what counts.
     thread::spawn(move || heads.into_iter().for_each(drop));
     let running = Running::start(
