@@ -394,8 +394,8 @@ impl ClientPool<'_> {
     /// Decides what becomes of the requests of a connection that is no more, and when it is dialled
     /// again.
     ///
-    /// What the server ended between two requests is asked again, as RFC 9112 section 9.3.1 allows;
-    /// what failed is over, so that an open loop goes on with what is due.
+    /// Requests whose connection the server ended between two of them are sent again, as RFC 9112
+    /// section 9.3.1 allows; failed ones are over, so that an open loop continues with the next.
     fn settle(&mut self, index: usize, now: Instant) {
         let lost = self.conns[index].under_way();
         if lost > 0 && self.conns[index].has_failed {

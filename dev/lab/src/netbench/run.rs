@@ -37,7 +37,7 @@ pub(crate) struct CaseProgress<'a> {
 
 /// Runs the whole matrix. Blocks; `watch` is called some ten times a second on this thread.
 ///
-/// What a server does wrong fails its case, not the run. When `stop` becomes true the run ends
+/// A fault of a server fails its case, not the run. When `stop` becomes true the run ends
 /// early with the cases until then.
 ///
 /// # Errors

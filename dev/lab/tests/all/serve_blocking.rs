@@ -55,7 +55,7 @@ fn a_shutdown_does_not_wait_for_a_handler_that_holds_its_event_loop_and_names_it
     let at_once = ["--set", "drain.window=0s", "--set", "drain.grace=0s"];
     let served = serve(&at_once);
     let mut client = Client::connect(served.addresses[0], "/sleep/1000");
-    // They come before the letter that begins the drain, and are dealt with in one turn of a
+    // They come before the command that begins the drain, and are dealt with in one turn of a
     // minute.
     (0..60).for_each(|_| client.send(Opcode::Text, b"hello"));
     served.terminate();
