@@ -4,8 +4,10 @@
     python2.7 wstest.py PACKAGES fuzzingserver SPEC.json
 
 PACKAGES is what `pip install --target PACKAGES -r requirements.txt` filled. No virtual environment, because a
-machine that still has CPython 2.7 rarely has a virtualenv for it.
+machine that still has CPython 2.7 rarely has a virtualenv for it. THRONG_TLS, if it is set, is the only version of
+TLS: 1.2 or 1.3.
 """
+import os
 import site
 import sys
 import zlib
@@ -19,6 +21,8 @@ site.addsitedir(packages)
 from cryptography.hazmat.backends import default_backend  # noqa: E402
 from cryptography.hazmat.primitives import hashes  # noqa: E402
 
+from OpenSSL import SSL  # noqa: E402
+
 from autobahn.websocket import compress_deflate  # noqa: E402
 from autobahntestsuite import fuzzing, wstest  # noqa: E402
 from autobahntestsuite.case import case12_x_x  # noqa: E402
@@ -26,6 +30,22 @@ from autobahntestsuite.case import case12_x_x  # noqa: E402
 # wstest listens on every address by default. Nothing of ours may be reachable from outside.
 listen_everywhere = fuzzing.listenWS
 fuzzing.listenWS = lambda factory, context: listen_everywhere(factory, context, interface="127.0.0.1")
+
+
+# Both sides have both versions and would always agree on the newer one.
+OTHER_VERSIONS = {
+    "1.2": SSL.OP_NO_TLSv1 | SSL.OP_NO_TLSv1_1 | SSL.OP_NO_TLSv1_3,
+    "1.3": SSL.OP_NO_TLSv1 | SSL.OP_NO_TLSv1_1 | SSL.OP_NO_TLSv1_2,
+}
+
+if "THRONG_TLS" in os.environ:
+    make_context = SSL.Context.__init__
+
+    def make_context_of_one_version(context, method):
+        make_context(context, method)
+        context.set_options(OTHER_VERSIONS[os.environ["THRONG_TLS"]])
+
+    SSL.Context.__init__ = make_context_of_one_version
 
 
 # Groups 12 and 13 are a thousand messages per case, up to 128 KB, and nine tenths of the suite's time. Two things that

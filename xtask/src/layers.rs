@@ -82,7 +82,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "autobahn-tls",
-        about: "Autobahn's cases but compression against our server with TLS",
+        about: "Autobahn's cases but compression against our server with TLS 1.3 and 1.2",
         run: autobahn::run_server_with_tls,
         prepare: None,
     },
@@ -96,6 +96,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         name: "autobahn-library",
         about: "Autobahn's 517 cases against the library's client",
         run: autobahn::run_library_client,
+        prepare: None,
+    },
+    Layer {
+        name: "autobahn-client-tls",
+        about: "Autobahn's cases but compression against both clients with TLS 1.3 and 1.2",
+        run: autobahn::run_clients_with_tls,
         prepare: None,
     },
     Layer {

@@ -2,10 +2,12 @@
 //! offers permessage-deflate in each.
 //!
 //! `cargo run -p throng-load --example autobahn_client ws://127.0.0.1:9001`, with `wstest --mode
-//! fuzzingserver` listening there; `cargo xtask test --only autobahn-client` does both.
+//! fuzzingserver` listening there; `cargo xtask test --only autobahn-client` does both. Further
+//! arguments: a file with the authorities to trust, for `wss://`.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::{
@@ -16,6 +18,7 @@ use throng_load::Target;
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::deflate::{Mode, Policy, Settings};
 use throng_proto::ws::handshake::{Key, check_response_with, encode_request_with};
+use throng_tls::{ClientConfigs, ClientSettings, ConfigError, Tls, TlsClient, Trust};
 
 /// The name in Autobahn's report.
 const AGENT: &str = "throng";
@@ -28,11 +31,12 @@ const DEFLATE: Mode = Mode::Window { bits: 15 };
 const CASE_LIMIT: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
-    let Some(url) = std::env::args().nth(1) else {
+    let mut arguments = std::env::args().skip(1);
+    let Some(url) = arguments.next() else {
         eprintln!("usage: autobahn_client ws://127.0.0.1:9001");
         return ExitCode::from(2);
     };
-    match run(&url) {
+    match run(&url, arguments.next()) {
         Ok(cases) => {
             println!("went through {cases} cases");
             ExitCode::SUCCESS
@@ -44,10 +48,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(url: &str) -> Result<usize, String> {
+fn run(url: &str, authorities: Option<String>) -> Result<usize, String> {
     let target = Target::parse(url).map_err(|error| error.to_string())?;
     let peer = target.resolve().map_err(|error| error.to_string())?;
-    let mut sessions = Sessions::new(peer, target.host_header())?;
+    let tls = match target.is_secure() {
+        true => Some(tls_client(target.host(), authorities).map_err(|error| error.to_string())?),
+        false => None,
+    };
+    let mut sessions = Sessions::new(peer, tls, target.host_header())?;
     let count = sessions.hold("/getCaseCount")?.ok_or("the server does not say how many cases")?;
     let count = count.trim().parse::<usize>().map_err(|_| format!("`{count}` is no number"))?;
     for case in 1..=count {
@@ -57,15 +65,25 @@ fn run(url: &str) -> Result<usize, String> {
     Ok(count)
 }
 
+fn tls_client(host: &str, authorities: Option<String>) -> Result<Arc<TlsClient>, ConfigError> {
+    let trust = authorities.map_or(Trust::System, |file| Trust::File(file.into()));
+    let settings = ClientSettings { trust, resumes: true, ..ClientSettings::default() };
+    TlsClient::new(&ClientConfigs::load(settings)?, host)
+}
+
 /// One shard that holds one session after the other.
 struct Sessions {
-    shard: Shard<Portable, Client>,
+    shard: Shard<Tls<Portable>, Client>,
     peer: SocketAddr,
 }
 
 impl Sessions {
-    fn new(peer: SocketAddr, host: String) -> Result<Self, String> {
+    fn new(peer: SocketAddr, tls: Option<Arc<TlsClient>>, host: String) -> Result<Self, String> {
         let driver = Portable::new(Options::default()).map_err(|error| error.to_string())?;
+        let mut driver = Tls::new(driver);
+        if let Some(tls) = tls {
+            driver.secure_connects(tls);
+        }
         let mut limits = Limits::default();
         limits.ws.max_frame_size = LARGEST_MESSAGE;
         limits.ws.max_message_size = LARGEST_MESSAGE;

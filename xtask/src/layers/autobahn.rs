@@ -3,7 +3,8 @@
 mod suite;
 mod verdict;
 
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,6 +27,12 @@ const DEFLATE: &str = "window:15";
 /// Group 9 sends messages of 16 MiB.
 const LARGE: [&str; 2] = ["--max-message-size", "32MiB"];
 
+/// The versions of TLS, each of which the suite has alone in a run of its own.
+const TLS_VERSIONS: [&str; 2] = ["1.3", "1.2"];
+
+/// The variable by which `wstest.py` learns it.
+const TLS_VERSION: &str = "THRONG_TLS";
+
 /// A client for the other role: an example of a package. Its development build suffices: the time
 /// is the suite's.
 #[derive(Clone, Copy)]
@@ -47,31 +54,34 @@ const LIBRARY: ClientProgram =
 pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
     let server = Server::start(site, &[&LARGE[..], &["--deflate", DEFLATE]].concat())?;
-    let reports = in_parts(|part| {
+    let reports = at_once(0..PARTS.len(), |part| {
         let reports = suite.reports("server", part)?;
         let spec = suite.spec_for_server(&reports, PARTS[part], "ws", server.address);
-        fuzz(&suite, reports, &spec)
+        fuzz(suite.command("fuzzingclient", &reports, &spec)?, reports)
     })?;
     server.stop()?;
     verdict::evaluate(&reports, verdict::ALL)
 }
 
-/// Runs the cases without compression against `throng serve` with TLS.
+/// Runs the cases without compression against `throng serve` with each version of TLS.
 pub(super) fn run_server_with_tls(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
     let certificate = Certificate::make(site)?.flags();
     let certificate: Vec<&str> = certificate.iter().map(String::as_str).collect();
     let server = Server::start(site, &[&LARGE[..], &certificate].concat())?;
-    let reports = suite.reports("server-tls", 0)?;
-    let spec = suite.spec_for_server(&reports, UNCOMPRESSED, "wss", server.address);
-    let reports = fuzz(&suite, reports, &spec)?;
+    let reports = at_once(TLS_VERSIONS, |version| {
+        let reports = suite.reports("server-tls", version)?;
+        let spec = suite.spec_for_server(&reports, UNCOMPRESSED, "wss", server.address);
+        let mut fuzzer = suite.command("fuzzingclient", &reports, &spec)?;
+        fuzzer.env(TLS_VERSION, version);
+        fuzz(fuzzer, reports)
+    })?;
     server.stop()?;
-    verdict::evaluate(&[reports], verdict::UNCOMPRESSED)
+    verdict::evaluate_each(reports, verdict::UNCOMPRESSED)
 }
 
 /// Runs the fuzzing client; returns the folder of its reports.
-fn fuzz(suite: &Suite, reports: PathBuf, spec: &serde_json::Value) -> Result<PathBuf, Stop> {
-    let mut fuzzer = suite.command("fuzzingclient", &reports, spec)?;
+fn fuzz(mut fuzzer: Command, reports: PathBuf) -> Result<PathBuf, Stop> {
     let finished = run_quietly(&mut fuzzer, LIMIT)?;
     match finished.status.success() {
         true => Ok(reports),
@@ -79,15 +89,18 @@ fn fuzz(suite: &Suite, reports: PathBuf, spec: &serde_json::Value) -> Result<Pat
     }
 }
 
-/// Runs every part in a thread of its own, and returns the folders of their reports. One
-/// interpreter keeps one core busy.
-fn in_parts(run: impl Fn(usize) -> Result<PathBuf, Stop> + Sync) -> Result<Vec<PathBuf>, Stop> {
+/// Does each run in a thread of its own, and returns the folders of their reports. One interpreter
+/// keeps one core busy.
+fn at_once<T: Send>(
+    runs: impl IntoIterator<Item = T>,
+    run: impl Fn(T) -> Result<PathBuf, Stop> + Sync,
+) -> Result<Vec<PathBuf>, Stop> {
     thread::scope(|scope| {
         let run = &run;
-        let parts: Vec<_> = (0..PARTS.len()).map(|part| scope.spawn(move || run(part))).collect();
-        parts
+        let threads: Vec<_> = runs.into_iter().map(|it| scope.spawn(move || run(it))).collect();
+        threads
             .into_iter()
-            .map(|part| part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
 }
@@ -104,6 +117,47 @@ pub(super) fn run_library_client(site: &Site) -> Result<Tally, Stop> {
 
 fn run_client_program(site: &Site, program: ClientProgram) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
+    let client = build(site, program)?;
+    let reports = at_once(0..PARTS.len(), |part| {
+        let reports = suite.reports(program.reports, part)?;
+        let address = suite::free_address()?;
+        let spec = suite.spec_for_client(&reports, PARTS[part], address, None);
+        let fuzzer = suite.command("fuzzingserver", &reports, &spec)?;
+        let mut client = Command::new(&client);
+        client.arg(format!("ws://{address}"));
+        face(fuzzer, address, client)?;
+        Ok(reports)
+    })?;
+    verdict::evaluate(&reports, verdict::ALL)
+}
+
+/// Runs the fuzzing server with each version of TLS, with both clients going through its cases
+/// without compression.
+pub(super) fn run_clients_with_tls(site: &Site) -> Result<Tally, Stop> {
+    let suite = Suite::install(site)?;
+    let certificate = Certificate::make(site)?;
+    let mut tally = Tally::default();
+    for program in [ENGINE, LIBRARY] {
+        let client = build(site, program)?;
+        let reports = at_once(TLS_VERSIONS, |version| {
+            let reports = suite.reports(&format!("{}-tls", program.reports), version)?;
+            let address = suite::free_address()?;
+            let certificate = Some(&certificate);
+            let spec = suite.spec_for_client(&reports, UNCOMPRESSED, address, certificate);
+            let mut fuzzer = suite.command("fuzzingserver", &reports, &spec)?;
+            fuzzer.env(TLS_VERSION, version);
+            let mut client = Command::new(&client);
+            client.arg(format!("wss://{address}")).args(certificate.map(|it| &it.authority));
+            face(fuzzer, address, client)?;
+            Ok(reports)
+        })?;
+        tally.add(verdict::evaluate_each(reports, verdict::UNCOMPRESSED)?);
+    }
+    Ok(tally)
+}
+
+/// Builds a client; returns its path.
+fn build(site: &Site, program: ClientProgram) -> Result<PathBuf, Stop> {
     let ClientProgram { package: name, example, .. } = program;
     let package = site.package(name).ok_or_else(|| format!("unknown package {name}"))?;
     if !Site::targets(package, "example").contains(&example) {
@@ -113,39 +167,28 @@ fn run_client_program(site: &Site, program: ClientProgram) -> Result<Tally, Stop
     let mut build = cargo(site);
     build.args(["build", "--quiet"]).args(EVERYTHING).args(["--example", example]);
     run_step(&mut build, Duration::from_secs(900))?;
-    let client = site.target.join("debug/examples").join(example);
-    let reports = in_parts(|part| run_client_part(&suite, &client, program.reports, part))?;
-    verdict::evaluate(&reports, verdict::ALL)
+    Ok(site.target.join("debug/examples").join(example))
 }
 
-fn run_client_part(
-    suite: &Suite,
-    client: &Path,
-    reports: &str,
-    part: usize,
-) -> Result<PathBuf, Stop> {
-    let reports = suite.reports(reports, part)?;
-    let address = suite::free_address()?;
-    let spec = suite.spec_for_client(&reports, part, address);
-    let mut fuzzer = suite.command("fuzzingserver", &reports, &spec)?;
+/// Runs the client against the fuzzing server.
+fn face(mut fuzzer: Command, address: SocketAddr, mut client: Command) -> Result<(), Stop> {
     let mut fuzzer = fuzzer
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| format!("cannot start wstest: {error}"))?;
-    let result = wait_until_it_listens(address)
-        .and_then(|()| run_step(Command::new(client).arg(format!("ws://{address}")), LIMIT));
+    let result = wait_until_it_listens(address).and_then(|()| run_step(&mut client, LIMIT));
     let alive = fuzzer.try_wait().is_ok_and(|status| status.is_none());
     end_tree(&mut fuzzer);
     result?;
     if !alive {
         return Err(Stop::Failed("wstest ended before our client did".into()));
     }
-    Ok(reports)
+    Ok(())
 }
 
-fn wait_until_it_listens(address: std::net::SocketAddr) -> Result<(), String> {
+fn wait_until_it_listens(address: SocketAddr) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         match std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)) {

@@ -1,5 +1,6 @@
 //! The testsuite: its interpreter, its packages, its specification files.
 
+use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::certificate::Certificate;
 use crate::command::{on_path, run_quietly, run_step};
 use crate::outcome::Stop;
 use crate::provision::cached_folder;
@@ -63,8 +65,8 @@ impl Suite {
         Ok(Suite { python, packages, program: home.join("wstest.py"), reports })
     }
 
-    /// Returns an empty folder for the reports of this role in this part.
-    pub(super) fn reports(&self, role: &str, part: usize) -> Result<PathBuf, Stop> {
+    /// Returns an empty folder for the reports of this role in this part or version of TLS.
+    pub(super) fn reports(&self, role: &str, part: impl Display) -> Result<PathBuf, Stop> {
         let folder = self.reports.join(format!("{role}-{part}"));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)
@@ -103,11 +105,22 @@ impl Suite {
         spec
     }
 
-    /// Writes the specification of the fuzzing server, which listens for our client.
-    pub(super) fn spec_for_client(&self, reports: &Path, part: usize, listen: SocketAddr) -> Value {
-        let mut spec = common(reports, PARTS[part]);
+    /// Writes the specification of the fuzzing server, which listens for our client, with TLS if it
+    /// has a certificate.
+    pub(super) fn spec_for_client(
+        &self,
+        reports: &Path,
+        cases: &[&str],
+        listen: SocketAddr,
+        certificate: Option<&Certificate>,
+    ) -> Value {
+        let mut spec = common(reports, cases);
         spec["url"] = json!(format!("ws://{listen}"));
         spec["options"] = json!({"failByDrop": false});
+        if let Some(Certificate { chain, key, .. }) = certificate {
+            spec["url"] = json!(format!("wss://{listen}"));
+            (spec["cert"], spec["key"]) = (json!(chain), json!(key));
+        }
         spec
     }
 }

@@ -16,6 +16,15 @@ pub(super) const UNCOMPRESSED: usize = 301;
 /// OK.
 const INFORMATIONAL: [&str; 3] = ["7.1.6", "7.13.1", "7.13.2"];
 
+/// Evaluates each of these folders as [`evaluate`] does a run of its own.
+pub(super) fn evaluate_each(folders: Vec<PathBuf>, expected: usize) -> Result<Tally, Stop> {
+    let mut tally = Tally::default();
+    for folder in folders {
+        tally.add(evaluate(&[folder], expected)?);
+    }
+    Ok(tally)
+}
+
 /// Evaluates `index.json` in each of these folders of reports, as one. Fewer cases than `expected`
 /// are a failure.
 pub(super) fn evaluate(folders: &[PathBuf], expected: usize) -> Result<Tally, Stop> {
