@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 import { same } from './checks.mjs';
 
-/** Starts Chromium with a profile of its own; `finish` ends it and removes the profile. */
-export async function startBrowser(executablePath) {
+/** Starts Chromium with a profile of its own, and further arguments; `finish` ends it and removes the profile. */
+export async function startBrowser(executablePath, further = []) {
   const profile = mkdtempSync(join(tmpdir(), 'throng-chromium-'));
   const browser = await chromium.launchPersistentContext(profile, {
     executablePath,
@@ -18,6 +18,7 @@ export async function startBrowser(executablePath) {
       '--disable-background-networking', '--disable-component-update', '--disable-sync',
       // Everything but the server under test stays unreachable.
       '--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1',
+      ...further,
     ],
   });
   const finish = async () => {

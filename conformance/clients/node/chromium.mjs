@@ -3,8 +3,9 @@ import { isAccessible, openTab, startBrowser } from './browser.mjs';
 import { check, runChecks, same, within } from './checks.mjs';
 
 const [server, executablePath] = process.argv.slice(2);
-const secure = process.env.THRONG_TLS ? 's' : '';
-const { browser, finish } = await startBrowser(executablePath);
+const version = process.env.THRONG_TLS;
+const secure = version ? 's' : '';
+const { browser, finish } = await startBrowser(executablePath, version ? [`--ssl-version-max=tls${version}`] : []);
 
 /** A tab with the server's page. */
 const openPage = () => openTab(browser, `http${secure}://${server}/`);
@@ -63,6 +64,15 @@ async function inBrowser(path, body, argument) {
   } finally {
     await page.close();
   }
+}
+
+if (version) {
+  check('the version of TLS is the one that was offered', async () => {
+    const page = await browser.newPage();
+    const { protocol } = await (await page.goto(`https://${server}/livez`)).securityDetails();
+    same(protocol, `TLS ${version}`);
+    await page.close();
+  });
 }
 
 check('text, binary, empty and 1 MiB messages come back', async () => {

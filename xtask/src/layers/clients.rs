@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(super) fn run_node(site: &Site) -> Result<Tally, Stop> {
     let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
     let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
-    check_with_and_without_tls(site, &[], &BOTH, || {
+    check_with_and_without_tls(site, &[], || {
         let mut client = Command::new(&node);
         client.arg(package.join("ws.mjs"));
         client
@@ -28,7 +28,7 @@ pub(super) fn run_node(site: &Site) -> Result<Tally, Stop> {
 pub(super) fn run_python(site: &Site) -> Result<Tally, Stop> {
     let home = site.root.join("conformance/clients/python");
     let python = python_environment(site, "python", &home.join("requirements.txt"))?;
-    check_with_and_without_tls(site, &[], &BOTH, || {
+    check_with_and_without_tls(site, &[], || {
         let mut client = Command::new(&python);
         client.arg(home.join("check.py")).env("PYTHONDONTWRITEBYTECODE", "1");
         client
@@ -47,7 +47,7 @@ pub(super) fn run_tungstenite(site: &Site) -> Result<Tally, Stop> {
         .env("CARGO_TARGET_DIR", &target);
     run_step(&mut build, Duration::from_secs(600))?;
     let client = || Command::new(target.join("debug/tungstenite-check"));
-    check_with_and_without_tls(site, &[], &BOTH, client)
+    check_with_and_without_tls(site, &[], client)
 }
 
 /// Checks with Go's `crypto/tls` and `net/http`, and gorilla's `websocket`.
@@ -59,7 +59,7 @@ pub(super) fn run_go(site: &Site) -> Result<Tally, Stop> {
     build.args(["build", "-mod=readonly", "-o"]).arg(&client).arg(".");
     build.current_dir(site.root.join("conformance/clients/go"));
     run_step(&mut build, Duration::from_secs(600))?;
-    check_with_and_without_tls(site, &[], &BOTH, || Command::new(&client))
+    check_with_and_without_tls(site, &[], || Command::new(&client))
 }
 
 /// Checks with Chromium, driven by playwright-core: its WebSocket, the server's page, and the
@@ -75,8 +75,7 @@ pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
         client
     };
     let chromium = chromium.to_string_lossy();
-    let mut tally =
-        check_with_and_without_tls(site, &[&chromium], &["1.3"], || client("chromium.mjs"))?;
+    let mut tally = check_with_and_without_tls(site, &[&chromium], || client("chromium.mjs"))?;
     if site.server.is_none() {
         tally.add(check_balancer(site, client("balancer.mjs"), &chromium)?);
     }
@@ -100,15 +99,14 @@ fn check_balancer(site: &Site, client: Command, chromium: &str) -> Result<Tally,
     Ok(tally)
 }
 
-/// The versions of TLS of clients that can offer one only.
-const BOTH: [&str; 2] = ["1.3", "1.2"];
+/// The versions of TLS, each of which a client offers alone.
+const TLS_VERSIONS: [&str; 2] = ["1.3", "1.2"];
 
 /// Runs the client against a server without TLS, then with each version against one that has it,
 /// whose authority the client finds where its library looks for one.
 fn check_with_and_without_tls(
     site: &Site,
     further: &[&str],
-    versions: &[&str],
     client: impl Fn() -> Command,
 ) -> Result<Tally, Stop> {
     let mut tally = check_server(site, client(), &[], further)?;
@@ -116,7 +114,7 @@ fn check_with_and_without_tls(
         return Ok(tally);
     }
     let certificate = Certificate::make(site)?;
-    for version in versions {
+    for version in TLS_VERSIONS {
         println!("with TLS {version}");
         let mut secured = client();
         secured.env("THRONG_TLS", version);
