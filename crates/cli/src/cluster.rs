@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use throng_config::units::parse_duration;
 use throng_load::units::{grouped, show_bytes, show_ns};
 
-use crate::ask::Peer;
+use crate::http_client::Client;
 use crate::register::read_token;
 use crate::{Failure, say};
 
@@ -68,15 +68,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Command::Status(args) = &args.command;
     let token = args.token_file.as_ref().map(|file| read_token(file, "--token-file"));
     let token = token.transpose().map_err(Failure::usage)?;
-    let peers = args.nodes.iter().map(|node| Ok(Peer::parse(node)?.with_token(token.clone())));
-    let peers: Vec<Peer> = peers.collect::<Result<_, String>>().map_err(Failure::usage)?;
+    let clients = args.nodes.iter().map(|node| Ok(Client::parse(node)?.with_token(token.clone())));
+    let clients: Vec<Client> = clients.collect::<Result<_, String>>().map_err(Failure::usage)?;
     // One that does not answer must not hold the others up.
     let nodes: Vec<Value> = thread::scope(|scope| {
         let asked: Vec<_> =
-            peers.iter().map(|peer| scope.spawn(|| ask(peer, args.timeout))).collect();
+            clients.iter().map(|client| scope.spawn(|| status(client, args.timeout))).collect();
         let answered =
             asked.into_iter().map(|node| node.join().unwrap_or_else(|_| Err(PANICKED.to_owned())));
-        answered.zip(&peers).map(|(node, peer)| named(node, peer)).collect()
+        answered.zip(&clients).map(|(node, client)| named(node, client)).collect()
     });
     let all_up = nodes.iter().all(is_up);
     if args.json {
@@ -95,8 +95,8 @@ fn is_up(node: &Value) -> bool {
 }
 
 /// Returns the figures of a server, or why there are none.
-fn ask(peer: &Peer, timeout: Duration) -> Result<Map<String, Value>, String> {
-    let answer = peer.ask("GET", "/stats.json", None, timeout)?;
+fn status(client: &Client, timeout: Duration) -> Result<Map<String, Value>, String> {
+    let answer = client.request("GET", "/stats.json", None, timeout)?;
     let reason = answer.reason();
     match answer.status {
         200 => {}
@@ -118,11 +118,11 @@ fn ask(peer: &Peer, timeout: Duration) -> Result<Map<String, Value>, String> {
 }
 
 /// Returns the figures with the server's address, or what is in their place.
-fn named(figures: Result<Map<String, Value>, String>, peer: &Peer) -> Value {
+fn named(figures: Result<Map<String, Value>, String>, client: &Client) -> Value {
     let mut node = figures.unwrap_or_else(|why| {
         [("up".to_owned(), false.into()), ("why".to_owned(), why.into())].into_iter().collect()
     });
-    node.insert("node".to_owned(), peer.to_string().into());
+    node.insert("node".to_owned(), client.to_string().into());
     Value::Object(node)
 }
 

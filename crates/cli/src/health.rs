@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throng_config::units::parse_duration;
 
-use crate::ask::Peer;
+use crate::http_client::Client;
 use crate::{Failure, say};
 
 #[derive(clap::Args)]
@@ -29,18 +29,18 @@ Examples:
   throng health --ready 127.0.0.1:8081   a balancer that has a backend";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let peer = Peer::parse(&args.address).map_err(Failure::usage)?;
+    let client = Client::parse(&args.address).map_err(Failure::usage)?;
     let path = if args.ready { "/readyz" } else { "/livez" };
-    match peer.ask("GET", path, None, args.timeout) {
+    match client.request("GET", path, None, args.timeout) {
         Ok(answer) if answer.is_success() => {
             say::report_line("healthy")?;
             Ok(ExitCode::SUCCESS)
         }
         Ok(answer) => Err(Failure::runtime(format!(
-            "{peer} is not healthy: {} {}",
+            "{client} is not healthy: {} {}",
             answer.status,
             answer.reason()
         ))),
-        Err(why) => Err(Failure::runtime(format!("{peer} is not healthy: {why}"))),
+        Err(why) => Err(Failure::runtime(format!("{client} is not healthy: {why}"))),
     }
 }

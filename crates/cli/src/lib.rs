@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-mod ask;
 #[cfg(feature = "balance")]
 mod balance;
 pub mod bench;
@@ -22,6 +21,8 @@ mod expiry;
 mod generate;
 mod health;
 mod hosts;
+#[doc(hidden)]
+pub mod http_client;
 mod log;
 mod monitoring;
 mod register;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::Failure;
-use crate::ask::{Answer, Peer};
+use crate::http_client::{Client, Response};
 use crate::log::{Log, events};
 
 /// One request may take this long.
@@ -49,7 +49,7 @@ pub(crate) struct Registrations {
 
 impl Flags {
     /// The balancers, before anything is listened on.
-    pub(crate) fn checked(&self) -> Result<Vec<Peer>, Failure> {
+    pub(crate) fn checked(&self) -> Result<Vec<Client>, Failure> {
         if self.register.is_empty() {
             return Ok(Vec::new());
         }
@@ -60,11 +60,11 @@ impl Flags {
             ));
         };
         let token = read_token(file, "--register-token-file").map_err(Failure::usage)?;
-        let peer = |text: &String| {
-            let peer = Peer::parse(text).map_err(|why| format!("--register {text}: {why}"))?;
-            Ok(peer.with_token(Some(token.clone())))
+        let client = |text: &String| {
+            let client = Client::parse(text).map_err(|why| format!("--register {text}: {why}"))?;
+            Ok(client.with_token(Some(token.clone())))
         };
-        self.register.iter().map(peer).collect::<Result<_, String>>().map_err(Failure::usage)
+        self.register.iter().map(client).collect::<Result<_, String>>().map_err(Failure::usage)
     }
 
     /// Returns whether any balancer is named.
@@ -75,7 +75,7 @@ impl Flags {
     /// Begins to register the server at `listening`.
     pub(crate) fn begin(
         &self,
-        balancers: Vec<Peer>,
+        balancers: Vec<Client>,
         listening: SocketAddr,
         log: &Log,
     ) -> Result<Registrations, Failure> {
@@ -127,7 +127,7 @@ pub(crate) fn read_token(file: &Path, flag: &str) -> Result<String, String> {
 
 /// One backend at one balancer.
 struct Backend {
-    balancer: Peer,
+    balancer: Client,
     address: SocketAddr,
     weight: u32,
     log: Log,
@@ -204,14 +204,14 @@ impl Backend {
 
     /// Ends the registration.
     fn leave(&self, registered: bool) {
-        match self.balancer.ask("DELETE", &self.path(), None, FINAL_TIMEOUT) {
+        match self.balancer.request("DELETE", &self.path(), None, FINAL_TIMEOUT) {
             Ok(answer) if answer.is_success() => {
                 let fields = [("balancer", self.balancer.to_string().into())];
                 self.log.event(&events::DEREGISTERED, "", fields);
             }
             // It does not know this backend, which is as well.
             Ok(answer) if answer.status == 404 => {}
-            Ok(Answer { status, .. }) => {
+            Ok(Response { status, .. }) => {
                 self.failed("the balancer did not end the registration", &status.to_string());
             }
             Err(why) if registered => {
@@ -246,11 +246,11 @@ impl Backend {
         let asked = match registered {
             true => {
                 let path = format!("{}/heartbeat", self.path());
-                self.balancer.ask("POST", &path, Some(&json!({})), TIMEOUT)
+                self.balancer.request("POST", &path, Some(&json!({})), TIMEOUT)
             }
             false => {
                 let body = json!({ "address": self.address.to_string(), "weight": self.weight });
-                self.balancer.ask("POST", "/register", Some(&body), TIMEOUT)
+                self.balancer.request("POST", "/register", Some(&body), TIMEOUT)
             }
         };
         match asked {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::api::added_in_words;
 use super::reload::json_in_words;
-use crate::ask::Peer;
+use crate::http_client::Client;
 use crate::register::read_token;
 use crate::{Failure, say};
 
@@ -94,13 +94,13 @@ enum Command {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let peer = admin(args.admin.as_deref())?;
+    let client = admin(args.admin.as_deref())?;
     let token = args.token_file.as_ref().map(|file| read_token(file, "--token-file"));
-    let peer = peer.with_token(token.transpose().map_err(Failure::usage)?);
+    let client = client.with_token(token.transpose().map_err(Failure::usage)?);
     let (method, path, body) = request(&args.command);
-    let answer = peer
-        .ask(method, &path, body.as_ref(), TIMEOUT)
-        .map_err(|why| Failure::runtime(format!("the admin API at {peer}: {why}")))?;
+    let answer = client
+        .request(method, &path, body.as_ref(), TIMEOUT)
+        .map_err(|why| Failure::runtime(format!("the admin API at {client}: {why}")))?;
     if !answer.is_success() {
         return Err(Failure::runtime(answer.reason()));
     }
@@ -114,14 +114,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the admin API of the flag, else that of the balancer's own variable.
-fn admin(flag: Option<&str>) -> Result<Peer, Failure> {
+fn admin(flag: Option<&str>) -> Result<Client, Failure> {
     let variable = std::env::var(ADMIN).ok().filter(|address| !address.is_empty());
     let (from, address) = match (flag, variable.as_deref()) {
         (Some(address), _) => ("--admin", address),
         (None, Some(address)) => (ADMIN, address),
         (None, None) => ("--admin", "127.0.0.1:8081"),
     };
-    Peer::parse(address).map_err(|why| Failure::usage(format!("{from}: {why}")))
+    Client::parse(address).map_err(|why| Failure::usage(format!("{from}: {why}")))
 }
 
 /// A backend's name.

@@ -1,6 +1,7 @@
 //! Check that a server's answers are those of the contract, in full.
 
-use super::ask::Answer;
+use throng_cli::http_client::Response;
+
 use super::document::Document;
 use super::ordered::Node;
 
@@ -11,7 +12,7 @@ const QUOTED: usize = 120;
 ///
 /// # Errors
 /// What is wrong with it, in words.
-pub(super) fn check_blank(answer: &Answer) -> Result<(), String> {
+pub(super) fn check_blank(answer: &Response) -> Result<(), String> {
     check_head(answer, "text/plain")?;
     match &*answer.body {
         b"OK" => Ok(()),
@@ -23,7 +24,7 @@ pub(super) fn check_blank(answer: &Answer) -> Result<(), String> {
 ///
 /// # Errors
 /// What is wrong with it, in words.
-pub(super) fn check_work(answer: &Answer, document: &Document) -> Result<(), String> {
+pub(super) fn check_work(answer: &Response, document: &Document) -> Result<(), String> {
     check_head(answer, "application/json")?;
     let node: Node = serde_json::from_slice(&answer.body)
         .map_err(|error| format!("the answer {} is no JSON: {error}", quoted(&answer.body)))?;
@@ -45,7 +46,7 @@ pub(super) fn check_work(answer: &Answer, document: &Document) -> Result<(), Str
     check_text("maxDate", max_date, &document.max_date)
 }
 
-fn check_head(answer: &Answer, wanted: &str) -> Result<(), String> {
+fn check_head(answer: &Response, wanted: &str) -> Result<(), String> {
     if answer.status != 200 {
         let body = if answer.body.is_empty() { String::new() } else { quoted(&answer.body) };
         return Err(format!("the status is {}, not 200 {body}", answer.status).trim().to_owned());
@@ -109,7 +110,7 @@ mod tests {
 
     fn work(body: &str) -> Result<(), String> {
         let content_type = Some("application/json; charset=utf-8".to_owned());
-        let answer = Answer { status: 200, content_type, body: body.as_bytes().to_vec() };
+        let answer = Response { status: 200, content_type, body: body.as_bytes().to_vec() };
         check_work(&answer, &Document::of_the_suite())
     }
 
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_canned_answer_is_none_to_another_document() {
         let content_type = Some("application/json".to_owned());
-        let answer = Answer { status: 200, content_type, body: GOOD.as_bytes().to_vec() };
+        let answer = Response { status: 200, content_type, body: GOOD.as_bytes().to_vec() };
         let error = check_work(&answer, &Document::random()).unwrap_err();
         assert!(error.contains("a fixed answer?"), "{error}");
     }
@@ -158,7 +159,7 @@ mod tests {
     fn blank_is_two_bytes_of_text() {
         let answer = |status, content_type: Option<&str>, body: &str| {
             let content_type = content_type.map(str::to_owned);
-            check_blank(&Answer { status, content_type, body: body.as_bytes().to_vec() })
+            check_blank(&Response { status, content_type, body: body.as_bytes().to_vec() })
         };
         answer(200, Some("Text/Plain; charset=utf-8"), "OK").unwrap();
         for (status, content_type, body, words) in [

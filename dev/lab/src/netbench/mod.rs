@@ -4,18 +4,7 @@
 //! whose answers are checked in full, put under [`http`](throng_load::http) load with one request
 //! at a time on each connection, asked again, and ended with everything it started. A server that
 //! fails a case fails that row; the others still run.
-//!
-//! ```no_run
-//! use std::sync::atomic::AtomicBool;
-//! use throng_load::netbench::{self, Plan, ServerCommand};
-//!
-//! let plan = Plan::new(ServerCommand::parse("node server.js")?);
-//! let report = netbench::run(&plan, &AtomicBool::new(false), &mut |_| {})?;
-//! println!("{report}");
-//! # Ok::<(), throng_load::Error>(())
-//! ```
 
-mod ask;
 mod check;
 pub(crate) mod command;
 mod document;

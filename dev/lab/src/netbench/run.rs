@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::ask::ask;
 use super::check::{check_blank, check_work};
 use super::document::Document;
 use super::process::Process;
 use super::report::{CaseReport, Report};
 use super::{Mode, Plan};
+use throng_cli::http_client::exchange;
 use throng_load::sampler::{Processes, listening_pids};
 use throng_load::units::show_duration;
 use throng_load::{Error, Progress, descriptors, http};
@@ -139,16 +139,16 @@ fn with_end(server: &mut Process, reason: String) -> String {
 
 /// Asks once, or in work mode about two documents, and checks the answers in full.
 fn check(load: &http::Plan, plan: &Plan, mode: Mode) -> Result<(), String> {
-    let asked = |body: Vec<u8>| {
-        let asking = http::Plan { body, ..load.clone() };
-        let request = http::encode(&asking).map_err(|error| error.to_string())?;
-        ask(plan.address, &request, plan.timeout)
+    let response = |body: Vec<u8>| {
+        let plan_of_one = http::Plan { body, ..load.clone() };
+        let request = http::encode(&plan_of_one).map_err(|error| error.to_string())?;
+        exchange(plan.address, &request, plan.timeout)
     };
     match mode {
-        Mode::Blank => check_blank(&asked(Vec::new())?),
+        Mode::Blank => check_blank(&response(Vec::new())?),
         Mode::Work => [Document::of_the_suite(), Document::random()]
             .iter()
-            .try_for_each(|document| check_work(&asked(document.request.clone())?, document)),
+            .try_for_each(|document| check_work(&response(document.request.clone())?, document)),
     }
 }
 

@@ -1,8 +1,8 @@
-//! One HTTP request and its answer, for the small talk between our own processes: an admin API, a
-//! registration.
+//! A blocking HTTP client, for admin APIs, registrations and health checks, and for the answers
+//! that `dev/lab` checks in full.
 //!
-//! Blocking, a connection each: these come a few times a minute, and a connection that is kept
-//! would be one more thing that can have died meanwhile.
+//! Each request has a connection of its own: they come a few times a minute, and a connection that
+//! is kept would be one more thing that can have died meanwhile.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -11,26 +11,30 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use throng_load::Target;
 use throng_proto::Input;
-use throng_proto::http1::{Limits, RequestHead, ResponseDecoder, ResponseEvent};
+use throng_proto::http1::{self, Limits, RequestHead, ResponseDecoder, ResponseEvent};
 
 /// An admin API's list of a thousand backends has half a mebibyte.
 const LIMITS: Limits = Limits { max_header_bytes: 16 << 10, max_headers: 100, max_body: 16 << 20 };
 
-/// A server to ask, by its URL.
+/// A client of one server.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct Client {
     target: Target,
     token: Option<String>,
 }
 
-/// The peer's answer.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) body: Vec<u8>,
+/// A complete response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The value of `Content-Type`, if it is text.
+    pub content_type: Option<String>,
+    /// The body, without its framing.
+    pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     /// Returns whether the status is 2xx.
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
@@ -50,7 +54,7 @@ impl Answer {
     }
 }
 
-impl Peer {
+impl Client {
     /// Reads `http://host:port`, or `host:port` alone.
     ///
     /// # Errors
@@ -76,27 +80,20 @@ impl Peer {
         self
     }
 
-    /// Asks once, and gives up after `timeout`.
+    /// Sends one request, and gives up after `timeout`.
     ///
     /// # Errors
-    /// It is away, does not answer in time, or does not speak HTTP.
-    pub(crate) fn ask(
+    /// The server is away, does not answer in time, or does not speak HTTP.
+    pub(crate) fn request(
         &self,
         method: &str,
         path: &str,
         body: Option<&Value>,
         timeout: Duration,
-    ) -> Result<Answer, String> {
-        let until = Instant::now() + timeout;
-        let request = self.request(method, path, body)?;
+    ) -> Result<Response, String> {
+        let request = self.encode(method, path, body)?;
         let address = self.target.resolve().map_err(|error| error.to_string())?;
-        let mut stream = TcpStream::connect_timeout(&address, timeout)
-            .map_err(|error| format!("cannot connect: {}", plain(&error)))?;
-        let failed = |error| format!("it does not answer: {}", plain(&error));
-        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
-        stream.write_all(&request).map_err(failed)?;
-        let (status, body) = read(&mut stream, until)?;
-        Ok(Answer { status, body })
+        exchange(address, &request, timeout)
     }
 
     /// The address of this machine on the way there: what a process that listens on all addresses
@@ -118,7 +115,7 @@ impl Peer {
         socket.map(|address| address.ip()).map_err(|error| plain(&error))
     }
 
-    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Vec<u8>, String> {
+    fn encode(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Vec<u8>, String> {
         let mut out = Vec::new();
         let host = self.target.host_header();
         let mut head =
@@ -146,7 +143,7 @@ impl Peer {
     }
 }
 
-impl std::fmt::Display for Peer {
+impl std::fmt::Display for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "http://{}", self.target.host_header())
     }
@@ -156,39 +153,76 @@ fn example() -> &'static str {
     "for example http://127.0.0.1:8081"
 }
 
-/// Status and body of the answer on `stream`.
-fn read(stream: &mut TcpStream, until: Instant) -> Result<(u16, Vec<u8>), String> {
-    let mut decoder = ResponseDecoder::new();
-    let (mut status, mut body) = (0, Vec::new());
+/// Sends `request`, which is encoded already, on a connection of its own.
+///
+/// # Errors
+/// The error says why there is no complete response within `timeout`.
+pub fn exchange(
+    address: SocketAddr,
+    request: &[u8],
+    timeout: Duration,
+) -> Result<Response, String> {
+    let until = Instant::now() + timeout;
+    let mut stream = TcpStream::connect_timeout(&address, timeout)
+        .map_err(|error| format!("cannot connect: {}", plain(&error)))?;
+    let failed = |error| format!("it does not answer: {}", plain(&error));
+    stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+    stream.write_all(request).map_err(failed)?;
+    let mut receiving = Receiving::default();
     let mut buffer = [0; 16 << 10];
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err("it does not answer in time".to_owned());
         }
-        let failed = |error| format!("it does not answer: {}", plain(&error));
         stream.set_read_timeout(Some(left)).map_err(failed)?;
-        let count = match stream.read(&mut buffer) {
-            Ok(count) => count,
+        let is_complete = match stream.read(&mut buffer) {
+            Ok(0) => receiving.end_of_stream()?,
+            Ok(count) => receiving.receive(&mut buffer[..count])?,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(failed(error)),
         };
-        let garbage = |error| format!("its answer is no HTTP: {error}");
-        if count == 0 {
-            return match decoder.handle_end_of_stream().map_err(garbage)? {
-                Some(_) => Ok((status, body)),
-                None => Err("it closed the connection without an answer".to_owned()),
-            };
-        }
-        let mut input = Input::new(&mut buffer[..count]);
-        while let Some(event) = decoder.next_event(&mut input, &LIMITS).map_err(garbage)? {
-            match event {
-                ResponseEvent::Head(head) => status = head.status(),
-                ResponseEvent::Body(bytes) => body.extend_from_slice(bytes),
-                ResponseEvent::End => return Ok((status, body)),
-            }
+        if is_complete {
+            return Ok(receiving.response);
         }
     }
+}
+
+/// A response that is being received.
+#[derive(Default)]
+struct Receiving {
+    decoder: ResponseDecoder,
+    response: Response,
+}
+
+impl Receiving {
+    /// Returns whether the response is complete.
+    fn receive(&mut self, bytes: &mut [u8]) -> Result<bool, String> {
+        let mut input = Input::new(bytes);
+        while let Some(event) = self.decoder.next_event(&mut input, &LIMITS).map_err(not_http)? {
+            match event {
+                ResponseEvent::Head(head) => {
+                    self.response.status = head.status();
+                    self.response.content_type = head.header("content-type").map(str::to_owned);
+                }
+                ResponseEvent::Body(bytes) => self.response.body.extend_from_slice(bytes),
+                ResponseEvent::End => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns true: the end of the stream completes the response, or else it is an error.
+    fn end_of_stream(&mut self) -> Result<bool, String> {
+        match self.decoder.handle_end_of_stream().map_err(not_http)? {
+            Some(_) => Ok(true),
+            None => Err("it closed the connection without an answer".to_owned()),
+        }
+    }
+}
+
+fn not_http(error: http1::Error) -> String {
+    format!("its answer is no HTTP: {error}")
 }
 
 /// An error in words, without the number of the operating system.
@@ -212,10 +246,10 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     /// Returns the request, where the answer is `answer` in two chunks.
-    fn exchange(
+    fn answered(
         answer: &'static str,
-        ask: impl FnOnce(Peer) -> Result<Answer, String>,
-    ) -> (String, Result<Answer, String>) {
+        request: impl FnOnce(Client) -> Result<Response, String>,
+    ) -> (String, Result<Response, String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
@@ -229,8 +263,8 @@ mod tests {
             }
             String::from_utf8(buffer[..count].to_vec()).unwrap()
         });
-        let answer = ask(Peer::parse(&address.to_string()).unwrap());
-        (server.join().unwrap(), answer)
+        let response = request(Client::parse(&address.to_string()).unwrap());
+        (server.join().unwrap(), response)
     }
 
     #[test]
@@ -241,8 +275,8 @@ mod tests {
              3\r\n{\"a\r\n4\r\n\":1}\r\n0\r\n\r\n",
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\n\r\n{\"a\":1}",
         ] {
-            let (request, answer) = exchange(answer, |peer| {
-                peer.with_token(Some("secret".to_owned())).ask(
+            let (request, answer) = answered(answer, |client| {
+                client.with_token(Some("secret".to_owned())).request(
                     "POST",
                     "/register",
                     Some(&json!({"weight": 2})),
@@ -263,43 +297,45 @@ mod tests {
 
     #[test]
     fn a_malformed_answer_is_an_error() {
-        let get = |peer: Peer| peer.ask("GET", "/", None, TIMEOUT);
+        let get = |client: Client| client.request("GET", "/", None, TIMEOUT);
         for (answer, expected) in [
             ("", "without an answer"),
             ("SSH-2.0-OpenSSH\r\n\r\n", "no HTTP"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "no HTTP"),
         ] {
-            let error = exchange(answer, get).1.unwrap_err();
+            let error = answered(answer, get).1.unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        let error = get(Peer::parse("127.0.0.1:1").unwrap()).unwrap_err();
+        let error = get(Client::parse("127.0.0.1:1").unwrap()).unwrap_err();
         assert_eq!(error, "cannot connect: connection refused");
     }
 
     #[test]
     fn a_refusal_has_its_reason() {
-        let (_, answer) = exchange(
-            "HTTP/1.1 403 Forbidden\r\nContent-Length: 23\r\n\r\n{\"error\":\"not\\tto you\"}",
-            |peer| peer.ask("GET", "/", None, TIMEOUT),
+        let (_, answer) = answered(
+            "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 23\r\n\r\n\
+             {\"error\":\"not\\tto you\"}",
+            |client| client.request("GET", "/", None, TIMEOUT),
         );
         let answer = answer.unwrap();
         assert_eq!((answer.status, answer.reason().as_str()), (403, "not\tto you"));
+        assert_eq!(answer.content_type.as_deref(), Some("application/json"));
     }
 
     #[test]
-    fn only_addresses_are_peers() {
-        assert_eq!(Peer::parse("127.0.0.1:8081").unwrap().to_string(), "http://127.0.0.1:8081");
+    fn only_addresses_are_servers() {
+        assert_eq!(Client::parse("127.0.0.1:8081").unwrap().to_string(), "http://127.0.0.1:8081");
         for text in ["https://127.0.0.1:1", "http://127.0.0.1:1/x", "ws://a", ""] {
-            assert!(Peer::parse(text).is_err(), "{text}");
+            assert!(Client::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_token_cannot_split_a_request() {
-        let peer = Peer::parse("127.0.0.1:1").unwrap();
-        assert_eq!(peer.own_address().unwrap(), Ipv4Addr::LOCALHOST);
-        let peer = peer.with_token(Some("a\r\nB: c".to_owned()));
-        let error = peer.ask("GET", "/", None, TIMEOUT).unwrap_err();
+        let client = Client::parse("127.0.0.1:1").unwrap();
+        assert_eq!(client.own_address().unwrap(), Ipv4Addr::LOCALHOST);
+        let client = client.with_token(Some("a\r\nB: c".to_owned()));
+        let error = client.request("GET", "/", None, TIMEOUT).unwrap_err();
         assert!(error.contains("Authorization"), "{error}");
     }
 }
