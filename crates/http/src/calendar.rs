@@ -1,5 +1,5 @@
-//! The Gregorian calendar, also before there was one (ISO 8601): days since 1970-01-01 as year, month
-//! and day.
+//! The Gregorian calendar, also before there was one (ISO 8601): days since 1970-01-01 as year,
+//! month and day.
 //!
 //! Years begin with March here, so that the leap day is a year's last; the calendar repeats after
 //! 400 years of 146,097 days. See Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".

@@ -1,5 +1,7 @@
 //! The Date header. [RFC 9110 section 5.6.7](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.7).
 
+use crate::calendar::date_from_days;
+
 /// A cache of the formatted date, updated once a second. It never reads a clock: the caller passes
 /// the time.
 #[derive(Clone, Debug)]
@@ -45,13 +47,13 @@ impl Default for DateCache {
 /// second of 9999: the format has four digits.
 #[must_use]
 pub fn imf_fixdate(unix_seconds: u64) -> [u8; LENGTH] {
-    const LAST: u64 = 253_402_300_799;
+    const LAST: i64 = 253_402_300_799;
     const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed"; // the epoch was a Thursday
     const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
 
-    let seconds = unix_seconds.min(LAST);
+    let seconds = i64::try_from(unix_seconds).unwrap_or(LAST).min(LAST);
     let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil_from_days(days);
+    let (year, month, day) = date_from_days(days);
 
     let mut text = *b"Thu, 01 Jan 1970 00:00:00 GMT";
     text[..3].copy_from_slice(three(DAYS, days % 7));
@@ -65,29 +67,14 @@ pub fn imf_fixdate(unix_seconds: u64) -> [u8; LENGTH] {
     text
 }
 
-fn three(names: &[u8], index: u64) -> &[u8] {
+fn three(names: &[u8], index: i64) -> &[u8] {
     let start = index as usize * 3;
     &names[start..start + 3]
 }
 
-fn put(digits: &mut [u8], number: u64) {
+fn put(digits: &mut [u8], number: i64) {
     digits[0] = b'0' + (number / 10 % 10) as u8;
     digits[1] = b'0' + (number % 10) as u8;
-}
-
-/// Converts days since the epoch to year, month 1 to 12 and day 1 to 31: Howard Hinnant's algorithm
-/// over eras of 400 years, with years that begin in March so that the leap day is the last.
-const fn civil_from_days(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = year_of_era + shifted / 146_097 * 400 + if month <= 2 { 1 } else { 0 };
-    (year, month, day)
 }
 
 #[cfg(test)]
@@ -111,27 +98,6 @@ mod tests {
             (u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
         ] {
             assert_eq!(str::from_utf8(&imf_fixdate(seconds)), Ok(expected), "{seconds}");
-        }
-    }
-
-    #[test]
-    fn every_day_follows_the_day_before() {
-        let (mut year, mut month, mut day) = (1970, 1, 1);
-        for days in 0..200_000 {
-            assert_eq!(civil_from_days(days), (year, month, day));
-            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-            let length = match month {
-                2 => 28 + u64::from(leap),
-                4 | 6 | 9 | 11 => 30,
-                _ => 31,
-            };
-            day += 1;
-            if day > length {
-                (month, day) = (month + 1, 1);
-            }
-            if month > 12 {
-                (year, month) = (year + 1, 1);
-            }
         }
     }
 

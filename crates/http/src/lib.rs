@@ -10,6 +10,7 @@
 
 mod basic;
 mod body;
+pub mod calendar;
 mod client;
 mod coding;
 mod date;

@@ -1,6 +1,7 @@
 //! Parsing of dates in requests.
 //! [RFC 9110 section 5.6.7](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.7).
 
+use crate::calendar::{days_from_date, days_in_month};
 use crate::date::imf_fixdate;
 
 /// A date and time in UTC, in an order suitable for comparison.
@@ -92,23 +93,12 @@ fn time_of_day(text: &[u8]) -> Option<i64> {
 
 impl Moment {
     fn new(year: i64, month: i64, day: i64, second_of_day: i64) -> Option<Self> {
-        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let length = match month {
-            2 => 28 + i64::from(is_leap),
-            4 | 6 | 9 | 11 => 30,
-            _ => 31,
-        };
-        (1..=length).contains(&day).then_some(Self { year, month, day, second_of_day })
+        let is_day = (1..=days_in_month(year, month)).contains(&day);
+        is_day.then_some(Self { year, month, day, second_of_day })
     }
 
-    /// Converts to Unix time, with Howard Hinnant's algorithm, the inverse of that in
-    /// [`imf_fixdate`].
     fn unix_seconds(self) -> i64 {
-        let year = if self.month <= 2 { self.year - 1 } else { self.year };
-        let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-        let day_of_year = (153 * ((self.month + 9) % 12) + 2) / 5 + self.day - 1;
-        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-        (era * 146_097 + day_of_era - 719_468) * 86_400 + self.second_of_day
+        days_from_date(self.year, self.month, self.day) * 86_400 + self.second_of_day
     }
 }
 

@@ -4,12 +4,10 @@ use std::fmt;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
+use throng_http::calendar::{date_from_days, days_from_date, days_in_month};
 
 const DAY: i64 = 24 * 60 * MINUTE;
 const MINUTE: i64 = 60_000;
-
-/// Days from 0000-03-01 to 1970-01-01.
-const EPOCH: i64 = 719_468;
 
 /// 0000-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z: four digits are all there are for a year.
 const FIRST: i64 = -62_167_219_200_000;
@@ -36,19 +34,19 @@ impl Timestamp {
         let (month, day) = (number([*mo0, *mo1])?, number([*d0, *d1])?);
         let (hour, minute, second) =
             (number([*h0, *h1])?, number([*mi0, *mi1])?, number([*s0, *s1])?);
-        let is_a_day = (1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day);
+        let is_a_day = (1..=12).contains(&month) && (1..=days_in_month(year, month)).contains(&day);
         if !is_a_day || hour > 23 || minute > 59 || second > 59 {
             return None;
         }
         let (millisecond, zone) = fraction(rest)?;
         let time = (hour * 60 + minute) * MINUTE + second * 1000 + millisecond;
-        let since_epoch = days_since_epoch(year, month, day) * DAY + time - offset(zone)?;
+        let since_epoch = days_from_date(year, month, day) * DAY + time - offset(zone)?;
         (FIRST..=LAST).contains(&since_epoch).then_some(Self(since_epoch))
     }
 
     /// `YYYY-MM-DDTHH:MM:SS.mmmZ`.
     pub(super) fn print(self) -> [u8; 24] {
-        let (year, month, day) = date_of(self.0.div_euclid(DAY));
+        let (year, month, day) = date_from_days(self.0.div_euclid(DAY));
         let time = self.0.rem_euclid(DAY);
         let minutes = time / MINUTE;
         let mut text = *b"0000-00-00T00:00:00.000Z";
@@ -111,37 +109,6 @@ fn offset(zone: &[u8]) -> Option<i64> {
         }
         _ => None,
     }
-}
-
-/// In the Gregorian calendar, also before there was one (ISO 8601).
-fn days_in(year: i64, month: i64) -> i64 {
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    match month {
-        2 => 28 + i64::from(is_leap),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Years begin with March here, so that the leap day is a year's last; the calendar repeats after
-/// 400 years of 146,097 days. See Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let of_year = (153 * month + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - EPOCH
-}
-
-/// Year, month and day: the inverse.
-fn date_of(days_since_epoch: i64) -> (i64, i64, i64) {
-    let days = days_since_epoch + EPOCH;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let year = era * 400 + year;
-    if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
 }
 
 impl<'de> Deserialize<'de> for Timestamp {
@@ -257,38 +224,13 @@ mod tests {
         }
     }
 
-    /// Counts the days one year and one month after the other.
-    fn naive(year: i64, month: i64, day: i64) -> i64 {
-        let length = |year: i64| if days_in(year, 2) == 29 { 366 } else { 365 };
-        let years: i64 = match year < 1970 {
-            true => -(year..1970).map(length).sum::<i64>(),
-            false => (1970..year).map(length).sum(),
-        };
-        years + (1..month).map(|month| days_in(year, month)).sum::<i64>() + day - 1
-    }
-
-    #[test]
-    fn every_day_there_is_follows_the_one_before() {
-        let mut expected = naive(0, 1, 1);
-        for year in 0..=9999 {
-            for month in 1..=12 {
-                for day in 1..=days_in(year, month) {
-                    assert_eq!(days_since_epoch(year, month, day), expected);
-                    assert_eq!(date_of(expected), (year, month, day));
-                    expected += 1;
-                }
-            }
-        }
-        assert_eq!(expected * DAY - 1, LAST);
-    }
-
     proptest! {
         #[test]
-        fn any_moment_is_what_counting_says(
+        fn any_moment_is_read_in_utc(
             (year, month) in (0i64..=9999, 1i64..=12), day in 1i64..=31, time in 0..DAY,
             digits in 0usize..6, minutes in -1439i64..=1439,
         ) {
-            let day = day.min(days_in(year, month));
+            let day = day.min(days_in_month(year, month));
             let mut text = format!("{year:04}-{month:02}-{day:02}T");
             let (seconds, millisecond) = (time / 1000, time % 1000);
             text += &format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -302,8 +244,9 @@ mod tests {
                 1.. => format!("+{:02}:{:02}", zone.0, zone.1),
                 _ => format!("-{:02}:{:02}", zone.0, zone.1),
             };
-            let expected = naive(year, month, day) * DAY + seconds * 1000 + kept[digits.min(3)]
-                - minutes * MINUTE;
+            let midnight = days_from_date(year, month, day) * DAY;
+            let expected =
+                midnight + seconds * 1000 + kept[digits.min(3)] - minutes * MINUTE;
             let there_is = (FIRST..=LAST).contains(&expected);
             prop_assert_eq!(parse(&text), there_is.then_some(Timestamp(expected)), "{}", text);
             if there_is {
