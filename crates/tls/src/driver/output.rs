@@ -187,8 +187,15 @@ impl<D: Driver> Tls<D> {
                 }
             };
         }
+        let (conn, busy) = self.table.make_busy(id)?;
         let sent = match batch {
             Some(batch) if batch.is_empty() => Some(batch),
+            // A message of the handshake has left: there are no keys yet, and their coming sends
+            // the batch.
+            Some(batch) if conn.stage.party().is_some() => {
+                busy.batch = Some(batch);
+                None
+            }
             Some(batch) => Some(self.seal_and_send_rest(id, batch, MAX_PLAINTEXT)?),
             None => None,
         };

@@ -1,5 +1,5 @@
-//! Secured connections on the simulated network: rustls is the client, and the faults of the seed
-//! cut, delay and refuse what passes between it and the driver.
+//! Secured connections on the simulated network, accepted and of ours: rustls is the far end, and
+//! the faults of the seed cut, delay and refuse what passes between it and the driver.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -7,25 +7,41 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rustls::{ClientConfig, ClientConnection, ProtocolVersion};
-use throng_io::{Batch, Closed, ConnId, Driver, Event, Segment, SendOutcome};
+use rustls::{ClientConfig, ClientConnection, Connection, ProtocolVersion, ServerConnection};
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Segment, SendOutcome, TlsFailure};
 use throng_sim::driver::SimDriver;
 use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
 use throng_sim::{Faults, Net, Rng, Seeds, SharedNet, Waiting};
-use throng_tls::{Tls, TlsServer};
+use throng_tls::{ClientConfigs, ClientSettings, Tls, TlsClient, TlsServer, Trust};
 
-use crate::support::{client, client_config, raw_server_config, roots, said};
+use crate::support::{
+    certificate_file, client, client_config, raw_server_config, roots, said, suites,
+};
 
 static SERVER: LazyLock<Arc<TlsServer>> = LazyLock::new(|| TlsServer::new(raw_server_config(None)));
 
-const SEEDS: Seeds = Seeds { package: "throng-tls", test: "simulated", run };
-
-#[test]
-fn a_thousand_seeds_lose_no_byte() {
-    SEEDS.check_many();
+const fn seeds(run: fn(u64) -> Result<(), String>) -> Seeds {
+    Seeds { package: "throng-tls", test: "simulated", run }
 }
 
-/// The way in which a client ends its stream.
+#[test]
+fn a_thousand_seeds_lose_no_byte_of_a_client() {
+    seeds(|seed| run(seed, Role::Server)).check_many();
+}
+
+#[test]
+fn a_thousand_seeds_lose_no_byte_of_a_server() {
+    seeds(|seed| run(seed, Role::Client)).check_many();
+}
+
+/// Our part in the handshakes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Client,
+    Server,
+}
+
+/// The way in which a far end ends its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     CloseNotify,
@@ -35,11 +51,17 @@ enum Ending {
     Corrupt,
 }
 
-struct Client {
-    link: LinkId,
+/// rustls at the other end of a connection.
+struct Far {
+    /// `None` until it has accepted the connection.
+    end: Option<(LinkId, Side)>,
+    /// Where it accepts, if it does.
+    listener: usize,
     /// Whether all that is sent fits into the link.
     has_room: bool,
-    tls: ClientConnection,
+    tls: Connection,
+    /// Data that our side sends first, before it is connected.
+    greeting: Vec<u8>,
     /// Ciphertext that has not left yet.
     out: Vec<u8>,
     to_write: usize,
@@ -55,6 +77,10 @@ struct Client {
 /// A connection at the driver's side, which echoes.
 #[derive(Default)]
 struct Conn {
+    /// We started it, and it is not connected yet.
+    connecting: bool,
+    /// It ended before it was connected.
+    refused: bool,
     received: Vec<u8>,
     waiting: Vec<u8>,
     in_flight: bool,
@@ -65,7 +91,7 @@ struct Conn {
     closed: bool,
 }
 
-fn run(seed: u64) -> Result<(), String> {
+fn run(seed: u64, role: Role) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let faults = Faults {
         receive_buffer: rng.pick(&[1, 7, 100, 4096, 64 * 1024]),
@@ -88,20 +114,27 @@ fn run(seed: u64) -> Result<(), String> {
     let listener = net.borrow_mut().listen(address);
     let listening = driver.inner().add_listener(listener);
     driver.secure(listening, Arc::clone(&SERVER));
-    let mut clients: Vec<Client> = (0..1 + rng.below(3))
-        .map(|at| dial(&net, &mut rng, listener, at, if small { 3_000 } else { 120_000 }))
+    let most = if small { 3_000 } else { 120_000 };
+    let mut fars: Vec<Far> = (0..1 + rng.below(3))
+        .map(|at| match role {
+            Role::Server => dial(&net, &mut rng, listener, at, most),
+            Role::Client => listen(&net, &mut rng, at, most),
+        })
         .collect();
     let mut conns: HashMap<ConnId, Conn> = HashMap::new();
-    // By the port, which is the order of the clients.
+    // By the port, which is the order of the far ends.
     let mut ids: HashMap<u16, ConnId> = HashMap::new();
+    if role == Role::Client {
+        connect(&mut driver, &fars, &mut conns, &mut ids, &mut rng)?;
+    }
     let mut calm = 0;
     for turn in 0.. {
         if turn == 200_000 {
             return Err(format!("seed {seed}: it does not end"));
         }
         let mut moved = false;
-        for client in &mut clients {
-            moved |= client.act(&net, &mut rng)?;
+        for far in &mut fars {
+            moved |= far.act(&net, &mut rng)?;
         }
         driver.inner().progress();
         let until = driver.now().after(Duration::from_micros(rng.between(1, 5_000)));
@@ -111,12 +144,12 @@ fn run(seed: u64) -> Result<(), String> {
             moved |= conn.act(&mut driver, *id, &mut rng);
         }
         calm = if moved { 0 } else { calm + 1 };
-        let is_over = clients.iter().all(|it| it.ended && it.over.is_some());
+        let is_over = fars.iter().all(|it| it.ended && it.over.is_some());
         if is_over && conns.values().all(|conn| conn.closed) {
             break;
         }
         if calm > 20_000 {
-            let state: Vec<_> = clients
+            let state: Vec<_> = fars
                 .iter()
                 .map(|it| (it.ending, it.ended, &it.over, it.written.len(), it.read.len()))
                 .collect();
@@ -126,12 +159,12 @@ fn run(seed: u64) -> Result<(), String> {
     if driver.secured() > 0 {
         return Err(format!("seed {seed}: {} connections are left behind", driver.secured()));
     }
-    for (at, client) in clients.iter().enumerate() {
-        let Some(conn) = ids.get(&(2000 + at as u16)).and_then(|id| conns.get(id)) else {
-            return Err(format!("seed {seed}: client {at} was not accepted"));
+    for (at, far) in fars.iter().enumerate() {
+        let Some(conn) = ids.get(&port(at)).and_then(|id| conns.get(id)) else {
+            return Err(format!("seed {seed}: far end {at} was not accepted"));
         };
-        check(client, conn, leaves_at_once && client.has_room)
-            .map_err(|error| format!("seed {seed}, client {at}: {error}"))?;
+        check(far, conn, leaves_at_once && far.has_room)
+            .map_err(|error| format!("seed {seed}, far end {at}: {error}"))?;
     }
     Ok(())
 }
@@ -145,32 +178,116 @@ fn tls12_config() -> ClientConfig {
         .with_no_client_auth()
 }
 
-fn dial(net: &SharedNet, rng: &mut Rng, listener: usize, at: usize, most: usize) -> Client {
-    let from = SocketAddr::from(([127, 0, 0, 1], 2000 + at as u16));
-    let capacity = rng.pick(&[1_000, 20_000, 200_000]);
-    let options = LinkOptions { latency: rng.between(1, 50_000), capacity, cut_after: None };
-    let link = net.borrow_mut().dial(listener, from, options).expect("it listens");
-    let endings = [Ending::CloseNotify, Ending::Fin, Ending::Reset, Ending::Corrupt];
-    Client {
-        link,
-        has_room: capacity == 200_000,
-        tls: client(if rng.one_in(4) { tls12_config() } else { client_config() }),
-        out: Vec::new(),
-        to_write: rng.below(most),
-        written: Vec::new(),
-        read: Vec::new(),
-        ending: rng.pick(&endings),
-        ended: false,
-        over: None,
-        has_finished: false,
-    }
+/// The port of a far end.
+fn port(at: usize) -> u16 {
+    2000 + at as u16
 }
 
-impl Client {
+fn options(rng: &mut Rng) -> LinkOptions {
+    let capacity = rng.pick(&[1_000, 20_000, 200_000]);
+    LinkOptions { latency: rng.between(1, 50_000), capacity, cut_after: None }
+}
+
+/// A client, which dials.
+fn dial(net: &SharedNet, rng: &mut Rng, listener: usize, at: usize, most: usize) -> Far {
+    let from = SocketAddr::from(([127, 0, 0, 1], port(at)));
+    let options = options(rng);
+    let link = net.borrow_mut().dial(listener, from, options).expect("it listens");
+    let tls = client(if rng.one_in(4) { tls12_config() } else { client_config() });
+    Far { end: Some((link, Side::Dialer)), ..Far::new(tls.into(), options, rng, most) }
+}
+
+/// A server, which our side is to connect to.
+fn listen(net: &SharedNet, rng: &mut Rng, at: usize, most: usize) -> Far {
+    let address = SocketAddr::from(([127, 0, 0, 1], port(at)));
+    let options = options(rng);
+    let listener = net.borrow_mut().listen_with(address, options);
+    let suite = rng.one_in(2).then(|| rng.pick(&suites()));
+    let tls = ServerConnection::new(Arc::new(raw_server_config(suite))).expect("it is usable");
+    let mut far = Far { listener, ..Far::new(tls.into(), options, rng, most) };
+    if rng.one_in(2) {
+        let len = 1 + rng.below(most);
+        far.greeting = rng.bytes(len);
+    }
+    far
+}
+
+/// Connects to the far ends; some are sent something at once.
+fn connect(
+    driver: &mut Tls<SimDriver>,
+    fars: &[Far],
+    conns: &mut HashMap<ConnId, Conn>,
+    ids: &mut HashMap<u16, ConnId>,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let settings = ClientSettings {
+        trust: Trust::File(certificate_file()),
+        only_tls12: false,
+        resumes: rng.one_in(2),
+        certificate: None,
+    };
+    let configs = ClientConfigs::load(settings).map_err(|error| error.to_string())?;
+    let client = TlsClient::new(&configs, "localhost").map_err(|error| error.to_string())?;
+    for (at, far) in fars.iter().enumerate() {
+        let address = SocketAddr::from(([127, 0, 0, 1], port(at)));
+        let id = driver
+            .connect_secured(address, None, &client.for_driver(), b"")
+            .map_err(|error| error.to_string())?;
+        ids.insert(port(at), id);
+        let mut conn = Conn { connecting: true, ..Conn::default() };
+        if !far.greeting.is_empty() {
+            let mut batch = Box::<Batch>::default();
+            batch.push(Segment::Own(far.greeting.clone()));
+            conn.in_flight = matches!(driver.send(id, batch), SendOutcome::Pending);
+            if !conn.in_flight {
+                return Err("a send was done before there were keys".to_owned());
+            }
+        }
+        conns.insert(id, conn);
+    }
+    Ok(())
+}
+
+impl Far {
+    fn new(tls: Connection, options: LinkOptions, rng: &mut Rng, most: usize) -> Self {
+        let endings = [Ending::CloseNotify, Ending::Fin, Ending::Reset, Ending::Corrupt];
+        Self {
+            end: None,
+            listener: 0,
+            has_room: options.capacity == 200_000,
+            tls,
+            greeting: Vec::new(),
+            out: Vec::new(),
+            to_write: rng.below(most),
+            written: Vec::new(),
+            read: Vec::new(),
+            ending: rng.pick(&endings),
+            ended: false,
+            over: None,
+            has_finished: false,
+        }
+    }
+
+    /// Takes what is to be sent from rustls.
+    fn seal(&mut self) {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.out).expect("memory");
+        }
+    }
+
+    /// The bytes that our side has sent once it has echoed all that it received.
+    fn expected(&self, received: &[u8]) -> Vec<u8> {
+        [&self.greeting, received].concat()
+    }
+
     /// Writes, updates its keys, ends, and reads what there is.
     fn act(&mut self, net: &SharedNet, rng: &mut Rng) -> Result<bool, String> {
         let mut net = net.borrow_mut();
         let mut moved = false;
+        if self.end.is_none() {
+            self.end = net.accept(self.listener).map(|(socket, _)| socket.into_link());
+        }
+        let Some((link, side)) = self.end else { return Ok(false) };
         let is_ready = !self.tls.is_handshaking() && self.out.is_empty();
         if is_ready && !self.ended && self.over.is_none() {
             let left = self.to_write - self.written.len();
@@ -186,53 +303,54 @@ impl Client {
                     self.tls.refresh_traffic_keys().map_err(|error| error.to_string())?;
                 }
                 moved = true;
-            } else if self.read.len() == self.written.len() || rng.one_in(20) {
-                self.end(&mut net);
+            } else if self.read.len() == self.greeting.len() + self.written.len() || rng.one_in(20)
+            {
+                self.end(&mut net, link, side);
                 moved = true;
             }
         }
         if self.ended && self.ending == Ending::Reset {
             return Ok(moved);
         }
-        self.out.extend(said(&mut self.tls));
-        let n = self.out.len().min(net.room(self.link, Side::Dialer));
-        if n > 0 && !self.has_finished && !net.knows_reset(self.link, Side::Dialer) {
-            net.write(self.link, Side::Dialer, &self.out[..n]);
+        self.seal();
+        let n = self.out.len().min(net.room(link, side));
+        if n > 0 && !self.has_finished && !net.knows_reset(link, side) {
+            net.write(link, side, &self.out[..n]);
             self.out.drain(..n);
             moved = true;
         }
         if self.ended && self.out.is_empty() && !self.has_finished {
             self.has_finished = true;
-            net.finish(self.link, Side::Dialer);
+            net.finish(link, side);
         }
         if self.over.is_none() && !rng.one_in(3) {
-            moved |= self.receive(&mut net);
+            moved |= self.receive(&mut net, link, side);
         }
         Ok(moved)
     }
 
-    fn end(&mut self, net: &mut Net) {
+    fn end(&mut self, net: &mut Net, link: LinkId, side: Side) {
         self.ended = true;
         match self.ending {
             Ending::CloseNotify => self.tls.send_close_notify(),
             Ending::Fin => {}
             Ending::Corrupt => {
                 let _ = self.tls.writer().write(b"not as it was sealed");
-                self.out.extend(said(&mut self.tls));
+                self.seal();
                 *self.out.last_mut().expect("a record") ^= 1;
             }
             Ending::Reset => {
-                net.reset(self.link, Side::Dialer);
+                net.reset(link, side);
                 self.over = Some("reset".to_owned());
             }
         }
     }
 
-    fn receive(&mut self, net: &mut Net) -> bool {
-        match net.readable(self.link, Side::Dialer) {
+    fn receive(&mut self, net: &mut Net, link: LinkId, side: Side) -> bool {
+        match net.readable(link, side) {
             Readable::Bytes(_) => {
                 let mut bytes = Vec::new();
-                net.read(self.link, Side::Dialer, 64 * 1024, &mut bytes);
+                net.read(link, side, 64 * 1024, &mut bytes);
                 let mut bytes = bytes.as_slice();
                 while !bytes.is_empty() && self.over.is_none() {
                     self.tls.read_tls(&mut bytes).expect("memory");
@@ -271,6 +389,13 @@ fn serve(
                 conns.insert(id, Conn::default());
                 None
             }
+            Some(Event::Connected(id)) => {
+                let conn = conns.get_mut(&id).ok_or("connected without a connection")?;
+                if !std::mem::take(&mut conn.connecting) || !conn.secured {
+                    return Err("connected twice, or not secured".to_owned());
+                }
+                None
+            }
             Some(Event::Secured(id, info)) => {
                 let conn = conns.get_mut(&id).ok_or("secured without a connection")?;
                 if std::mem::replace(&mut conn.secured, true)
@@ -282,7 +407,8 @@ fn serve(
             }
             Some(Event::Received(id, bytes)) => {
                 let conn = conns.get_mut(&id).ok_or("received without a connection")?;
-                if conn.paused || !conn.secured || conn.finished.is_some() || conn.closed {
+                let is_open = conn.secured && !conn.connecting && !conn.closed;
+                if conn.paused || !is_open || conn.finished.is_some() {
                     return Err("received at the wrong time".to_owned());
                 }
                 conn.received.extend_from_slice(bytes);
@@ -314,8 +440,10 @@ fn serve(
                 if conn.in_flight || std::mem::replace(&mut conn.closed, true) {
                     return Err("closed twice, or with a batch in flight".to_owned());
                 }
-                if why == Closed::Refused {
-                    return Err("refused".to_owned());
+                match why {
+                    Closed::Local | Closed::Reset => {}
+                    Closed::Insecure(TlsFailure::Ended) if conn.connecting => conn.refused = true,
+                    other => return Err(format!("{other:?}")),
                 }
                 None
             }
@@ -371,35 +499,39 @@ impl Conn {
     }
 }
 
-fn check(client: &Client, conn: &Conn, is_heard: bool) -> Result<(), String> {
-    if !client.written.starts_with(&conn.received) {
+fn check(far: &Far, conn: &Conn, is_heard: bool) -> Result<(), String> {
+    if !far.written.starts_with(&conn.received) {
         return Err("bytes were received that were not sent".to_owned());
     }
-    if !conn.received.starts_with(&client.read) {
-        return Err("bytes came back that were not received".to_owned());
+    if !far.expected(&conn.received).starts_with(&far.read) {
+        return Err("bytes came that were not sent, or not received before".to_owned());
     }
-    let is_whole = conn.received.len() == client.written.len();
-    let over = client.over.as_deref().unwrap_or_default();
+    let is_whole = conn.received.len() == far.written.len();
+    let over = far.over.as_deref().unwrap_or_default();
     let saw = |what: &str| over.contains(what) || !is_heard && over == "end";
-    let expected = match client.ending {
+    let expected = match far.ending {
         Ending::CloseNotify => is_whole && conn.finished == Some(false) && saw("close_notify"),
         Ending::Fin => is_whole && conn.finished == Some(true) && saw("close_notify"),
         Ending::Corrupt => is_whole && conn.finished == Some(true) && saw("BadRecordMac"),
+        // It may come before the last message of the handshake.
         Ending::Reset => true,
     };
-    let is_echoed = match client.ending {
-        Ending::CloseNotify | Ending::Fin => client.read == client.written,
+    if conn.refused && far.ending != Ending::Reset {
+        return Err("it was not connected".to_owned());
+    }
+    let is_echoed = match far.ending {
+        Ending::CloseNotify | Ending::Fin => far.read == far.expected(&far.written),
         Ending::Corrupt | Ending::Reset => true,
     };
     if expected && is_echoed {
         return Ok(());
     }
     Err(format!(
-        "{:?}: {} written, {} received, {} came back, finished {:?}, the client saw {over}",
-        client.ending,
-        client.written.len(),
+        "{:?}: {} written, {} received, {} came back, finished {:?}, the far end saw {over}",
+        far.ending,
+        far.written.len(),
         conn.received.len(),
-        client.read.len(),
+        far.read.len(),
         conn.finished,
     ))
 }
