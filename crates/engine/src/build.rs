@@ -1,6 +1,5 @@
 //! Assembly of shards from drivers, with the handles that reach them.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
@@ -9,24 +8,22 @@ use throng_io::{Clock, Driver};
 use crate::backpressure::{Classes, Rules};
 use crate::configuration::Configuration;
 use crate::configurator::Configurator;
-use crate::conn::input_time::InputTime;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
-use crate::context::locals::Locals;
-use crate::context::recent::RecentJoins;
 use crate::limits::Limits;
-use crate::pubsub::channels::{Channels, Totals};
+use crate::pubsub::channels::Totals;
 use crate::pubsub::history::Histories;
 use crate::pubsub::presence::{PresenceRules, Presences};
 use crate::pubsub::relay::Relay;
-use crate::remote::mailbox::mailbox;
-use crate::remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Remote, shard_queue};
+use crate::remote::mailbox::{Inbox, Mailbox, mailbox};
+use crate::remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Remote, ShardInbox, ShardQueue, shard_queue};
 use crate::route_options::RouteOptions;
 use crate::samples::Samples;
 use crate::service::Service;
 use crate::setting::SettingError;
 use crate::shard::admission::{Admission, TrustedProxies};
+use crate::shard::moves::Handover;
 use crate::shard::proxy::ProxyProtocol;
 use crate::shard::{Parts, Shard};
 use crate::stalls::{Watch, Watching};
@@ -106,6 +103,12 @@ impl BuildOptions {
         (!rules.is_empty()).then(|| Presences::new(rules, max_bytes()))
     }
 
+    /// Returns the number of connections that a shard reserves address space for. A page is touched
+    /// when its first connection comes.
+    fn connections_of_a_shard(&self) -> usize {
+        self.own_tables.unwrap_or(self.max_connections).clamp(1024, 1 << 20) + 1024
+    }
+
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| RandomState::new().hash_one(0u8))
     }
@@ -114,6 +117,77 @@ impl BuildOptions {
 /// Derives a shard's seed from the server's.
 pub(crate) fn shard_seed(seed: u64, shard: u64) -> u64 {
     crate::random::mix(seed.wrapping_add(shard))
+}
+
+/// State of a server that its shards share, and that neither their number nor their threads change.
+pub(crate) struct Shared {
+    pub(crate) configuration: Configuration,
+    pub(crate) totals: Arc<Totals>,
+    pub(crate) account: Arc<MemoryAccount>,
+    /// Histories and presence of all channels.
+    pub(crate) stores: (Histories, Option<Presences>),
+    pub(crate) admission: Arc<Admission>,
+}
+
+impl Shared {
+    /// Creates the state for `parts` shards, which accept connections within `limits`.
+    ///
+    /// # Errors
+    /// Limits or classes contradict themselves.
+    pub(crate) fn new(
+        options: &BuildOptions,
+        limits: &Limits,
+        parts: usize,
+    ) -> Result<Self, SettingError> {
+        let configuration =
+            Configuration::new(&options.limits, &options.classes, &options.routes, parts)?;
+        let mut account = MemoryAccount::new(options.limits.max_memory);
+        let histories = options.histories(&configuration.rules, &mut account);
+        let presences = options.presences(&mut account);
+        let admission = Admission::new(limits, options.max_connections, parts);
+        Ok(Self {
+            configuration,
+            totals: Arc::new(Totals::with_relay(options.relay.clone())),
+            account: Arc::new(account),
+            stores: (histories, presences),
+            admission: Arc::new(admission.with_trusted_proxies(options.trusted_proxies.clone())),
+        })
+    }
+}
+
+/// The queues of a shard, by which the others and other threads reach it.
+struct Queues<K> {
+    queue: ShardQueue,
+    inbox: ShardInbox,
+    /// Sockets that other shards accepted for it.
+    handovers: Inbox<Handover<K>>,
+}
+
+/// Creates the queues of each shard, and the sending halves of those for sockets: none where shards
+/// hand no sockets over.
+fn queues<D: Driver>(
+    drivers: &[D],
+    options: &BuildOptions,
+) -> (Vec<Queues<D::Socket>>, Vec<Mailbox<Handover<D::Socket>>>) {
+    let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
+    let capacity = options.mailbox_capacity.unwrap_or(MAILBOX_CAPACITY);
+    let shares_table = options.own_tables.is_none();
+    let handover_capacity = match shares_table {
+        true => options.handover_capacity.unwrap_or(HANDOVER_CAPACITY),
+        false => 0,
+    };
+    let (queues, mut senders): (Vec<_>, Vec<_>) = drivers
+        .iter()
+        .map(|driver| {
+            let (queue, inbox) = shard_queue(capacity, mark, driver.waker());
+            let (sender, handovers) = mailbox(handover_capacity, driver.waker());
+            (Queues { queue, inbox, handovers }, sender)
+        })
+        .unzip();
+    if !shares_table {
+        senders.clear();
+    }
+    (queues, senders)
 }
 
 /// Builds one shard for each driver.
@@ -125,83 +199,39 @@ pub fn build<D: Driver, S: Service>(
     options: &BuildOptions,
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, SettingError> {
-    let BuildOptions { limits, classes, routes, max_connections, .. } = options;
     let parts = drivers.len();
-    let configuration = Configuration::new(limits, classes, routes, parts)?;
-    let totals = Arc::new(Totals::with_relay(options.relay.clone()));
-    let mut account = MemoryAccount::new(limits.max_memory);
-    let histories = options.histories(&configuration.rules, &mut account);
-    let presences = options.presences(&mut account);
-    let account = Arc::new(account);
-    let max_connections = *max_connections;
-    let admission = Admission::new(limits, max_connections, drivers.len());
-    let admission = Arc::new(admission.with_trusted_proxies(options.trusted_proxies.clone()));
-    let (mut queues, mut inboxes, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
-    let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
-    let capacity = options.mailbox_capacity.unwrap_or(MAILBOX_CAPACITY);
-    for driver in &drivers {
-        let (queue, inbox) = shard_queue(capacity, mark, driver.waker());
-        queues.push(queue);
-        inboxes.push(inbox);
-        let capacity = options.handover_capacity.unwrap_or(HANDOVER_CAPACITY);
-        let accepted = if options.own_tables.is_none() { capacity } else { 0 };
-        let (sender, receiver) = mailbox(accepted, driver.waker());
-        handovers.push(receiver);
-        if options.own_tables.is_none() {
-            handover.push(sender);
-        }
-    }
+    let Shared { configuration, totals, account, stores, admission } =
+        Shared::new(options, &options.limits, parts)?;
+    let (queues, neighbours) = queues(&drivers, options);
     let clock = drivers.first().map_or(Clock::System, Driver::clock);
-    let remote = Remote::new(queues.clone(), Arc::clone(&totals), clock, (histories, presences))
+    let senders = queues.iter().map(|queues| queues.queue.clone()).collect();
+    let remote = Remote::new(senders, Arc::clone(&totals), clock, stores)
         .with_own_tables(options.own_tables.is_some());
-    // Address space only; a page is touched when its first connection comes.
-    let of_a_shard = options.own_tables.unwrap_or(max_connections);
-    let capacity = of_a_shard.clamp(1024, 1 << 20) + 1024;
     let snapshots: Arc<[Arc<Snapshot>]> =
         drivers.iter().map(|_| Arc::new(Snapshot::new(&configuration.rules))).collect();
-    let seed = options.seed();
+    let (capacity, seed) = (options.connections_of_a_shard(), options.seed());
     let shards = drivers
         .into_iter()
-        .zip(inboxes)
-        .zip(handovers)
+        .zip(queues)
         .enumerate()
-        .map(|(shard, ((driver, inbox), handovers))| {
+        .map(|(shard, (driver, Queues { queue, inbox, handovers }))| {
             let seed = shard_seed(seed, shard as u64);
-            let snapshot = &snapshots[shard];
+            let snapshot = Arc::clone(&snapshots[shard]);
+            let memory = ShardMemory::new(Arc::clone(&account), false, seed);
+            let connections =
+                Connections::new(&configuration, capacity, seed, driver.now(), memory);
             let (progress, load) = (Arc::clone(&snapshot.progress), Arc::clone(&snapshot.load));
-            let mut channels = Channels::new(Arc::clone(&totals));
-            channels.set_home(shard as u16);
+            let watch = Watch::new(shard, options.watching.clone(), progress, load);
+            let samples = Samples::new(Arc::clone(&snapshot.measured));
+            let (number, clock) = (shard as u16, driver.clock());
             Shard::new(Parts {
-                core: Core {
-                    connections: Connections::new(
-                        &configuration,
-                        capacity,
-                        seed,
-                        driver.now(),
-                        ShardMemory::new(Arc::clone(&account), false, seed),
-                    ),
-                    clock: driver.clock(),
-                    input_time: InputTime::new(),
-                    channels,
-                    remote: remote.clone(),
-                    shard,
-                    watch: Watch::new(shard, options.watching.clone(), progress, load),
-                    samples: Samples::new(Arc::clone(&snapshot.measured)),
-                    homes: Vec::new(),
-                    publisher: None,
-                    crowded: Vec::new(),
-                    commands: VecDeque::new(),
-                    queue: queues[shard].clone(),
-                    recent: RecentJoins::default(),
-                    moves: Vec::new(),
-                    locals: Locals::default(),
-                },
+                core: Core::new(number, connections, clock, &remote, queue, watch, samples),
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),
                 inbox,
                 handovers,
-                neighbours: handover.clone(),
-                snapshot: Arc::clone(&snapshots[shard]),
+                neighbours: neighbours.clone(),
+                snapshot,
                 capacity,
                 seed,
                 proxy_protocol: options.proxy_protocol.clone(),

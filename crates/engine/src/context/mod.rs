@@ -70,6 +70,38 @@ pub struct Core {
 }
 
 impl Core {
+    /// Creates the state of the shard, or of the connection's thread, with this number.
+    pub(crate) fn new(
+        shard: u16,
+        connections: Connections,
+        clock: Clock,
+        remote: &Remote,
+        queue: ShardQueue,
+        watch: Watch,
+        samples: Samples,
+    ) -> Self {
+        let mut channels = Channels::new(Arc::clone(remote.totals()));
+        channels.set_home(shard);
+        Self {
+            connections,
+            clock,
+            input_time: InputTime::new(),
+            channels,
+            remote: remote.clone(),
+            shard: shard.into(),
+            watch,
+            samples,
+            homes: Vec::new(),
+            publisher: None,
+            crowded: Vec::new(),
+            commands: VecDeque::new(),
+            queue,
+            recent: RecentJoins::default(),
+            moves: Vec::new(),
+            locals: Locals::default(),
+        }
+    }
+
     /// Returns the time of this turn.
     #[must_use]
     pub fn now(&self) -> Instant {

@@ -142,7 +142,7 @@ impl Remote {
 
     /// Returns the subscriptions of all shards.
     #[must_use]
-    pub fn totals(&self) -> &Totals {
+    pub fn totals(&self) -> &Arc<Totals> {
         &self.totals
     }
 

@@ -6,7 +6,6 @@
 //! to common ones, its memory for large messages is freed once a second, and it sleeps until
 //! something is due instead of checking each second.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,18 +15,14 @@ use std::time::Duration;
 
 use throng_io::{Closed, ConnId, Driver, Instant};
 
-use crate::build::{BuildOptions, Built, shard_seed};
+use crate::build::{BuildOptions, Built, Shared, shard_seed};
 use crate::configuration::Configuration;
 use crate::configurator::Configurator;
 use crate::conn::by_address::AddressKey;
-use crate::conn::input_time::InputTime;
 use crate::connections::Connections;
 use crate::connections::memory::{MemoryAccount, ShardMemory};
 use crate::context::Core;
-use crate::context::locals::Locals;
-use crate::context::recent::RecentJoins;
 use crate::http1::body::RequestBodies;
-use crate::pubsub::channels::{Channels, Totals};
 use crate::pubsub::delivery::AckSlot;
 use crate::remote::adoption::Early;
 use crate::remote::mailbox::mailbox;
@@ -82,7 +77,6 @@ struct ThreadPerConnection<D, S> {
     threads: ThreadOptions<D>,
     service: ThreadService<S>,
     configuration: Arc<Mutex<Arc<Configuration>>>,
-    totals: Arc<Totals>,
     remote: Remote,
     registry: Arc<ThreadRegistry>,
     admission: Arc<Admission>,
@@ -111,32 +105,23 @@ where
     D: Driver + Send + 'static,
     S: Service + Send + 'static,
 {
-    let BuildOptions { limits, classes, routes, .. } = options;
-    let configuration = Configuration::new(limits, classes, routes, 1)?;
-    let totals = Arc::new(Totals::with_relay(options.relay.clone()));
-    let limits = options.limits.with_threads();
-    let admission = Admission::new(&limits, options.max_connections, 1);
-    let admission = Arc::new(admission.with_trusted_proxies(options.trusted_proxies.clone()));
+    let Shared { configuration, totals, account, stores, admission } =
+        Shared::new(options, &options.limits.with_threads(), 1)?;
     let (queue, inbox) = shard_queue(MAILBOX_CAPACITY, MAILBOX_MARK, acceptor.waker());
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
-    let mut account = MemoryAccount::new(options.limits.max_memory);
-    let histories = options.histories(&configuration.rules, &mut account);
-    let presences = options.presences(&mut account);
     let remote = Remote::with_registry(
         queue.clone(),
         Arc::clone(&registry),
         Arc::clone(&totals),
         acceptor.clock(),
-        (histories, presences),
+        stores,
     );
     let snapshot = Arc::new(Snapshot::new(&configuration.rules));
     let configuration = Arc::new(Mutex::new(Arc::new(configuration)));
-    let account = Arc::new(account);
     let shared = Arc::new(ThreadPerConnection {
         threads,
         service: Box::new(service),
         configuration: Arc::clone(&configuration),
-        totals: Arc::clone(&totals),
         remote: remote.clone(),
         registry,
         admission: Arc::clone(&admission),
@@ -181,8 +166,6 @@ where
         let name = ConnId::new(thread, 0, generation).to_bits();
         let seed = shard_seed(self.seed, name);
         let capacity = 1;
-        let mut channels = Channels::new(Arc::clone(&self.totals));
-        channels.set_home(thread);
         let memory = ShardMemory::new(Arc::clone(&self.account), true, seed);
         let mut connections = Connections::new(configuration, capacity, seed, driver.now(), memory);
         // All have the same slot: their thread numbers keep them from being pinged at the same
@@ -191,25 +174,11 @@ where
         let (_, handovers) = mailbox(0, driver.waker());
         let load = Arc::clone(&self.snapshot.load);
         let watch = Watch::new(thread.into(), self.watching.clone(), progress, load);
+        let watch = watch.of_one_connection();
+        let samples = Samples::new(Arc::clone(&self.snapshot.measured));
+        let clock = driver.clock();
         let mut shard = Shard::new(Parts {
-            core: Core {
-                connections,
-                clock: driver.clock(),
-                input_time: InputTime::new(),
-                channels,
-                remote: self.remote.clone(),
-                shard: thread.into(),
-                watch: watch.of_one_connection(),
-                samples: Samples::new(Arc::clone(&self.snapshot.measured)),
-                homes: Vec::new(),
-                publisher: None,
-                crowded: Vec::new(),
-                commands: VecDeque::new(),
-                queue,
-                recent: RecentJoins::default(),
-                moves: Vec::new(),
-                locals: Locals::default(),
-            },
+            core: Core::new(thread, connections, clock, &self.remote, queue, watch, samples),
             service: (self.service)(&self.admission),
             admission: Arc::clone(&self.admission),
             inbox,
