@@ -29,7 +29,8 @@ pub enum Report {
 pub enum Failure {
     /// Its host refused the connection, or is unreachable.
     Refused,
-    /// Its TLS handshake failed, or it is not the backend that its certificate has to name.
+    /// Its TLS handshake failed, it is not the backend that its certificate has to name, or it
+    /// refused the balancer's certificate.
     Insecure(TlsFailure),
     /// No connection within `timeouts.connect`.
     ConnectTimeout,

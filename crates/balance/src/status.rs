@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use throng_io::TlsFailure;
-use throng_tls::TlsServer;
+use throng_tls::{SessionFailure, TlsServer};
 
 use crate::backend::{Backend, SHARES_PER_WEIGHT};
 use crate::report::Metrics;
@@ -40,6 +40,8 @@ pub struct TlsStatus {
     pub resumed: u64,
     /// Failed handshakes by cause.
     pub failed: Vec<(&'static str, u64)>,
+    /// Sessions that failed after their handshake, by cause.
+    pub sessions_failed: Vec<(&'static str, u64)>,
     /// Certificates that an authority has issued since the start (ACME).
     pub issued: u64,
     /// Attempts to have one issued that failed.
@@ -51,11 +53,13 @@ pub struct TlsStatus {
 impl TlsStatus {
     pub(crate) fn of(server: &TlsServer) -> Self {
         let (stats, orders) = (server.stats(), server.orders());
+        let sessions = server.session_stats();
         let certificates = server.certificates().into_iter();
         Self {
             full: stats.full,
             resumed: stats.resumed,
             failed: TlsFailure::LABELS.into_iter().zip(stats.failed).collect(),
+            sessions_failed: SessionFailure::LABELS.into_iter().zip(sessions.failed).collect(),
             issued: orders.issued,
             issue_failures: orders.failed,
             certificates: certificates.map(|it| (it.name, it.expires)).collect(),

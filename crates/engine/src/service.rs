@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use throng_io::{ConnId, Instant, Traffic};
+use throng_io::{Closed, ConnId, Instant, Traffic};
 use throng_proto::http1::{HeaderLines, Request, Response};
 use throng_proto::ws::CloseCode;
 
@@ -148,8 +148,8 @@ pub trait Service {
     }
 
     /// Client side: called when the connection failed or ended before it was a session.
-    fn on_failed(&mut self, cx: &mut Cx<'_>) {
-        let _ = cx;
+    fn on_failed(&mut self, cx: &mut Cx<'_>, why: Closed) {
+        let _ = (cx, why);
     }
 
     /// Called exactly once when a session opens, before any other callback of the session.

@@ -100,7 +100,8 @@ pub enum Closed {
     Reset,
     /// [`Driver::connect`] did not succeed.
     Refused,
-    /// [`Driver::connect_secured`] did not succeed: the TLS handshake failed.
+    /// [`Driver::connect_secured`] did not succeed: the TLS handshake failed, or the peer ended the
+    /// session with an alert later. In TLS 1.3 it refuses our certificate only then.
     Insecure(TlsFailure),
 }
 

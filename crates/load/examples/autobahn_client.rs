@@ -13,7 +13,7 @@ use std::time::Duration;
 use throng_engine::{
     Answer, BuildOptions, Close, Core, Cx, Limits, Message, Refusal, Sent, Service, Shard, build,
 };
-use throng_io::{Instant, Options, Portable};
+use throng_io::{Closed, Instant, Options, Portable};
 use throng_load::Target;
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::deflate::{Mode, Policy, Settings};
@@ -182,7 +182,7 @@ impl Service for Client {
         }
     }
 
-    fn on_failed(&mut self, _: &mut Cx<'_>) {
+    fn on_failed(&mut self, _: &mut Cx<'_>, _: Closed) {
         self.fail("the connection failed before the upgrade");
     }
 

@@ -12,7 +12,7 @@ use throng_io::TlsFailure;
 use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
 use crate::handshake::{Failed, Handshake, prepare};
 use crate::passthrough::Passthrough;
-use crate::stats::{Counters, HandshakeStats, OrderStats};
+use crate::stats::{Counters, HandshakeStats, OrderStats, SessionStats};
 use crate::watch::{self, Stamps, Watch};
 
 /// The configuration that handshakes of listeners begin with. It can be replaced at any time;
@@ -213,6 +213,13 @@ impl TlsServer {
     #[must_use]
     pub fn stats(&self) -> HandshakeStats {
         self.counters.read()
+    }
+
+    /// Returns the number of sessions that failed after their handshake since the start, of all
+    /// shards.
+    #[must_use]
+    pub fn session_stats(&self) -> SessionStats {
+        self.counters.read_sessions()
     }
 
     /// Returns the number of certificates that were ordered since the start.

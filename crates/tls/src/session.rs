@@ -206,6 +206,11 @@ impl Session {
         self.has(flag::HAS_SECRETS)
     }
 
+    /// Returns whether we are the client.
+    pub(crate) fn is_client(&self) -> bool {
+        self.has(flag::IS_CLIENT)
+    }
+
     fn version(&self) -> Version {
         if self.has(flag::IS_TLS12) { Version::Tls12 } else { Version::Tls13 }
     }

@@ -28,6 +28,9 @@ impl State {
         failure: Failure,
     ) {
         let Some(exchange) = client.exchange.as_mut() else { return };
+        // It had let the balancer in.
+        let is_late = matches!(failure, Failure::Insecure(_)) && exchange.is_answered;
+        let failure = if is_late { Failure::Reset } else { failure };
         exchange.upstream = None;
         exchange.count = None;
         exchange.permit = None;

@@ -367,7 +367,8 @@ impl State {
             Conn::Client(client) => self.client_closed(id, *client),
             Conn::Upstream(upstream) => {
                 let failure = match why {
-                    Closed::Insecure(why) => Failure::Insecure(why),
+                    // One that was of use before is only stale.
+                    Closed::Insecure(why) if !upstream.is_reused => Failure::Insecure(why),
                     _ if upstream.is_connected => Failure::Reset,
                     _ => Failure::Refused,
                 };

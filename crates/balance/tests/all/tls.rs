@@ -41,8 +41,12 @@ impl Identity {
         (chain, key)
     }
 
+    fn private_key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::try_from(self.key.serialize_der()).unwrap()
+    }
+
     fn server_config(&self) -> Arc<ServerConfig> {
-        let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
+        let key = self.private_key();
         let chain = vec![self.certificate.der().clone()];
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let config = ServerConfig::builder_with_provider(provider.into())

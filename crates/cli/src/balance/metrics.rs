@@ -179,6 +179,11 @@ fn write_tls(tls: &TlsStatus, writer: &mut Writer) {
     for (cause, count) in &tls.failed {
         metric.sample(&[("cause", cause)], *count);
     }
+    let help = "TLS sessions of clients that failed after their handshake, by cause";
+    let mut metric = writer.metric("tls_session_failures", help, Type::Counter);
+    for (cause, count) in &tls.sessions_failed {
+        metric.sample(&[("cause", cause)], *count);
+    }
     let help = "Certificates ordered from an authority (ACME)";
     let mut metric = writer.metric("tls_certificate_orders", help, Type::Counter);
     for (outcome, count) in [("issued", tls.issued), ("failed", tls.issue_failures)] {

@@ -268,7 +268,7 @@ impl<S: Service> State<S> {
         });
     }
 
-    pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {
+    pub(crate) fn on_closed(&mut self, id: ConnId, why: Closed) {
         self.held.remove(&id);
         self.request_bodies.end(id);
         self.core.samples.forget(id);
@@ -284,7 +284,9 @@ impl<S: Service> State<S> {
         self.end_session(id, Close { code, reason: "" }, false);
         // By its decoder, since the stage is past all that by now.
         if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
-            self.guarded(id, |state| state.service.on_failed(&mut Cx::new(&mut state.core, id)));
+            self.guarded(id, |state| {
+                state.service.on_failed(&mut Cx::new(&mut state.core, id), why);
+            });
         }
         let inbound = std::mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing);
         if matches!(inbound, Inbound::Http(_)) {

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_engine::{Answer, Close, Core, Cx, Message, Refusal, Sent, Service};
-use throng_io::{ConnId, Instant};
+use throng_io::{Closed, ConnId, Instant, TlsFailure};
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::handshake::{BadResponse, Key};
 
@@ -298,16 +298,16 @@ impl ClientPool {
         self.lane().ready.fetch_add(change as u64, Ordering::Relaxed);
     }
 
-    /// Why a TCP connection failed. The driver says only that it did, so one more is made to hear
-    /// the reason; only once, since this thread waits for it.
+    /// Why a connection failed. The driver says little more than that it did, so one more is made
+    /// to hear the reason; only once, since this thread waits for it.
     #[cold]
-    fn explain_refusal(&mut self) -> Error {
+    fn explain_refusal(&mut self, why: Closed) -> Error {
         if let Some((kind, text)) = &self.refusal {
             let ready = self.shared.sum(|lane| &lane.ready) as usize;
             let reason = std::io::Error::new(*kind, text.clone());
             return Error::Connect { peer: self.peer, reason, ready };
         }
-        let error = explain_refusal(&self.shared, self.peer, self.tls.as_deref());
+        let error = explain_refusal(&self.shared, self.peer, self.tls.as_deref(), why);
         if let Error::Connect { reason, .. } = &error {
             self.refusal = Some((reason.kind(), reason.to_string()));
         }
@@ -315,10 +315,19 @@ impl ClientPool {
     }
 }
 
-/// Returns the reason why a TCP connection to `peer` failed, by making one more.
+/// Returns the reason why a connection to `peer` failed, by making one more unless it is known.
 #[cold]
-pub fn explain_refusal(shared: &Shared, peer: SocketAddr, tls: Option<&TlsClient>) -> Error {
+pub fn explain_refusal(
+    shared: &Shared,
+    peer: SocketAddr,
+    tls: Option<&TlsClient>,
+    why: Closed,
+) -> Error {
     let ready = shared.sum(|lane| &lane.ready) as usize;
+    // The server may be the one that does not trust us, and say so after a good handshake.
+    if let Closed::Insecure(why @ TlsFailure::Alert(_)) = why {
+        return Error::Connect { peer, reason: std::io::Error::other(why.to_string()), ready };
+    }
     let timeout = Duration::from_secs(2);
     let secured = |socket: TcpStream| {
         let Some(tls) = tls else { return Ok(()) };
@@ -373,11 +382,14 @@ impl Client<'_> {
         cx.data() as usize
     }
 
-    fn no_answer(&self, index: usize) -> Error {
+    fn no_answer(&self, index: usize, why: Closed) -> Error {
         let resource = self.work.resource(index).to_owned();
-        let reason =
-            "it ended the connection, or was silent, instead of answering the upgrade request";
-        Error::Upgrade { resource, reason: reason.to_owned() }
+        let reason = match why {
+            Closed::Insecure(why) => why.to_string(),
+            _ => "it ended the connection, or was silent, instead of answering the upgrade request"
+                .to_owned(),
+        };
+        Error::Upgrade { resource, reason }
     }
 
     fn failed(&mut self, index: usize, error: Error) {
@@ -444,11 +456,11 @@ impl Service for Client<'_> {
         }
     }
 
-    fn on_failed(&mut self, cx: &mut Cx<'_>) {
+    fn on_failed(&mut self, cx: &mut Cx<'_>, why: Closed) {
         let index = self.index(cx);
         let error = match self.pool.conns[index].step {
-            Step::Connecting => self.pool.explain_refusal(),
-            Step::Upgrading => self.no_answer(index),
+            Step::Connecting => self.pool.explain_refusal(why),
+            Step::Upgrading => self.no_answer(index, why),
             // Its failure has been reported already.
             Step::Out | Step::Open => return,
         };

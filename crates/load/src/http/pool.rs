@@ -326,7 +326,8 @@ impl ClientPool<'_> {
         }
         match why {
             Closed::Local => {}
-            Closed::Refused | Closed::Insecure(_) => self.on_refused(index)?,
+            Closed::Insecure(_) if self.conns[index].has_answered => self.on_reset(index, step),
+            Closed::Refused | Closed::Insecure(_) => self.on_refused(index, why)?,
             Closed::Reset if self.running.is_none() => {
                 return Err(self.lost("the server reset a connection before it was used"));
             }
@@ -337,18 +338,22 @@ impl ClientPool<'_> {
     }
 
     #[cold]
-    fn on_refused(&mut self, index: usize) -> Result<(), Error> {
+    fn on_refused(&mut self, index: usize, why: Closed) -> Result<(), Error> {
         // While nothing was ever answered the server is not there, or the address is wrong.
         if self.tally.done == 0 || self.running.is_none() {
             return Err(explain_refusal(
                 &self.start.shared,
                 self.start.peer,
                 self.start.tls.as_deref(),
+                why,
             ));
         }
         self.conns[index].has_failed = true;
         self.tally.errors.connects_failed += 1;
-        self.tally.errors.note(|| format!("connection {index} was refused"));
+        self.tally.errors.note(|| match why {
+            Closed::Insecure(why) => format!("connection {index} was refused: {why}"),
+            _ => format!("connection {index} was refused"),
+        });
         Ok(())
     }
 

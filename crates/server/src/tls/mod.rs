@@ -327,15 +327,16 @@ impl Security {
     #[cfg(feature = "metrics")]
     pub(crate) fn write(&self, writer: &mut Writer) {
         if let Some(server) = &self.server {
-            write(writer, &server.stats(), server.orders(), &self.certificates());
+            let (handshakes, sessions) = (server.stats(), server.session_stats());
+            write(writer, &handshakes, &sessions, server.orders(), &self.certificates());
         }
     }
 
     /// Writes them for a server without handshakes and certificates.
     #[cfg(feature = "metrics")]
     pub(crate) fn write_idle(writer: &mut Writer) {
-        let (handshakes, orders) = Default::default();
-        write(writer, &handshakes, orders, &[]);
+        let (handshakes, sessions, orders) = Default::default();
+        write(writer, &handshakes, &sessions, orders, &[]);
     }
 
     /// Returns the certificates: the name of each, and when it expires, in seconds since 1970.
@@ -357,6 +358,7 @@ impl Security {
 fn write(
     writer: &mut Writer,
     stats: &throng_tls::HandshakeStats,
+    sessions: &throng_tls::SessionStats,
     orders: throng_tls::OrderStats,
     certificates: &[(String, i64)],
 ) {
@@ -368,6 +370,11 @@ fn write(
     let help = "TLS handshakes of clients that failed, by cause";
     let mut metric = writer.metric("tls_handshake_failures", help, Type::Counter);
     for (cause, count) in throng_io::TlsFailure::LABELS.into_iter().zip(stats.failed) {
+        metric.sample(&[("cause", cause)], count);
+    }
+    let help = "TLS sessions of clients that failed after their handshake, by cause";
+    let mut metric = writer.metric("tls_session_failures", help, Type::Counter);
+    for (cause, count) in throng_tls::SessionFailure::LABELS.into_iter().zip(sessions.failed) {
         metric.sample(&[("cause", cause)], count);
     }
     let help = "Certificates ordered from an authority (ACME)";

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use throng_engine::{
     Answer, BuildOptions, Close, Cx, Limits, Message, Refusal, Service, Shard, build,
 };
+use throng_io::Closed;
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::deflate::{Mode, Policy, Settings};
 use throng_proto::ws::handshake::{
@@ -89,7 +90,7 @@ impl Service for Role {
         Answer::Upgraded
     }
 
-    fn on_failed(&mut self, cx: &mut Cx<'_>) {
+    fn on_failed(&mut self, cx: &mut Cx<'_>, _: Closed) {
         panic!("call {} failed", cx.data());
     }
 

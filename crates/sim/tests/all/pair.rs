@@ -8,6 +8,7 @@ use std::rc::Rc;
 use throng_engine::{
     Answer, BuildOptions, Close, Cx, Limits, Message, Refusal, Sent, Service, Shard, build,
 };
+use throng_io::Closed;
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::handshake::{
     Key, check_request, check_response, encode_request, encode_response,
@@ -76,7 +77,7 @@ impl Service for Role {
         }
     }
 
-    fn on_failed(&mut self, cx: &mut Cx<'_>) {
+    fn on_failed(&mut self, cx: &mut Cx<'_>, _: Closed) {
         self.calls.borrow_mut().entry(cx.data()).or_default().failed += 1;
     }
 

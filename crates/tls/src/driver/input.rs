@@ -15,6 +15,7 @@ use crate::hello::Arrival;
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::server::TlsServer;
 use crate::session::{End, Opened};
+use crate::stats::SessionFailure;
 
 /// The first byte of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
@@ -208,15 +209,38 @@ impl<D: Driver> Tls<D> {
     fn end_session(&mut self, id: ConnId, end: End) {
         match end {
             End::CloseNotify => self.finish_input(id, 0),
-            End::PeerAlert(_) => {
+            End::PeerAlert(alert) => {
+                self.count_session_failure(id, SessionFailure::PeerAlert);
+                // A server that does not accept our certificate says so after our handshake, in
+                // TLS 1.3.
+                if self.is_client(id) {
+                    return self.refuse(id, TlsFailure::Alert(alert.0));
+                }
                 self.finish_input(id, flag::TRUNCATED);
                 self.end_stage(id);
             }
             End::Fatal(alert) => {
+                self.count_session_failure(id, SessionFailure::answered_with(alert));
                 self.finish_input(id, flag::TRUNCATED);
                 self.send_alert(id, alert);
                 self.end_stage(id);
             }
+        }
+    }
+
+    /// Returns whether it is an established connection that we started.
+    fn is_client(&self, id: ConnId) -> bool {
+        self.table.conn_ref(id).is_some_and(|conn| match &conn.stage {
+            Stage::Established(session) => session.is_client(),
+            _ => false,
+        })
+    }
+
+    /// Counts a session that failed, if it is one of a client.
+    #[cold]
+    pub(super) fn count_session_failure(&self, id: ConnId, why: SessionFailure) {
+        if let Some(server) = self.table.server(id) {
+            server.counters.count_session_failure(why);
         }
     }
 

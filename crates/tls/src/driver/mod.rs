@@ -31,6 +31,7 @@ use self::warm::Warm;
 use crate::client::TlsClient;
 use crate::server::TlsServer;
 use crate::session::Messages;
+use crate::stats::SessionFailure;
 
 /// A driver whose listeners may have TLS; see the [module documentation](self).
 pub struct Tls<D: Driver> {
@@ -56,7 +57,7 @@ pub struct Tls<D: Driver> {
     handshakes: Queue,
     /// Bytes of input and of handshakes that were kept since [`Driver::take_growth`].
     growth: usize,
-    /// Connections that we started and whose handshake failed, until they are closed.
+    /// Connections that we started and whose handshake or session failed, until they are closed.
     refused: Vec<(ConnId, TlsFailure)>,
     /// A batch for ciphertext.
     spare: Option<Box<Batch>>,
@@ -350,8 +351,9 @@ impl<D: Driver> Tls<D> {
         self.hear_last_words(id);
         let refusal = self.refused.iter().position(|(of, _)| *of == id);
         let mut refusal = refusal.map(|at| self.refused.swap_remove(at).1);
-        let is_connecting = self.table.conn(id).is_some_and(|conn| conn.has(flag::CONNECTING));
-        let has_begun = is_connecting && self.table.endpoint(id).is_none();
+        let has_begun = self.table.conn(id).is_some_and(|conn| {
+            conn.has(flag::CONNECTING) && !matches!(conn.stage, Stage::Begin(_))
+        });
         if has_begun && why == Closed::Reset {
             refusal = refusal.or(Some(TlsFailure::Ended));
         }
@@ -366,7 +368,7 @@ impl<D: Driver> Tls<D> {
         Step::Sent(id, batch)
     }
 
-    /// Ends a connection that we started and whose handshake failed.
+    /// Ends a connection that we started and whose handshake or session failed.
     fn refuse(&mut self, id: ConnId, why: TlsFailure) {
         if !self.refused.iter().any(|(of, _)| *of == id) {
             self.refused.push((id, why));
@@ -386,6 +388,11 @@ impl<D: Driver> Tls<D> {
         }
         conn.flags |= flag::FINISHED | flag::TRUNCATED;
         self.count_failure(id, TlsFailure::Ended);
+        let Some(conn) = self.table.conn(id) else { return true };
+        // After our own end, many peers say nothing more.
+        if matches!(conn.stage, Stage::Established(_)) && !conn.has(flag::CLOSE_SENT) {
+            self.count_session_failure(id, SessionFailure::Truncated);
+        }
         let Some(conn) = self.table.conn(id) else { return true };
         if conn.has(flag::CONNECTING) {
             self.refuse(id, TlsFailure::Ended);

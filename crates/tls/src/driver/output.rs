@@ -9,6 +9,7 @@ use super::table::{Stage, flag};
 use crate::alert::Alert;
 use crate::record::{MAX_OVERHEAD, MAX_PLAINTEXT};
 use crate::session::{Session, WarmKeys};
+use crate::stats::SessionFailure;
 
 /// Plaintext sealed for one send of the driver below. A slow reader has at most this much sealed.
 const SEALED_AHEAD: usize = 4 * MAX_PLAINTEXT;
@@ -270,6 +271,7 @@ impl<D: Driver> Tls<D> {
     /// Ends a session whose keys have protected as much as they may.
     #[cold]
     fn fail_to_seal(&mut self, id: ConnId) {
+        self.count_session_failure(id, SessionFailure::Internal);
         self.finish_input(id, flag::TRUNCATED);
         self.end_stage(id);
     }

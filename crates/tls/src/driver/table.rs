@@ -28,9 +28,8 @@ pub(super) enum Stage {
     Ended,
 }
 
-/// The two ends that the handshake of a connection concerns.
+/// The client that the handshake of a connection concerns.
 pub(super) struct Party {
-    endpoint: EndpointId,
     /// The address that the handshake is counted for.
     pub(super) address: Address,
     /// Whether the outcome is to be counted: a client has sent something.
@@ -38,7 +37,7 @@ pub(super) struct Party {
 }
 
 impl Stage {
-    /// Returns the ends that the handshake concerns, until it is complete.
+    /// Returns the client that the handshake concerns, until it is complete.
     pub(super) fn party(&self) -> Option<&Party> {
         match self {
             Self::Begin(party) | Self::Handshake(party, _) => Some(party),
@@ -81,6 +80,8 @@ pub(super) mod flag {
 /// A secured connection. All parts are bytes, so that none is lost to alignment.
 pub(super) struct Conn {
     generation: [u8; 4],
+    /// Once a connection that we started is established: none.
+    endpoint: EndpointId,
     pub(super) stage: Stage,
     pub(super) flags: u8,
 }
@@ -99,6 +100,7 @@ impl Conn {
 /// An established connection on its way to another driver.
 pub(super) struct Established {
     stage: Stage,
+    endpoint: Option<Endpoint>,
     messages: Messages,
     input: Vec<u8>,
 }
@@ -127,9 +129,13 @@ impl Endpoint {
 }
 
 /// The place of an [`Endpoint`] among [`Endpoints`].
-pub(super) struct EndpointId([u8; 2]);
+struct EndpointId([u8; 2]);
 
-/// The endpoints of connections whose handshake has not begun: few, and so not in each of them.
+impl EndpointId {
+    const NONE: Self = Self([0xff; 2]);
+}
+
+/// The endpoints of connections: few, and so not in each of them.
 #[derive(Default)]
 struct Endpoints {
     /// Each with the number of connections that refer to it.
@@ -283,14 +289,15 @@ impl Table {
 
     /// Adds a connection whose handshake is to begin.
     pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, address: Address, flags: u8) {
-        let party = Party { endpoint: self.endpoints.add(endpoint), address, is_counted: false };
-        self.add(id, Stage::Begin(party), flags);
+        let party = Party { address, is_counted: false };
+        self.add(id, Some(endpoint), Stage::Begin(party), flags);
     }
 
-    fn add(&mut self, id: ConnId, stage: Stage, flags: u8) {
+    fn add(&mut self, id: ConnId, endpoint: Option<Endpoint>, stage: Stage, flags: u8) {
+        let endpoint = endpoint.map_or(EndpointId::NONE, |endpoint| self.endpoints.add(endpoint));
         let generation = id.generation().to_ne_bytes();
         self.shard = id.shard();
-        let index = self.conns.add(Conn { generation, stage, flags });
+        let index = self.conns.add(Conn { generation, endpoint, stage, flags });
         if self.of_slot.len() <= id.slot() {
             self.of_slot.resize(id.slot() + 1, 0);
         }
@@ -310,6 +317,7 @@ impl Table {
         let index = self.index(id)?;
         let mut taken = Box::new(Established {
             stage: Stage::Established(Session::blank()),
+            endpoint: self.endpoint(id).cloned(),
             messages: Messages::default(),
             input: Vec::new(),
         });
@@ -325,7 +333,7 @@ impl Table {
 
     /// Adds a connection that another driver has released. Returns how much input it has.
     pub(super) fn insert_established(&mut self, id: ConnId, mut from: Box<Established>) -> usize {
-        self.add(id, Stage::Established(Session::blank()), 0);
+        self.add(id, from.endpoint.take(), Stage::Established(Session::blank()), 0);
         if let Some(conn) = self.conn(id) {
             std::mem::swap(&mut conn.stage, &mut from.stage);
         }
@@ -343,16 +351,24 @@ impl Table {
     pub(super) fn remove(&mut self, id: ConnId) {
         let Some(index) = self.index(id) else { return };
         self.set_stage(id, Stage::Ended);
+        if let Some(conn) = self.conns.at(index) {
+            self.endpoints.release(&conn.endpoint);
+        }
         self.conns.remove(index);
         remove_from(&mut self.busy, index);
         self.of_slot[id.slot()] = 0;
     }
 
-    /// Returns the endpoint of a connection whose handshake has not begun.
+    /// Returns the endpoint of a connection, unless it is an established one that we started.
     pub(super) fn endpoint(&self, id: ConnId) -> Option<&Endpoint> {
-        match &self.conn_ref(id)?.stage {
-            Stage::Begin(party) => self.endpoints.get(&party.endpoint),
-            _ => None,
+        self.endpoints.get(&self.conn_ref(id)?.endpoint)
+    }
+
+    /// Returns the server whose client has that connection.
+    pub(super) fn server(&self, id: ConnId) -> Option<&TlsServer> {
+        match self.endpoint(id)? {
+            Endpoint::Server(server) => Some(server),
+            Endpoint::Client(_) => None,
         }
     }
 
@@ -363,9 +379,9 @@ impl Table {
         if !std::mem::take(&mut party.is_counted) {
             return None;
         }
-        let party = self.conn_ref(id)?.stage.party()?;
-        match self.endpoints.get(&party.endpoint)? {
-            Endpoint::Server(server) => Some((Arc::clone(server), party.address)),
+        let address = party.address;
+        match self.endpoint(id)? {
+            Endpoint::Server(server) => Some((Arc::clone(server), address)),
             Endpoint::Client(_) => None,
         }
     }
@@ -429,8 +445,11 @@ impl Table {
     pub(super) fn set_stage(&mut self, id: ConnId, stage: Stage) {
         let Some(index) = self.index(id) else { return };
         let Some(conn) = self.conns.at_mut(index) else { return };
-        if let Some(party) = conn.stage.party() {
-            self.endpoints.release(&party.endpoint);
+        // The configuration of a client, which may have been replaced, lasts no longer.
+        if let Stage::Established(_) = stage
+            && let Some(Endpoint::Client(_)) = self.endpoints.get(&conn.endpoint)
+        {
+            self.endpoints.release(&std::mem::replace(&mut conn.endpoint, EndpointId::NONE));
         }
         if let Stage::Handshake(..) = conn.stage {
             remove_from(&mut self.handshakes, id.slot() as u32);
@@ -514,8 +533,8 @@ mod tests {
     use crate::cipher::WIPED;
 
     #[test]
-    fn an_idle_secured_connection_takes_210_bytes() {
-        assert!(size_of::<Entry>() + size_of::<u32>() <= 210, "{}", size_of::<Entry>());
+    fn an_idle_secured_connection_takes_211_bytes() {
+        assert!(size_of::<Entry>() + size_of::<u32>() <= 211, "{}", size_of::<Entry>());
     }
 
     fn endpoint() -> Endpoint {

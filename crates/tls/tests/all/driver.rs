@@ -1,10 +1,12 @@
 //! Secured connections over real sockets: ends, faults of the peer, and connections beside them.
 
 use std::io::Write;
+use std::net::Shutdown;
 use std::time::Duration;
 
 use rustls::{AlertDescription, Error};
 use throng_io::{Batch, Driver, Event, Options, Segment, SendOutcome};
+use throng_tls::SessionFailure;
 
 use crate::rig::{Rig, Sealer, Seen, finished, received};
 use crate::support::{hear, said};
@@ -64,7 +66,7 @@ fn rfc8446_6_1_an_end_without_close_notify_is_truncated() {
     assert!(!rig.driver.was_truncated(peer.id));
 
     let peer = rig.pair();
-    peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    peer.socket.shutdown(Shutdown::Write).unwrap();
     assert_eq!(rig.until(finished), peer.id);
     assert!(rig.driver.was_truncated(peer.id));
 }
@@ -115,6 +117,46 @@ fn a_corrupt_record_ends_the_session_with_an_alert() {
     rig.driver.close(peer.id);
     rig.until(|seen| matches!(seen, Seen::Closed(..)).then_some(()));
     assert_eq!(rig.driver.secured(), 0);
+}
+
+#[test]
+fn sessions_that_fail_are_counted_by_cause() {
+    let mut rig = Rig::new();
+    let failed = |rig: &Rig| {
+        let stats = rig.server.session_stats().failed;
+        let causes = SessionFailure::LABELS.into_iter().zip(stats);
+        causes.filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    let mut peer = rig.pair();
+    peer.tls.send_close_notify();
+    peer.say(b"");
+    rig.until(finished);
+    // Ours comes first, and the peer has nothing to add to it.
+    let mut peer = rig.pair();
+    rig.driver.finish(peer.id);
+    assert_eq!(rig.until_heard(&mut peer), Ok(Vec::new()));
+    peer.socket.shutdown(Shutdown::Write).unwrap();
+    rig.until(finished);
+    assert_eq!(failed(&rig), []);
+
+    let peer = rig.pair();
+    peer.socket.shutdown(Shutdown::Write).unwrap();
+    rig.until(finished);
+    assert_eq!(failed(&rig), [("truncated", 1)]);
+    let alert = [2, 46];
+    for (record, changed) in
+        [(&alert[..], false), (&alert, false), (&alert[..1], false), (&[], true)]
+    {
+        let peer = rig.pair();
+        let (mut sealer, mut socket) = (Sealer::of(peer.tls), peer.socket);
+        let mut sealed = sealer.seal(21, record);
+        *sealed.last_mut().unwrap() ^= u8::from(changed);
+        socket.write_all(&sealed).unwrap();
+        rig.until(finished);
+    }
+    let expected =
+        [("truncated", 1), ("peer_alert", 2), ("bad_record_mac", 1), ("decode_error", 1)];
+    assert_eq!(failed(&rig), expected);
 }
 
 #[test]

@@ -415,6 +415,7 @@ fn tls_of_clients_is_in_the_metrics_and_certificates_that_expire_are_warned_of()
     for line in [
         "throng_balance_tls_handshakes_total{kind=\"full\"} 0",
         "throng_balance_tls_handshake_failures_total{cause=\"not_tls\"} 1",
+        "throng_balance_tls_session_failures_total{cause=\"truncated\"} 0",
         "throng_balance_tls_certificate_expiry_seconds{name=\"balancer.example\"} 1577836800",
     ] {
         assert!(metrics.text().lines().any(|found| found == line), "{line}: {}", metrics.text());

@@ -50,6 +50,7 @@ fn metrics_have_handshakes_and_when_certificates_expire() {
     for line in [
         "throng_tls_handshakes_total{kind=\"full\"} 1\n",
         "throng_tls_handshake_failures_total{cause=\"not_tls\"} 1\n",
+        "throng_tls_session_failures_total{cause=\"peer_alert\"} 0\n",
         "throng_tls_certificate_expiry_seconds{name=\"localhost\"} ",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
