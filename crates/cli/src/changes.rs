@@ -2,6 +2,12 @@
 
 use throng_config::{Entry, Key, Values};
 
+/// The reason why nothing is read again.
+pub(crate) const NO_FILE: &str = "there is no file to read again; start with --config FILE";
+
+/// The part of [`in_words`] for certificates whose files had changed.
+pub(crate) const CERTIFICATES: &str = "certificates renewed";
+
 /// Names of settings that differ.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {

@@ -12,9 +12,7 @@
 //! * and must be declared as JSON, which a page can send to another origin only with permission
 //!   (CORS), which is never given.
 
-#[cfg(feature = "balance")]
-use throng::Origins;
-use throng::{Request, Response, Status};
+use throng::{Origins, Request, Response, Status};
 use throng_config::Token;
 
 use crate::hosts::is_address;
@@ -44,7 +42,6 @@ pub(crate) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result
 }
 
 /// For what changes something.
-#[cfg(feature = "balance")]
 pub(crate) fn check_change(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
     check_read(request, token)?;
     check_same_origin(request)?;
@@ -63,7 +60,6 @@ pub(crate) fn refuse(status: Status, why: &str) -> Response {
     Response::json(format!("{body}\n")).with_status(status)
 }
 
-#[cfg(feature = "balance")]
 fn check_same_origin(request: &Request<'_>) -> Result<(), Response> {
     let site = request.header("sec-fetch-site");
     let origins = request.header_values("origin").map(str::as_bytes);
@@ -76,7 +72,6 @@ fn check_same_origin(request: &Request<'_>) -> Result<(), Response> {
     Err(refuse(Status::FORBIDDEN, why))
 }
 
-#[cfg(feature = "balance")]
 fn check_is_json(request: &Request<'_>) -> Result<(), Response> {
     let declared = request.header("content-type").unwrap_or_default();
     let kind = declared.split(';').next().unwrap_or_default().trim();

@@ -1,5 +1,6 @@
 //! Servers for operators: their limits, and who may ask.
 
+pub(crate) mod body;
 pub(crate) mod guard;
 
 use std::net::SocketAddr;

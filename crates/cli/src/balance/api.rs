@@ -16,6 +16,7 @@ use throng_config::units::parse_duration;
 use super::metrics;
 use super::reload::{self, Reloader};
 use crate::admin;
+use crate::admin::body::{Nothing, body, optional_body};
 use crate::admin::guard::{self, check_read, refuse, unauthorized};
 use crate::log::{Log, events};
 
@@ -64,10 +65,6 @@ struct Rebalance {
     dry_run: bool,
     rate: Option<u32>,
 }
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -357,23 +354,6 @@ fn address(request: &Request<'_>) -> Result<SocketAddr, Response> {
         let why = format!("{text:?} is no backend's address: write one like 127.0.0.1:9001");
         refuse(Status::BAD_REQUEST, &why)
     })
-}
-
-fn body<T: for<'d> Deserialize<'d>>(request: &Request<'_>, example: &Value) -> Result<T, Response> {
-    serde_json::from_slice(request.body()).map_err(|error| {
-        refuse(
-            Status::BAD_REQUEST,
-            &format!("the body is not what it has to be: {error}; send for example {example}"),
-        )
-    })
-}
-
-/// Reads a body, or returns the default where there is none.
-fn optional_body<T: Default + for<'d> Deserialize<'d>>(
-    request: &Request<'_>,
-    example: &Value,
-) -> Result<T, Response> {
-    if request.body().is_empty() { Ok(T::default()) } else { body(request, example) }
 }
 
 fn duration(name: &str, text: Option<&str>) -> Result<Option<Duration>, Response> {

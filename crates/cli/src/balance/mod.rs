@@ -182,6 +182,7 @@ fn attend(
         if signals.take_hangup() {
             service.reloading();
             reloader.reload_and_log();
+            expiry.reset();
             service.reloaded();
         }
         if signals.take_status() {

@@ -10,7 +10,7 @@ use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 use throng_config::{LogSettings, Values};
 
 use super::args::Flags;
-use crate::changes::{self, Changes as ChangedKeys};
+use crate::changes::{self, CERTIFICATES, Changes as ChangedKeys, NO_FILE};
 use crate::log::{Log, events};
 
 /// Everything that a reload needs.
@@ -41,9 +41,6 @@ impl Own {
         Self { shutdown: config.shutdown, admin_token: config.admin_token.clone(), log }
     }
 }
-
-/// Why nothing is read again.
-const NO_FILE: &str = "there is no file to read again; start with --config FILE";
 
 impl Reloader {
     /// For a balancer that runs with `config`, made of `flags`.
@@ -78,6 +75,11 @@ impl Reloader {
                     .to_owned(),
             );
         }
+        // A mistake in them is found again by what follows.
+        let certificates = self.balancer.reload_certificates_if_changed().is_ok_and(|it| it);
+        if certificates {
+            self.log.event(&events::CERTIFICATE_RELOADED, "", []);
+        }
         let mut changes = self.balancer.apply(config).map_err(|error| error.to_string())?;
         changes.settings |= own != *self.own();
         self.log.configure(&own.log);
@@ -85,7 +87,7 @@ impl Reloader {
         let mut before = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = ChangedKeys::between(&self.started, &before, &values);
         *before = values;
-        Ok(Reloaded::new(changes, keys))
+        Ok(Reloaded { certificates, ..Reloaded::new(changes, keys) })
     }
 
     /// Does the same for a signal.
@@ -130,6 +132,8 @@ pub(super) struct Reloaded {
     changes: Changes,
     /// The settings that changed, except the list of backends.
     changed: Vec<&'static str>,
+    /// Whether files of certificates had changed.
+    certificates: bool,
 }
 
 impl Reloaded {
@@ -139,7 +143,7 @@ impl Reloaded {
         changes.needs_restart.extend(needs_restart);
         changes.needs_restart.sort_unstable();
         changes.needs_restart.dedup();
-        Self { changes, changed }
+        Self { changes, changed, certificates: false }
     }
 }
 
@@ -167,6 +171,9 @@ pub(super) fn json_in_words(changes: &Value) -> String {
             parts.push(part);
         }
     }
+    if changes["certificates"] == true {
+        parts.push(CERTIFICATES.to_owned());
+    }
     let changed = list("changed");
     // A file that a setting names has another content.
     if changes["settings"] == true && changed.is_empty() {
@@ -191,7 +198,7 @@ mod tests {
             ..Changes::default()
         };
         let changed = vec!["pick", "retries"];
-        let text = in_words(&Reloaded { changes, changed });
+        let text = in_words(&Reloaded { changes, changed, certificates: false });
         assert!(text.starts_with("added 127.0.0.1:1, 127.0.0.1:2, "), "{text}");
         assert!(
             text.contains(" and 2 more; removed 127.0.0.1:1; changed pick, retries; "),

@@ -1,4 +1,4 @@
-//! The server of `throng serve` for operators: metrics and statistics, apart from the clients.
+//! The server of `throng serve` for operators, apart from the clients: metrics, reloads, members.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,11 @@ use serde_json::{Value, json};
 use throng::{App, Bound, Hub, Method, Observer, Present, Publication, Request, Response, Status};
 use throng_config::Token;
 
-use crate::admin::{self, guard};
+use super::requests::{ReloadRequests, Reloaded};
+use crate::admin;
+use crate::admin::body::{Nothing, optional_body};
+use crate::admin::guard::{check_change, check_read, refuse};
+use crate::changes::Changes;
 use crate::log::Log;
 
 /// The address of the server for operators, and the token that requests need.
@@ -17,16 +21,21 @@ pub(crate) struct Admin {
     pub(super) token: Option<Token>,
 }
 
-/// Binds the server that shows the metrics of `observer`.
+/// Binds the server that shows the metrics of `observer`, and has `requests` carried out.
 pub(super) fn bind(
     admin: &Admin,
-    (observer, hub): (Observer, Hub),
+    (observer, hub, requests): (Observer, Hub, ReloadRequests),
     log: Log,
 ) -> throng::Result<Bound> {
+    let token = admin.token.clone();
+    let on_reload = move |request: &Request<'_>| match check_change(request, token.as_ref()) {
+        Ok(()) => reload(&requests, request),
+        Err(refusal) => refusal.closing(),
+    };
     let shared = Arc::new((observer, admin.token.clone()));
     let of_channel = |answer: fn(&Hub, &Request<'_>) -> Response| {
         let (hub, token) = (hub.clone(), admin.token.clone());
-        move |request: &Request<'_>| match guard::check_read(request, token.as_ref()) {
+        move |request: &Request<'_>| match check_read(request, token.as_ref()) {
             Ok(()) => answer(&hub, request),
             Err(refusal) => refusal.closing(),
         }
@@ -35,7 +44,7 @@ pub(super) fn bind(
         let shared = Arc::clone(&shared);
         move |request: &Request<'_>| {
             let (observer, token) = &*shared;
-            match guard::check_read(request, token.as_ref()) {
+            match check_read(request, token.as_ref()) {
                 Ok(()) => answer(observer, request),
                 // Only holders of the token keep one of the few places.
                 Err(refusal) => refusal.closing(),
@@ -49,9 +58,31 @@ pub(super) fn bind(
         .get("/metrics", route(Observer::metrics))
         .get("/stats.json", route(|observer, _| observer.stats()))
         .get("/history/{channel}", of_channel(history))
+        // The thread of the signals does it.
+        .blocking(Method::Post, "/reload", on_reload)
         // It may have to ask the cluster.
         .blocking(Method::Get, "/presence/{channel}", of_channel(presence));
     admin::bind(app, admin.address, log)
+}
+
+/// Answers with what a reload has changed, or with the mistake that it met.
+fn reload(requests: &ReloadRequests, request: &Request<'_>) -> Response {
+    if let Err(refusal) = optional_body::<Nothing>(request, &json!({})) {
+        return refusal;
+    }
+    match requests.ask() {
+        Some(Ok(Reloaded { changes, certificates })) => {
+            let Changes { changed, needs_restart } = changes;
+            let answer = json!({
+                "certificates": certificates,
+                "changed": changed,
+                "needs_restart": needs_restart,
+            });
+            Response::json(format!("{answer}\n"))
+        }
+        Some(Err(why)) => refuse(Status::new(422), &why),
+        None => Response::unavailable(1, "shutting down"),
+    }
 }
 
 /// Publications or members in one answer, unless the request says otherwise, and at most.

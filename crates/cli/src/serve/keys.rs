@@ -223,11 +223,12 @@ static KEYS: &[Key] = &[
     Key::new("cluster.unready_after", OR_NEVER, "30s",
         "time without delivery after which /readyz answers 503; 0s = never").at_start(),
     Key::new("admin.listen", Kind::Address, "",
-        "address for operators: /metrics, /stats.json, /livez and /readyz; if not set, there is \
-         none")
+        "address for operators: /metrics, /stats.json, /livez, /readyz and POST /reload; if not \
+         set, there is none")
         .at_start(),
     Key::new("admin.token", Kind::Secret, "",
-        "token for /metrics and /stats.json there; required unless it is a loopback address")
+        "token for /metrics, /stats.json and /reload there; required unless it is a loopback \
+         address")
         .at_start(),
     Key::new("admin.token_file", Kind::Path, "", "file whose first line is admin.token")
         .at_start(),

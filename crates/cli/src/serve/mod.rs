@@ -9,6 +9,7 @@ mod keys;
 pub(crate) mod observe;
 mod refusals;
 mod reload;
+mod requests;
 mod settings;
 pub mod site;
 #[cfg(feature = "tls")]
@@ -25,6 +26,7 @@ use self::admin::Admin;
 use self::certificates::Certificates;
 use self::refusals::Refusals;
 use self::reload::Reloader;
+use self::requests::{PendingReloads, ReloadRequests, reload_requests};
 use crate::log::{Event, Log, Value, events, log_event};
 use crate::service::Service;
 use crate::signals::Signals;
@@ -123,10 +125,10 @@ every request and session.
 
 Signals: SIGTERM, SIGQUIT or Ctrl-C drains: exit code 0, or 3 if a connection
 had to be reset, or a handler did not return. A second SIGTERM or Ctrl-C ends
-at once: exit code 130. SIGHUP reads --config and the certificates again, and
-logs what has changed and what needs a restart; if the terminal is gone, it
-drains. SIGUSR1 logs the status and opens --log-file again. SIGUSR2 has no
-effect.";
+at once: exit code 130. SIGHUP, or POST /reload of the admin server, reads
+--config and the certificates again, and logs what has changed and what needs a
+restart; if the terminal is gone, SIGHUP drains. SIGUSR1 logs the status and
+opens --log-file again. SIGUSR2 has no effect.";
 
 /// The interval at which signals are looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -147,11 +149,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     reload::log_warnings(&settings, &log);
     let server = watched(site::server(&settings), &log);
     let bound = site::listen(server, &settings)?;
-    let admin = start_admin(&bound, settings.admin.as_ref(), &log)?;
+    let (requests, pending) = reload_requests();
+    let admin = start_admin(&bound, settings.admin.as_ref(), requests, &log)?;
     let running = listen(bound, &log)?;
     announce(admin.as_ref(), &log);
     let registrations = args.registration.begin(balancers, running.local_addr(), &log)?;
-    let ended = wait(&running, &signals, &log, Some(&reloader));
+    let ended = wait(&running, &signals, &log, Some((&reloader, pending)));
     // Before the first close, so that clients which reconnect get another backend.
     registrations.end();
     let ended = end(ended, running, reloader.settings().drain, &log);
@@ -166,10 +169,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 fn start_admin(
     bound: &Bound,
     admin: Option<&Admin>,
+    requests: ReloadRequests,
     log: &Log,
 ) -> Result<Option<Running>, Failure> {
     let Some(settings) = admin else { return Ok(None) };
-    Ok(Some(admin::bind(settings, (bound.observer(), bound.hub()), log.clone())?.spawn()?))
+    let server = (bound.observer(), bound.hub(), requests);
+    Ok(Some(admin::bind(settings, server, log.clone())?.spawn()?))
 }
 
 /// Prints where the server for operators is.
@@ -242,7 +247,12 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
 
 /// Waits for a signal to stop, or for the end of the server, which is true. Renewed certificates
 /// are read within a second.
-fn wait(running: &Running, signals: &Signals, log: &Log, reloader: Option<&Reloader<'_>>) -> bool {
+fn wait(
+    running: &Running,
+    signals: &Signals,
+    log: &Log,
+    reloader: Option<(&Reloader<'_>, PendingReloads)>,
+) -> bool {
     let mut certificates = Certificates::default();
     certificates.look(running, log);
     let mut refusals = Refusals::default();
@@ -254,12 +264,17 @@ fn wait(running: &Running, signals: &Signals, log: &Log, reloader: Option<&Reloa
         }
         if signals.take_hangup() {
             service.reloading();
-            match reloader {
-                Some(reloader) => reloader.reload(running, log),
+            match &reloader {
+                Some((reloader, _)) => reloader.reload_and_log(running, log),
                 None => log.event(&events::SIGNAL, "nothing to reload", [("signal", "HUP".into())]),
             }
             certificates.reset();
             service.reloaded();
+        }
+        if let Some((reloader, pending)) = &reloader
+            && pending.carry_out_next(|| reloader.reload(running, log))
+        {
+            certificates.reset();
         }
         if signals.take_status() {
             log.reopen();
@@ -276,7 +291,7 @@ fn wait(running: &Running, signals: &Signals, log: &Log, reloader: Option<&Reloa
         certificates.look(running, log);
         refusals.look(running, log);
     }
-    let plan = reloader.map_or(DrainPlan::DEFAULT, |reloader| reloader.settings().drain);
+    let plan = reloader.map_or(DrainPlan::DEFAULT, |(reloader, _)| reloader.settings().drain);
     service.stopping(plan.length_for(running.stats().connections as usize));
     false
 }

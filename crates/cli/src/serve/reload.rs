@@ -1,14 +1,15 @@
-//! Reloads of the settings on SIGHUP.
+//! Reloads of the settings, on SIGHUP or by the admin API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng::{History, Running};
 use throng_config::Values;
 
+use super::requests::Reloaded;
 use super::settings::Members;
 use super::{SettingFlags, Settings, site};
 use crate::Failure;
-use crate::changes::{Changes, in_words};
+use crate::changes::{Changes, NO_FILE};
 use crate::hosts::LiveHosts;
 use crate::log::{Log, events};
 
@@ -46,26 +47,35 @@ impl<'a> Reloader<'a> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Reads everything again, changes what can change, and logs it.
-    pub(super) fn reload(&self, running: &Running, log: &Log) {
-        if self.flags.file().is_none() && !has_tls(running) {
-            let message = "there is no file to read again; start with --config FILE";
-            return log.event(&events::RELOADED, message, []);
+    /// Reads everything again, and changes what can change.
+    ///
+    /// # Errors
+    /// The mistake and its place. Nothing is changed then.
+    pub(super) fn reload(&self, running: &Running, log: &Log) -> Result<Reloaded, String> {
+        if !self.has_files(running) {
+            return Err(NO_FILE.to_owned());
         }
-        match self.read_again(running, log) {
-            Ok(changes) => {
-                let Changes { changed, needs_restart } = changes;
-                let message = in_words(Vec::new(), &changed, &needs_restart);
-                log.event(&events::RELOADED, message, []);
-            }
-            Err(reason) => {
-                let fields = [("reason", reason.into())];
-                log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
-            }
+        let reloaded = self.read_again(running, log)?;
+        log.event(&events::RELOADED, reloaded.in_words(), []);
+        Ok(reloaded)
+    }
+
+    /// Does the same for a signal, with a mistake logged.
+    pub(super) fn reload_and_log(&self, running: &Running, log: &Log) {
+        if !self.has_files(running) {
+            return log.event(&events::RELOADED, NO_FILE, []);
+        }
+        if let Err(reason) = self.reload(running, log) {
+            let fields = [("reason", reason.into())];
+            log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
         }
     }
 
-    fn read_again(&self, running: &Running, log: &Log) -> Result<Changes, String> {
+    fn has_files(&self, running: &Running) -> bool {
+        self.flags.file().is_some() || has_tls(running)
+    }
+
+    fn read_again(&self, running: &Running, log: &Log) -> Result<Reloaded, String> {
         let draft = self
             .flags
             .draft_in_use("--register", self.defaults)
@@ -86,7 +96,7 @@ impl<'a> Reloader<'a> {
         }
         let server = site::server(&settings);
         server.check().map_err(|error| error.to_string())?;
-        reload_certificates(running)?;
+        let certificates = reload_certificates(running, log)?;
         running.reconfigure(&server).map_err(|error| error.to_string())?;
         // Unchanged, `auto` keeps the meaning that `listen` gave it at the start.
         if changes.changed.contains(&"allowed_hosts") {
@@ -94,7 +104,7 @@ impl<'a> Reloader<'a> {
         }
         log.configure(&settings.log);
         *current = (Arc::new(settings), values);
-        Ok(changes)
+        Ok(Reloaded { changes, certificates })
     }
 }
 
@@ -115,12 +125,19 @@ fn has_tls(_: &Running) -> bool {
     false
 }
 
+/// Reads the certificates again; returns whether their files had changed.
 #[cfg(feature = "tls")]
-fn reload_certificates(running: &Running) -> Result<(), String> {
-    running.reload_tls().map_err(|error| error.to_string())
+fn reload_certificates(running: &Running, log: &Log) -> Result<bool, String> {
+    // A mistake in them is found again by what follows.
+    let changed = running.reload_tls_if_changed().is_ok_and(|it| it);
+    if changed {
+        log.event(&events::CERTIFICATE_RELOADED, "", []);
+    }
+    running.reload_tls().map_err(|error| error.to_string())?;
+    Ok(changed)
 }
 
 #[cfg(not(feature = "tls"))]
-fn reload_certificates(_: &Running) -> Result<(), String> {
-    Ok(())
+fn reload_certificates(_: &Running, _: &Log) -> Result<bool, String> {
+    Ok(false)
 }

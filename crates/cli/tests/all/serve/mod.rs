@@ -6,6 +6,8 @@ mod demo;
 mod ends;
 mod output;
 mod refusals;
+#[cfg(all(feature = "tls", target_os = "linux"))]
+mod reload;
 #[cfg(target_os = "linux")]
 mod sandbox;
 mod sockets;

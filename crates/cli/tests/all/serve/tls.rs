@@ -11,14 +11,14 @@ use throng_testkit::poll;
 use super::{Served, dial, refused, throng};
 
 /// Writes a new certificate and its key.
-fn write_certificate(chain: &Path, key: &Path) {
+pub(super) fn write_certificate(chain: &Path, key: &Path) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(chain, made.cert.pem()).unwrap();
     std::fs::write(key, made.signing_key.serialize_pem()).unwrap();
 }
 
 /// The whole answer to a request over TLS, if the server has the certificate of that file.
-fn get_securely(address: SocketAddr, chain: &Path) -> Result<String, String> {
+pub(super) fn get_securely(address: SocketAddr, chain: &Path) -> Result<String, String> {
     use rustls::pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(rustls::pki_types::CertificateDer::from_pem_file(chain).unwrap()).unwrap();
