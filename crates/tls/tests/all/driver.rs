@@ -239,6 +239,29 @@ fn rfc8446_6_1_input_behind_a_close_notify_is_ignored() {
 }
 
 #[test]
+fn rfc8446_6_1_input_that_comes_later_than_a_close_notify_is_ignored() {
+    const ALERT: u8 = 21;
+    const DATA: u8 = 23;
+    let mut rig = Rig::new();
+    let (peer, mut other) = (rig.pair(), rig.pair());
+    let (id, mut socket, mut sealer) = (peer.id, peer.socket, Sealer::of(peer.tls));
+    socket.write_all(&sealer.seal(ALERT, &[1, 0])).unwrap();
+    assert_eq!(rig.until(finished), id);
+    for _ in 0..2 {
+        socket.write_all(&sealer.seal(DATA, b"too late")).unwrap();
+        // It comes after that, so it is read with it or later.
+        other.say(b"of another");
+        let mut seen = Vec::new();
+        while !seen.iter().any(|seen| received(seen).is_some_and(|it| it == b"of another")) {
+            seen.extend(rig.turn());
+        }
+        seen.extend(rig.turn());
+        assert_eq!(seen, [Seen::Received(other.id, b"of another".to_vec())]);
+    }
+    assert!(rig.send(id, b"ours may follow"));
+}
+
+#[test]
 fn bytes_sent_at_once_that_the_kernel_leaves_come_before_later_ones() {
     let options = Options { socket_send_buffer: Some(4 * 1024), ..Options::default() };
     let mut rig = Rig::with(options);

@@ -174,6 +174,15 @@ pub(super) const FAULTS: &[Fault] = &[
         )],
     },
     Fault {
+        name: "data of a later read than close_notify is delivered",
+        program: Program::Connections,
+        changes: &[(
+            "driver/input.rs",
+            "const HINDERED: u8 = flag::NO_INPUT_MASK | flag::PAUSED | flag::BUSY;",
+            "const HINDERED: u8 = flag::PAUSED | flag::BUSY;",
+        )],
+    },
+    Fault {
         name: "a sequence number is used again after a partial send",
         program: Program::Connections,
         changes: &[
