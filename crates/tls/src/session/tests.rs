@@ -9,16 +9,26 @@ const SUITE: Suite = Suite::Aes128Gcm;
 
 /// Two sessions, each the other's peer.
 fn pair() -> (Session, Session) {
-    let session =
-        |send: u8, receive: u8| Session::from_secrets(SUITE, &[send; 32], &[receive; 32]).unwrap();
+    pair_of(SUITE)
+}
+
+fn pair_of(suite: Suite) -> (Session, Session) {
+    let session = |send: u8, receive: u8| {
+        let [send, receive] = [send, receive].map(|byte| vec![byte; suite.secret_len()]);
+        Session::from_secrets(suite, &send, &receive).unwrap()
+    };
     (session(1, 2), session(2, 1))
 }
 
 fn tls12_pair() -> (Session, Session) {
+    tls12_pair_of(SUITE)
+}
+
+fn tls12_pair_of(suite: Suite) -> (Session, Session) {
     let session = |send: u8, receive: u8| {
-        let [key, other] = [send, receive].map(|byte| [byte; 16]);
+        let [key, other] = [send, receive].map(|byte| vec![byte; suite.key_len()]);
         let direction = |key| Direction { key, iv: [7; 12], secret: None, sequence: 1 };
-        Session::new(Version::Tls12, SUITE, &direction(&key), &direction(&other)).unwrap()
+        Session::new(Version::Tls12, suite, &direction(&key), &direction(&other)).unwrap()
     };
     (session(1, 2), session(2, 1))
 }
@@ -303,10 +313,16 @@ fn rfc8446_5_5_our_keys_are_updated_before_their_limit() {
 /// update included, since the first key begins shortly before its end.
 #[test]
 fn rfc8446_5_3_no_nonce_is_used_twice_with_a_key() {
-    let near_the_end =
-        |secret: u8| TrafficKeys::from_secret(SUITE, &[secret; 32]).unwrap().at(UPDATE_AFTER - 300);
-    for (pair, lives) in [(pair as fn() -> _, 14), (tls12_pair, 1)] {
-        let (mut peer, mut session) = pair();
+    let suites = [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305];
+    let each = suites.into_iter().flat_map(|suite| {
+        [(suite, pair_of as fn(Suite) -> (Session, Session), 14), (suite, tls12_pair_of, 1)]
+    });
+    for (suite, pair, lives) in each {
+        let near_the_end = |secret: u8| {
+            let secret = vec![secret; suite.secret_len()];
+            TrafficKeys::from_secret(suite, &secret).unwrap().at(UPDATE_AFTER - 300)
+        };
+        let (mut peer, mut session) = pair(suite);
         // One that ends nothing.
         let alert = if session.can_update() { Alert(90) } else { Alert::NO_RENEGOTIATION };
         if session.can_update() {
