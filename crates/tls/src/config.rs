@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ::aws_lc_rs::digest::{self, Digest, SHA256};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::{self, PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -20,6 +20,7 @@ use rustls::{
 };
 use x509_parser::certificate::X509Certificate;
 use x509_parser::time::ASN1Time;
+use zeroize::Zeroizing;
 
 use crate::chain::ShortChains;
 use crate::challenges::{ACME_TLS_1, Challenges, is_validation};
@@ -488,10 +489,17 @@ fn check_order(file: &Path, chain: &[CertificateDer<'_>]) -> Result<(), ConfigEr
 
 pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let text = read(file)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|error| not_pem(file, &text, &error))?;
+    // The certificate's own key may be in the file as well.
+    let mut chain = Vec::new();
+    for block in Block::pem_slice_iter(&text) {
+        let (kind, der) = block.map_err(|error| not_pem(file, &text, &error))?;
+        match kind {
+            SectionKind::Certificate => chain.push(CertificateDer::from(der)),
+            _ => drop(Zeroizing::new(der)),
+        }
+    }
     if chain.is_empty() {
-        let hint = match PrivateKeyDer::from_pem_slice(&text) {
+        let hint = match PrivateKeyDer::from_pem_slice(&text).map(Zeroizing::new) {
             Ok(_) => "it has a private key; are certificate and key swapped?",
             Err(_) => "a certificate begins with -----BEGIN CERTIFICATE-----",
         };
@@ -522,8 +530,9 @@ fn read_revoked(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>
     Ok(lists)
 }
 
-pub(crate) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
-    let text = zeroize::Zeroizing::new(read(file)?);
+/// Reads a private key, which is wiped when dropped.
+pub(crate) fn read_key(file: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, ConfigError> {
+    let text = read(file)?;
     if contains(&text, b"BEGIN ENCRYPTED PRIVATE KEY") || contains(&text, b"Proc-Type: 4,ENCRYPTED")
     {
         return Err(ConfigError::new(
@@ -532,7 +541,7 @@ pub(crate) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigErro
              and protect the new file with its permissions",
         ));
     }
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+    PrivateKeyDer::from_pem_slice(&text).map(Zeroizing::new).map_err(|error| match error {
         pem::Error::NoItemsFound => {
             let hint = match contains(&text, b"BEGIN CERTIFICATE") {
                 true => "it has a certificate; are certificate and key swapped?",
@@ -544,12 +553,16 @@ pub(crate) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigErro
     })
 }
 
+/// A block of PEM of any kind, decoded.
+type Block = (SectionKind, Vec<u8>);
+
 fn contains(text: &[u8], wanted: &[u8]) -> bool {
     text.windows(wanted.len()).any(|window| window == wanted)
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(file).map_err(|error| {
+/// Reads a file that may have a private key: its bytes are wiped when dropped.
+fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
+    std::fs::read(file).map(Zeroizing::new).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::NotFound => "; check the path",
             io::ErrorKind::PermissionDenied => "; let the server's user read it",
@@ -582,7 +595,7 @@ fn blocks(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 
 /// Returns the line at which the certificate with this number of a file begins, for an error.
 fn certificate_line(file: &Path, number: usize) -> usize {
-    let text = std::fs::read(file).unwrap_or_default();
+    let text = Zeroizing::new(std::fs::read(file).unwrap_or_default());
     let mut lines = blocks(&text)
         .filter(|(_, block)| block.trim_ascii_start().starts_with(b"-----BEGIN CERTIFICATE-----"));
     lines.nth(number).map_or(1, |(line, _)| line)
@@ -599,8 +612,9 @@ fn not_pem(file: &Path, text: &[u8], error: &pem::Error) -> ConfigError {
         }
         error => error.to_string(),
     };
-    let is_wrong =
-        |block| <(pem::SectionKind, Vec<u8>)>::pem_slice_iter(block).any(|it| it.is_err());
+    let is_wrong = |block| {
+        Block::pem_slice_iter(block).any(|it| it.map(|(_, der)| Zeroizing::new(der)).is_err())
+    };
     let line = blocks(text).find(|(_, block)| is_wrong(block)).map_or(1, |(line, _)| line);
     let what = format!("line {line}: the block is not valid PEM: {why}; copy the file again");
     ConfigError::new(file, what)

@@ -72,7 +72,8 @@ impl SharedTicketer {
         let (name, rest) = ticket.split_first_chunk::<NAME_LEN>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         let TicketKey { key, .. } = self.keys.iter().find(|key| key.name == *name)?;
-        let mut sealed = sealed.to_vec();
+        // It becomes the secret that the session is resumed with.
+        let mut sealed = Zeroizing::new(sealed.to_vec());
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let content = key.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?;
         let (time, content) = content.split_first_chunk::<TIME_LEN>()?;

@@ -171,6 +171,7 @@ fn validating(name: &str, digest: &[u8]) -> Result<CertifiedKey, Failure> {
     params.custom_extensions.push(CustomExtension::new_acme_identifier(digest));
     let certificate = params.self_signed(&key)?;
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let key = Zeroizing::new(key);
     Ok(CertifiedKey::new(vec![certificate.der().clone()], any_supported_type(&key)?))
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use instant_acme::AccountCredentials;
 use rustls::pki_types::CertificateDer;
+use zeroize::Zeroizing;
 
 use super::schedule::Validity;
 use super::settings::AcmeSettings;
@@ -68,7 +69,7 @@ impl Store {
             ConfigError::new(&self.account, what)
         };
         let text = match fs::read(&self.account) {
-            Ok(text) => zeroize::Zeroizing::new(text),
+            Ok(text) => Zeroizing::new(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(wrong(format!("cannot be read: {error}"))),
         };
@@ -77,8 +78,10 @@ impl Store {
     }
 
     pub(super) fn write_account(&self, account: &AccountCredentials) -> Result<(), ConfigError> {
-        let text = serde_json::to_vec_pretty(account).map_err(io::Error::from);
-        let written = text.and_then(|text| replace(&self.account, &zeroize::Zeroizing::new(text)));
+        // With room for all of it: a vector that grows leaves its earlier memory as it is.
+        let mut text = Zeroizing::new(Vec::with_capacity(16 * 1024));
+        let made = serde_json::to_writer_pretty(&mut *text, account).map_err(io::Error::from);
+        let written = made.and_then(|()| replace(&self.account, &text));
         written.map_err(|error| self.not_written(&self.account, &error))
     }
 
@@ -96,7 +99,7 @@ impl Store {
     /// Writes a chain of certificates and the private key of the first, both in PEM, into one file:
     /// so there is no moment in which they do not fit.
     pub(super) fn write_certificate(&self, chain: &str, key: &str) -> Result<(), ConfigError> {
-        let text = zeroize::Zeroizing::new(format!("{}\n{key}", chain.trim_end()));
+        let text = Zeroizing::new(format!("{}\n{key}", chain.trim_end()));
         let written = replace(&self.certificate, text.as_bytes());
         written.map_err(|error| self.not_written(&self.certificate, &error))
     }
