@@ -437,11 +437,13 @@ impl<D: Driver> Tls<D> {
     /// Does a step of the handshake that is next, if one waits and there is time for it. Returns
     /// whether there may be more to do in this turn.
     pub(super) fn do_handshake_step(&mut self) -> bool {
-        let clock = self.inner.clock();
-        let Some(id) = self.handshakes.pop(|| clock.read()) else { return false };
+        let Self { inner, table, handshakes, .. } = self;
+        let clock = inner.clock();
+        let next = handshakes.pop(|id| table.is_waiting(id), || clock.read());
+        let Some(id) = next else { return false };
         let Some(conn) = self.table.conn(id) else { return true };
         conn.flags &= !flag::QUEUED;
-        let is_over = conn.flags & (flag::NO_INPUT_MASK | flag::CLOSE_SENT) != 0;
+        let is_over = conn.has(flag::OVER_MASK);
         match (&conn.stage, conn.has(flag::CONNECTING)) {
             (Stage::Begin(_), true) if !is_over => self.begin_client(id),
             (Stage::Begin(_), false) if !is_over => self.begin_server(id),

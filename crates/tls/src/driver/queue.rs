@@ -101,6 +101,24 @@ impl Waiting {
         id
     }
 
+    /// Removes connections that do not wait any more from where the next one is, without a turn of
+    /// their addresses.
+    fn skip(&mut self, is_waiting: impl Fn(ConnId) -> bool) {
+        while let Some(address) = self.order.back().copied()
+            && let Some(waiting) = self.of.get_mut(&address)
+        {
+            while waiting.back().is_some_and(|id| !is_waiting(*id)) {
+                waiting.pop_back();
+                self.len -= 1;
+            }
+            if !waiting.is_empty() {
+                return;
+            }
+            self.of.remove(&address);
+            self.order.pop_back();
+        }
+    }
+
     /// Removes the older half of the connections of the address with the most. If each has only
     /// one, removes those of a part of the addresses whose turn is last. So many at once, because
     /// every address is looked at.
@@ -177,7 +195,13 @@ impl Queue {
 
     /// Returns the connection whose handshake is next, if it may go on now. Handshakes that begin
     /// and those that go on take turns, also where one step takes longer than a turn has for them.
-    pub(super) fn pop(&mut self, read_clock: impl FnOnce() -> Instant) -> Option<ConnId> {
+    /// A client that does not wait any more for its handshake to begin takes no part of the rate.
+    pub(super) fn pop(
+        &mut self,
+        is_waiting: impl Fn(ConnId) -> bool,
+        read_clock: impl FnOnce() -> Instant,
+    ) -> Option<ConnId> {
+        self.hellos.skip(is_waiting);
         if self.is_empty() || self.left == 0 {
             return None;
         }
@@ -255,7 +279,7 @@ mod tests {
         }
 
         fn served(&mut self) -> Vec<u32> {
-            let ids = std::iter::from_fn(|| self.pop(|| Instant(0)));
+            let ids = std::iter::from_fn(|| self.pop(|_| true, || Instant(0)));
             ids.map(|id| id.slot() as u32).collect()
         }
     }
@@ -318,7 +342,8 @@ mod tests {
             queue.push(id(10 + slot));
         }
         queue.begin_turn(now);
-        let ids: Vec<_> = (0..6).filter_map(|_| queue.pop(|| now)).map(ConnId::slot).collect();
+        let ids: Vec<_> =
+            (0..6).filter_map(|_| queue.pop(|_| true, || now)).map(ConnId::slot).collect();
         assert_eq!(ids, [12, 2, 11, 1, 0], "two begin: one is of the second before");
     }
 
@@ -353,10 +378,10 @@ mod tests {
         let mut queue = queue(1000, 0);
         (0..100).for_each(|slot| assert_eq!(queue.push(id(slot)), []));
         assert_eq!(queue.begin_turn(Instant(7)), Some(Instant(7)));
-        assert!(queue.pop(|| Instant(7)).is_some(), "at least one");
-        assert_eq!(queue.pop(|| Instant(1_000_007)), None);
+        assert!(queue.pop(|_| true, || Instant(7)).is_some(), "at least one");
+        assert_eq!(queue.pop(|_| true, || Instant(1_000_007)), None);
         queue.begin_turn(Instant(2_000_000));
-        let served = std::iter::from_fn(|| queue.pop(|| Instant(2_000_000))).count();
+        let served = std::iter::from_fn(|| queue.pop(|_| true, || Instant(2_000_000))).count();
         assert_eq!(served, MOST_PER_TURN);
     }
 
@@ -371,7 +396,7 @@ mod tests {
                 queue.push(id(came.len() as u32));
                 came.push(now);
             }
-            while let Some(client) = queue.pop(|| now) {
+            while let Some(client) = queue.pop(|_| true, || now) {
                 if begun.contains(&client) {
                     completed += 1;
                     assert!(now.0 - came[client.slot()].0 < 100_000_000, "one that has waited");
@@ -398,15 +423,31 @@ mod tests {
         for step in 0..100 {
             let now = Instant(100 * second + step * second / 20);
             queue.begin_turn(now);
-            served += std::iter::from_fn(|| queue.pop(|| now)).count();
+            served += std::iter::from_fn(|| queue.pop(|_| true, || now)).count();
         }
         // Those of the second before, and five seconds at ten.
         assert!((59..=61).contains(&served), "{served}");
         let now = Instant(105 * second);
         queue.begin_turn(now);
-        while queue.pop(|| now).is_some() {}
+        while queue.pop(|_| true, || now).is_some() {}
         let due = queue.begin_turn(now).unwrap();
         assert!(due > now && due <= now.after(Duration::from_millis(100)), "{due:?}");
+    }
+
+    #[test]
+    fn clients_that_have_left_take_no_part_of_the_rate() {
+        let (mut queue, now) = (queue(100, 1), Instant(100_000_000_000));
+        for slot in 0..5 {
+            queue.push_hello(address(1), id(slot));
+            queue.push_hello(address(2), id(10 + slot));
+        }
+        queue.begin_turn(now);
+        let has_stayed = |id: ConnId| [0, 1, 12].contains(&id.slot());
+        let served = std::iter::from_fn(|| queue.pop(has_stayed, || now)).map(ConnId::slot);
+        assert_eq!(served.collect::<Vec<_>>(), [12, 1], "one is of the second before");
+        assert_eq!(queue.hellos.len, 1);
+        assert_eq!(queue.pop(|_| false, || now), None);
+        assert!(queue.is_empty() && queue.hellos.of.is_empty());
     }
 
     #[test]

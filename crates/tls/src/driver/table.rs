@@ -75,6 +75,9 @@ pub(super) mod flag {
 
     /// Input is dropped.
     pub(crate) const NO_INPUT_MASK: u8 = FINISHED | CLOSING;
+
+    /// A handshake does not begin or go on.
+    pub(crate) const OVER_MASK: u8 = NO_INPUT_MASK | CLOSE_SENT;
 }
 
 /// A secured connection. All parts are bytes, so that none is lost to alignment.
@@ -433,6 +436,12 @@ impl Table {
         };
         let handshake = handshake.map_or(0, |handshake| handshake.memory());
         handshake + self.busy_ref(id).map_or(0, Busy::input_memory)
+    }
+
+    /// Returns whether the connection waits for its handshake to begin.
+    pub(super) fn is_waiting(&self, id: ConnId) -> bool {
+        self.conn_ref(id)
+            .is_some_and(|conn| !conn.has(flag::OVER_MASK) && matches!(conn.stage, Stage::Begin(_)))
     }
 
     /// Returns whether the connection's handshake is not complete.
