@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
@@ -100,7 +100,7 @@ impl ClientConfigs {
     /// # Errors
     /// As for [`ClientConfigs::load`]; the configuration stays as it is until a file changes again.
     pub fn reload_if_changed(&self) -> Result<bool, ConfigError> {
-        self.watch.read_if_changed(self.settings.stamps(), || self.read())
+        self.watch.read_if_changed(self.settings.stamps(), SystemTime::now(), || self.read())
     }
 }
 

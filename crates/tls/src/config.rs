@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use ::aws_lc_rs::digest::{self, Digest, SHA256};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -644,14 +645,18 @@ fn served_certificate(
     if served.is_valid_at(now) || !in_use.iter().filter(is_replaced).any(|it| it.is_valid_at(now)) {
         return Ok(served);
     }
-    let why = match now > served.expires {
-        true => format!("expired on {}", validity.not_after),
-        false => format!("is not valid before {}", validity.not_before),
+    let (why, end, until) = match now > served.expires {
+        true => (format!("expired on {}", validity.not_after), "", None),
+        false => {
+            let begins = Duration::from_secs(u64::try_from(served.begins).unwrap_or_default());
+            let why = format!("is not valid before {}", validity.not_before);
+            (why, " until then", SystemTime::UNIX_EPOCH.checked_add(begins))
+        }
     };
     let line = certificate_line(file, 0);
     let what =
-        format!("line {line}: this certificate {why}; the one in use, which is valid, stays");
-    Err(ConfigError::new(file, what))
+        format!("line {line}: this certificate {why}; the one in use, which is valid, stays{end}");
+    Err(ConfigError { until, ..ConfigError::new(file, what) })
 }
 
 /// Parses the certificate with this number of a file, counted from 0.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The reason why a configuration cannot be used. Its text names the file and the remedy.
 #[derive(Debug)]
@@ -9,15 +10,17 @@ pub struct ConfigError {
     /// The file at fault, if one is.
     pub file: Option<PathBuf>,
     pub(crate) what: String,
+    /// The time from which on the same files may do.
+    pub(crate) until: Option<SystemTime>,
 }
 
 impl ConfigError {
     pub(crate) fn new(file: &Path, what: impl Into<String>) -> Self {
-        Self { file: Some(file.to_owned()), what: what.into() }
+        Self { file: Some(file.to_owned()), what: what.into(), until: None }
     }
 
     pub(crate) fn without_file(what: impl Into<String>) -> Self {
-        Self { file: None, what: what.into() }
+        Self { file: None, what: what.into(), until: None }
     }
 }
 

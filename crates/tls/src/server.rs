@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::SystemTime;
 
 use rustls::ServerConfig;
 use throng_io::TlsFailure;
@@ -81,8 +82,9 @@ impl TlsServer {
     /// replace one that is valid. The configuration stays as it is.
     pub fn reload(&self) -> Result<(), ConfigError> {
         let Some(files) = &self.files else { return Ok(()) };
-        files.watch.note(stamps(&files.config()));
-        self.read(files)
+        let stamps = stamps(&files.config());
+        files.watch.note(stamps.clone());
+        self.read(files).inspect_err(|error| files.watch.note_until(stamps, error.until))
     }
 
     fn read(&self, files: &Files) -> Result<(), ConfigError> {
@@ -138,17 +140,22 @@ impl TlsServer {
         self.replace(prepared.server);
     }
 
-    /// [Reloads](Self::reload) if a file has changed since it was last read. Returns whether new
-    /// files are in use. To be called every second or so: a mistake is reported by the second call
-    /// that finds it. The files of a certificate are replaced one after the other, so for a moment
-    /// one is missing, or the key is that of another certificate.
+    /// [Reloads](Self::reload) if a file has changed since it was last read, or if a certificate
+    /// that was refused because it was not valid yet is valid now. Returns whether new files are in
+    /// use. To be called every second or so: a mistake is reported by the second call that finds
+    /// it. The files of a certificate are replaced one after the other, so for a moment one is
+    /// missing, or the key is that of another certificate.
     ///
     /// # Errors
-    /// As for [`TlsServer::reload`]; the configuration stays as it is until a file changes again.
+    /// As for [`TlsServer::reload`]; the configuration stays as it is until then.
     pub fn reload_if_changed(&self) -> Result<bool, ConfigError> {
+        self.reload_if_changed_by(SystemTime::now())
+    }
+
+    fn reload_if_changed_by(&self, time: SystemTime) -> Result<bool, ConfigError> {
         let Some(files) = &self.files else { return Ok(false) };
         let now = stamps(&files.config());
-        files.watch.read_if_changed(now, || self.read(files))
+        files.watch.read_if_changed(now, time, || self.read(files))
     }
 
     /// Replaces the configuration for handshakes that begin from now on.
@@ -299,7 +306,10 @@ impl fmt::Debug for TlsServer {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::CertificateFiles;
 
     /// A server without a certificate.
     pub(crate) fn any() -> Arc<TlsServer> {
@@ -310,5 +320,47 @@ pub(crate) mod tests {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
         TlsServer::new(config)
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_valid_yet_is_looked_at_again_when_it_is() {
+        let dir = std::env::temp_dir().join(format!("throng-tls-due-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let [chain, key] = ["it.pem", "it.key"].map(|name| dir.join(name));
+        let write = |from: i32| {
+            let made = rcgen::KeyPair::generate().unwrap();
+            let names = vec!["localhost".to_owned()];
+            let mut params = rcgen::CertificateParams::new(names).unwrap();
+            params.not_before = rcgen::date_time_ymd(from, 1, 1);
+            params.not_after = rcgen::date_time_ymd(from + 1000, 1, 1);
+            std::fs::write(&chain, params.self_signed(&made).unwrap().pem()).unwrap();
+            std::fs::write(&key, made.serialize_pem()).unwrap();
+            let written = std::fs::File::options().write(true).open(&chain).unwrap();
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(from as u64);
+            written.set_modified(time).unwrap();
+        };
+        write(2000);
+        let files = CertificateFiles { chain: chain.clone(), key: key.clone() };
+        let server = TlsServer::load(TlsConfig::new(vec![files])).unwrap();
+        write(3000);
+        let begins = SystemTime::UNIX_EPOCH + Duration::from_secs(32_503_680_000);
+        let before = begins - Duration::from_secs(1);
+        for by_hand in [false, true] {
+            let error = match by_hand {
+                true => server.reload().unwrap_err(),
+                false => {
+                    assert!(!server.reload_if_changed_by(before).unwrap());
+                    server.reload_if_changed_by(before).unwrap_err()
+                }
+            };
+            assert!(error.to_string().ends_with("stays until then"), "{error}");
+            for _ in 0..3 {
+                assert!(!server.reload_if_changed_by(before).unwrap(), "it is said once");
+            }
+            // Read again, it is refused by the clock of this machine.
+            assert!(!server.reload_if_changed_by(begins).unwrap());
+            server.reload_if_changed_by(begins).unwrap_err();
+        }
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use crate::error::ConfigError;
+
 /// The stamps of files, `None` for one that is missing.
 pub(crate) type Stamps = Vec<Option<Stamp>>;
 
@@ -45,29 +47,37 @@ struct State {
     known: Stamps,
     /// They were found so, with a mistake that was not reported yet.
     doubted: Option<Stamps>,
+    /// When they are to be read again although they have not changed: one of them is not valid yet.
+    due: Option<SystemTime>,
 }
 
 impl Watch {
     pub(crate) fn new(known: Stamps) -> Self {
-        Self(Mutex::new(State { known, doubted: None }))
+        Self(Mutex::new(State { known, doubted: None, due: None }))
     }
 
     /// Notes that the files are read as they are with these stamps.
     pub(crate) fn note(&self, known: Stamps) {
-        *self.state() = State { known, doubted: None };
+        self.note_until(known, None);
     }
 
-    /// Reads the files, whose stamps are `now`, if they have changed. Returns whether they were
-    /// read. A mistake is reported by the second call that finds it: the files of a certificate are
-    /// replaced one after the other.
-    pub(crate) fn read_if_changed<E>(
+    /// Notes the files likewise, with a time at which they may do that do not yet.
+    pub(crate) fn note_until(&self, known: Stamps, due: Option<SystemTime>) {
+        *self.state() = State { known, doubted: None, due };
+    }
+
+    /// Reads the files, whose stamps are `now`, if they have changed, or if one of them is valid
+    /// only by this `time`. Returns whether they were read. A mistake is reported by the second
+    /// call that finds it: the files of a certificate are replaced one after the other.
+    pub(crate) fn read_if_changed(
         &self,
         now: Stamps,
-        read: impl FnOnce() -> Result<(), E>,
-    ) -> Result<bool, E> {
+        time: SystemTime,
+        read: impl FnOnce() -> Result<(), ConfigError>,
+    ) -> Result<bool, ConfigError> {
         let doubted = {
             let mut state = self.state();
-            if now == state.known {
+            if now == state.known && state.due.is_none_or(|due| time < due) {
                 state.doubted = None;
                 return Ok(false);
             }
@@ -76,7 +86,7 @@ impl Watch {
         match read() {
             Ok(()) => self.note(now),
             Err(error) if doubted.as_ref() == Some(&now) => {
-                self.note(now);
+                self.note_until(now, error.until);
                 return Err(error);
             }
             Err(_) => {
