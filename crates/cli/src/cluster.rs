@@ -12,7 +12,7 @@ use throng_load::units::{grouped, show_bytes, show_ns};
 
 use crate::http_client::Client;
 use crate::register::read_token;
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -81,9 +81,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let all_up = nodes.iter().all(is_up);
     if args.json {
         let text = serde_json::to_string_pretty(&nodes).map_err(Failure::runtime)?;
-        say::report_line(text)?;
+        terminal::report_line(text)?;
     } else {
-        say::report(table(&nodes))?;
+        terminal::report(table(&nodes))?;
     }
     Ok(if all_up { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

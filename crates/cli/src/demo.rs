@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use throng::{Running, ShardLoad, Stats, process};
 use throng_config::Sources;
 use throng_config::units::{parse_count, parse_duration};
-use throng_load::demo::{ClientsHandle, CrowdPlan, CrowdStats, spawn_clients};
+use throng_load::demo::{ClientPlan, ClientStats, ClientsHandle, spawn_clients};
 use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_load::{Summary, Target, TlsTrust};
 
@@ -25,7 +25,7 @@ use self::certificate::OwnCertificate;
 use crate::serve::site;
 use crate::serve::{Settings, TABLE};
 use crate::signals::Stop;
-use crate::{Failure, say, serve};
+use crate::{Failure, serve, terminal};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -130,13 +130,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(nodes) = args.nodes {
         return run_nodes(nodes.into(), args);
     }
-    run_crowd(&args, clients)
+    run_clients(&args, clients)
 }
 
 /// Runs a server, and clients that chat on it.
-fn run_crowd(args: &Args, clients: usize) -> Result<ExitCode, Failure> {
+fn run_clients(args: &Args, clients: usize) -> Result<ExitCode, Failure> {
     let own = if args.tls { Some(OwnCertificate::make().map_err(Failure::runtime)?) } else { None };
-    let settings = crowd_settings(args, own.as_ref())?;
+    let settings = server_settings(args, own.as_ref())?;
     let limit = process::descriptor_limit();
     // Each client costs two descriptors here: its own end and the server's.
     if clients.saturating_mul(2).saturating_add(200) > limit {
@@ -150,30 +150,35 @@ fn run_crowd(args: &Args, clients: usize) -> Result<ExitCode, Failure> {
     let running = site::bind(&settings)?.spawn()?;
     let address = running.local_addr();
     let (http, ws) = if args.tls { ("https", "wss") } else { ("http", "ws") };
-    say::line(format_args!("throng listens on {http}://{address}  <- open this page and join in"));
+    terminal::line(format_args!(
+        "throng listens on {http}://{address}  <- open this page and join in"
+    ));
     if let Some(own) = &own {
         let chain = own.chain.display();
-        say::line(format_args!(
+        terminal::line(format_args!(
             "certificate, valid while this runs: {chain} (curl --cacert {chain})"
         ));
     }
     let shown = grouped(clients as u64);
-    say::line(format_args!("connecting {shown} clients; Ctrl-C stops"));
+    terminal::line(format_args!("connecting {shown} clients; Ctrl-C stops"));
     let target = Target::parse(&format!("{ws}://{address}/")).map_err(Failure::runtime)?;
-    let mut plan = CrowdPlan::new(target);
+    let mut plan = ClientPlan::new(target);
     (plan.clients, plan.rate_per_s) = (clients, args.rate);
     if let Some(own) = &own {
         plan.tls.trust = TlsTrust::File(own.chain.clone());
         plan.tls.name = Some("localhost".to_owned());
     }
-    let crowd = spawn_clients(plan).map_err(Failure::runtime)?;
-    show_until_the_end(args, &stop, limit, &running, &crowd);
-    say::line("stopping: the clients close their connections, then the server drains");
-    let last = crowd.stop();
+    let handle = spawn_clients(plan).map_err(Failure::runtime)?;
+    show_until_the_end(args, &stop, limit, &running, &handle);
+    terminal::line("stopping: the clients close their connections, then the server drains");
+    let last = handle.stop();
     if let Some(error) = &last.first_error {
-        say::trouble(format_args!("{} connections failed; the first: {error}", last.failures));
+        terminal::error_line(format_args!(
+            "{} connections failed; the first: {error}",
+            last.failures
+        ));
     }
-    say::line(format_args!(
+    terminal::line(format_args!(
         "the clients sent {} messages and received {}",
         grouped(last.messages_out),
         grouped(last.messages_in)
@@ -183,7 +188,7 @@ fn run_crowd(args: &Args, clients: usize) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the settings of the server, with the certificate if there is one.
-fn crowd_settings(args: &Args, own: Option<&OwnCertificate>) -> Result<Settings, Failure> {
+fn server_settings(args: &Args, own: Option<&OwnCertificate>) -> Result<Settings, Failure> {
     let mut sources = Sources::new(&TABLE);
     sources.flag("--listen", "listen", &args.listen);
     if let Some(own) = own {
@@ -200,7 +205,7 @@ fn show_until_the_end(
     stop: &Stop,
     limit: usize,
     running: &Running,
-    crowd: &ClientsHandle,
+    clients: &ClientsHandle,
 ) {
     // An end beyond the range of the clock means no end.
     let ends = args.duration.and_then(|duration| Instant::now().checked_add(duration));
@@ -210,7 +215,7 @@ fn show_until_the_end(
         if left.is_zero() || stop.wait(left.min(Duration::from_secs(1))) || running.has_ended() {
             break;
         }
-        line.show(running, &crowd.snapshot());
+        line.show(running, &clients.snapshot());
     }
     line.finish();
 }
@@ -250,10 +255,10 @@ struct Line {
 impl Line {
     fn new(limit: usize) -> Self {
         let before = (Instant::now(), Stats::default());
-        Self { in_place: say::is_replaceable(&stdout()), before, loads: Vec::new(), limit }
+        Self { in_place: terminal::is_replaceable(&stdout()), before, loads: Vec::new(), limit }
     }
 
-    fn show(&mut self, running: &Running, crowd: &CrowdStats) {
+    fn show(&mut self, running: &Running, clients: &ClientStats) {
         let (now, stats) = (Instant::now(), running.stats());
         let (at, before) = std::mem::replace(&mut self.before, (now, stats));
         let seconds = (now - at).as_secs_f64().max(1e-3);
@@ -271,22 +276,23 @@ impl Line {
             rate_out,
             busy: (busiest.as_secs_f64() / seconds * 100.0).min(100.0),
             longest: show_ns(longest.as_nanos() as u64),
-            p99: crowd.latency.as_ref().map_or_else(|| "-".to_owned(), show_p99),
+            p99: clients.latency.as_ref().map_or_else(|| "-".to_owned(), show_p99),
             memory: show_bytes(process::resident_bytes() as i64),
             descriptors: process::descriptors_in_use() as u64,
             limit: self.limit as u64,
         };
         match self.in_place {
-            true => {
-                say::text_as_is(format_args!("\r\x1b[2K{}", seen.short(say::columns(&stdout()))))
-            }
-            false => say::line(seen.long()),
+            true => terminal::text_as_is(format_args!(
+                "\r\x1b[2K{}",
+                seen.short(terminal::columns(&stdout()))
+            )),
+            false => terminal::line(seen.long()),
         };
     }
 
     fn finish(&self) {
         if self.in_place {
-            say::line("");
+            terminal::line("");
         }
     }
 }

@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Subcommand};
 use clap_complete::Shell;
 
-use crate::{Cli, Failure, monitoring, say};
+use crate::{Cli, Failure, monitoring, terminal};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    artifact: Artifact,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Artifact {
     /// Print the completions of a shell.
     Completions {
         /// The shell
@@ -35,15 +35,17 @@ enum What {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut command = Cli::command();
-    match &args.what {
-        What::Completions { shell } => {
+    match &args.artifact {
+        Artifact::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut command, "throng", &mut text);
-            say::report(String::from_utf8_lossy(&text))?;
+            terminal::report(String::from_utf8_lossy(&text))?;
         }
-        What::Dashboard => say::report_line(format_args!("{:#}", monitoring::dashboard()))?,
-        What::Alerts => say::report(monitoring::alerts())?,
-        What::Man { folder } => {
+        Artifact::Dashboard => {
+            terminal::report_line(format_args!("{:#}", monitoring::dashboard()))?
+        }
+        Artifact::Alerts => terminal::report(monitoring::alerts())?,
+        Artifact::Man { folder } => {
             let written = std::fs::create_dir_all(folder)
                 .and_then(|()| clap_mangen::generate_to(command, folder));
             written.map_err(|error: io::Error| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng_config::units::parse_duration;
 
 use crate::http_client::Client;
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let path = if args.ready { "/readyz" } else { "/livez" };
     match client.request("GET", path, None, args.timeout) {
         Ok(answer) if answer.is_success() => {
-            say::report_line("healthy")?;
+            terminal::report_line("healthy")?;
             Ok(ExitCode::SUCCESS)
         }
         Ok(answer) => Err(Failure::runtime(format!(

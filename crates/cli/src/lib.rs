@@ -26,11 +26,11 @@ pub mod http_client;
 mod log;
 mod monitoring;
 mod register;
-pub mod say;
 pub mod serve;
 mod service;
 pub mod signals;
 mod sockets;
+pub mod terminal;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -167,7 +167,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(failure) => {
-            say::trouble(failure.message);
+            terminal::error_line(failure.message);
             ExitCode::from(failure.code)
         }
     }

@@ -134,7 +134,7 @@ struct Backend {
 }
 
 /// The outcome of registering or renewing.
-enum Try {
+enum Attempt {
     /// Registered for this time.
     Holds(Duration),
     /// Nothing has changed.
@@ -149,13 +149,13 @@ enum Try {
 impl Backend {
     /// Until the other end of `stopped` is gone.
     fn run(mut self, stopped: &mpsc::Receiver<()>) {
-        let (mut registered, mut logged_trouble) = (false, None::<String>);
+        let (mut registered, mut logged_failure) = (false, None::<String>);
         let (mut pause, mut interval) = (FIRST_PAUSE, FIRST_PAUSE);
         loop {
             let wait = match self.try_once(registered) {
-                Try::Holds(time_to_live) => {
+                Attempt::Holds(time_to_live) => {
                     interval = time_to_live / 3;
-                    let again = if logged_trouble.is_some() { " again" } else { "" };
+                    let again = if logged_failure.is_some() { " again" } else { "" };
                     let message = format_args!(
                         "registered{again}, renewed every {:.1} s",
                         interval.as_secs_f64()
@@ -166,26 +166,26 @@ impl Backend {
                         ("weight", self.weight.into()),
                     ];
                     self.log.event(&events::REGISTERED, message, fields);
-                    (registered, logged_trouble, pause) = (true, None, FIRST_PAUSE);
+                    (registered, logged_failure, pause) = (true, None, FIRST_PAUSE);
                     interval
                 }
-                Try::Renewed => interval,
-                Try::Forgotten => {
+                Attempt::Renewed => interval,
+                Attempt::Forgotten => {
                     registered = false;
-                    logged_trouble.get_or_insert_default();
+                    logged_failure.get_or_insert_default();
                     Duration::ZERO
                 }
-                failed @ (Try::Refused(_) | Try::Away(_)) => {
-                    let trouble = match failed {
-                        Try::Refused(why) => format!("refuses this backend: {why}"),
-                        Try::Away(why) => format!("is away: {why}"),
+                failed @ (Attempt::Refused(_) | Attempt::Away(_)) => {
+                    let failure = match failed {
+                        Attempt::Refused(why) => format!("refuses this backend: {why}"),
+                        Attempt::Away(why) => format!("is away: {why}"),
                         _ => String::new(),
                     };
-                    // Once for each kind of trouble: a balancer may be away for hours.
-                    if logged_trouble.as_ref() != Some(&trouble) {
+                    // Once for each kind of failure: a balancer may be away for hours.
+                    if logged_failure.as_ref() != Some(&failure) {
                         let what = "still trying, and serving meanwhile";
-                        self.failed(what, &format!("the balancer {trouble}"));
-                        logged_trouble = Some(trouble);
+                        self.failed(what, &format!("the balancer {failure}"));
+                        logged_failure = Some(failure);
                     }
                     // Its registration may have ended meanwhile, or it may be another process.
                     registered = false;
@@ -236,11 +236,11 @@ impl Backend {
         format!("/register/{address}")
     }
 
-    fn try_once(&mut self, registered: bool) -> Try {
+    fn try_once(&mut self, registered: bool) -> Attempt {
         if self.address.ip().is_unspecified() {
             match self.balancer.own_address() {
                 Ok(own) => self.address.set_ip(own),
-                Err(why) => return Try::Away(why),
+                Err(why) => return Attempt::Away(why),
             }
         }
         let asked = match registered {
@@ -254,16 +254,18 @@ impl Backend {
             }
         };
         match asked {
-            Ok(answer) if registered && answer.is_success() => Try::Renewed,
+            Ok(answer) if registered && answer.is_success() => Attempt::Renewed,
             Ok(answer) if answer.is_success() => match answer.json()["ttl_seconds"].as_f64() {
                 Some(seconds) if (0.001..1e6).contains(&seconds) => {
-                    Try::Holds(Duration::from_secs_f64(seconds))
+                    Attempt::Holds(Duration::from_secs_f64(seconds))
                 }
-                _ => Try::Refused("its answer has no ttl_seconds; is it the admin API?".to_owned()),
+                _ => Attempt::Refused(
+                    "its answer has no ttl_seconds; is it the admin API?".to_owned(),
+                ),
             },
-            Ok(answer) if registered && answer.status == 404 => Try::Forgotten,
-            Ok(answer) => Try::Refused(format!("{} {}", answer.status, answer.reason())),
-            Err(why) => Try::Away(why),
+            Ok(answer) if registered && answer.status == 404 => Attempt::Forgotten,
+            Ok(answer) => Attempt::Refused(format!("{} {}", answer.status, answer.reason())),
+            Err(why) => Attempt::Away(why),
         }
     }
 }

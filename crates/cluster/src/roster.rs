@@ -320,7 +320,7 @@ mod tests {
         }
 
         /// Another node takes this one for dead.
-        fn bury(&mut self) {
+        fn remove_node(&mut self) {
             let leaves = std::mem::take(&mut self.entries).into_iter();
             self.announced.extend(leaves.map(|(client, info)| (client, false, info)));
         }
@@ -464,7 +464,7 @@ mod tests {
                             broker.entries.clear();
                             broker.is_lost = true;
                         } else {
-                            broker.bury();
+                            broker.remove_node();
                             roster.restart(false);
                         }
                     }

@@ -242,7 +242,7 @@ impl<T> Sequencer<T> {
                 None => self.at == Some(top),
             };
         match self.at {
-            Some(at) if continues && is_contiguous || self.forgives(continues) => {
+            Some(at) if continues && is_contiguous || self.ignores_gap(continues) => {
                 for (offset, tag, publication) in entries {
                     self.deliver(Place { epoch: at.epoch, offset, tag }, publication, actions);
                 }
@@ -309,12 +309,12 @@ impl<T> Sequencer<T> {
     }
 
     #[cfg(not(test))]
-    fn forgives(&self, _: bool) -> bool {
+    fn ignores_gap(&self, _: bool) -> bool {
         false
     }
 
     #[cfg(test)]
-    fn forgives(&self, continues: bool) -> bool {
+    fn ignores_gap(&self, continues: bool) -> bool {
         !continues && self.has(tests::Bug::FillsWithoutComparing)
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that talk for a demonstration, without a measurement, until they are stopped.
+//! Clients that chat for a demonstration, without a measurement, until they are stopped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::client::{self, Handshake, Shared, Start, Timeline, clock, open_driver};
 use crate::record::Summary;
-use crate::work::{Talk, TalkTally};
+use crate::work::{Chat, ChatCounters};
 use crate::{Error, Sources, Target, TlsPlan, descriptors, sources};
 
 /// Longest wait for the closing handshakes when the clients leave.
@@ -15,23 +15,23 @@ const CLOSE: Duration = Duration::from_secs(3);
 
 /// Number, channels and message rate of the clients.
 #[derive(Clone, Debug)]
-pub struct CrowdPlan {
+pub struct ClientPlan {
     /// The server; the URL's path is not used.
     pub target: Target,
     /// Clients. Default 1,000.
     pub clients: usize,
     /// Channels at `/ws/{channel}`; the clients are spread evenly over them. With fewer than two
     /// clients for each, only the first few are used, so that no client is alone in its channel.
-    /// Default: 50 rooms.
+    /// Default: 50 channels.
     pub channels: Vec<String>,
-    /// Messages a second that each client says. Default 0.5: a thousand clients say 500 a second
-    /// and, 20 in a room, hear 9,500.
+    /// Messages a second that each client sends. Default 0.5: a thousand clients send 500 a second
+    /// and, 20 in a channel, receive 9,500.
     pub rate_per_s: f64,
     /// TLS settings for a server with `wss://`.
     pub tls: TlsPlan,
 }
 
-impl CrowdPlan {
+impl ClientPlan {
     /// A plan with all defaults.
     #[must_use]
     pub fn new(target: Target) -> Self {
@@ -39,8 +39,8 @@ impl CrowdPlan {
         Self { target, clients: 1000, channels, rate_per_s: 0.5, tls: TlsPlan::default() }
     }
 
-    /// The channels that are used: at most one for two clients.
-    fn rooms(&self) -> &[String] {
+    /// Returns the channels that are used: at most one for two clients.
+    fn used_channels(&self) -> &[String] {
         let most = (self.clients / 2).max(1);
         &self.channels[..self.channels.len().min(most)]
     }
@@ -48,14 +48,14 @@ impl CrowdPlan {
 
 /// Counters of the clients.
 #[derive(Clone, Debug, Default)]
-pub struct CrowdStats {
+pub struct ClientStats {
     /// Connections open now.
     pub connections: u64,
-    /// Messages said since the start.
+    /// Messages sent since the start.
     pub messages_out: u64,
     /// Messages received since the start.
     pub messages_in: u64,
-    /// From the planned time of a message to each hearer, since the last snapshot; `None` if
+    /// From the planned time of a message to each receiver, since the last snapshot; `None` if
     /// nothing was received.
     pub latency: Option<Summary>,
     /// Connections that could not be made, or ended before the clients were stopped.
@@ -69,16 +69,16 @@ pub struct CrowdStats {
 #[derive(Debug)]
 pub struct ClientsHandle {
     shared: Arc<Shared>,
-    tally: Arc<TalkTally>,
+    counters: Arc<ChatCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts the clients; they begin to talk before all of them are connected.
+/// Starts the clients; they begin to chat before all of them are connected.
 ///
 /// # Errors
 /// A plan without clients or channels, an unknown host, a descriptor limit that is too low, or no
-/// thread to be had. A server that is not there shows in [`CrowdStats::failures`].
-pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
+/// thread to be had. A server that is not there shows in [`ClientStats::failures`].
+pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
     if plan.clients == 0 || plan.channels.is_empty() || !(1e-6..=1e6).contains(&plan.rate_per_s) {
         return Err(Error::Usage(
             "a demonstration needs a client, a channel and a rate".to_owned(),
@@ -88,7 +88,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
     let sources = Sources::plan(peer, plan.clients, sources::ephemeral_ports(), None)?;
     descriptors::make_room(plan.clients)?;
     let shared = Arc::new(Shared::new(1));
-    let tally = Arc::new(TalkTally::default());
+    let counters = Arc::new(ChatCounters::default());
     let clock = clock()?;
     let now = clock.now();
     let never = now.after(Duration::from_secs(100 * 365 * 24 * 3600));
@@ -114,41 +114,42 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
         exact: false,
         tables: None,
     };
-    let resources = plan.rooms().iter().map(|channel| format!("/ws/{channel}")).collect();
-    let talk = Talk::new(resources, plan.rate_per_s, Arc::clone(&tally));
+    let resources = plan.used_channels().iter().map(|channel| format!("/ws/{channel}")).collect();
+    let chat = Chat::new(resources, plan.rate_per_s, Arc::clone(&counters));
     let thread = std::thread::Builder::new()
-        .name("throng-crowd".to_owned())
+        .name("throng-clients".to_owned())
         .spawn({
-            let (shared, tally) = (Arc::clone(&shared), Arc::clone(&tally));
+            let (shared, counters) = (Arc::clone(&shared), Arc::clone(&counters));
             move || {
-                let ran = client::run(start, talk);
+                let ran = client::run(start, chat);
                 if let Some(error) = ran.err().or_else(|| shared.take_failure()) {
-                    tally.failed.fetch_add(1, Ordering::Relaxed);
+                    counters.failed.fetch_add(1, Ordering::Relaxed);
                     let mut first =
-                        tally.first_error.lock().unwrap_or_else(PoisonError::into_inner);
+                        counters.first_error.lock().unwrap_or_else(PoisonError::into_inner);
                     first.get_or_insert_with(|| error.to_string());
                 }
             }
         })
         .map_err(|error| Error::io("start a thread", error))?;
-    Ok(ClientsHandle { shared, tally, thread: Some(thread) })
+    Ok(ClientsHandle { shared, counters, thread: Some(thread) })
 }
 
 impl ClientsHandle {
     /// Returns the present counters; latencies are those since the last call.
     #[must_use]
-    pub fn snapshot(&self) -> CrowdStats {
-        let tally = &self.tally;
+    pub fn snapshot(&self) -> ClientStats {
+        let counters = &self.counters;
         let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         let latency =
-            std::mem::take(&mut *tally.latency.lock().unwrap_or_else(PoisonError::into_inner));
-        let first_error = tally.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        CrowdStats {
+            std::mem::take(&mut *counters.latency.lock().unwrap_or_else(PoisonError::into_inner));
+        let first_error =
+            counters.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ClientStats {
             connections: self.shared.sum(|lane| &lane.ready),
-            messages_out: read(&tally.said),
-            messages_in: read(&tally.received),
+            messages_out: read(&counters.sent),
+            messages_in: read(&counters.received),
             latency: latency.summary(),
-            failures: read(&tally.lost) + read(&tally.failed),
+            failures: read(&counters.lost) + read(&counters.failed),
             first_error,
         }
     }
@@ -156,8 +157,8 @@ impl ClientsHandle {
     /// Closes every connection with a closing handshake, waits for them up to three seconds, and
     /// gives the last figures.
     #[must_use]
-    pub fn stop(mut self) -> CrowdStats {
-        self.tally.leave.store(true, Ordering::Release);
+    pub fn stop(mut self) -> ClientStats {
+        self.counters.leave.store(true, Ordering::Release);
         self.shared.wake_all();
         let deadline = std::time::Instant::now() + CLOSE;
         while self.shared.sum(|lane| &lane.ready) > 0 && std::time::Instant::now() < deadline {
@@ -189,10 +190,11 @@ mod tests {
     #[test]
     fn no_client_is_alone_in_its_channel() {
         let target = Target::parse("ws://127.0.0.1:9001").unwrap();
-        for (clients, rooms) in [(1, 1), (2, 1), (3, 1), (20, 10), (50, 25), (100, 50), (1000, 50)]
+        for (clients, channels) in
+            [(1, 1), (2, 1), (3, 1), (20, 10), (50, 25), (100, 50), (1000, 50)]
         {
-            let plan = CrowdPlan { clients, ..CrowdPlan::new(target.clone()) };
-            assert_eq!(plan.rooms().len(), rooms, "{clients} clients");
+            let plan = ClientPlan { clients, ..ClientPlan::new(target.clone()) };
+            assert_eq!(plan.used_channels().len(), channels, "{clients} clients");
         }
     }
 }

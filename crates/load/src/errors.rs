@@ -16,7 +16,7 @@ pub struct Errors {
     pub connects_failed: u64,
     /// Messages that could not be queued because the backlog was full.
     pub sends_refused: u64,
-    /// Publishes that did not reach everybody in time.
+    /// Publishes that did not reach all subscribers in time.
     pub publishes_incomplete: u64,
     /// The first of them, in words.
     pub first: Option<String>,

@@ -121,7 +121,7 @@ pub enum Mode {
     Broadcast {
         /// Publishes measured, one after the other. Default 10.
         publishes: usize,
-        /// Longest wait for one publish to reach everybody. Default 30 s.
+        /// Longest wait for one publish to reach all subscribers. Default 30 s.
         timeout: Duration,
     },
 }

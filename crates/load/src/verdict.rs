@@ -11,10 +11,10 @@ use crate::units;
 /// Share of a core from which a thread counts as having reached its limit. A busy loop that the
 /// kernel interrupts now and then reads about 0.98.
 const BUSY: f64 = 0.92;
-/// Share of the time waiting for a CPU from which the machine counts as crowded: when it is what
+/// Share of the time waiting for a CPU from which the machine counts as contended: when it is what
 /// keeps a thread from its limit, and in any case.
-const CROWDED: f64 = 0.05;
-const VERY_CROWDED: f64 = 0.2;
+const CONTENDED: f64 = 0.05;
+const OVERLOADED: f64 = 0.2;
 /// Lateness of the 99th percentile of planned sends up to which a schedule counts as kept.
 const KEPT_NS: u64 = 5_000_000;
 
@@ -277,7 +277,7 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
     for (who, usage) in [("the server", server), ("this generator", &facts.generator)] {
         let waiting = usage.busiest_thread_waiting;
         let wanted = usage.busiest_thread_cores + waiting;
-        if waiting >= VERY_CROWDED || wanted >= BUSY && waiting >= CROWDED {
+        if waiting >= OVERLOADED || wanted >= BUSY && waiting >= CONTENDED {
             return (
                 Limit::Machine,
                 format!(
@@ -449,16 +449,16 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_machine_is_distinguished_from_a_slow_server() {
-        let mut crowded = facts(0.4, 0.6);
-        crowded.server = Some(CpuUsage { busiest_thread_waiting: 0.38, ..usage(0.6) });
-        check(&crowded, Limit::Machine, &["the server waited 38 %", "taskset"]);
-        let mut crowded = facts(0.6, 0.4);
-        crowded.generator.busiest_thread_waiting = 0.39;
-        check(&crowded, Limit::Machine, &["this generator waited 39 %"]);
-        let mut crowded = facts(0.12, 0.11);
-        crowded.generator.busiest_thread_waiting = 0.55;
-        check(&crowded, Limit::Machine, &["this generator waited 55 %"]);
+    fn an_overloaded_machine_is_distinguished_from_a_slow_server() {
+        let mut overloaded = facts(0.4, 0.6);
+        overloaded.server = Some(CpuUsage { busiest_thread_waiting: 0.38, ..usage(0.6) });
+        check(&overloaded, Limit::Machine, &["the server waited 38 %", "taskset"]);
+        let mut overloaded = facts(0.6, 0.4);
+        overloaded.generator.busiest_thread_waiting = 0.39;
+        check(&overloaded, Limit::Machine, &["this generator waited 39 %"]);
+        let mut overloaded = facts(0.12, 0.11);
+        overloaded.generator.busiest_thread_waiting = 0.55;
+        check(&overloaded, Limit::Machine, &["this generator waited 55 %"]);
     }
 
     #[test]

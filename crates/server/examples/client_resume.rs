@@ -32,7 +32,7 @@ pub(crate) fn server() -> Server {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A line of the chat.
-    Said(String),
+    Message(String),
     /// Lines were lost between the last one and the next.
     Lost,
 }
@@ -76,7 +76,7 @@ impl Member {
                 }
             } else if let (Ok(offset), Some(before)) = (first.parse(), *at) {
                 *at = Some(Position { offset, ..before });
-                return Ok(Some(Line::Said(rest.to_owned())));
+                return Ok(Some(Line::Message(rest.to_owned())));
             }
         }
     }

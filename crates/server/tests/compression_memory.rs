@@ -100,13 +100,13 @@ struct Clients {
 }
 
 impl Clients {
-    /// Connections on which nothing was said yet.
+    /// Connections on which nothing was sent yet.
     fn open(address: SocketAddr, path: &str, offer: &str) -> Self {
         let peers = (0..CONNECTIONS).map(|_| Peer::connect(address, path, offer).stream);
         Self { address, streams: peers.collect() }
     }
 
-    /// Each says these bytes, and reads so many in answer.
+    /// Each sends these bytes, and reads so many in answer.
     fn exchange(&mut self, bytes: &[u8], answer: usize) {
         let mut buffer = vec![0; answer];
         for stream in &mut self.streams {
@@ -157,9 +157,9 @@ fn connections() {
     // Tables find their size, codecs their memory.
     for path in ["/off", "/shared", "/w10", "/w12"] {
         let mut clients = Clients::open(address, path, DEFLATE);
-        let said = said(path, &message);
-        let answer = clients.answer_to(path, &said);
-        clients.exchange(&said, answer);
+        let sent = first_message(path, &message);
+        let answer = clients.answer_to(path, &sent);
+        clients.exchange(&sent, answer);
         let frame = Frame::binary(&message);
         total(&running.hub().publish("all", &frame).unwrap());
         drop(clients);
@@ -171,12 +171,12 @@ fn connections() {
         let fair = |now: usize| (now as i64 - before as i64) / CONNECTIONS as i64;
         eventually("all listen", || running.hub().subscribers("all") == CONNECTIONS);
         let idle = fair(heap());
-        let said = said(if offer.is_empty() { "/off" } else { path }, &message);
+        let sent = first_message(if offer.is_empty() { "/off" } else { path }, &message);
         let answer = match offer {
             "" => message.len() + 4,
-            _ => clients.answer_to(path, &said),
+            _ => clients.answer_to(path, &sent),
         };
-        clients.exchange(&said, answer);
+        clients.exchange(&sent, answer);
         eventually("only they are left", || running.hub().subscribers("all") == CONNECTIONS);
         let talked = fair(heap());
         drop(clients);
@@ -206,7 +206,7 @@ fn connections() {
 }
 
 /// The message as a client's first.
-fn said(path: &str, message: &[u8]) -> Vec<u8> {
+fn first_message(path: &str, message: &[u8]) -> Vec<u8> {
     let terms = match path {
         "/off" => None,
         "/shared" => Some((15, false)),

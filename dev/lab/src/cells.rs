@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_cli::bench::progress::StatusLine;
-use throng_cli::say;
+use throng_cli::terminal;
 use throng_load::Progress;
 use throng_load::units::show_duration;
 
@@ -36,7 +36,7 @@ impl CellLine {
     pub(crate) fn show(&mut self, progress: &CellProgress) {
         let left = show_duration(Duration::from_secs(progress.left.as_secs()));
         if !std::mem::replace(&mut self.is_announced, true) {
-            say::trouble(format_args!("{} cells, about {left} in all", progress.cells));
+            terminal::error_line(format_args!("{} cells, about {left} in all", progress.cells));
         }
         let (cell, number) = (&progress.cell, progress.done + 1);
         self.line.rename(&format!("{number} of {}, about {left} left; {cell}", progress.cells));

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use throng_cli::signals::Stop;
-use throng_cli::{Failure, say};
+use throng_cli::{Failure, terminal};
 
 /// Measurements of Throng's own figures: comparisons with other designs, servers and proxies.
 #[derive(Parser)]
@@ -44,8 +44,8 @@ enum Command {
     Compression(compression::command::Args),
     /// Compare I/O models: a thread for each connection, epoll, the portable event loop
     ///
-    /// Idle CPU and memory, time to connect and echo, and a handler that blocks, with the figures
-    /// that articles on a thread per connection, IOCP and epoll published beside ours. Starts a
+    /// Idle CPU and memory, time to connect and echo, and a handler that blocks; beside ours,
+    /// figures published for other servers with a thread per connection, IOCP and epoll. Starts a
     /// server for each cell.
     #[command(after_help = io_models::command::EXAMPLES)]
     IoModels(io_models::command::Args),
@@ -89,7 +89,7 @@ enum Command {
 
 fn main() -> ExitCode {
     run(Cli::parse().command).unwrap_or_else(|failure| {
-        say::trouble(failure.message);
+        terminal::error_line(failure.message);
         ExitCode::from(failure.code)
     })
 }

@@ -4,13 +4,16 @@
 use super::Source;
 
 /// Words that have a standard replacement, in two parts so that this file does not contain them.
-const BANNED: [(&str, &str, &str); 23] = [
+const BANNED: [(&str, &str, &str); 28] = [
     ("an", "ew", "again"),
     ("be", "ll", "wake fd"),
     ("cr", "ew", "client pool"),
     ("de", "af", "paused, unresponsive"),
+    ("fare", "well", "close, unregister"),
     ("good", "bye", "close"),
     ("good", "byes", "closes"),
+    ("gue", "sts", "clients"),
+    ("hea", "rers", "receivers"),
     ("help", "ing", "chunk"),
     ("help", "ings", "chunks"),
     ("ho", "use", "repository"),
@@ -18,6 +21,7 @@ const BANNED: [(&str, &str, &str); 23] = [
     ("new", "comers", "unregistered connections"),
     ("no", "body", "no one, or name it"),
     ("par", "cel", "user event"),
+    ("patient", "ly", "again, with a timeout"),
     ("pat", "ience", "timeout, overflow policy"),
     ("se", "at", "thread number, slot"),
     ("se", "ats", "thread registry, slots"),
@@ -27,6 +31,7 @@ const BANNED: [(&str, &str, &str); 23] = [
     ("where", "abouts", "progress"),
     ("who", "ever", "name it"),
     ("who", "mever", "name it"),
+    ("trou", "bles", "failures, problems"),
     ("vis", "itor", "client"),
 ];
 

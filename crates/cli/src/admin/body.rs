@@ -9,7 +9,7 @@ use super::guard::refuse;
 /// A body without any key.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Nothing {}
+pub(crate) struct EmptyBody {}
 
 /// Reads a body; what is wrong with it is refused with an example.
 pub(crate) fn body<T: for<'d> Deserialize<'d>>(

@@ -16,7 +16,7 @@ use throng_config::units::parse_duration;
 use super::metrics;
 use super::reload::{self, Reloader};
 use crate::admin;
-use crate::admin::body::{Nothing, body, optional_body};
+use crate::admin::body::{EmptyBody, body, optional_body};
 use crate::admin::guard::{self, check_read, refuse, unauthorized};
 use crate::log::{Log, events};
 
@@ -220,7 +220,7 @@ impl Api {
     fn undrain(&self, request: &Request<'_>) -> Outcome {
         self.check_change(request)?;
         let address = address(request)?;
-        let Nothing {} = optional_body(request, &json!({}))?;
+        let EmptyBody {} = optional_body(request, &json!({}))?;
         self.balancer.undrain(address).map_err(refused)?;
         self.note(format!("the drain of {address} was cancelled"));
         Ok(answer(&json!({ "address": address })))
@@ -250,7 +250,7 @@ impl Api {
 
     fn reload(&self, request: &Request<'_>) -> Outcome {
         self.check_change(request)?;
-        let Nothing {} = optional_body(request, &json!({}))?;
+        let EmptyBody {} = optional_body(request, &json!({}))?;
         match self.reloader.reload() {
             Ok(changes) => {
                 self.log.event(&events::RELOADED, reload::in_words(&changes), []);

@@ -12,7 +12,7 @@ use super::api::added_in_words;
 use super::reload::json_in_words;
 use crate::http_client::Client;
 use crate::register::read_token;
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -106,9 +106,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let value = answer.json();
     match args.command {
-        _ if args.json => say::report_line(&value)?,
-        Command::List => say::report(table(&value))?,
-        _ => say::report_line(in_words(&args.command, &value))?,
+        _ if args.json => terminal::report_line(&value)?,
+        Command::List => terminal::report(table(&value))?,
+        _ => terminal::report_line(in_words(&args.command, &value))?,
     }
     Ok(ExitCode::SUCCESS)
 }

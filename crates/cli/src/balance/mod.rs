@@ -21,7 +21,7 @@ use crate::log::{Log, events, log_issued, log_not_issued};
 use crate::serve::open_log;
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 use api::Api;
 pub(crate) use args::Flags;
 use reload::Reloader;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let flags = args.flags;
     let (config, values) = flags.config_and_values()?;
     if flags.check {
-        say::report_line(valid(&config))?;
+        terminal::report_line(valid(&config))?;
         return Ok(ExitCode::SUCCESS);
     }
     let signals = Signals::of_a_server().map_err(Failure::runtime)?;
@@ -146,7 +146,7 @@ fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: 
         let scheme = if has_table && balancer.has_tls(place) { "https" } else { "http" };
         let (most, how) = balancer.capacity();
         let how = how.map_or(String::new(), |how| format!(" (up to {most} connections, {how})"));
-        say::line(format_args!("throng balances on {scheme}://{address}{how}"));
+        terminal::line(format_args!("throng balances on {scheme}://{address}{how}"));
         let address = format!("{scheme}://{address}");
         log.started(&events::LISTENING, [("address", address.into())]);
     }
@@ -155,13 +155,13 @@ fn announce(balancer: &Balancer, config: &Config, admin: Option<&Running>, log: 
         log.event(&events::WARNING, message, []);
     }
     let backends = summary(config);
-    say::line(&backends);
+    terminal::line(&backends);
     if !log.is_on_same_terminal() {
         log.event(&events::BACKENDS, backends, []);
     }
     if let Some(admin) = admin {
         let address = format!("http://{}/", admin.local_addr());
-        say::line(format_args!("admin: {address}"));
+        terminal::line(format_args!("admin: {address}"));
         log.started(&events::ADMIN, [("address", address.into())]);
     }
 }
@@ -296,7 +296,7 @@ fn end(balancer: &Balancer, reloader: &Reloader, log: &Log) -> Result<ExitCode, 
 
 /// Returns the line that says that a configuration is valid, after its warnings.
 pub(crate) fn valid(config: &Config) -> String {
-    config.warnings().iter().for_each(say::trouble);
+    config.warnings().iter().for_each(terminal::error_line);
     format!("the configuration is valid: {}", summary(config))
 }
 

@@ -9,7 +9,7 @@ use throng_balance::{Balancer, Metrics, NameRow, Row, Status};
 use throng_load::units::grouped;
 
 use crate::log::{Event, Log, Value, events};
-use crate::say;
+use crate::terminal;
 
 /// The interval between two comparisons of the metrics.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ impl Watch {
             // All start as up, so that a backend which failed before the first look is reported.
             states: status.backends.iter().map(|row| (row.address, "up")).collect(),
             names: BTreeMap::new(),
-            on_terminal: say::is_replaceable(&stdout()),
+            on_terminal: terminal::is_replaceable(&stdout()),
             shown: false,
             looked: Instant::now(),
             before: ever(&status),
@@ -72,7 +72,7 @@ impl Watch {
                 rate(ever.0, self.before.0),
                 rate(ever.1, self.before.1),
             );
-            say::text_as_is(format_args!("\r\x1b[2K{}", say::fitting(&stdout(), &line)));
+            terminal::text_as_is(format_args!("\r\x1b[2K{}", terminal::fitting(&stdout(), &line)));
             self.shown = true;
         }
         self.before = ever;
@@ -101,7 +101,7 @@ impl Watch {
     /// Clears the status line, before another line is written.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            say::text_as_is("\r\x1b[2K");
+            terminal::text_as_is("\r\x1b[2K");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use throng_load::report::Render;
 
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 
 /// The forms in which a report can be shown.
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ impl OutputArgs {
                 Failure::runtime(format!("cannot write --html {}: {error}", path.display()))
             })?;
         }
-        say::report(match (self.json, self.csv) {
+        terminal::report(match (self.json, self.csv) {
             (true, _) => report.to_json(),
             (_, true) => report.to_csv(),
             _ => report.to_text(),

@@ -13,7 +13,7 @@ use throng::prelude::*;
 use throng_load::find_max::Load;
 use throng_load::{Error, MAX_SHARDS, Target};
 
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         // A publication that waits behind a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))
         .bind("127.0.0.1:0")?;
-    say::line(bound.local_addr());
+    terminal::line(bound.local_addr());
     // Kept to the end: dropped, it would stop the server.
     let _running = bound.spawn()?;
     stdin().lock().read_to_end(&mut Vec::new()).map_err(Failure::runtime)?;

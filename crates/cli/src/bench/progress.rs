@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_load::units::{grouped, rounded, show_duration};
 use throng_load::{Progress, Stage};
 
-use crate::say;
+use crate::terminal;
 
 /// A status line that overwrites itself. Shows nothing when standard error is not a terminal, or a
 /// dumb one.
@@ -21,7 +21,7 @@ impl StatusLine {
     /// A line that begins with `title`; with `quiet` it is never shown.
     #[must_use]
     pub fn new(title: &str, quiet: bool) -> Self {
-        Self { title: title.to_owned(), is_shown: !quiet && say::is_replaceable(&stderr()) }
+        Self { title: title.to_owned(), is_shown: !quiet && terminal::is_replaceable(&stderr()) }
     }
 
     /// Shows the progress of a run.
@@ -33,7 +33,7 @@ impl StatusLine {
     pub fn show_text(&self, text: impl Display) {
         if self.is_shown {
             // A status line that cannot be written is not worth ending a run for.
-            let line = say::fitting(&stderr(), &format!("{}: {text}", self.title));
+            let line = terminal::fitting(&stderr(), &format!("{}: {text}", self.title));
             let _ = write!(stderr(), "\r\x1b[2K{line}");
         }
     }

@@ -15,7 +15,7 @@ use throng_config::{Entry, Key, Table, Value, Values};
 use crate::balance::{Flags, valid};
 use crate::serve::site;
 use crate::serve::{self, SettingFlags, Settings};
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -34,12 +34,12 @@ enum Command {
         #[arg(long, global = true)]
         json: bool,
         #[command(flatten)]
-        of: Of,
+        of: ProgramArgs,
     },
     /// Check the settings, and report all mistakes.
     Check {
         #[command(flatten)]
-        of: Of,
+        of: ProgramArgs,
     },
     /// Print the JSON Schema of a configuration file, for editors.
     Schema {
@@ -50,7 +50,7 @@ enum Command {
 
 /// The settings to read: those of `serve`, unless a program is named.
 #[derive(clap::Args)]
-struct Of {
+struct ProgramArgs {
     #[command(subcommand)]
     program: Option<Program>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ enum Name {
     Balance,
 }
 
-impl Of {
+impl ProgramArgs {
     fn program(self) -> Result<Program, Failure> {
         match self.program {
             None => Ok(Program::Serve(Box::new(self.flags))),
@@ -93,13 +93,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Command::Show { origin, json, of } => {
             let values = values(&of.program()?)?;
             if json {
-                say::report_line(format_args!("{:#}", as_json(&values)))?;
+                terminal::report_line(format_args!("{:#}", as_json(&values)))?;
             } else {
-                say::report(listing(&values, origin))?;
+                terminal::report(listing(&values, origin))?;
             }
         }
         Command::Check { of } => {
-            say::report_line(match of.program()? {
+            terminal::report_line(match of.program()? {
                 Program::Serve(flags) => {
                     let settings = flags.settings("", &[])?;
                     site::check(&settings)?;
@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 Some(Name::Balance) => Config::table(),
                 None | Some(Name::Serve) => &serve::TABLE,
             };
-            say::report_line(format_args!("{:#}", schema::of(table)))?;
+            terminal::report_line(format_args!("{:#}", schema::of(table)))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -129,7 +129,7 @@ fn values(program: &Program) -> Result<Values, Failure> {
             let values = draft.values().clone();
             let settings = Settings::from_draft(draft);
             if let Ok(settings) = &settings {
-                settings.warnings.iter().for_each(say::trouble);
+                settings.warnings.iter().for_each(terminal::error_line);
                 site::check(settings)?;
             }
             (values, settings.err())
@@ -140,7 +140,7 @@ fn values(program: &Program) -> Result<Values, Failure> {
             let values = draft.values().clone();
             let config = Config::from_draft(draft);
             if let Ok(config) = &config {
-                config.warnings().iter().for_each(say::trouble);
+                config.warnings().iter().for_each(terminal::error_line);
             }
             (values, config.err())
         }

@@ -27,7 +27,7 @@ fn shown(words: &[&str]) -> Values {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        of: Of,
+        of: ProgramArgs,
     }
     let line = Line::try_parse_from(std::iter::once("show").chain(words.iter().copied()));
     let program = line.unwrap().of.program().map_err(|failure| failure.message).unwrap();

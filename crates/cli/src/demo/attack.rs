@@ -17,11 +17,11 @@ use throng::prelude::*;
 use throng_config::Sources;
 use throng_load::units::{grouped, show_bytes};
 
-use super::attacks::{ATTACKS, Attack, NONE, Scene};
+use super::attacks::{ATTACKS, Attack, Context, NONE};
 use super::neighbours::{self, Totals};
 use crate::serve::site;
 use crate::serve::{Settings, TABLE};
-use crate::{Failure, say, serve};
+use crate::{Failure, serve, terminal};
 
 /// The settings of the attacked server that are not the defaults: few enough places, and little
 /// enough memory for bodies, that an attacker of one process can take them.
@@ -70,28 +70,31 @@ pub(super) fn run(duration: Duration, json: bool) -> Result<ExitCode, Failure> {
     if !json {
         let settings = SETTINGS.map(|(key, value)| format!("{key}={value}")).join(" ");
         let shards = shards();
-        say::line(format_args!(
+        terminal::line(format_args!(
             "the attacked server: {settings} shards={shards}; all else by default"
         ));
-        say::line(
+        terminal::line(
             "others: 8 sessions that send every 10 ms, and three new connections every 50 ms",
         );
-        say::line(Row::HEAD);
+        terminal::line(Row::HEAD);
     }
     let mut rows = Vec::new();
     for attack in ATTACKS {
         let row = measure(attack, duration).map_err(Failure::runtime)?;
         if !json {
-            say::line(&row);
+            terminal::line(&row);
             if let Some(error) = &row.first_error {
-                say::trouble(format_args!("{}: the first error was of {error}", row.attack));
+                terminal::error_line(format_args!(
+                    "{}: the first error was of {error}",
+                    row.attack
+                ));
             }
         }
         rows.push(row);
     }
     if json {
         let text = serde_json::to_string_pretty(&rows).map_err(Failure::runtime)?;
-        say::line(text);
+        terminal::line(text);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -179,7 +182,7 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
     let (counts, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let stop_attack = AtomicBool::new(false);
     let is_none = attack.name == NONE;
-    let scene = Scene {
+    let context = Context {
         address: server.address,
         stop: &stop_attack,
         connections: AtomicU64::new(0),
@@ -194,13 +197,13 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
         let before = server.resident();
         let attacker = scope.spawn(|| {
             yield_to_others();
-            (attack.run)(&scene);
+            (attack.run)(&context);
         });
         counts.store(true, Relaxed);
         let mut peak = before;
         let begun = Instant::now();
         // On a busy machine an attack may take longer than that to begin.
-        let has_begun = || is_none || scene.connections.load(Relaxed) > 0;
+        let has_begun = || is_none || context.connections.load(Relaxed) > 0;
         while begun.elapsed() < duration || !totals.has_some_of_each() || !has_begun() {
             thread::sleep(SAMPLE);
             peak = peak.max(server.resident());
@@ -236,8 +239,8 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
         memory_before: before,
         memory_peak: peak,
         memory_after: after,
-        attacker_connections: scene.connections.load(Relaxed),
-        attacker_bytes: scene.bytes.load(Relaxed),
+        attacker_connections: context.connections.load(Relaxed),
+        attacker_bytes: context.bytes.load(Relaxed),
     })
 }
 

@@ -15,7 +15,7 @@ use super::wire::{Client, dial};
 pub(super) struct Attack {
     /// A few words for the table.
     pub(super) name: &'static str,
-    pub(super) run: fn(&Scene<'_>),
+    pub(super) run: fn(&Context<'_>),
 }
 
 /// The name of no attack at all.
@@ -47,14 +47,14 @@ const POLL: Duration = Duration::from_millis(100);
 const LARGE: usize = 4 << 20;
 
 /// Where an attack takes place, and what it has cost.
-pub(super) struct Scene<'s> {
+pub(super) struct Context<'s> {
     pub(super) address: SocketAddr,
     pub(super) stop: &'s AtomicBool,
     pub(super) connections: AtomicU64,
     pub(super) bytes: AtomicU64,
 }
 
-impl Scene<'_> {
+impl Context<'_> {
     fn goes_on(&self) -> bool {
         !self.stop.load(Relaxed)
     }
@@ -139,23 +139,23 @@ fn is_pause(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-fn wait(scene: &Scene<'_>) {
-    scene.wait();
+fn wait(context: &Context<'_>) {
+    context.wait();
 }
 
-fn silent(scene: &Scene<'_>) {
-    hold_many(scene, b"");
+fn silent(context: &Context<'_>) {
+    hold_many(context, b"");
 }
 
-fn half_heads(scene: &Scene<'_>) {
-    hold_many(scene, b"GET /echo HTTP/1.1\r\nHost: localhost\r\n");
+fn half_heads(context: &Context<'_>) {
+    hold_many(context, b"GET /echo HTTP/1.1\r\nHost: localhost\r\n");
 }
 
-fn hold_many(scene: &Scene<'_>, first: &[u8]) {
+fn hold_many(context: &Context<'_>, first: &[u8]) {
     let mut held = VecDeque::new();
-    while scene.goes_on() {
-        if let Some(stream) = scene.dial() {
-            scene.push_some(&stream, first);
+    while context.goes_on() {
+        if let Some(stream) = context.dial() {
+            context.push_some(&stream, first);
             held.push_back(stream);
         }
         if held.len() > HELD {
@@ -165,12 +165,12 @@ fn hold_many(scene: &Scene<'_>, first: &[u8]) {
     }
 }
 
-fn reconnects(scene: &Scene<'_>) {
+fn reconnects(context: &Context<'_>) {
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while scene.goes_on() {
-                    drop(scene.open("/ws/storm", ""));
+                while context.goes_on() {
+                    drop(context.open("/ws/storm", ""));
                     thread::sleep(2 * CONNECT_PAUSE);
                 }
             });
@@ -178,88 +178,88 @@ fn reconnects(scene: &Scene<'_>) {
     });
 }
 
-fn pipelined_heads(scene: &Scene<'_>) {
+fn pipelined_heads(context: &Context<'_>) {
     let requests = b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
-    while scene.goes_on() {
-        if let Some(stream) = scene.dial() {
-            scene.flood(&stream, &requests);
+    while context.goes_on() {
+        if let Some(stream) = context.dial() {
+            context.flood(&stream, &requests);
         }
     }
 }
 
-fn tiny_echoes(scene: &Scene<'_>) {
+fn tiny_echoes(context: &Context<'_>) {
     let mut frames = Vec::new();
     (0..10_000).for_each(|_| ws::encode_masked(Opcode::Binary, b"x", [0; 4], &mut frames));
-    while scene.goes_on() {
-        if let Some(stream) = scene.open("/echo", "") {
-            scene.flood(&stream, &frames);
+    while context.goes_on() {
+        if let Some(stream) = context.open("/echo", "") {
+            context.flood(&stream, &frames);
         }
     }
 }
 
 /// Small publications to members that read nothing; those that were closed come again.
-fn slow_members(scene: &Scene<'_>) {
+fn slow_members(context: &Context<'_>) {
     let mut frames = Vec::new();
     (0..100).for_each(|_| ws::encode_masked(Opcode::Binary, &[b'x'; 1024], [0; 4], &mut frames));
-    let mut members = VecDeque::from(scene.open_many(200, "/ws/attack"));
+    let mut members = VecDeque::from(context.open_many(200, "/ws/attack"));
     thread::scope(|scope| {
         scope.spawn(|| {
-            while scene.goes_on() {
+            while context.goes_on() {
                 members.pop_front();
-                members.extend(scene.open("/ws/attack", ""));
+                members.extend(context.open("/ws/attack", ""));
                 thread::sleep(20 * CONNECT_PAUSE);
             }
         });
-        while scene.goes_on() {
-            if let Some(publisher) = scene.open("/ws/attack", "") {
-                scene.flood(&publisher, &frames);
+        while context.goes_on() {
+            if let Some(publisher) = context.open("/ws/attack", "") {
+                context.flood(&publisher, &frames);
             }
         }
     });
 }
 
-fn unread_echoes(scene: &Scene<'_>) {
+fn unread_echoes(context: &Context<'_>) {
     let mut message = Vec::new();
     ws::encode_masked(Opcode::Binary, &vec![0; LARGE], [0; 4], &mut message);
-    hold_after(scene, scene.open_many(40, "/echo"), &message);
+    hold_after(context, context.open_many(40, "/echo"), &message);
 }
 
-fn unread_answers(scene: &Scene<'_>) {
+fn unread_answers(context: &Context<'_>) {
     let requests = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
-    let streams: Vec<_> = (0..100).filter_map(|_| scene.dial()).collect();
-    while scene.goes_on() {
-        streams.iter().for_each(|stream| scene.push_some(stream, &requests));
+    let streams: Vec<_> = (0..100).filter_map(|_| context.dial()).collect();
+    while context.goes_on() {
+        streams.iter().for_each(|stream| context.push_some(stream, &requests));
         thread::sleep(POLL);
     }
 }
 
-fn unfinished_messages(scene: &Scene<'_>) {
+fn unfinished_messages(context: &Context<'_>) {
     let head = ws::encode_header(Opcode::Binary, false, (LARGE - 1) as u64, Some([0; 4]));
     let mut start = head.to_vec();
     start.resize(start.len() + LARGE - 1, 0);
-    hold_after(scene, scene.open_many(40, "/echo"), &start);
+    hold_after(context, context.open_many(40, "/echo"), &start);
 }
 
-fn hold_after(scene: &Scene<'_>, streams: Vec<TcpStream>, bytes: &[u8]) {
+fn hold_after(context: &Context<'_>, streams: Vec<TcpStream>, bytes: &[u8]) {
     thread::scope(|scope| {
         for part in streams.chunks(10) {
-            scope.spawn(|| part.iter().all(|stream| scene.push(stream, bytes)));
+            scope.spawn(|| part.iter().all(|stream| context.push(stream, bytes)));
         }
     });
-    scene.wait();
+    context.wait();
     drop(streams);
 }
 
-fn bombs(scene: &Scene<'_>) {
+fn bombs(context: &Context<'_>) {
     let mut message = Vec::new();
     ws::encode_deflated(false, &bomb(LARGE), Some([0; 4]), &mut message);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                while scene.goes_on() {
+                while context.goes_on() {
                     let extensions = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
-                    if let Some(stream) = scene.open("/echo", extensions) {
-                        scene.flood(&stream, &message);
+                    if let Some(stream) = context.open("/echo", extensions) {
+                        context.flood(&stream, &message);
                     }
                 }
             });
@@ -285,15 +285,15 @@ fn bomb(length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn slow_bodies(scene: &Scene<'_>) {
+fn slow_bodies(context: &Context<'_>) {
     let head = "POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n";
     let most = [head.as_bytes(), &[b'x'; 900_000]].concat();
-    let streams: Vec<_> = (0..200).filter_map(|_| scene.dial()).collect();
+    let streams: Vec<_> = (0..200).filter_map(|_| context.dial()).collect();
     for stream in &streams {
-        scene.push(stream, &most);
+        context.push(stream, &most);
     }
-    while scene.goes_on() {
-        streams.iter().for_each(|stream| scene.push_some(stream, &[b'x'; 120]));
+    while context.goes_on() {
+        streams.iter().for_each(|stream| context.push_some(stream, &[b'x'; 120]));
         thread::sleep(POLL);
     }
 }

@@ -82,7 +82,7 @@ struct Inner {
     candidates: AtomicU32,
     max_rate: AtomicU32,
     /// By the number of the event.
-    kinds: [OfKind; KINDS],
+    kinds: [KindCounters; KINDS],
     /// Lines in the queue that clients caused.
     waiting: AtomicUsize,
     /// Lines dropped for their rate, and for want of room in the queue, ever.
@@ -92,7 +92,7 @@ struct Inner {
 
 /// Lines of a kind that clients cause.
 #[derive(Debug, Default)]
-struct OfKind {
+struct KindCounters {
     /// A second since 1970, and the lines in it.
     second: AtomicU64,
     lines: AtomicU32,
@@ -123,7 +123,7 @@ impl Log {
             sample: AtomicU32::default(),
             candidates: AtomicU32::default(),
             max_rate: AtomicU32::default(),
-            kinds: std::array::from_fn(|_| OfKind::default()),
+            kinds: std::array::from_fn(|_| KindCounters::default()),
             waiting: AtomicUsize::default(),
             over_rate: AtomicU64::default(),
             over_queue: AtomicU64::default(),

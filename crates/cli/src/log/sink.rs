@@ -13,7 +13,7 @@ use throng_config::{LogFormat, LogSettings};
 use super::events::{LOG_DROPPED, LOG_FAILED};
 use super::render::{Form, Record, render};
 use super::{Inner, Job};
-use crate::say;
+use crate::terminal;
 
 /// Lines are written together up to this many bytes.
 const BATCH: usize = 64 << 10;
@@ -38,7 +38,7 @@ impl Sink {
             None => None,
         };
         let on_terminal = file.is_none() && stderr().is_terminal();
-        let replaces_line = on_terminal && say::is_replaceable(&stderr());
+        let replaces_line = on_terminal && terminal::is_replaceable(&stderr());
         let form = match settings.format {
             LogFormat::Text => Form::Text { replaces_line },
             LogFormat::Json => Form::Json,

@@ -9,7 +9,7 @@ use throng_config::Token;
 
 use super::requests::{ReloadRequests, Reloaded};
 use crate::admin;
-use crate::admin::body::{Nothing, optional_body};
+use crate::admin::body::{EmptyBody, optional_body};
 use crate::admin::guard::{check_change, check_read, refuse};
 use crate::changes::Changes;
 use crate::log::Log;
@@ -67,7 +67,7 @@ pub(super) fn bind(
 
 /// Answers with what a reload has changed, or with the mistake that it met.
 fn reload(requests: &ReloadRequests, request: &Request<'_>) -> Response {
-    if let Err(refusal) = optional_body::<Nothing>(request, &json!({})) {
+    if let Err(refusal) = optional_body::<EmptyBody>(request, &json!({})) {
         return refusal;
     }
     match requests.ask() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use throng_config::{ConfigError, ConfigErrors, Draft, Sources, read_file, read_file_in_use};
 
 use super::{Settings, TABLE};
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 
 /// The flags that are settings; shared by `serve` and `config show`.
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
@@ -166,7 +166,7 @@ impl SettingFlags {
     ) -> Result<Settings, Failure> {
         let draft = self.draft(reason, defaults)?;
         let settings = Settings::from_draft(draft)?;
-        settings.warnings.iter().for_each(say::trouble);
+        settings.warnings.iter().for_each(terminal::error_line);
         Ok(settings)
     }
 }

@@ -30,7 +30,7 @@ use self::requests::{PendingReloads, ReloadRequests, reload_requests};
 use crate::log::{Event, Log, Value, events, log_event};
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::{Failure, register, say};
+use crate::{Failure, register, terminal};
 
 pub use flags::SettingFlags;
 pub use keys::TABLE;
@@ -181,7 +181,7 @@ fn start_admin(
 fn announce(admin: Option<&Running>, log: &Log) {
     let Some(admin) = admin else { return };
     let address = format!("http://{}/metrics", admin.local_addr());
-    say::line(format_args!("metrics: {address}"));
+    terminal::line(format_args!("metrics: {address}"));
     log.started(&events::ADMIN, [("address", address.into())]);
 }
 
@@ -226,7 +226,7 @@ fn listen(bound: Bound, log: &Log) -> Result<Running, Failure> {
     let tables_refused = bound.tables_refused().map(str::to_owned);
     // First: what is said of a server whose threads cannot be started would be wrong.
     let running = bound.spawn()?;
-    say::line(format_args!("throng listens on {addresses} (up to {most} connections{how})"));
+    terminal::line(format_args!("throng listens on {addresses} (up to {most} connections{how})"));
     if let Some(reason) = tables_refused {
         let message = format!("event loops share one descriptor table: {reason}");
         log.event(&events::WARNING, message, []);
@@ -322,12 +322,12 @@ fn drain(running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failu
             ("grace", plan.grace.into()),
         ],
     );
-    let trouble = trouble(&running.drain(plan)?);
-    if trouble.is_empty() {
+    let unfinished = unfinished(&running.drain(plan)?);
+    if unfinished.is_empty() {
         log.event(&events::STOPPED, "every connection was closed cleanly", []);
         return Ok(ExitCode::SUCCESS);
     }
-    for Trouble { event, message, fields } in trouble {
+    for Unfinished { event, message, fields } in unfinished {
         log.event(event, message, fields);
     }
     Ok(ExitCode::from(3))
@@ -335,27 +335,27 @@ fn drain(running: Running, plan: DrainPlan, log: &Log) -> Result<ExitCode, Failu
 
 /// Drains, and prints how it went, for commands without a log.
 pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Failure> {
-    let trouble = trouble(&running.drain(plan)?);
-    if trouble.is_empty() {
-        say::line("stopped; every connection was closed cleanly");
+    let unfinished = unfinished(&running.drain(plan)?);
+    if unfinished.is_empty() {
+        terminal::line("stopped; every connection was closed cleanly");
         return Ok(ExitCode::SUCCESS);
     }
-    trouble.iter().for_each(|trouble| say::trouble(&trouble.message));
+    unfinished.iter().for_each(|left| terminal::error_line(&left.message));
     Ok(ExitCode::from(3))
 }
 
-/// Something that did not end by itself.
-struct Trouble {
+/// Work that did not end within a drain.
+struct Unfinished {
     event: &'static Event,
     message: String,
     fields: Vec<(&'static str, Value)>,
 }
 
-fn trouble(drained: &Drained) -> Vec<Trouble> {
+fn unfinished(drained: &Drained) -> Vec<Unfinished> {
     let mut all = Vec::new();
     if drained.forced > 0 {
         let plural = if drained.forced == 1 { "" } else { "s" };
-        all.push(Trouble {
+        all.push(Unfinished {
             event: &events::DRAIN_FORCED,
             message: format!(
                 "{} connection{plural} missed the deadline and had to be reset",
@@ -366,7 +366,7 @@ fn trouble(drained: &Drained) -> Vec<Trouble> {
     }
     for StuckShard { shard, route, connections, .. } in &drained.stuck_shards {
         let end = if *connections == 1 { "connection ends" } else { "connections end" };
-        all.push(Trouble {
+        all.push(Unfinished {
             event: &events::DRAIN_STUCK,
             message: format!(
                 "shard {shard} did not come back from a handler of {route}; its {connections} \
@@ -376,7 +376,7 @@ fn trouble(drained: &Drained) -> Vec<Trouble> {
         });
     }
     for job in &drained.stuck {
-        all.push(Trouble {
+        all.push(Unfinished {
             event: &events::DRAIN_STUCK,
             message: format!(
                 "a handler of {} on a worker had not returned after {:.1} s and was abandoned; \

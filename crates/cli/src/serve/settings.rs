@@ -405,7 +405,7 @@ fn scope(record: &Record<'_>, has_history: bool) -> Option<Scope> {
 
 /// Reads the history of a channel's rule, whose back-pressure is `rule`.
 fn history(record: &Record<'_>, rule: Backpressure) -> Option<History> {
-    let Some(Kept(history)) = record.parse("history") else {
+    let Some(HistoryText(history)) = record.parse("history") else {
         if record.is_set("recovery") && !record.is_set("history") {
             record.wrong("recovery needs a history: write for example history = \"100/5m\"");
         }
@@ -442,9 +442,9 @@ fn presence(record: &Record<'_>) -> Option<Members> {
 }
 
 /// A history as it is written: `100/5m`.
-struct Kept(History);
+struct HistoryText(History);
 
-impl FromStr for Kept {
+impl FromStr for HistoryText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

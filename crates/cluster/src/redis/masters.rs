@@ -194,7 +194,7 @@ impl Masters {
         partition: usize,
         candidates: Vec<(HostPort, Option<MultiplexedConnection>)>,
     ) -> Result<(), StartError> {
-        let (mut troubles, mut refused) = (Vec::new(), None);
+        let (mut failures, mut refused) = (Vec::new(), None);
         for (server, connection) in candidates {
             let shown = format!("{}:{}", server.0, server.1);
             let map = match timeout(ASK, self.ask_one(&server, connection)).await {
@@ -204,18 +204,18 @@ impl Masters {
                         let explained = || StartError(explain_cluster(&shown, &error));
                         refused.get_or_insert_with(explained);
                     }
-                    troubles.push(format!("{shown}: {error}"));
+                    failures.push(format!("{shown}: {error}"));
                     continue;
                 }
                 Err(_) => {
-                    troubles.push(format!("{shown}: no answer in {ASK:?}"));
+                    failures.push(format!("{shown}: no answer in {ASK:?}"));
                     continue;
                 }
             };
             let owners: Vec<_> = self.slots.iter().map(|slot| map.owner(*slot)).collect();
             if owners[partition].is_none() {
                 // It may have been taken out of the cluster.
-                troubles.push(format!("{shown} knows no master of the slot"));
+                failures.push(format!("{shown} knows no master of the slot"));
                 continue;
             }
             let mut state = lock(&self.state);
@@ -230,7 +230,7 @@ impl Masters {
                  are \
              these their addresses, and do they run?",
                 self.slots[partition],
-                troubles.join("; ")
+                failures.join("; ")
             ))
         };
         Err(refused.unwrap_or_else(unknown))

@@ -60,15 +60,15 @@ struct Asked {
 }
 
 /// A sentinel that did not say where the master is.
-enum Trouble {
+enum Failure {
     Unknown,
-    Failed(RedisError),
+    Redis(RedisError),
     Silent,
 }
 
-impl From<RedisError> for Trouble {
+impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        Self::Failed(error)
+        Self::Redis(error)
     }
 }
 
@@ -91,12 +91,12 @@ impl Sentinels {
         before: Option<Connection>,
         signals: Signals,
     ) -> Result<(Opened, String, Watch), StartError> {
-        let (mut troubles, mut tried, mut refused) = (Vec::new(), Vec::new(), None);
+        let (mut failures, mut tried, mut refused) = (Vec::new(), Vec::new(), None);
         for (at, sentinel) in self.all.iter().enumerate() {
             let asked = match self.ask(sentinel).await {
                 Ok(asked) => asked,
-                Err(trouble) => {
-                    troubles.push((&*sentinel.shown, trouble));
+                Err(failure) => {
+                    failures.push((&*sentinel.shown, failure));
                     continue;
                 }
             };
@@ -119,11 +119,11 @@ impl Sentinels {
                 Err(error) => drop(refused.get_or_insert(error)),
             }
         }
-        Err(refused.unwrap_or_else(|| StartError(self.explain(&troubles))))
+        Err(refused.unwrap_or_else(|| StartError(self.explain(&failures))))
     }
 
     /// Asks a sentinel where the master is, and to tell when that changes.
-    async fn ask(&self, sentinel: &Sentinel) -> Result<Asked, Trouble> {
+    async fn ask(&self, sentinel: &Sentinel) -> Result<Asked, Failure> {
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new().set_push_sender(sender);
         let config = config.set_connection_timeout(Some(ASK)).set_response_timeout(Some(ASK));
@@ -133,10 +133,10 @@ impl Sentinels {
                 client.get_multiplexed_async_connection_with_config(&config).await?;
             // First, so that no change goes unnoticed.
             connection.subscribe(SWITCHED).await?;
-            let address = self.address(&mut connection).await?.ok_or(Trouble::Unknown)?;
+            let address = self.address(&mut connection).await?.ok_or(Failure::Unknown)?;
             Ok(Asked { connection, pushes, address })
         };
-        timeout(ASK, ask).await.unwrap_or(Err(Trouble::Silent))
+        timeout(ASK, ask).await.unwrap_or(Err(Failure::Silent))
     }
 
     async fn address(
@@ -182,17 +182,17 @@ impl Sentinels {
     }
 
     /// Returns why no sentinel has named the master, and what helps.
-    fn explain(&self, troubles: &[(&str, Trouble)]) -> String {
+    fn explain(&self, failures: &[(&str, Failure)]) -> String {
         let master = &self.master;
-        let unknown = troubles.iter().find(|(_, trouble)| matches!(trouble, Trouble::Unknown));
+        let unknown = failures.iter().find(|(_, failure)| matches!(failure, Failure::Unknown));
         if let Some((shown, _)) = unknown {
             return format!(
                 "cluster.url: the sentinel {shown} knows no master named {master:?}; write the \
                  name that `sentinel monitor` gives it in the configuration of the sentinels"
             );
         }
-        let answered = troubles.iter().find_map(|(shown, trouble)| match trouble {
-            Trouble::Failed(error) if error.kind() != ErrorKind::Io => Some((shown, error)),
+        let answered = failures.iter().find_map(|(shown, failure)| match failure {
+            Failure::Redis(error) if error.kind() != ErrorKind::Io => Some((shown, error)),
             _ => None,
         });
         if let Some((shown, error)) = answered {
@@ -212,9 +212,9 @@ impl Sentinels {
             };
             return format!("cluster.url: the sentinel {shown} answers: {error}; {remedy}");
         }
-        let each = troubles.iter().map(|(shown, trouble)| match trouble {
-            Trouble::Failed(error) => format!("{shown}: {error}"),
-            Trouble::Unknown | Trouble::Silent => format!("{shown}: no answer in {ASK:?}"),
+        let each = failures.iter().map(|(shown, failure)| match failure {
+            Failure::Redis(error) => format!("{shown}: {error}"),
+            Failure::Unknown | Failure::Silent => format!("{shown}: no answer in {ASK:?}"),
         });
         let each: Vec<_> = each.collect();
         format!(

@@ -21,7 +21,7 @@ pub(super) type HostPort = (String, u16);
 pub(super) struct Shared {
     pub(super) opened: Opened,
     server: HostPort,
-    ways: Arc<Ways>,
+    routes: Arc<PushRoutes>,
     /// Whether a subscription was answered by anything but an error.
     is_tried: AtomicBool,
 }
@@ -50,18 +50,18 @@ impl Shared {
         tags: &Arc<[String]>,
         before: Option<Connection>,
     ) -> Result<Self, StartError> {
-        let ways = Arc::new(Ways::new(names.prefix_of_tags(), tags));
-        let (lost, pushed) = (Arc::clone(&ways), Arc::clone(&ways));
+        let routes = Arc::new(PushRoutes::new(names.prefix_of_tags(), tags));
+        let (lost, pushed) = (Arc::clone(&routes), Arc::clone(&routes));
         let on_lost = push_sender(move |_| lost.close());
         let on_push = push_sender(move |push| pushed.push(push));
         let shown = format!("{}:{}", server.0, server.1);
         let opened = open(names, (client, &shown), before, on_lost, on_push).await?;
-        Ok(Self { opened, server, ways, is_tried: AtomicBool::new(false) })
+        Ok(Self { opened, server, routes, is_tried: AtomicBool::new(false) })
     }
 
     /// Returns whether the connections can be used.
     pub(super) fn is_open(&self) -> bool {
-        !self.ways.is_closed.load(Ordering::Relaxed)
+        !self.routes.is_closed.load(Ordering::Relaxed)
     }
 
     /// Connects a partition, whose pushes come as signals from now on.
@@ -89,8 +89,8 @@ impl Shared {
         let publish = redis::cmd(names.publish()).arg(&probe).arg("").to_owned();
         publish.query_async::<()>(&mut commands).await.map_err(|error| (&*shown, error))?;
         let confirmed = VecDeque::new();
-        let way = Way { signals, probe: probe.clone(), is_open: false, confirmed };
-        self.ways.lock().insert(partition, way);
+        let route = PushRoute { signals, probe: probe.clone(), is_open: false, confirmed };
+        self.routes.lock().insert(partition, route);
         if !self.is_open() {
             let closed = RedisError::from((ErrorKind::Io, "the connection was closed"));
             return Err((&*shown, closed).into());
@@ -128,9 +128,9 @@ impl Membership {
     /// already.
     pub(super) async fn confirmed(&self) -> Result<(), RedisError> {
         let (sender, confirmed) = oneshot::channel();
-        match self.shared.ways.lock().get_mut(&self.partition) {
-            Some(way) if way.signals.generation == self.generation => {
-                way.confirmed.push_back(sender)
+        match self.shared.routes.lock().get_mut(&self.partition) {
+            Some(route) if route.signals.generation == self.generation => {
+                route.confirmed.push_back(sender)
             }
             _ => return Err((ErrorKind::Io, "the connection was closed").into()),
         }
@@ -144,7 +144,7 @@ impl Membership {
 
     /// Gives the connections up: all partitions that share them are to connect again.
     pub(super) fn close(&self) {
-        self.shared.ways.close();
+        self.shared.routes.close();
     }
 
     /// Returns the connections, which others share.
@@ -166,11 +166,14 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let mut ways = self.shared.ways.lock();
-        if ways.get(&self.partition).is_some_and(|way| way.signals.generation == self.generation) {
-            ways.remove(&self.partition);
+        let mut routes = self.shared.routes.lock();
+        if routes
+            .get(&self.partition)
+            .is_some_and(|route| route.signals.generation == self.generation)
+        {
+            routes.remove(&self.partition);
         }
-        drop(ways);
+        drop(routes);
         // Channels that the server still has are subscribed to again, or were moved with it.
         if self.shared.is_open() {
             let mut subscriptions = self.shared.opened.subscriptions.clone();
@@ -186,19 +189,19 @@ impl Drop for Membership {
     }
 }
 
-/// The ways of pushes to partitions.
+/// The routes of pushes to partitions.
 #[derive(Debug)]
-struct Ways {
+struct PushRoutes {
     /// The beginning of all names, before the tag.
     prefix: String,
     partitions: HashMap<String, u16>,
-    all: Mutex<HashMap<u16, Way>>,
+    all: Mutex<HashMap<u16, PushRoute>>,
     is_closed: AtomicBool,
 }
 
-/// The way of pushes to a partition.
+/// The route of pushes to a partition.
 #[derive(Debug)]
-struct Way {
+struct PushRoute {
     signals: Signals,
     probe: String,
     /// Whether its probe is subscribed to: what came before is of an earlier generation.
@@ -207,13 +210,13 @@ struct Way {
     confirmed: VecDeque<oneshot::Sender<()>>,
 }
 
-impl Ways {
+impl PushRoutes {
     fn new(prefix: String, tags: &[String]) -> Self {
         let partitions = tags.iter().cloned().zip(0..).collect();
         Self { prefix, partitions, all: Mutex::default(), is_closed: AtomicBool::new(false) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u16, Way>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u16, PushRoute>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -231,21 +234,21 @@ impl Ways {
         let Some(Value::BulkString(name)) = push.data.first() else { return };
         let Some(partition) = self.partition_of(name) else { return };
         let mut all = self.lock();
-        let Some(way) = all.get_mut(&partition) else { return };
-        if push.kind == PushKind::SSubscribe && *name == way.probe.as_bytes() {
-            way.is_open = true;
-            if let Some(confirmed) = way.confirmed.pop_front() {
+        let Some(route) = all.get_mut(&partition) else { return };
+        if push.kind == PushKind::SSubscribe && *name == route.probe.as_bytes() {
+            route.is_open = true;
+            if let Some(confirmed) = route.confirmed.pop_front() {
                 let _ = confirmed.send(());
             }
-        } else if way.is_open {
-            way.signals.send(Signal::Push(push));
+        } else if route.is_open {
+            route.signals.send(Signal::Push(push));
         }
     }
 
     fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        for (_, way) in self.lock().drain() {
-            way.signals.send(Signal::Lost);
+        for (_, route) in self.lock().drain() {
+            route.signals.send(Signal::Lost);
         }
     }
 }
@@ -262,24 +265,24 @@ mod tests {
 
     #[test]
     fn pushes_go_to_their_partition_once_its_probe_is_confirmed() {
-        let ways = Ways::new("p.{".to_owned(), &["a".to_owned(), "b".to_owned()]);
+        let routes = PushRoutes::new("p.{".to_owned(), &["a".to_owned(), "b".to_owned()]);
         let (sender, received) = channel();
         let signals = Signals::new(3, move |signal| sender.send(signal).unwrap());
         let probe = "p.{b}.q.1".to_owned();
-        let way = Way { signals, probe, is_open: false, confirmed: VecDeque::new() };
-        ways.lock().insert(1, way);
-        ways.push(push(PushKind::SMessage, "p.{b}.m.early"));
-        ways.push(push(PushKind::SSubscribe, "p.{b}.q.0"));
+        let route = PushRoute { signals, probe, is_open: false, confirmed: VecDeque::new() };
+        routes.lock().insert(1, route);
+        routes.push(push(PushKind::SMessage, "p.{b}.m.early"));
+        routes.push(push(PushKind::SSubscribe, "p.{b}.q.0"));
         assert!(received.try_recv().is_err());
-        ways.push(push(PushKind::SSubscribe, "p.{b}.q.1"));
+        routes.push(push(PushKind::SSubscribe, "p.{b}.q.1"));
         for name in ["p.{a}.m.x", "p.{c}.m.x", "q.{b}.m.x", "p.{b", ""] {
-            ways.push(push(PushKind::SMessage, name));
+            routes.push(push(PushKind::SMessage, name));
         }
         assert!(received.try_recv().is_err());
-        ways.push(push(PushKind::SMessage, "p.{b}.m.x"));
+        routes.push(push(PushKind::SMessage, "p.{b}.m.x"));
         assert!(matches!(received.try_recv(), Ok(Signal::Push(_))));
-        ways.push(push(PushKind::Disconnection, ""));
+        routes.push(push(PushKind::Disconnection, ""));
         assert!(matches!(received.try_recv(), Ok(Signal::Lost)));
-        assert!(ways.lock().is_empty() && ways.is_closed.load(Ordering::Relaxed));
+        assert!(routes.lock().is_empty() && routes.is_closed.load(Ordering::Relaxed));
     }
 }

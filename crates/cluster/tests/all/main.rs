@@ -2,9 +2,9 @@
 
 mod bytes;
 mod control;
+mod forwarder;
 mod kept;
 mod lost;
-mod mover;
 mod network;
 mod nodes;
 mod presence;

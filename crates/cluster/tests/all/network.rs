@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throng_testkit::{Redis, eventually};
 
-use crate::mover::Mover;
+use crate::forwarder::Forwarder;
 use crate::nodes::{Node, check_all, keep, three, traffic};
 use crate::relay::Relay;
 
@@ -113,12 +113,12 @@ fn subscriptions_that_were_moved_to_another_server_are_found_and_nothing_is_lost
     let Some(redis) = Redis::start("moved", &[]) else { return };
     let Some(other) = Redis::start("moved-to", &[]) else { return };
     for is_busy in [false, true] {
-        let mover = Mover::start(&redis);
-        let moved = Node::start_at(mover.url(), 1, keep());
+        let forwarder = Forwarder::start(&redis);
+        let moved = Node::start_at(forwarder.url(), 1, keep());
         let stays = Node::start(&redis, 2, keep());
         eventually("it has had its first probe", || moved.bus.status().is_up());
         let beats = redis.calls("smembers");
-        mover.move_subscriptions(&other);
+        forwarder.move_subscriptions(&other);
         assert!(stays.publish(0, b"hello", keep()));
         eventually("the message comes", || {
             // The other server's traffic is no sign that the right one delivers.

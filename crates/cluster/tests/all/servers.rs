@@ -25,12 +25,12 @@ fn list(servers: &[Redis], first: usize) -> String {
 }
 
 /// A node with members in many channels without history.
-struct Wide {
+struct ManyChannels {
     bus: Bus,
     seen: Seen,
 }
 
-impl Wide {
+impl ManyChannels {
     fn start(url: String, node: u64) -> Self {
         let settings = Settings { url, prefix: "test".to_owned(), node };
         let (bus, starter) = Bus::new(settings).unwrap();
@@ -52,7 +52,7 @@ impl Wide {
     }
 }
 
-impl Drop for Wide {
+impl Drop for ManyChannels {
     fn drop(&mut self) {
         self.bus.stop();
     }
@@ -62,7 +62,7 @@ impl Drop for Wide {
 fn a_server_that_is_away_concerns_its_channels_alone() {
     let Some(mut servers) = start_servers("parts", &[]) else { return };
     // The order of the list makes no difference.
-    let nodes = [0, 1].map(|node| Wide::start(list(&servers, node), node as u64 + 1));
+    let nodes = [0, 1].map(|node| ManyChannels::start(list(&servers, node), node as u64 + 1));
     let publish_to_all = |payload: &[u8]| -> Vec<usize> {
         (0..MANY).filter(|channel| nodes[0].publish(*channel, payload)).collect()
     };

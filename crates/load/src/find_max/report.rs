@@ -132,7 +132,7 @@ impl Report {
         }
         let bound = self.steps.iter().rfind(|step| Some(step.rate_per_s) == self.missed_rate_per_s);
         if bound.is_some_and(|step| step.limit == Limit::Machine) {
-            line += "; the machine was crowded there, the server alone may do more";
+            line += "; the machine was overloaded there, the server alone may do more";
         }
         if !self.complete {
             line += "; stopped before the end of the search";

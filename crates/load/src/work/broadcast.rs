@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::units::grouped;
 use crate::{Error, Record};
 
-/// Publishes that must reach everybody before measuring begins.
+/// Publishes that must reach all subscribers before measuring begins.
 const WARM_UP: u64 = 2;
 /// Time one of them may take before another try: a subscription may become effective a moment after
 /// the upgrade.
@@ -40,7 +40,7 @@ pub(crate) struct Publication {
     go: AtomicBool,
     /// All were made.
     done: AtomicBool,
-    /// Measured publishes that reached everybody.
+    /// Measured publishes that reached all subscribers.
     pub(crate) complete: AtomicU64,
 }
 
@@ -195,7 +195,7 @@ impl Broadcast {
         self.publication.go.load(Ordering::Acquire)
     }
 
-    /// The publish has reached everybody.
+    /// The publish has reached all subscribers.
     fn complete(&mut self, pool: &mut ClientPool, core: &mut Core) {
         if !self.is_measuring() {
             self.warm_rounds += 1;
@@ -220,7 +220,7 @@ impl Broadcast {
         self.publication.done.store(true, Ordering::Release);
     }
 
-    /// The publish has not reached everybody in time.
+    /// The publish has not reached all subscribers in time.
     fn miss(&mut self, pool: &mut ClientPool, core: &mut Core) {
         let received = self.publication.received.load(Ordering::Acquire);
         let reached = format!(

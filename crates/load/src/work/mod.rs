@@ -1,6 +1,7 @@
 //! One file a mode: what its connections do.
 
 mod broadcast;
+mod chat;
 mod closed;
 mod connect;
 mod fanout;
@@ -8,9 +9,9 @@ mod idle;
 mod open;
 mod open_connect;
 mod script;
-mod talk;
 
 pub(crate) use broadcast::{Broadcast, BroadcastOutcome, Publication};
+pub(crate) use chat::{Chat, ChatCounters};
 pub(crate) use closed::{ClosedEcho, ClosedOutcome};
 pub(crate) use connect::{Connect, ConnectOutcome};
 pub(crate) use fanout::{ChannelLayout, Fanout, FanoutOutcome, FanoutTally, split as split_stamp};
@@ -18,4 +19,3 @@ pub(crate) use idle::{Closes, Idle};
 pub(crate) use open::{OpenEcho, OpenOutcome};
 pub(crate) use open_connect::{OpenConnect, OpenConnectOutcome};
 pub(crate) use script::{ScriptOutcome, ScriptWork};
-pub(crate) use talk::{Talk, TalkTally};

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use throng_load::demo::{CrowdPlan, spawn_clients};
+use throng_load::demo::{ClientPlan, spawn_clients};
 use throng_load::report::Measured;
 use throng_load::report::Render as _;
 use throng_load::{
@@ -437,12 +437,12 @@ fn a_server_process_that_is_not_there_is_a_mistake() {
 }
 
 #[test]
-fn a_crowd_talks_and_leaves() {
+fn demo_clients_chat_and_leave() {
     let target = Target::parse(&format!("ws://{}", start(Behaviour::Channel))).unwrap();
-    let mut crowd = CrowdPlan::new(target);
-    (crowd.clients, crowd.rate_per_s) = (12, 20.0);
-    crowd.channels.truncate(1);
-    let handle = spawn_clients(crowd).unwrap();
+    let mut plan = ClientPlan::new(target);
+    (plan.clients, plan.rate_per_s) = (12, 20.0);
+    plan.channels.truncate(1);
+    let handle = spawn_clients(plan).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     let (mut timed, mut last) = (0, handle.snapshot());
     while timed < 50 || last.connections < 12 {
@@ -459,8 +459,8 @@ fn a_crowd_talks_and_leaves() {
 #[test]
 fn clients_without_a_server_report_it() {
     let target = Target::parse(UNUSED).unwrap();
-    let crowd = CrowdPlan { clients: 3, ..CrowdPlan::new(target) };
-    let handle = spawn_clients(crowd).unwrap();
+    let plan = ClientPlan { clients: 3, ..ClientPlan::new(target) };
+    let handle = spawn_clients(plan).unwrap();
     throng_testkit::eventually("all fail", || handle.snapshot().failures >= 3);
     assert!(handle.stop().first_error.unwrap().contains("Is the server running"));
 }

@@ -37,7 +37,7 @@ fn every_client_goes_through_all_steps_and_the_run_is_over() {
         let report = run(Behaviour::Echo, text, |plan| plan.common.threads = threads);
         assert_eq!((report.errors.total(), report.exit_code()), (0, 0), "{report}");
         let script = script(&report);
-        // Four clients: a login, five turns, a farewell; each with an answer.
+        // Four clients: a login, five turns, a last message; each with an answer.
         assert_eq!((script.sent, script.answers, script.clients_finished), (28, 28, 4));
         assert_eq!(script.rounds, 4 * 5 + 4, "{report}");
         let done: Vec<(usize, u64)> =

@@ -10,7 +10,7 @@ use super::blocking::{Client, Stream};
 use super::builder::{Builder, Plan};
 use super::error::{Error, Step};
 use super::handshake::Answer;
-use super::proxy::{Proxy, Reaction};
+use super::proxy::{Action, Proxy};
 use super::session::Session;
 
 /// The time by which connecting must be done.
@@ -138,9 +138,9 @@ fn pass_proxy(
                 Err(error) => return Err(deadline.failed(error)),
             }
             match negotiation.receive(&received)? {
-                Reaction::Wait => {}
-                Reaction::Send(bytes) => break bytes,
-                Reaction::Done => return Ok(()),
+                Action::Wait => {}
+                Action::Send(bytes) => break bytes,
+                Action::Done => return Ok(()),
             }
         };
     }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::asynchronous::AsyncStream;
 use super::error::{Error, Step};
-use super::proxy::{Proxy, Reaction};
+use super::proxy::{Action, Proxy};
 
 /// The time after which the next address of a host is tried, too (RFC 8305 section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -115,9 +115,9 @@ pub(super) async fn pass_proxy(
             }
             received.push(byte[0]);
             match negotiation.receive(&received)? {
-                Reaction::Wait => {}
-                Reaction::Send(bytes) => break bytes,
-                Reaction::Done => return Ok(()),
+                Action::Wait => {}
+                Action::Send(bytes) => break bytes,
+                Action::Done => return Ok(()),
             }
         };
     }

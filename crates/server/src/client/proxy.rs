@@ -49,9 +49,9 @@ enum Stage {
     Request,
 }
 
-/// The reaction to the bytes received so far.
+/// The action after the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reaction {
+pub(super) enum Action {
     /// More bytes are needed.
     Wait,
     /// These bytes are to be sent; everything received was used.
@@ -147,7 +147,7 @@ fn without_password(url: &str) -> String {
 
 impl Negotiation<'_> {
     /// Judges all bytes received since the last ones were sent.
-    pub(super) fn receive(&mut self, received: &[u8]) -> Result<Reaction, Error> {
+    pub(super) fn receive(&mut self, received: &[u8]) -> Result<Action, Error> {
         let refused = |what: String| Err(Error::Proxy(what));
         match (self.stage, received) {
             (Stage::Connect, _) => return self.connected(received),
@@ -160,7 +160,7 @@ impl Negotiation<'_> {
                 bytes.push(password.len() as u8);
                 bytes.extend_from_slice(password.as_bytes());
                 self.stage = Stage::Password;
-                return Ok(Reaction::Send(bytes));
+                return Ok(Action::Send(bytes));
             }
             (Stage::Methods, [5, _]) => {
                 return refused("it wants a user name and a password".to_owned());
@@ -171,7 +171,7 @@ impl Negotiation<'_> {
             }
             (Stage::Request, [5, 0, ..]) => return socks_reply(received),
             (Stage::Request, [5, code, ..]) => return refused(socks_error(*code)),
-            (_, [] | [_]) => return Ok(Reaction::Wait),
+            (_, [] | [_]) => return Ok(Action::Wait),
             _ => return refused("its answer is not SOCKS5".to_owned()),
         }
         // Version 5, connect, reserved, then the type of the address.
@@ -192,10 +192,10 @@ impl Negotiation<'_> {
         }
         bytes.extend_from_slice(&self.port.to_be_bytes());
         self.stage = Stage::Request;
-        Ok(Reaction::Send(bytes))
+        Ok(Action::Send(bytes))
     }
 
-    fn connected(&mut self, received: &[u8]) -> Result<Reaction, Error> {
+    fn connected(&mut self, received: &[u8]) -> Result<Action, Error> {
         if received.len() > MAX_ANSWER {
             let what = format!("its answer is longer than {MAX_ANSWER} bytes");
             return Err(Error::Proxy(what));
@@ -213,26 +213,26 @@ impl Negotiation<'_> {
                 Ok(Some(ResponseEvent::Head(response))) => {
                     return match response.status() {
                         // The server speaks second, so nothing can follow.
-                        200..=299 => Ok(Reaction::Done),
+                        200..=299 => Ok(Action::Done),
                         status => Err(Error::Proxy(format!("it answered {status}"))),
                     };
                 }
-                Ok(_) => return Ok(Reaction::Wait),
+                Ok(_) => return Ok(Action::Wait),
             }
         }
     }
 }
 
 /// Judges the end of a SOCKS5 reply: an address, whose length its type determines.
-fn socks_reply(received: &[u8]) -> Result<Reaction, Error> {
+fn socks_reply(received: &[u8]) -> Result<Action, Error> {
     let len = match received {
         [_, _, _, 1, ..] => 10,
         [_, _, _, 4, ..] => 22,
         [_, _, _, 3, len, ..] => 7 + usize::from(*len),
-        _ if received.len() < 5 => return Ok(Reaction::Wait),
+        _ if received.len() < 5 => return Ok(Action::Wait),
         _ => return Err(Error::Proxy("its answer is not SOCKS5".to_owned())),
     };
-    Ok(if received.len() >= len { Reaction::Done } else { Reaction::Wait })
+    Ok(if received.len() >= len { Action::Done } else { Action::Wait })
 }
 
 /// Describes a reply of [RFC 1928 section 6](https://www.rfc-editor.org/rfc/rfc1928#section-6).
@@ -287,8 +287,8 @@ mod tests {
             "CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]:443\r\n\
              Proxy-Authorization: Basic bWU6cHc=\r\n\r\n"
         );
-        assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n").unwrap(), Reaction::Wait);
-        assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n\r\n").unwrap(), Reaction::Done);
+        assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n").unwrap(), Action::Wait);
+        assert_eq!(talk.receive(b"HTTP/1.1 200 OK\r\n\r\n").unwrap(), Action::Done);
         let (mut talk, _) = proxy.begin("::1", 443).unwrap();
         let refused = talk.receive(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n").unwrap_err();
         assert!(refused.to_string().contains("it answered 407"), "{refused}");
@@ -299,13 +299,13 @@ mod tests {
         let proxy = Proxy::parse("socks5://me:pw@p:1").unwrap();
         let (mut talk, greeting) = proxy.begin("h", 258).unwrap();
         assert_eq!(greeting, [5, 2, 0, 2]);
-        assert_eq!(talk.receive(&[5]).unwrap(), Reaction::Wait);
+        assert_eq!(talk.receive(&[5]).unwrap(), Action::Wait);
         let login = vec![1, 2, b'm', b'e', 2, b'p', b'w'];
-        assert_eq!(talk.receive(&[5, 2]).unwrap(), Reaction::Send(login));
+        assert_eq!(talk.receive(&[5, 2]).unwrap(), Action::Send(login));
         let request = vec![5, 1, 0, 3, 1, b'h', 1, 2];
-        assert_eq!(talk.receive(&[1, 0]).unwrap(), Reaction::Send(request));
-        assert_eq!(talk.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0]).unwrap(), Reaction::Wait);
-        assert_eq!(talk.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap(), Reaction::Done);
+        assert_eq!(talk.receive(&[1, 0]).unwrap(), Action::Send(request));
+        assert_eq!(talk.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0]).unwrap(), Action::Wait);
+        assert_eq!(talk.receive(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap(), Action::Done);
         let refused = talk.receive(&[5, 5, 0, 1]).unwrap_err();
         assert!(refused.to_string().contains("refused the connection"), "{refused}");
     }

@@ -1,6 +1,6 @@
 //! Compression of HTTP responses.
 //!
-//! Short bodies are compressed at once ([`Coder`]), all others by workers while they are sent
+//! Short bodies are compressed at once ([`Compressor`]), all others by workers while they are sent
 //! (`stream.rs`).
 
 mod encoder;
@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use throng_http::{Body, Response, Status};
 
 use self::encoder::Encoder;
-pub(crate) use self::stream::Place;
-use self::stream::{CodedSource, WholeSource};
+pub(crate) use self::stream::Destination;
+use self::stream::{CompressedSource, WholeSource};
 
 /// Bytes of a whole body up to which it is compressed on the shard: less than a millisecond's work.
 const AT_ONCE: usize = 16 << 10;
@@ -122,19 +122,19 @@ impl Drop for Permit {
 
 /// The part of a shard that compresses, with an encoder for short bodies.
 #[derive(Default)]
-pub(crate) struct Coder {
+pub(crate) struct Compressor {
     encoder: Option<Encoder>,
 }
 
-impl Coder {
+impl Compressor {
     /// Compresses a response by the settings of its route, if it is worth it and the client
-    /// `accepts` it. `place` returns where a long body is compressed.
-    pub(crate) fn code(
+    /// `accepts` it. `destination` returns where a long body is compressed.
+    pub(crate) fn compress(
         &mut self,
         gzip: &Gzip,
         accepts: bool,
         response: Response,
-        place: impl FnOnce() -> Place,
+        destination: impl FnOnce() -> Destination,
     ) -> Response {
         if response.status() == Status::NOT_MODIFIED {
             // RFC 9110 section 15.4.5: as the 200 would have it.
@@ -160,7 +160,7 @@ impl Coder {
                     Body::Whole(bytes) => WholeSource::boxed(bytes),
                     Body::Stream(stream) => (stream.source, stream.length),
                 };
-                CodedSource::new(source, length, gzip.level, permit, place()).into_body()
+                CompressedSource::new(source, length, gzip.level, permit, destination()).into_body()
             }
         };
         response.coded("gzip", body)

@@ -18,7 +18,7 @@ use crate::workers::Pool;
 const INPUT: usize = 64 << 10;
 
 /// The connection that a body belongs to, and the workers that compress it.
-pub(crate) struct Place {
+pub(crate) struct Destination {
     pub(crate) pool: Pool,
     pub(crate) id: ConnId,
     /// The path of the route.
@@ -48,7 +48,7 @@ impl Source for WholeSource {
 }
 
 /// Compresses what another source produces.
-pub(super) struct CodedSource {
+pub(super) struct CompressedSource {
     source: Box<dyn Source>,
     /// Bytes left of the length that was announced for the source.
     left: Option<u64>,
@@ -57,7 +57,7 @@ pub(super) struct CodedSource {
     encoder: Option<Encoder>,
     job: Option<Receiver<Done>>,
     waker: Option<Waker>,
-    place: Place,
+    destination: Destination,
     _permit: Permit,
 }
 
@@ -84,13 +84,13 @@ struct Report {
     _wake: WakeOnDrop,
 }
 
-impl CodedSource {
+impl CompressedSource {
     pub(super) fn new(
         source: Box<dyn Source>,
         length: Option<u64>,
         level: u8,
         permit: Permit,
-        place: Place,
+        destination: Destination,
     ) -> Self {
         Self {
             source,
@@ -99,7 +99,7 @@ impl CodedSource {
             encoder: None,
             job: None,
             waker: None,
-            place,
+            destination,
             _permit: permit,
         }
     }
@@ -137,15 +137,15 @@ impl CodedSource {
             }
         };
         let busy = || io::Error::other("the workers are busy");
-        let workers = self.place.pool.get().ok_or_else(busy)?;
-        let Place { id, path, .. } = &self.place;
+        let workers = self.destination.pool.get().ok_or_else(busy)?;
+        let Destination { id, path, .. } = &self.destination;
         workers.submit(*id, path, OverflowPolicy::Wait, Box::new(work)).map_err(|_| busy())?;
         self.job = Some(job);
         Ok(())
     }
 }
 
-impl Source for CodedSource {
+impl Source for CompressedSource {
     fn pull(&mut self, _: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
         if let Some(job) = &self.job {
             let done = match job.try_recv() {

@@ -105,7 +105,7 @@ pub(crate) struct PendingUpgrade {
 /// The rest of a body that is produced while it is sent.
 pub(crate) struct Outgoing {
     source: Box<dyn Source>,
-    alarm: Arc<Alarm>,
+    waker: Arc<BodyWaker>,
     /// The source has nothing to send until it wakes the connection.
     pub(crate) is_waiting: bool,
     /// Bytes left of the announced length.
@@ -116,7 +116,7 @@ pub(crate) struct Outgoing {
 }
 
 /// The waker of a connection whose body's source may wait.
-struct Alarm {
+struct BodyWaker {
     remote: Remote,
     id: ConnId,
     /// The source was pulled since the last event: one that wakes again and again causes one event
@@ -124,7 +124,7 @@ struct Alarm {
     is_armed: AtomicBool,
 }
 
-impl Wake for Alarm {
+impl Wake for BodyWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -172,12 +172,12 @@ impl Outgoing {
             return None;
         };
         let (remote, is_armed) = (cx.core_ref().remote().clone(), AtomicBool::new(false));
-        let alarm = Arc::new(Alarm { remote, id: cx.id(), is_armed });
-        source.set_waker(Waker::from(Arc::clone(&alarm)));
+        let waker = Arc::new(BodyWaker { remote, id: cx.id(), is_armed });
+        source.set_waker(Waker::from(Arc::clone(&waker)));
         let is_waiting = false;
         Some(Self {
             source,
-            alarm,
+            waker,
             is_waiting,
             left: length,
             is_chunked,
@@ -190,7 +190,7 @@ impl Outgoing {
     pub(crate) fn send(&mut self, cx: &mut Cx<'_>, scratch: &mut Vec<u8>) -> Progress {
         scratch.clear();
         // Before the source looks for more: what comes behind its look is an event.
-        self.alarm.is_armed.store(true, Ordering::Release);
+        self.waker.is_armed.store(true, Ordering::Release);
         self.is_waiting = false;
         let Ok(pull) = self.source.pull(CHUNK, scratch) else { return Progress::Broken };
         if let Some(left) = &mut self.left {
@@ -208,7 +208,7 @@ impl Outgoing {
             _ if self.left == Some(0) => Progress::Ended,
             Pull::More => Progress::Sending,
             // Nothing would ever wake the connection.
-            Pull::Wait if Arc::strong_count(&self.alarm) == 1 => Progress::Broken,
+            Pull::Wait if Arc::strong_count(&self.waker) == 1 => Progress::Broken,
             Pull::Wait => {
                 self.is_waiting = true;
                 Progress::Waiting

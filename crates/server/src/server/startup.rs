@@ -448,7 +448,7 @@ struct Prepared {
 }
 
 /// The parts of a server that outlive its start.
-struct Finished {
+struct RunningParts {
     stalls: Arc<Stalls>,
     pool: Pool,
     security: Security,
@@ -467,7 +467,7 @@ impl Prepared {
     fn finish(
         self,
         (remote, snapshots, admission): (&Remote, &Arc<[Arc<Snapshot>]>, &Arc<Admission>),
-    ) -> Result<Finished> {
+    ) -> Result<RunningParts> {
         #[cfg(not(feature = "metrics"))]
         let _ = (snapshots, admission);
         if self.hub.is_some_and(|hub| !hub.connect(remote)) {
@@ -492,7 +492,7 @@ impl Prepared {
         let remote = remote.clone();
         let on_capacity = move |id| remote.post(id, Box::new(SessionEvent::QueueCapacity));
         self.pool.set(Workers::new(self.workers, on_capacity).map_err(Error::of_workers)?);
-        Ok(Finished {
+        Ok(RunningParts {
             stalls: self.stalls,
             pool: self.pool,
             security: self.security,

@@ -61,7 +61,7 @@ pub(crate) struct ShardService {
     /// The output of a source, on its way into a queue.
     scratch: Vec<u8>,
     #[cfg(feature = "gzip")]
-    coder: crate::gzip::Coder,
+    compressor: crate::gzip::Compressor,
 }
 
 impl ShardService {
@@ -81,7 +81,7 @@ impl ShardService {
             date_until: Instant(0),
             scratch: Vec::new(),
             #[cfg(feature = "gzip")]
-            coder: crate::gzip::Coder::default(),
+            compressor: crate::gzip::Compressor::default(),
         }
     }
 
@@ -218,9 +218,9 @@ impl ShardService {
 }
 
 /// Receives messages of a session that is about to be closed: no work begins with them.
-struct Unanswered;
+struct Discard;
 
-impl Receive for Unanswered {
+impl Receive for Discard {
     fn on_message(&mut self, _: &mut Cx<'_>, _: Message<'_>) {}
 
     fn on_chunk(&mut self, _: &mut Cx<'_>, _: Chunk<'_>) {}
@@ -387,7 +387,7 @@ impl Service for ShardService {
     #[inline(always)]
     fn on_read(&mut self, messages: &mut Messages<'_, '_>) {
         if !self.ending.is_empty() && self.ending.contains_key(&messages.id()) {
-            return messages.deliver(&mut Unanswered);
+            return messages.deliver(&mut Discard);
         }
         let route = messages.route();
         messages.enter_route(route.into());

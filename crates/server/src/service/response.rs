@@ -65,7 +65,7 @@ impl ShardService {
         let BoundRoute { route, context, .. } = self.shared.route(route);
         let Some(gzip) = &route.gzip else { return response };
         let id = cx.id();
-        self.coder.code(gzip, accepts(), response, || crate::gzip::Place {
+        self.compressor.compress(gzip, accepts(), response, || crate::gzip::Destination {
             pool: self.shared.pool.clone(),
             id,
             path: Arc::clone(&context.path),

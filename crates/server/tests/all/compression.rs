@@ -10,7 +10,7 @@ use throng::{Deflate, Incompressible, Running};
 
 use crate::support::deflating::Peer;
 use crate::support::served::{self, dial_narrow, start, stop, total};
-use crate::support::wire::Heard;
+use crate::support::wire::Received;
 use crate::support::{dial, eventually};
 
 const PLAIN: &str = "";
@@ -201,11 +201,11 @@ fn act(ws: &mut Socket<'_, ()>, message: Message<'_>) {
     }
 }
 
-/// Whether it is text, and what it says.
-type Said = (bool, Vec<u8>);
+/// Whether it is text, and its payload.
+type SentMessage = (bool, Vec<u8>);
 
 /// Messages that `act` sends to its author, and to each other client.
-fn due(text: bool, bytes: &[u8]) -> (Vec<Said>, Vec<Said>) {
+fn due(text: bool, bytes: &[u8]) -> (Vec<SentMessage>, Vec<SentMessage>) {
     let whole = (text, bytes.to_vec());
     match bytes.first() {
         Some(b'e' | b'i') | None => (vec![whole], vec![]),
@@ -285,9 +285,9 @@ fn converse(
     eventually("all listen", || running.hub().subscribers("all") == ends.len());
     let mut dice = Dice(seed);
     // By receiver and author.
-    let mut expected: Vec<HashMap<usize, VecDeque<Said>>> =
+    let mut expected: Vec<HashMap<usize, VecDeque<SentMessage>>> =
         ends.iter().map(|_| HashMap::new()).collect();
-    let mut scripts: Vec<Vec<Said>> = vec![Vec::new(); ends.len()];
+    let mut scripts: Vec<Vec<SentMessage>> = vec![Vec::new(); ends.len()];
     for n in 0..messages {
         let by = dice.below(ends.len());
         let action = b"ee22ssmmiippPPbb"[dice.below(16)];
@@ -322,7 +322,7 @@ fn converse(
             scope.spawn(move || {
                 let mut left: usize = expected.values().map(VecDeque::len).sum();
                 while left > 0 {
-                    let Some(Heard::Message { text, payload, .. }) = peer.next() else {
+                    let Some(Received::Message { text, payload, .. }) = peer.next() else {
                         panic!("{end:?}: the end, with {left} messages missing")
                     };
                     let from = author(&payload);
@@ -538,11 +538,11 @@ fn a_close_behind_what_waits_comes_after_all_of_it() {
         let mut last = Vec::new();
         let close = loop {
             match peer.next() {
-                Some(Heard::Message { payload, .. }) => {
+                Some(Received::Message { payload, .. }) => {
                     assert!(payload == message || payload == prose);
                     last = payload;
                 }
-                Some(Heard::Close { code, .. }) => break code,
+                Some(Received::Close { code, .. }) => break code,
                 other => panic!("{other:?}"),
             }
         };
@@ -651,8 +651,8 @@ fn a_compressed_message_in_ten_thousand_fragments_with_pings_between() {
         let mut pongs = 0;
         loop {
             match peer.next().unwrap() {
-                Heard::Pong { .. } => pongs += 1,
-                Heard::Message { payload, .. } => break assert!(payload == message),
+                Received::Pong { .. } => pongs += 1,
+                Received::Message { payload, .. } => break assert!(payload == message),
                 other => panic!("{other:?}"),
             }
         }

@@ -10,7 +10,7 @@ use throng_testkit::noise;
 
 use crate::support::deflating::Peer;
 use crate::support::served::{self, dial_narrow, figure, start, stop, total};
-use crate::support::wire::Heard;
+use crate::support::wire::Received;
 use crate::support::{TIMEOUT, eventually};
 
 const KIB: usize = 1024;
@@ -172,7 +172,7 @@ fn rfc6455_5_5_a_ping_is_answered_between_the_fragments() {
     for n in 0..5_u32 {
         let payload = n.to_be_bytes().to_vec();
         peer.ping(&payload);
-        let Some(Heard::Pong { payload: pong, inside }) = peer.next() else { panic!("no pong") };
+        let Some(Received::Pong { payload: pong, inside }) = peer.next() else { panic!("no pong") };
         assert_eq!(pong, payload);
         let inside = inside.expect("between two fragments");
         assert!(inside < len - MIB && inside % (64 * KIB) == 0, "after {inside} bytes");
@@ -248,12 +248,12 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
             let (mut behind, mut whole) = (0, 0);
             loop {
                 match peer.next() {
-                    Some(Heard::Message { payload, .. }) if payload == b"behind" => behind += 1,
-                    Some(Heard::Message { payload, .. }) => {
+                    Some(Received::Message { payload, .. }) if payload == b"behind" => behind += 1,
+                    Some(Received::Message { payload, .. }) => {
                         assert!(payload == expected(len), "{what}");
                         whole += 1;
                     }
-                    Some(Heard::Close { code: got, inside, .. }) => {
+                    Some(Received::Close { code: got, inside, .. }) => {
                         assert_eq!((got, inside, whole), (code, None, 1), "{what}");
                         break;
                     }
@@ -290,7 +290,7 @@ fn a_failure_cuts_a_message_between_two_fragments() {
     peer.say(true, format!("send {}", 16 * MIB).as_bytes());
     read_into(&mut peer, 100 * KIB);
     peer.say(true, b"panic");
-    let Some(Heard::Close { code, inside, .. }) = peer.next() else { panic!("no Close") };
+    let Some(Received::Close { code, inside, .. }) = peer.next() else { panic!("no Close") };
     assert_eq!(code, 1011);
     assert!(inside.is_some_and(|bytes| bytes < 15 * MIB), "{inside:?}");
     stop(running);
@@ -313,7 +313,7 @@ fn slow_readers_lose_whole_messages_only() {
         let last = dropped.iter().rposition(|dropped| !dropped).unwrap();
         let (mut got, mut newest) = (Vec::new(), 0);
         loop {
-            let Some(Heard::Message { payload, frames, .. }) = peer.next() else { panic!() };
+            let Some(Received::Message { payload, frames, .. }) = peer.next() else { panic!() };
             let n = u32::from_be_bytes(payload[..4].try_into().unwrap()) as usize;
             assert!(payload == of(n), "{policy}: message {n} is damaged");
             assert_eq!(frames.len() > 1, n.is_multiple_of(2), "{policy}");

@@ -238,7 +238,7 @@ fn the_client_of_the_library_continues_where_it_was() {
     let (address, running) = start(example::server().shards(2));
     let (hub, channel) = (running.hub(), "chat.lobby");
     let mut member = Member::new(&format!("ws://{address}/chat"));
-    let said = |text: &str| Some(Line::Said(text.to_owned()));
+    let said = |text: &str| Some(Line::Message(text.to_owned()));
     let reader = std::thread::spawn(move || {
         let mut lines = Vec::new();
         while lines.len() < 8 {

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::wire::{Heard, Reader, Terms, Writer};
+use super::wire::{Reader, Received, Terms, Writer};
 use super::{TIMEOUT, dial, read_head};
 
 pub(crate) struct Peer {
@@ -67,10 +67,10 @@ impl Peer {
     }
 
     /// The next that is no ping; `None` at the end of the stream.
-    pub(crate) fn next(&mut self) -> Option<Heard> {
+    pub(crate) fn next(&mut self) -> Option<Received> {
         loop {
             match self.reader.next() {
-                Ok(Some(Heard::Ping(_))) => {}
+                Ok(Some(Received::Ping(_))) => {}
                 Ok(Some(heard)) => return Some(heard),
                 Ok(None) if !self.read(65_536) => return None,
                 Ok(None) => {}
@@ -95,7 +95,7 @@ impl Peer {
 
     pub(crate) fn expect_message(&mut self, payload: &[u8]) -> (bool, Vec<usize>) {
         match self.next() {
-            Some(Heard::Message { payload: got, deflated, frames, .. }) => {
+            Some(Received::Message { payload: got, deflated, frames, .. }) => {
                 assert!(got == payload, "{} bytes came, {} were due", got.len(), payload.len());
                 (deflated, frames)
             }
@@ -106,8 +106,8 @@ impl Peer {
     pub(crate) fn expect_close(&mut self) -> (u16, String) {
         loop {
             match self.next() {
-                Some(Heard::Close { code, reason, .. }) => return (code, reason),
-                Some(Heard::Message { .. } | Heard::Pong { .. }) => {}
+                Some(Received::Close { code, reason, .. }) => return (code, reason),
+                Some(Received::Message { .. } | Received::Pong { .. }) => {}
                 other => panic!("{other:?} instead of a Close frame"),
             }
         }

@@ -47,7 +47,7 @@ impl Terms {
 
 /// A frame or the end, as read.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Message {
         text: bool,
         payload: Vec<u8>,
@@ -69,7 +69,7 @@ pub(crate) enum Heard {
     },
 }
 
-impl fmt::Debug for Heard {
+impl fmt::Debug for Received {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { text, payload, deflated, frames } => {
@@ -89,7 +89,7 @@ impl fmt::Debug for Heard {
     }
 }
 
-impl Heard {
+impl Received {
     pub(crate) fn payload(&self) -> &[u8] {
         match self {
             Self::Message { payload, .. } => payload,
@@ -158,7 +158,7 @@ impl Reader {
     }
 
     /// The next whole thing.
-    pub(crate) fn next(&mut self) -> Result<Option<Heard>, String> {
+    pub(crate) fn next(&mut self) -> Result<Option<Received>, String> {
         while let Some((first, payload)) = self.frame()? {
             if std::mem::replace(&mut self.closed, first & 0xf == 8) {
                 return Err("a frame after the Close frame".to_owned());
@@ -200,7 +200,7 @@ impl Reader {
         Ok(Some((first, payload)))
     }
 
-    fn take_frame(&mut self, first: u8, payload: Vec<u8>) -> Result<Option<Heard>, String> {
+    fn take_frame(&mut self, first: u8, payload: Vec<u8>) -> Result<Option<Received>, String> {
         let (fin, rsv1, opcode) = (first & 0x80 != 0, first & 0x40 != 0, first & 0xf);
         let inside = self.inside();
         let error = |what: &str| Err(format!("{what}: {first:08b} with {} bytes", payload.len()));
@@ -217,10 +217,10 @@ impl Reader {
                 let code = payload.get(..2).map_or(1005, |b| u16::from_be_bytes([b[0], b[1]]));
                 let reason = String::from_utf8(payload.get(2..).unwrap_or_default().to_vec());
                 let reason = reason.map_err(|_| "a reason that is no text")?;
-                return Ok(Some(Heard::Close { code, reason, inside }));
+                return Ok(Some(Received::Close { code, reason, inside }));
             }
-            (9, _) => return Ok(Some(Heard::Ping(payload))),
-            (10, _) => return Ok(Some(Heard::Pong { payload, inside })),
+            (9, _) => return Ok(Some(Received::Ping(payload))),
+            (10, _) => return Ok(Some(Received::Pong { payload, inside })),
             (1 | 2, None) => {
                 let frames = vec![payload.len()];
                 let text = opcode == 1;
@@ -244,7 +244,7 @@ impl Reader {
         if text && std::str::from_utf8(&payload).is_err() {
             return Err("text that is none".to_owned());
         }
-        Ok(Some(Heard::Message { text, payload, deflated, frames }))
+        Ok(Some(Received::Message { text, payload, deflated, frames }))
     }
 }
 

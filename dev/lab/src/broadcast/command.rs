@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// Processes of subscribers for each server process
     #[arg(long, value_name = "K", default_value_t = 1)]
     clients: usize,
-    /// Longest wait for one broadcast to reach everybody
+    /// Longest wait for one broadcast to reach all subscribers
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
     /// Give up when connecting makes no progress for so long

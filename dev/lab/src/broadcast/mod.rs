@@ -1,4 +1,4 @@
-//! One message to everybody, three variants: how long until the last has it, and what it costs the
+//! One message to all, three variants: how long until the last has it, and what it costs the
 //! server.
 //!
 //! The server, and the subscribers, are processes of their own: the CPU time of each is its own,

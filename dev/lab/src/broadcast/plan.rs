@@ -42,7 +42,7 @@ pub(crate) struct ComparisonPlan {
     pub processes: usize,
     /// Processes of subscribers for each server process. Default 1.
     pub clients: usize,
-    /// Longest wait for one broadcast to reach everybody. Default 30 s.
+    /// Longest wait for one broadcast to reach all subscribers. Default 30 s.
     pub timeout: Duration,
     /// Longest time without progress while subscribers connect. Default 10 s.
     pub setup_timeout: Duration,

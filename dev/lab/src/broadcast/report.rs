@@ -110,7 +110,7 @@ impl ComparisonReport {
         })
     }
 
-    fn story(&self) -> String {
+    fn setup(&self) -> String {
         let plan = &self.plan;
         let (servers, clients) = (plan.server_processes, plan.client_processes);
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "es" });
@@ -183,7 +183,7 @@ impl Render for ComparisonReport {
                 "One message to up to {} subscribers, three variants",
                 grouped(most as u64)
             ),
-            conditions: vec![self.story()],
+            conditions: vec![self.setup()],
             tables: vec![self.table()],
             remarks,
             notices: Vec::new(),

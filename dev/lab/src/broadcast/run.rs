@@ -36,8 +36,8 @@ pub(crate) struct ComparisonProgress {
 /// When `stop` becomes true it ends early, with a report of the measurements that were complete.
 ///
 /// # Errors
-/// A plan that makes no sense, a process that failed, a broadcast that did not reach everybody; and
-/// [`Error::Interrupted`] if it was stopped before there was anything to report.
+/// A plan that makes no sense, a process that failed, a broadcast that did not reach all
+/// subscribers; and [`Error::Interrupted`] if it was stopped before there was anything to report.
 pub(crate) fn run(
     plan: &ComparisonPlan,
     launch: &dyn Fn(&Role) -> Command,

@@ -106,7 +106,7 @@ impl CompressionReport {
             })
     }
 
-    fn story(&self) -> String {
+    fn setup(&self) -> String {
         format!(
             "{} connections, JSON documents of {}, each answered by one of the server's own; {} \
              measured for each setting, on a fresh server",
@@ -191,7 +191,7 @@ impl Render for CompressionReport {
         Document {
             kind: "compression",
             title: "What compression costs, and what it saves".to_owned(),
-            conditions: vec![self.story()],
+            conditions: vec![self.setup()],
             tables: vec![self.table()],
             remarks: errors.into_iter().collect(),
             notices: Vec::new(),

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use super::plan::{IoModel, IoModelsPlan, Wanted};
+use super::plan::{IoModel, IoModelsPlan, ServerPlan};
 use super::report::{BlockingFigures, ConnectFigures, IdleFigures, Variant};
 use super::session::{IdleTime, SessionPlan, SessionResult, run_session};
 use crate::servers::Server;
@@ -22,7 +22,7 @@ pub(super) const WARMUP: Duration = Duration::from_secs(1);
 const KERNEL_STACK_BYTES: usize = 16 << 10;
 
 /// Starts a server of a model.
-pub(super) type Starter<'a, S> = &'a dyn Fn(&Wanted) -> Result<S, Error>;
+pub(super) type Starter<'a, S> = &'a dyn Fn(&ServerPlan) -> Result<S, Error>;
 
 /// Settings and state that all cells need.
 pub(super) struct Bench<'a, S> {
@@ -90,7 +90,7 @@ impl<S: Server> Bench<'_, S> {
         hold: Option<Duration>,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<SessionResult, Error> {
-        let server = (self.start)(&self.plan.wanted(model, 0))?;
+        let server = (self.start)(&self.plan.server(model, 0))?;
         let setup_timeout = self.plan.setup_timeout;
         let (address, pid) = (server.address(), server.pid());
         let processes = Processes::new(vec![pid]);
@@ -126,7 +126,7 @@ impl<S: Server> Bench<'_, S> {
         workers: usize,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<BlockingFigures, Error> {
-        let server = (self.start)(&self.plan.wanted(model, workers))?;
+        let server = (self.start)(&self.plan.server(model, workers))?;
         let path = if variant.has_workers() { "/work" } else { "/block" };
         let target = Target::parse(&format!("ws://{}{path}", server.address()))?;
         let pace = Pace::Closed { pipeline: 1 };

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::io_models::{self, IoModel, IoModelsPlan, Table, Wanted};
+use crate::io_models::{self, IoModel, IoModelsPlan, ServerPlan, Table};
 use clap::ValueEnum;
 use throng_config::units::parse_duration;
 use throng_load::Error;
@@ -16,7 +16,7 @@ use throng_cli::bench::output;
 use throng_cli::signals::Stop;
 
 pub(crate) const EXAMPLES: &str = "Examples:
-  lab io-models --html models.html                all tables at the articles' sizes, in some minutes
+  lab io-models --html models.html                all tables at their usual sizes, in some minutes
   lab io-models --quick
   lab io-models --only idle --models threads,epoll --connections 1000,5000 --window 30s
   lab io-models --only workers --blocking 20ms --cpu 1ms --clients 500
@@ -26,8 +26,8 @@ The tables:
   connect    time until all are connected, and until each has had an echo
   workers    a handler that blocks: on the shards, on a pool of workers, on a thread each connection
 
-What a model cannot do on this machine is reported in its cell. Figures of \"article\" rows are the
-source articles' own, for scale.";
+What a model cannot do on this machine is reported in its cell. Figures of \"published\" rows are
+those of other servers on other machines, for scale.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -89,16 +89,16 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
 }
 
 /// A server as a cell wants it.
-fn start(wanted: &Wanted) -> Result<OwnServer, Error> {
+fn start(server: &ServerPlan) -> Result<OwnServer, Error> {
     let time = |time: Duration| format!("{}us", time.as_micros());
     let flags = [
-        ("--io", wanted.model.name().to_owned()),
-        ("--workers", wanted.workers.to_string()),
-        ("--blocking", time(wanted.handler.blocking)),
-        ("--cpu", time(wanted.handler.cpu)),
+        ("--io", server.model.name().to_owned()),
+        ("--workers", server.workers.to_string()),
+        ("--blocking", time(server.handler.blocking)),
+        ("--cpu", time(server.handler.cpu)),
     ];
     let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-    OwnServer::start_with(wanted.shards, &flags.collect::<Vec<_>>())
+    OwnServer::start_with(server.shards, &flags.collect::<Vec<_>>())
 }
 
 impl Args {

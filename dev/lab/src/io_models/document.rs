@@ -1,9 +1,9 @@
-//! The report as tables: ours, with the articles' rows between them.
+//! The report as tables: ours, with those that were published for other servers between them.
 
 use std::time::Duration;
 
-use super::article;
 use super::plan::{IoModel, Table};
+use super::published;
 use super::report::{BlockingRow, Cell as Outcome, ConnectFigures, IdleFigures, IoModelsReport};
 use throng_load::page::{Axis, Plot};
 use throng_load::report::model::{self, Cell, Column, Document, Render, Row, Unit};
@@ -22,7 +22,9 @@ impl Render for IoModelsReport {
             title: "I/O models side by side".to_owned(),
             conditions: vec![self.conditions()],
             tables: tables.collect(),
-            notices: std::iter::once(article::NOTE.to_owned()).chain(self.advice.clone()).collect(),
+            notices: std::iter::once(published::NOTE.to_owned())
+                .chain(self.advice.clone())
+                .collect(),
             ..Document::default()
         }
     }
@@ -61,7 +63,7 @@ impl IoModelsReport {
             ("kernel_stack_bytes_per_connection", Unit::Bytes, "kernel stack/conn"),
             ("process_bytes", Unit::Bytes, "process"),
             ("threads", Unit::Count, "threads"),
-            ("article_to_ours", Unit::Times, "article/ours"),
+            ("published_to_ours", Unit::Times, "published/ours"),
         ];
         let columns = columns.map(|(key, unit, label)| Column::new(key, unit, label));
         let mut rows = Vec::new();
@@ -72,12 +74,12 @@ impl IoModelsReport {
                 same.iter()
                     .map(|row| ours(row!["idle", size, row.model.name()], &row.cell, idle_cells)),
             );
-            for (server, stated) in article::IDLE {
+            for (server, stated) in published::IDLE {
                 let Some((_, stated)) = stated.iter().find(|(of, _)| *of == size) else { continue };
                 let head = row!["idle", size, server.name];
                 let of = same.iter().find(|row| row.model == server.ours);
                 let bytes = of.and_then(|row| Some(row.cell.figures.as_ref()?.process_bytes));
-                rows.push(article_idle(head, *stated, bytes));
+                rows.push(published_idle(head, *stated, bytes));
             }
         }
         let window = show_duration(Duration::from_secs_f64(self.plan.window_s));
@@ -106,7 +108,7 @@ impl IoModelsReport {
             ("answered_s", Unit::Seconds, "and echoed"),
             ("connections_per_s", Unit::Number, "per second"),
             ("server_cpu_s", Unit::Seconds, "server CPU"),
-            ("article_to_ours", Unit::Times, "article/ours"),
+            ("published_to_ours", Unit::Times, "published/ours"),
         ];
         let columns = columns.map(|(key, unit, label)| Column::new(key, unit, label));
         let mut rows = Vec::new();
@@ -117,10 +119,10 @@ impl IoModelsReport {
             rows.extend(same.iter().map(|row| {
                 ours(row!["connect", size, row.model.name()], &row.cell, connect_cells)
             }));
-            for theirs in article::CONNECT.iter().filter(|theirs| theirs.connections == size) {
+            for theirs in published::CONNECT.iter().filter(|theirs| theirs.connections == size) {
                 let head = row!["connect", size, theirs.server.name];
                 let of = same.iter().find(|row| row.model == theirs.server.ours);
-                rows.push(article_connect(
+                rows.push(published_connect(
                     head,
                     theirs,
                     of.and_then(|row| row.cell.figures.as_ref()),
@@ -219,10 +221,10 @@ impl IoModelsReport {
             plot = plot
                 .series(model.name(), &self.idle_points(model, |f| f.process_bytes as f64 / 1e6));
         }
-        for (server, stated) in article::IDLE {
+        for (server, stated) in published::IDLE {
             let points = stated.iter().filter_map(|&(connections, stated)| match stated {
-                article::Idle::Measured(_, mb) => Some((connections as f64, mb)),
-                article::Idle::Failed(_) => None,
+                published::Idle::Measured(_, mb) => Some((connections as f64, mb)),
+                published::Idle::Failed(_) => None,
             });
             plot = plot.series(server.name, &points.collect::<Vec<_>>());
         }
@@ -246,7 +248,7 @@ impl IoModelsReport {
     fn connect_plot(&self) -> Plot {
         let (x, y) = (Axis::log("connections"), Axis::log("time in s"));
         let mut plot = Plot::new("Time until all are connected and have had an echo", x, y)
-            .captioned("The Linux figures of the article are without an echo.");
+            .captioned("The published Linux figures are without an echo.");
         for &model in &self.plan.models {
             let rows = self.connect.iter().filter(|row| row.model == model);
             let points = rows.filter_map(|row| {
@@ -254,8 +256,8 @@ impl IoModelsReport {
             });
             plot = plot.series(model.name(), &points.collect::<Vec<_>>());
         }
-        for server in article::SERVERS {
-            let theirs = article::CONNECT.iter().filter(|theirs| theirs.server == server);
+        for server in published::SERVERS {
+            let theirs = published::CONNECT.iter().filter(|theirs| theirs.server == server);
             let points =
                 theirs.filter_map(|theirs| Some((theirs.connections as f64, theirs.took_s?)));
             plot = plot.series(server.name, &points.collect::<Vec<_>>());
@@ -288,7 +290,7 @@ fn sizes(all: impl Iterator<Item = usize>) -> Vec<usize> {
     all.collect::<std::collections::BTreeSet<usize>>().into_iter().collect()
 }
 
-/// Memory of a process in MB, as the articles count.
+/// Memory of a process in MB, as the published figures count.
 fn megabytes(bytes: f64) -> Cell {
     Cell::shown(bytes, format!("{:.1} MB", bytes / 1e6))
 }
@@ -308,10 +310,10 @@ fn idle_cells(figures: &IdleFigures) -> Vec<Cell> {
     ]
 }
 
-fn article_idle(mut head: Vec<Cell>, stated: article::Idle, ours: Option<u64>) -> Row {
+fn published_idle(mut head: Vec<Cell>, stated: published::Idle, ours: Option<u64>) -> Row {
     match stated {
-        article::Idle::Failed(why) => Row::without_figures(head, why),
-        article::Idle::Measured(cpu, mb) => {
+        published::Idle::Failed(why) => Row::without_figures(head, why),
+        published::Idle::Measured(cpu, mb) => {
             let none = || Cell::Unknown;
             let ratio = ours.map(|bytes| mb * 1e6 / bytes as f64);
             let cpu = Cell::shown(cpu, format!("{cpu} %"));
@@ -331,9 +333,9 @@ fn connect_cells(figures: &ConnectFigures) -> Vec<Cell> {
     ]
 }
 
-fn article_connect(
+fn published_connect(
     mut head: Vec<Cell>,
-    theirs: &article::Connect,
+    theirs: &published::Connect,
     ours: Option<&ConnectFigures>,
 ) -> Row {
     let Some(took_s) = theirs.took_s else {
@@ -362,10 +364,10 @@ mod tests {
             "1,000  threads",
             "0.020 %",
             "28.0 MB",
-            "article: epoll",
+            "published: epoll",
             "8.9 MB",
             "12.4 MB",
-            "article: threads (Windows)",
+            "published: threads (Windows)",
             "32.2 MB",
             "10 %",
             "needs 20,092 descriptors, this machine gives 20,000",
@@ -388,10 +390,10 @@ mod tests {
             line.unwrap().split_whitespace().last().unwrap().to_owned()
         };
         // 10.5 MB to 28 MB of threads, 8.9 MB to 4.1 MB of epoll.
-        assert_eq!(ratio("article: threads (Linux)", "10.5 MB"), "0.38x");
-        assert_eq!(ratio("article: epoll", "8.9 MB"), "2.17x");
+        assert_eq!(ratio("published: threads (Linux)", "10.5 MB"), "0.38x");
+        assert_eq!(ratio("published: epoll", "8.9 MB"), "2.17x");
         // 16.5 s without an echo to 0.1 s.
-        assert_eq!(ratio("article: threads (Linux)", "16.5 s"), "165.00x");
+        assert_eq!(ratio("published: threads (Linux)", "16.5 s"), "165.00x");
     }
 
     #[test]
@@ -400,7 +402,7 @@ mod tests {
         assert_well_formed(&html);
         assert_eq!(html.matches("<svg").count(), 4);
         assert_eq!(html.matches("<table>").count(), 3);
-        for words in ["article: IOCP", "needs 20,092 descriptors", "Which model you need"] {
+        for words in ["published: IOCP", "needs 20,092 descriptors", "Which model you need"] {
             assert!(html.contains(words), "{words:?}");
         }
         assert!(!html.contains("src=") && !html.contains("href="));

@@ -86,7 +86,7 @@ impl Table {
 /// The server that a cell needs, with the WebSocket endpoints `/echo`, `/block` (it runs the
 /// [`Handler`] where it is called, then echoes) and `/work` (the same on a worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ServerPlan {
     /// Its model.
     pub model: IoModel,
     /// Event loops, of an event-driven model.
@@ -104,7 +104,7 @@ pub(crate) struct IoModelsPlan {
     pub models: Vec<IoModel>,
     /// The tables. Default: all.
     pub tables: Vec<Table>,
-    /// Idle connections, the articles' sizes. Default 100, 500, 1,000, 1,500, 2,000, 3,500 and
+    /// Idle connections, the published sizes. Default 100, 500, 1,000, 1,500, 2,000, 3,500 and
     /// 10,000.
     pub idle: Vec<usize>,
     /// Connections to be made. Default 1,000, 3,000 and 10,000.
@@ -215,8 +215,8 @@ impl IoModelsPlan {
     }
 
     /// The server for a cell.
-    pub(super) fn wanted(&self, model: IoModel, workers: usize) -> Wanted {
-        Wanted { model, shards: self.event_loops(), workers, handler: self.handler }
+    pub(super) fn server(&self, model: IoModel, workers: usize) -> ServerPlan {
+        ServerPlan { model, shards: self.event_loops(), workers, handler: self.handler }
     }
 }
 

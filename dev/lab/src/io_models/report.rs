@@ -4,7 +4,7 @@ use serde::Serialize;
 use throng_engine::workers::usable_cpus;
 
 use super::plan::{IoModel, IoModelsPlan, Table};
-use super::{advice, room};
+use super::{advice, capacity};
 use crate::servers::handler::Handler;
 use throng_load::descriptors;
 use throng_load::record::Summary;
@@ -252,7 +252,7 @@ impl IoModelsReport {
             event_loops,
             descriptor_limit: descriptors::hard_limit(),
             event_driven: plan.event_driven(),
-            most_threads: room::most(IoModel::Threads, event_loops),
+            most_threads: capacity::max_connections(IoModel::Threads, event_loops),
         };
         let Rows { idle, connect, blocking } = rows;
         let advice = Vec::new();
@@ -364,7 +364,7 @@ pub(super) mod tests {
         assert_eq!(first.split(',').count(), names);
         assert!(first.starts_with("idle,1000,threads,0.02,0,24000,16000,28000000,3,"), "{first}");
         assert!(csv.contains("\"needs 20,092 descriptors, this machine gives 20,000\""));
-        // Four of ours and four of the articles', two and two, three.
+        // Four of ours and four published ones, two and two, three.
         assert_eq!(csv.lines().count(), 1 + 8 + 4 + 3);
     }
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::capacity;
 use super::cells::{Bench, WARMUP};
-use super::plan::{IoModel, IoModelsPlan, Table, Wanted};
+use super::plan::{IoModel, IoModelsPlan, ServerPlan, Table};
 use super::report::{BlockingRow, Cell, ConnectRow, IdleRow, IoModelsReport, Rows, Variant};
-use super::room;
 use super::session::SETTLE;
 use crate::cells::CellProgress;
 use crate::servers::Server;
@@ -33,7 +33,7 @@ enum Step {
 /// stopped before there was anything to report.
 pub(crate) fn run<S: Server>(
     plan: &IoModelsPlan,
-    start: &dyn Fn(&Wanted) -> Result<S, Error>,
+    start: &dyn Fn(&ServerPlan) -> Result<S, Error>,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(&CellProgress),
 ) -> Result<IoModelsReport, Error> {
@@ -122,19 +122,19 @@ impl Step {
         let shards = bench.plan.event_loops();
         match self {
             Self::Idle(model, connections) => {
-                let cell = cell(room::shortage(model, shards, connections), || {
+                let cell = cell(capacity::shortage(model, shards, connections), || {
                     bench.idle(model, connections, watch)
                 })?;
                 rows.idle.push(IdleRow { model, connections, cell });
             }
             Self::Connect(model, connections) => {
-                let cell = cell(room::shortage(model, shards, connections), || {
+                let cell = cell(capacity::shortage(model, shards, connections), || {
                     bench.connect(model, connections, watch)
                 })?;
                 rows.connect.push(ConnectRow { model, connections, cell });
             }
             Self::Blocking(variant, model, workers) => {
-                let cell = cell(room::shortage(model, shards, bench.plan.clients), || {
+                let cell = cell(capacity::shortage(model, shards, bench.plan.clients), || {
                     bench.blocking(variant, model, workers, watch)
                 })?;
                 let workers = variant.has_workers().then_some(workers);
@@ -151,7 +151,7 @@ impl Step {
         let connecting = |n: usize| Duration::from_micros(100 * n as u64);
         match self {
             Self::Idle(model, n) | Self::Connect(model, n)
-                if room::shortage(model, plan.event_loops(), n).is_some() =>
+                if capacity::shortage(model, plan.event_loops(), n).is_some() =>
             {
                 Duration::ZERO
             }

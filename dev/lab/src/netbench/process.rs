@@ -118,10 +118,10 @@ impl Drop for Process {
         let before = process_group(self.pid());
         self.ask_to_end(&before);
         let until = Instant::now() + GRACE;
-        let mut rest = self.survivors(&before);
+        let mut rest = self.remaining(&before);
         while !rest.is_empty() && Instant::now() < until {
             thread::sleep(Duration::from_millis(5));
-            rest = self.survivors(&before);
+            rest = self.remaining(&before);
         }
         self.kill(&rest);
         let _ = self.child.wait();
@@ -135,7 +135,7 @@ impl Drop for Process {
 
 impl Process {
     /// Returns the members that are left, and those that have joined since.
-    fn survivors(&self, before: &[GroupMember]) -> Vec<GroupMember> {
+    fn remaining(&self, before: &[GroupMember]) -> Vec<GroupMember> {
         let mut alive = process_group(self.pid());
         alive.extend(before.iter().filter(|member| member.is_alive()));
         alive.sort_unstable();

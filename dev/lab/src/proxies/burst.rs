@@ -1,5 +1,5 @@
 //! So many messages on each connection without delay: the first as soon as it is open, each next
-//! one when the last has come back. The article's tool works like that.
+//! one when the last has come back.
 
 use std::sync::atomic::Ordering;
 

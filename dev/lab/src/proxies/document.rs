@@ -12,7 +12,7 @@ use throng_load::units::{grouped, rounded, show_duration, show_ns};
 /// In the place of figures, when no round had any.
 const FAILED: &str = "failed";
 /// Share of the time that a proxy may wait for a CPU.
-const CROWDED: f64 = 0.1;
+const CONTENDED: f64 = 0.1;
 
 impl ProxyReport {
     /// All tables that were measured.
@@ -295,7 +295,7 @@ impl ProxyReport {
     }
 
     /// Returns the errors and the missing peers, a line each.
-    pub(super) fn troubles(&self) -> Vec<String> {
+    pub(super) fn problems(&self) -> Vec<String> {
         let skipped = self
             .skipped
             .iter()
@@ -306,18 +306,18 @@ impl ProxyReport {
                 Some(format!("{}, {}, round {}: {why}", row.peer, row.test, round.round))
             })
         });
-        skipped.chain(failed).chain(self.unwatched()).chain(self.crowded()).collect()
+        skipped.chain(failed).chain(self.unwatched()).chain(self.contention()).collect()
     }
 
     /// Returns a warning if other programs had the CPU that a proxy wanted: they affect seconds and
     /// latencies then.
-    fn crowded(&self) -> Option<String> {
+    fn contention(&self) -> Option<String> {
         let rows = self.rows.iter().filter(|row| row.peer != Peer::Direct);
         let waiting = rows.filter_map(|row| Some((row.spread(|f| f.waiting_share)?.median, row)));
         let (share, row) = waiting.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-        (share > CROWDED).then(|| {
+        (share > CONTENDED).then(|| {
             format!(
-                "the machine was crowded: {} wanted a CPU and had none for {:.0} % of the time \
+                "the machine was overloaded: {} wanted a CPU and had none for {:.0} % of the time \
                  ({}). Seconds and latencies are not the proxies' own; of CPU only the ratios \
                  count",
                 row.peer,
@@ -364,7 +364,7 @@ impl Render for ProxyReport {
             title: "WebSocket proxies".to_owned(),
             conditions: vec![self.conditions()],
             tables: self.tables(),
-            notices: self.troubles(),
+            notices: self.problems(),
             ..Document::default()
         }
     }
@@ -501,9 +501,9 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_machine_is_announced() {
+    fn an_overloaded_machine_is_announced() {
         let mut report = example();
-        assert!(!report.to_text().contains("crowded"));
+        assert!(!report.to_text().contains("overloaded"));
         let row = report.rows.iter_mut().find(|row| row.peer == Peer::Nginx).unwrap();
         row.rounds.iter_mut().for_each(|round| {
             round.figures.as_mut().unwrap().waiting_share = Some(0.5);

@@ -1,6 +1,6 @@
-//! `throng bench proxy`: what a WebSocket proxy costs and adds, whosever it is.
+//! `lab proxies`: what a WebSocket proxy costs and adds, whosever it is.
 //!
-//! * The two tests of the article on nginx: many mostly idle connections with messages of 10 to
+//! * Two tests that were published for nginx: many mostly idle connections with messages of 10 to
 //!   4096 bytes every 0.1 to 10 seconds ([`plan::Test::MostlyIdle`]), and 500 connections x 50
 //!   messages without delay ([`plan::Test::Burst`]).
 //! * What one worker does by its CPU-second ([`plan::Test::Echo`], [`plan::Test::Connect`]), what

@@ -164,9 +164,9 @@ pub(super) struct Proxy {
     _folder: Folder,
 }
 
-/// Task of a proxy.
+/// Settings of a proxy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ProxySettings<'a> {
     /// The backend, as `127.0.0.1:9001`.
     pub(super) backend: &'a str,
     /// Tunnels at a time.
@@ -182,13 +182,13 @@ impl Proxy {
     pub(super) fn start(
         peer: Peer,
         program: &Program,
-        wanted: Wanted<'_>,
+        settings: ProxySettings<'_>,
         spawn: &dyn Fn(&[String]) -> Result<Process, String>,
     ) -> Result<Self, Error> {
         let cannot = |why: String| Error::Child(format!("cannot start {peer}: {why}"));
         let folder = Folder::new().map_err(|error| cannot(error.to_string()))?;
         let address = free_address().map_err(|error| cannot(error.to_string()))?;
-        let words = words(peer, program, wanted, address, &folder)
+        let words = words(peer, program, settings, address, &folder)
             .map_err(|error| cannot(error.to_string()))?;
         let process = spawn(&words).map_err(cannot)?;
         let mut proxy = Self { process, address, _folder: folder };
@@ -222,7 +222,7 @@ impl Proxy {
 fn words(
     peer: Peer,
     program: &Program,
-    wanted: Wanted<'_>,
+    settings: ProxySettings<'_>,
     listen: SocketAddr,
     folder: &Folder,
 ) -> std::io::Result<Vec<String>> {
@@ -230,12 +230,14 @@ fn words(
     let word = |text: &str| text.to_owned();
     Ok(match peer {
         Peer::Nginx | Peer::Nginx64k => {
-            let file = folder.write("nginx.conf", &configuration(peer, wanted, listen, folder))?;
+            let file =
+                folder.write("nginx.conf", &configuration(peer, settings, listen, folder))?;
             // Errors before the file is read would go to a system's log.
             vec![path, word("-e"), word("stderr"), word("-p"), folder.text(), word("-c"), file]
         }
         Peer::Haproxy | Peer::Haproxy64k => {
-            let file = folder.write("haproxy.cfg", &configuration(peer, wanted, listen, folder))?;
+            let file =
+                folder.write("haproxy.cfg", &configuration(peer, settings, listen, folder))?;
             // In the foreground, and one process.
             vec![path, word("-db"), word("-q"), word("-f"), file]
         }
@@ -247,7 +249,7 @@ fn words(
                 "--listen",
                 &listen,
                 "--backend",
-                wanted.backend,
+                settings.backend,
                 "--shards",
                 "1",
             ];
@@ -257,18 +259,23 @@ fn words(
 }
 
 /// A peer's file with the places of this run in it.
-fn configuration(peer: Peer, wanted: Wanted<'_>, listen: SocketAddr, folder: &Folder) -> String {
+fn configuration(
+    peer: Peer,
+    settings: ProxySettings<'_>,
+    listen: SocketAddr,
+    folder: &Folder,
+) -> String {
     let (text, buffers) = match peer {
         Peer::Nginx64k => (NGINX, "proxy_buffer_size 64k; proxy_buffers 4 64k;"),
         Peer::Haproxy => (HAPROXY, ""),
         Peer::Haproxy64k => (HAPROXY, "tune.bufsize 65536"),
         _ => (NGINX, ""),
     };
-    let tunnels = wanted.tunnels + 100;
+    let tunnels = settings.tunnels + 100;
     // Two for each tunnel, and a quarter more, which nginx keeps back in part.
     let sockets = tunnels * 5 / 2;
     text.replace("@LISTEN@", &listen.to_string())
-        .replace("@BACKEND@", wanted.backend)
+        .replace("@BACKEND@", settings.backend)
         .replace("@FOLDER@", &folder.text())
         .replace("@TUNNELS@", &tunnels.to_string())
         .replace("@SOCKETS@", &sockets.to_string())
@@ -350,10 +357,10 @@ mod tests {
     #[test]
     fn configurations_have_all_of_their_places_filled() {
         let folder = Folder::new().unwrap();
-        let wanted = Wanted { backend: "127.0.0.1:9001", tunnels: 4000 };
+        let settings = ProxySettings { backend: "127.0.0.1:9001", tunnels: 4000 };
         let listen = "127.0.0.1:8080".parse().unwrap();
         for peer in [Peer::Nginx, Peer::Nginx64k, Peer::Haproxy, Peer::Haproxy64k] {
-            let text = configuration(peer, wanted, listen, &folder);
+            let text = configuration(peer, settings, listen, &folder);
             assert!(!text.contains('@'), "{text}");
             for words in ["127.0.0.1:9001", "127.0.0.1:8080"] {
                 assert!(text.contains(words), "{words} in {text}");

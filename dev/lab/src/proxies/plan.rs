@@ -8,7 +8,7 @@ use serde::Serialize;
 use throng_load::units::{grouped, show_bytes};
 use throng_load::{Error, descriptors};
 
-/// Between two messages of a mostly idle connection, as the article has it.
+/// Between two messages of a mostly idle connection.
 pub(super) const SHORTEST_GAP: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_GAP: Duration = Duration::from_secs(10);
 /// Descriptors of a proxy that are no tunnel: listeners, logs, its poll, probes.
@@ -26,9 +26,9 @@ pub(crate) enum Table {
     Idle,
     /// Latency at a rate that all can keep.
     Latency,
-    /// The article's first test.
+    /// Many connections that are mostly idle.
     MostlyIdle,
-    /// The article's second test.
+    /// Many messages at once, without delay.
     Burst,
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::cells::{Bench, Running, is_stopped};
-use super::peers::{self, Peer, Program, Proxy, Skipped, Wanted};
+use super::peers::{self, Peer, Program, Proxy, ProxySettings, Skipped};
 use super::pin::Pinned;
 use super::plan::{ProxyPlan, SPARE, Test};
 use super::report::{PeerReport, ProxyReport, Round, Rows};
@@ -223,12 +223,12 @@ impl<'a, S: Server> Stage<'a, S> {
                     let running = Running { target, pids: vec![backend.pid()] };
                     return Ok(Started { running, proxy: None, _backend: Some(backend) });
                 };
-                let wanted = Wanted { backend: backend.address(), tunnels: *tunnels };
+                let settings = ProxySettings { backend: backend.address(), tunnels: *tunnels };
                 let spawn = |words: &[String]| match pinned {
                     Some(pinned) => pinned.on_proxy_core(|| Process::start(words)),
                     None => Process::start(words),
                 };
-                let proxy = Proxy::start(peer, program, wanted, &spawn)?;
+                let proxy = Proxy::start(peer, program, settings, &spawn)?;
                 let target = Target::parse(&format!("ws://{}", proxy.address))?;
                 let running = Running { target, pids: proxy.pids() };
                 Ok(Started { running, proxy: Some(proxy), _backend: Some(backend) })

@@ -25,7 +25,7 @@ impl Handler {
     /// Does it once, on this thread.
     pub(crate) fn run(&self) {
         let until = thread_cpu() + self.cpu;
-        // By this thread's own clock: on a crowded machine time passes in which it computes
+        // By this thread's own clock: on an overloaded machine time passes in which it computes
         // nothing.
         while thread_cpu() < until {
             std::hint::black_box((0..500_u64).fold(0, |a, b| a ^ std::hint::black_box(b * b)));

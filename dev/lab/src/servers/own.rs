@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let connections = Connections::default();
     let handler = Handler { blocking: args.blocking, cpu: args.cpu };
     let app = App::new()
-        .ws(ALL, everybody(&connections))
+        .ws(ALL, all_route(&connections))
         .ws("/ws/{channel}", channels())
         .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
         .ws("/compose", Ws::new().on_message(answer_composed))
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Registers who comes, for the loop, and makes a member, for publishing.
-fn everybody(connections: &Connections) -> Ws {
+fn all_route(connections: &Connections) -> Ws {
     let (coming, going) = (Arc::clone(connections), Arc::clone(connections));
     Ws::on_upgrade(|_| Ok(()))
         .on_open(move |ws| {
@@ -188,22 +188,22 @@ fn broadcast(
     match variant {
         Variant::Naive => {
             for &to in connections.iter() {
-                patiently(&mut waits, || hub.send(to, text));
+                retry(&mut waits, || hub.send(to, text));
             }
         }
         Variant::Encoded => {
             let frame = Frame::text(text);
-            patiently(&mut waits, || hub.broadcast(&frame));
+            retry(&mut waits, || hub.broadcast(&frame));
         }
-        Variant::Publish => patiently(&mut waits, || hub.publish(CHANNEL, text)),
+        Variant::Publish => retry(&mut waits, || hub.publish(CHANNEL, text)),
     }
     let returned_ns = machine_now_ns();
     ChildMessage::Broadcast { round, called_ns, returned_ns, waits }
 }
 
-/// Sends, as often as it takes: a full mailbox empties within a turn of its shard. Asleep in
+/// Sends again until it succeeds: a full mailbox empties within a turn of its shard. Asleep in
 /// between, because a loop that spins would be counted as the server's CPU time.
-fn patiently<T, E>(waits: &mut u64, send: impl Fn() -> Result<T, E>) {
+fn retry<T, E>(waits: &mut u64, send: impl Fn() -> Result<T, E>) {
     while send().is_err() {
         *waits += 1;
         std::thread::sleep(Duration::from_micros(50));

@@ -113,7 +113,7 @@ fn tables_csv_and_a_page_say_the_same() {
     assert!(output.status.success(), "{}{text}", String::from_utf8_lossy(&output.stderr));
     let html = std::fs::read_to_string(&page).unwrap();
     std::fs::remove_file(&page).unwrap();
-    for words in ["article: epoll", "1.4 MB", "3.9 MB", "Idle connections", "Time to connect"] {
+    for words in ["published: epoll", "1.4 MB", "3.9 MB", "Idle connections", "Time to connect"] {
         assert!(text.contains(words) && html.contains(words), "{words:?} in\n{text}");
     }
     assert!(html.contains("<svg") && !html.contains("src="));
@@ -121,6 +121,6 @@ fn tables_csv_and_a_page_say_the_same() {
     let csv = String::from_utf8_lossy(&csv.stdout).into_owned();
     let count = |begin: &str| csv.lines().filter(|line| line.starts_with(begin)).count();
     assert_eq!(count("idle,100,epoll,0"), 1, "{csv}");
-    assert_eq!((count("idle,100,article: "), count("connect,100,")), (4, 2), "{csv}");
+    assert_eq!((count("idle,100,published: "), count("connect,100,")), (4, 2), "{csv}");
     assert_eq!(csv.lines().count(), 1 + 2 * 2 + 4, "{csv}");
 }

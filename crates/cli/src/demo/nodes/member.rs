@@ -54,13 +54,13 @@ impl NodeCounts {
 }
 
 /// State that all clients share.
-pub(super) struct Scene {
+pub(super) struct Shared {
     pub(super) nodes: Vec<NodeCounts>,
     /// The last offset of each channel that a client has seen.
     tops: Vec<AtomicU64>,
     pub(super) members: Vec<Progress>,
     /// Clients send while it is set.
-    pub(super) talks: AtomicBool,
+    pub(super) sends: AtomicBool,
     pub(super) ends: AtomicBool,
     /// The time between two messages of a client.
     pub(super) interval: Duration,
@@ -75,14 +75,14 @@ pub(super) struct Progress {
     waits_for: AtomicU64,
 }
 
-impl Scene {
+impl Shared {
     pub(super) fn new(nodes: usize, clients: usize, interval: Duration) -> Self {
         let channels = (clients / nodes / 2).clamp(1, 50);
         Self {
             nodes: (0..nodes).map(|_| NodeCounts::default()).collect(),
             tops: (0..channels).map(|_| AtomicU64::default()).collect(),
             members: (0..clients).map(|_| Progress::default()).collect(),
-            talks: AtomicBool::new(false),
+            sends: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             interval,
         }
@@ -131,7 +131,7 @@ pub(super) struct Account {
 
 /// A client.
 pub(super) struct Member<'a> {
-    scene: &'a Scene,
+    shared: &'a Shared,
     number: usize,
     /// The server that it is connected to.
     node: usize,
@@ -145,10 +145,10 @@ pub(super) struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    pub(super) fn new(scene: &'a Scene, number: usize) -> Self {
-        let node = number % scene.nodes.len();
+    pub(super) fn new(shared: &'a Shared, number: usize) -> Self {
+        let node = number % shared.nodes.len();
         Self {
-            scene,
+            shared,
             number,
             node,
             client: None,
@@ -159,57 +159,57 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Talks and listens until the end.
+    /// Sends and receives until the end.
     pub(super) fn run(mut self) -> Account {
-        let (scene, home) = (self.scene, self.number % self.scene.nodes.len());
-        // All at once would be a rhythm that no crowd has.
-        let clients = scene.members.len() as u32;
+        let (shared, home) = (self.shared, self.number % self.shared.nodes.len());
+        // Real clients do not all send at once.
+        let clients = shared.members.len() as u32;
         let mut due: Option<Instant> = None;
-        while !scene.ends.load(Relaxed) {
+        while !shared.ends.load(Relaxed) {
             if self.client.is_none() && !self.connect() {
-                self.node = (self.node + 1) % scene.nodes.len();
+                self.node = (self.node + 1) % shared.nodes.len();
                 std::thread::sleep(PAUSE);
                 due = None;
                 continue;
             }
-            let goes_home = self.node != home && scene.nodes[home].address().is_some();
+            let goes_home = self.node != home && shared.nodes[home].address().is_some();
             if goes_home && self.outstanding.is_empty() {
                 self.leave();
                 self.node = home;
                 continue;
             }
-            let talks = scene.talks.load(Relaxed) && !goes_home;
+            let sends = shared.sends.load(Relaxed) && !goes_home;
             let now = Instant::now();
-            let first = || now + scene.interval * self.number as u32 / clients;
-            let next = if talks { *due.get_or_insert_with(first) } else { now + LOOK };
+            let first = || now + shared.interval * self.number as u32 / clients;
+            let next = if sends { *due.get_or_insert_with(first) } else { now + LOOK };
             let left = next.saturating_duration_since(now);
             let done = match left.is_zero() {
                 true => {
-                    due = Some(next + scene.interval);
-                    self.say()
+                    due = Some(next + shared.interval);
+                    self.send_next()
                 }
                 false => self.listen(left.min(LOOK)),
             };
             if done.is_err() {
                 self.disconnected();
             }
-            let progress = &scene.members[self.number];
+            let progress = &shared.members[self.number];
             progress.waits_for.store(self.outstanding.len() as u64, Relaxed);
         }
         self.disconnected();
         let (_, at) = self.at.unwrap_or_default();
-        self.account.lost += scene.top(self.number).saturating_sub(at);
+        self.account.lost += shared.top(self.number).saturating_sub(at);
         self.account.broken_off = self.in_doubt.len() as u64;
         self.account
     }
 
-    fn say(&mut self) -> io::Result<()> {
+    fn send_next(&mut self) -> io::Result<()> {
         let Some(client) = &mut self.client else { return Ok(()) };
         let number = self.account.sent;
         let text = format!("{} {} {number} {}", self.number, self.node, machine_now_ns());
         self.account.sent += 1;
         self.outstanding.push(number);
-        self.scene.nodes[self.node].sent.fetch_add(1, Relaxed);
+        self.shared.nodes[self.node].sent.fetch_add(1, Relaxed);
         client.send(&text)
     }
 
@@ -220,7 +220,7 @@ impl<'a> Member<'a> {
         client.stream.set_read_timeout(Some(most.max(Duration::from_millis(1))))?;
         match client.next_text() {
             Ok(text) => {
-                self.heard(&text);
+                self.on_message(&text);
                 Ok(())
             }
             Err(error) if is_timeout(&error) => Ok(()),
@@ -228,9 +228,9 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Takes a message: its offset, and what [`say`](Self::say) wrote, or anything from a client
-    /// that joined by hand.
-    fn heard(&mut self, text: &str) {
+    /// Takes a message: its offset, and what [`send_next`](Self::send_next) wrote, or anything
+    /// from a client that joined by hand.
+    fn on_message(&mut self, text: &str) {
         let mut words = text.split(' ');
         let mut number = || words.next()?.parse::<u64>().ok();
         let Some(offset) = number() else { return };
@@ -242,9 +242,9 @@ impl<'a> Member<'a> {
         self.account.lost += offset - *at - 1;
         self.account.delivered += 1;
         *at = offset;
-        self.scene.tops[self.scene.channel(self.number)].fetch_max(offset, Relaxed);
-        self.scene.members[self.number].at.store(offset, Relaxed);
-        let counts = &self.scene.nodes[self.node];
+        self.shared.tops[self.shared.channel(self.number)].fetch_max(offset, Relaxed);
+        self.shared.members[self.number].at.store(offset, Relaxed);
+        let counts = &self.shared.nodes[self.node];
         counts.delivered.fetch_add(1, Relaxed);
         let (Some(from), Some(node), Some(message)) = (number(), number(), number()) else {
             return;
@@ -264,9 +264,9 @@ impl<'a> Member<'a> {
 
     /// Opens a session at its server; returns false if there is none.
     fn connect(&mut self) -> bool {
-        let Some(address) = self.scene.nodes[self.node].address() else { return false };
+        let Some(address) = self.shared.nodes[self.node].address() else { return false };
         let since = self.at.as_ref().map(|(epoch, offset)| format!("{epoch}:{offset}"));
-        let channel = self.scene.channel(self.number) + 1;
+        let channel = self.shared.channel(self.number) + 1;
         let path = format!("/ws/demo.{channel}?since={}", since.unwrap_or_default());
         let begin = || {
             let mut client = Client::open(address, &path, "")?;
@@ -282,14 +282,14 @@ impl<'a> Member<'a> {
             self.begin(epoch, offset);
         }
         self.client = Some(client);
-        self.scene.nodes[self.node].clients.fetch_add(1, Relaxed);
-        self.scene.members[self.number].has_joined.store(true, Relaxed);
+        self.shared.nodes[self.node].clients.fetch_add(1, Relaxed);
+        self.shared.members[self.number].has_joined.store(true, Relaxed);
         true
     }
 
     /// Goes on behind a message that it did not get: what is between is lost.
     fn begin(&mut self, epoch: &str, offset: u64) {
-        let top = &self.scene.tops[self.scene.channel(self.number)];
+        let top = &self.shared.tops[self.shared.channel(self.number)];
         match self.at.replace((epoch.to_owned(), offset)) {
             Some((before, at)) if before == epoch => {
                 self.account.lost += offset.saturating_sub(at);
@@ -301,7 +301,7 @@ impl<'a> Member<'a> {
             }
             None => drop(top.fetch_max(offset, Relaxed)),
         }
-        self.scene.members[self.number].at.store(offset, Relaxed);
+        self.shared.members[self.number].at.store(offset, Relaxed);
     }
 
     fn leave(&mut self) {
@@ -315,9 +315,9 @@ impl<'a> Member<'a> {
 
     fn disconnected(&mut self) {
         if self.client.take().is_some() {
-            self.scene.nodes[self.node].clients.fetch_sub(1, Relaxed);
-            self.account.moves += u64::from(!self.scene.ends.load(Relaxed));
-            if self.scene.ends.load(Relaxed) {
+            self.shared.nodes[self.node].clients.fetch_sub(1, Relaxed);
+            self.account.moves += u64::from(!self.shared.ends.load(Relaxed));
+            if self.shared.ends.load(Relaxed) {
                 return;
             }
             self.in_doubt.append(&mut self.outstanding);
@@ -335,22 +335,22 @@ mod tests {
 
     #[test]
     fn a_gap_is_a_loss_and_what_comes_again_is_doubled() {
-        let scene = Scene::new(2, 8, Duration::from_secs(1));
-        assert_eq!(scene.channels(), 2);
-        let mut member = Member::new(&scene, 2);
+        let shared = Shared::new(2, 8, Duration::from_secs(1));
+        assert_eq!(shared.channels(), 2);
+        let mut member = Member::new(&shared, 2);
         member.begin("a", 4);
         member.outstanding = vec![0, 1];
         for text in ["5 3 1 7 0", "5 3 1 7 0", "7 2 0 1 0", "8 by hand", "no offset"] {
-            member.heard(text);
+            member.on_message(text);
         }
         let Account { delivered, lost, doubled, accepted, .. } = member.account;
         assert_eq!((delivered, lost, doubled, accepted), (3, 1, 1, 1));
-        assert_eq!((scene.top(2), &member.outstanding), (8, &vec![0]));
-        assert_eq!(scene.nodes[0].from_others.load(Relaxed), 1, "of those that say so");
+        assert_eq!((shared.top(2), &member.outstanding), (8, &vec![0]));
+        assert_eq!(shared.nodes[0].from_others.load(Relaxed), 1, "of those that say so");
         member.begin("a", 10);
-        assert_eq!((member.account.lost, member.account.started_over, scene.top(2)), (3, 0, 10));
+        assert_eq!((member.account.lost, member.account.started_over, shared.top(2)), (3, 0, 10));
         member.begin("b", 2);
-        assert_eq!((member.account.lost, member.account.started_over, scene.top(2)), (3, 1, 2));
-        assert!(!scene.is_settled(), "others are not there");
+        assert_eq!((member.account.lost, member.account.started_over, shared.top(2)), (3, 1, 2));
+        assert!(!shared.is_settled(), "others are not there");
     }
 }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use throng_load::units::grouped;
 
-use self::member::{Account, Member, Scene};
+use self::member::{Account, Member, Shared};
 use self::processes::{Broker, Node};
 use self::view::View;
 use crate::signals::Stop;
-use crate::{Failure, say};
+use crate::{Failure, terminal};
 
 pub(super) use processes::become_child;
 
@@ -68,11 +68,11 @@ pub(super) fn run(plan: &Plan) -> Result<ExitCode, Failure> {
     let broker = if url.is_some() { None } else { Some(Broker::start()?) };
     let url = url.clone().or_else(|| broker.as_ref().map(Broker::url)).unwrap_or_default();
     if broker.is_some() {
-        say::line(format_args!("redis listens on {url}, without persistence"));
+        terminal::line(format_args!("redis listens on {url}, without persistence"));
     }
     let cluster = Cluster::start(url, *nodes)?;
-    let scene = Scene::new(*nodes, clients, Duration::from_secs_f64(1.0 / rate));
-    let outcome = cluster.serve(&scene, &stop, *duration);
+    let shared = Shared::new(*nodes, clients, Duration::from_secs_f64(1.0 / rate));
+    let outcome = cluster.serve(&shared, &stop, *duration);
     if let Some(broker) = broker {
         broker.end();
     }
@@ -99,33 +99,33 @@ impl Cluster {
     /// Runs the demonstration, and ends all servers.
     fn serve(
         mut self,
-        scene: &Scene,
+        shared: &Shared,
         stop: &Stop,
         duration: Option<Duration>,
     ) -> Result<ExitCode, Failure> {
-        for (at, (node, counts)) in self.nodes.iter().zip(&scene.nodes).enumerate() {
+        for (at, (node, counts)) in self.nodes.iter().zip(&shared.nodes).enumerate() {
             let Some(node) = node else { continue };
             counts.set_address(Some(node.address));
             let (number, address) = (at + 1, node.address);
-            say::line(format_args!("node {number} listens on http://{address}"));
+            terminal::line(format_args!("node {number} listens on http://{address}"));
         }
-        let clients = scene.members.len();
-        let channels = scene.channels();
-        say::line(format_args!(
+        let clients = shared.members.len();
+        let channels = shared.channels();
+        terminal::line(format_args!(
             "connecting {} clients, spread over the nodes and {channels} channels; Ctrl-C stops",
             grouped(clients as u64)
         ));
         let (accounts, result) = thread::scope(|scope| {
             let start = |number| {
-                let member = Member::new(scene, number);
+                let member = Member::new(shared, number);
                 thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, || member.run())
             };
             let members: Result<Vec<_>, _> = (0..clients).map(start).collect();
             let result = match &members {
-                Ok(_) => self.perform(scene, stop, duration),
+                Ok(_) => self.perform(shared, stop, duration),
                 Err(error) => Err(Failure::runtime(format!("cannot start a thread: {error}"))),
             };
-            scene.ends.store(true, Relaxed);
+            shared.ends.store(true, Relaxed);
             // A panic there has been printed by its own thread.
             let members = members.into_iter().flatten();
             let accounts: Vec<_> = members.filter_map(|member| member.join().ok()).collect();
@@ -139,28 +139,28 @@ impl Cluster {
     /// Lets all clients join and send, and kills one of the servers and starts it again meanwhile.
     fn perform(
         &mut self,
-        scene: &Scene,
+        shared: &Shared,
         stop: &Stop,
         duration: Option<Duration>,
     ) -> Result<(), Failure> {
-        let joined = || scene.members.iter().filter(|member| member.has_joined.load(Relaxed));
-        let all = scene.members.len();
+        let joined = || shared.members.iter().filter(|member| member.has_joined.load(Relaxed));
+        let all = shared.members.len();
         if !wait_until(JOIN, || stop.is_asked() || joined().count() == all) {
             let few = joined().count();
             return Err(Failure::runtime(format!("only {few} of {all} clients could join")));
         }
-        scene.talks.store(true, Relaxed);
+        shared.sends.store(true, Relaxed);
         let began = Instant::now();
         let ends = duration.and_then(|duration| began.checked_add(duration));
         let (kill, restart) = duration.map_or((KILL, RESTART), |time| (time / 3, time * 2 / 3));
         let mut steps = [(kill, true), (restart, false)].into_iter().peekable();
-        let mut view = View::new(scene);
+        let mut view = View::new(shared);
         loop {
             if let Some((_, kills)) = steps.next_if(|(at, _)| began.elapsed() >= *at) {
                 let last = self.nodes.len() - 1;
                 match kills {
-                    true => self.kill(last, scene, &view),
-                    false => self.restart(last, scene, &view)?,
+                    true => self.kill(last, shared, &view),
+                    false => self.restart(last, shared, &view)?,
                 }
             }
             self.check()?;
@@ -172,17 +172,17 @@ impl Cluster {
             if is_stopped || (left.is_zero() && steps.peek().is_none()) {
                 break;
             }
-            view.show(scene);
+            view.show(shared);
         }
         view.finish();
-        say::line("stopping: the clients send no more and wait for what is on its way");
-        scene.talks.store(false, Relaxed);
-        wait_until(SETTLE, || scene.is_settled());
+        terminal::line("stopping: the clients send no more and wait for what is on its way");
+        shared.sends.store(false, Relaxed);
+        wait_until(SETTLE, || shared.is_settled());
         Ok(())
     }
 
-    fn kill(&mut self, node: usize, scene: &Scene, view: &View) {
-        scene.nodes[node].set_address(None);
+    fn kill(&mut self, node: usize, shared: &Shared, view: &View) {
+        shared.nodes[node].set_address(None);
         if let Some(node) = self.nodes[node].take() {
             node.kill();
         }
@@ -190,10 +190,10 @@ impl Cluster {
         view.note(format_args!("node {number} is killed; its clients continue on the others"));
     }
 
-    fn restart(&mut self, at: usize, scene: &Scene, view: &View) -> Result<(), Failure> {
+    fn restart(&mut self, at: usize, shared: &Shared, view: &View) -> Result<(), Failure> {
         let node = Node::start(&self.url, &self.prefix)?;
         let (number, address) = (at + 1, node.address);
-        scene.nodes[at].set_address(Some(address));
+        shared.nodes[at].set_address(Some(address));
         self.nodes[at] = Some(node);
         view.note(format_args!(
             "node {number} is started again, on http://{address}; its clients come back"
@@ -240,12 +240,12 @@ fn verdict(accounts: &[Account], clients: usize) -> ExitCode {
             grouped(some)
         ),
     };
-    say::line(format_args!(
+    terminal::line(format_args!(
         "sent {} messages: {} accepted{broken}",
         grouped(sent),
         grouped(accepted)
     ));
-    say::line(format_args!(
+    terminal::line(format_args!(
         "delivered {} of {}: {} lost, {} doubled; connections that moved: {}",
         grouped(delivered),
         grouped(delivered + lost),
@@ -261,13 +261,15 @@ fn verdict(accounts: &[Account], clients: usize) -> ExitCode {
     ] {
         if count > 0 {
             is_good = false;
-            say::trouble(format_args!("{} {what}", grouped(count)));
+            terminal::error_line(format_args!("{} {what}", grouped(count)));
         }
     }
     if is_good {
-        say::line("verdict: every message that was accepted reached every client once, in order");
+        terminal::line(
+            "verdict: every message that was accepted reached every client once, in order",
+        );
         return ExitCode::SUCCESS;
     }
-    say::line("verdict: not every message reached every client once");
+    terminal::line("verdict: not every message reached every client once");
     ExitCode::FAILURE
 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use throng_load::units::{grouped, show_ns};
 
-use super::member::{NodeCounts, Scene};
-use crate::say;
+use super::member::{NodeCounts, Shared};
+use crate::terminal;
 
 /// Counts of a node at the last status line.
 #[derive(Clone, Copy, Default)]
@@ -28,13 +28,13 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(scene: &Scene) -> Self {
-        let before = vec![Before::default(); scene.nodes.len()];
-        let in_place = say::is_replaceable(&stdout());
+    pub(super) fn new(shared: &Shared) -> Self {
+        let before = vec![Before::default(); shared.nodes.len()];
+        let in_place = terminal::is_replaceable(&stdout());
         Self { in_place, at: Instant::now(), before, above: Cell::new(0) }
     }
 
-    pub(super) fn show(&mut self, scene: &Scene) {
+    pub(super) fn show(&mut self, shared: &Shared) {
         let now = Instant::now();
         let seconds = (now - self.at).as_secs_f64().max(1e-3);
         self.at = now;
@@ -42,22 +42,22 @@ impl View {
             0 => String::new(),
             lines => format!("\x1b[{lines}A"),
         };
-        for (at, (counts, before)) in scene.nodes.iter().zip(&mut self.before).enumerate() {
+        for (at, (counts, before)) in shared.nodes.iter().zip(&mut self.before).enumerate() {
             let line = line(at + 1, counts, before, seconds);
             if self.in_place {
-                text += &format!("\x1b[2K{}\n", say::fitting(&stdout(), &line));
+                text += &format!("\x1b[2K{}\n", terminal::fitting(&stdout(), &line));
             } else {
                 text += &format!("{line}\n");
             }
         }
-        say::text_as_is(text);
-        self.above.set(if self.in_place { scene.nodes.len() } else { 0 });
+        terminal::text_as_is(text);
+        self.above.set(if self.in_place { shared.nodes.len() } else { 0 });
     }
 
     /// Writes a line that stays.
     pub(super) fn note(&self, text: impl fmt::Display) {
         self.above.set(0);
-        say::line(text);
+        terminal::line(text);
     }
 
     pub(super) fn finish(&self) {

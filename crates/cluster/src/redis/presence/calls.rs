@@ -16,7 +16,7 @@ const SCRIPTS: [&str; 5] = [
     include_str!("join.lua"),
     include_str!("leave.lua"),
     include_str!("list.lua"),
-    include_str!("bury.lua"),
+    include_str!("remove_dead.lua"),
 ];
 
 /// Time after its last sign of life for which a node lives.
@@ -39,7 +39,7 @@ pub(crate) struct Scripts {
     join: String,
     leave: String,
     list: String,
-    bury: String,
+    remove_dead: String,
 }
 
 impl Scripts {
@@ -53,8 +53,8 @@ impl Scripts {
             let load = redis::cmd("SCRIPT").arg("LOAD").arg(&*script).to_owned();
             sums.push(load.query_async::<String>(connection).await?);
         }
-        let [beat, join, leave, list, bury] = sums.try_into().expect("one for each script");
-        Ok(Self { beat, join, leave, list, bury })
+        let [beat, join, leave, list, remove_dead] = sums.try_into().expect("one for each script");
+        Ok(Self { beat, join, leave, list, remove_dead })
     }
 }
 
@@ -245,7 +245,7 @@ pub(super) async fn audit(
 
 /// Removes the members of dead nodes, and has their leaves published. Those of one that the server
 /// refuses to remove do not keep others.
-pub(super) async fn bury(
+pub(super) async fn remove_dead(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
     names: &Names,
@@ -255,7 +255,7 @@ pub(super) async fn bury(
     let mut outcome = Ok(());
     for node in dead {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&scripts.bury).arg(4);
+        command.arg(&scripts.remove_dead).arg(4);
         for kind in ["n", "bury", "i"] {
             command.arg(keys.of(kind, node));
         }
@@ -278,8 +278,8 @@ pub(super) async fn bury(
 }
 
 /// Ends the life of this node, which has no members any more. If the server has some nevertheless,
-/// because it has lost their leaves, other nodes find this one dead, and bury them.
-pub(super) async fn farewell(
+/// because it has lost their leaves, other nodes find this one dead, and remove them.
+pub(super) async fn unregister(
     connection: &mut MultiplexedConnection,
     names: &Names,
 ) -> Result<(), RedisError> {

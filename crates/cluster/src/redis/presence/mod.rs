@@ -49,8 +49,8 @@ const PIPELINE_BYTES: usize = 1 << 20;
 /// Questions in one pipeline: with the bytes of one answer, the bound of what a node reads at once.
 const QUESTIONS: usize = 16;
 
-/// Time for which a node that ends waits for its farewell.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// Time for which a node that ends waits for the end of its registration.
+const UNREGISTER: Duration = Duration::from_millis(500);
 
 /// Most members that a question lists.
 pub(super) const MAX_LISTED: usize = 10_000;
@@ -272,17 +272,17 @@ impl Node {
         if now < buries_from {
             state.next_beat = state.next_beat.min(buries_from);
         } else {
-            self.bury(scripts, dead);
+            self.remove_dead(scripts, dead);
         }
     }
 
-    fn bury(&mut self, scripts: Scripts, dead: Vec<String>) {
+    fn remove_dead(&mut self, scripts: Scripts, dead: Vec<String>) {
         let Some(link) = &self.link else { return };
         self.presence.is_burying = true;
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let generation = self.generation;
         self.start(async move {
-            let done = calls::bury(&mut connection, &scripts, &names, &dead).await;
+            let done = calls::remove_dead(&mut connection, &scripts, &names, &dead).await;
             node::Event::Presence(Event::Buried(generation, done))
         });
     }
@@ -480,8 +480,8 @@ impl Node {
             && self.presence.roster.is_empty()
         {
             let mut connection = link.commands.clone();
-            let farewell = calls::farewell(&mut connection, &self.target.names);
-            let _ = tokio::time::timeout(FAREWELL, farewell).await;
+            let unregister = calls::unregister(&mut connection, &self.target.names);
+            let _ = tokio::time::timeout(UNREGISTER, unregister).await;
         }
     }
 }

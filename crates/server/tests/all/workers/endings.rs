@@ -81,7 +81,7 @@ fn a_panic_in_a_drop_ends_no_other_connection() {
             start(Server::new(served::app().ws("/", handler)).io(io).shards(1).workers(settings));
         let mut client = Client::connect(address, "/");
         (0..4).for_each(|_| client.send_text("x"));
-        gate.await_guests(1);
+        gate.await_arrivals(1);
         eventually("three wait", || figure(address, "queue_depth") == 3);
         drop(client);
         eventually("its end is reported", || closed.load(Ordering::SeqCst) == 1);
@@ -107,7 +107,7 @@ fn queued_jobs_of_a_closed_connection_are_dropped() {
     }
     let mut http = Http::dial(address);
     http.say("GET /http/a HTTP/1.1\r\nHost: x\r\n\r\n");
-    gate.await_guests(1);
+    gate.await_arrivals(1);
     eventually("all are in the queue", || figure(address, "queue_depth") == 20);
     // A client that only ends its side would still be answered.
     socket2::SockRef::from(http.0.get_ref()).set_linger(Some(Duration::ZERO)).unwrap();
@@ -133,7 +133,7 @@ fn the_last_work_of_a_session_is_done() {
     let mut client = Client::connect(address, "/");
     client.send(Opcode::Close, &1000u16.to_be_bytes());
     assert_eq!(client.next(), Got::Close(1000, String::new()));
-    saved.await_guests(1);
+    saved.await_arrivals(1);
     let drained = running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
     assert_eq!((drained.forced, drained.stuck), (0, vec![]));
 }
@@ -159,7 +159,7 @@ fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
             client.send(Opcode::Close, &1000u16.to_be_bytes());
             assert_eq!(client.next(), Got::Close(1000, String::new()), "{io:?}");
             // One runs, and is no longer in the queue, before the next comes.
-            gate.await_guests(1);
+            gate.await_arrivals(1);
             eventually("the result was recorded", || results.lock().unwrap().len() == number + 1);
         }
         assert_eq!(*results.lock().unwrap(), [true, true, false, false, false, false], "{io:?}");
@@ -179,7 +179,7 @@ fn a_drain_ends_at_its_deadline_and_names_the_route_that_never_returns() {
     client.send_text("never returns");
     let mut http = Http::dial(address);
     http.say("GET /http/a HTTP/1.1\r\nHost: x\r\n\r\n");
-    gate.await_guests(2);
+    gate.await_arrivals(2);
     let (began, grace) = (Instant::now(), Duration::from_millis(300));
     let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace);
     let drained = running.drain(plan).unwrap();
@@ -200,7 +200,7 @@ fn workers_have_the_time_that_shards_have_to_drain() {
         let (address, running) = start(gated(&gate, workers(1, 100, Overload::Pause)).io(io));
         let mut client = Client::connect(address, "/work");
         client.send_text("never returns");
-        gate.await_guests(1);
+        gate.await_arrivals(1);
         let grace = Duration::from_millis(300);
         let plan = DrainPlan::DEFAULT.window(100 * TIMEOUT).grace(grace);
         let (say, hear) = mpsc::channel();

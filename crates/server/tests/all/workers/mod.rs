@@ -51,11 +51,11 @@ impl Gate {
     }
 
     /// Until so many have come to it.
-    fn await_guests(&self, guests: usize) {
+    fn await_arrivals(&self, arrivals: usize) {
         let (state, changed) = &*self.0;
         let guard = state.lock().unwrap();
-        let waited = changed.wait_timeout_while(guard, TIMEOUT, |(_, came)| *came < guests);
-        assert!(!waited.unwrap().1.timed_out(), "{guests} guests never came");
+        let waited = changed.wait_timeout_while(guard, TIMEOUT, |(_, came)| *came < arrivals);
+        assert!(!waited.unwrap().1.timed_out(), "{arrivals} never came");
     }
 }
 
@@ -141,7 +141,7 @@ fn figures_are_shown_and_count() {
     let mut client = Client::connect(address, "/work");
     client.send_text("a");
     client.send_text("b");
-    gate.await_guests(1);
+    gate.await_arrivals(1);
     eventually("the second waits", || figure(address, "queue_depth") == 1);
     let text = get(address, "/metrics");
     for line in [

@@ -39,7 +39,7 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
                 }
             }));
         }
-        gate.await_guests(1);
+        gate.await_arrivals(1);
         // One runs, two are in the queue, and of each connection at most one waits beside it.
         eventually("connections pause", || {
             figure(address, "queue_depth") > figure(address, "waiting_for_capacity")
@@ -102,7 +102,7 @@ fn large_messages_wait_with_their_sender() {
                 (&stream).write_all(&frame).unwrap();
             }
         });
-        gate.await_guests(1);
+        gate.await_arrivals(1);
         let depth = settled("the queue rests", || figure(address, "queue_depth"));
         assert_eq!(depth, 0, "{io:?} {path}");
         gate.open();
@@ -160,7 +160,7 @@ fn with_overload_close_a_full_queue_is_1013_and_503() {
     let (address, running) = start(gated(&gate, workers(1, 1, Overload::Close)));
     let mut client = Client::connect(address, "/work");
     client.send_text("runs");
-    gate.await_guests(1);
+    gate.await_arrivals(1);
     client.send_text("waits");
     eventually("the queue is full", || figure(address, "queue_depth") == 1);
     let mut other = Client::connect(address, "/work");
@@ -201,7 +201,7 @@ fn an_offload_without_room_is_an_error_in_the_callback() {
     let mut client = Client::connect(address, "/");
     let mut first = Client::connect(address, "/");
     first.send_text("1");
-    gate.await_guests(1);
+    gate.await_arrivals(1);
     first.send_text("5");
     eventually("one is in the queue and one beside it", || figure(address, "refused") == 3);
     client.send_text("5");

@@ -1,4 +1,4 @@
-//! Check that this machine has room for the connections of a model, made before anything is
+//! Capacity of this machine for the connections of a model, compared before anything is
 //! started.
 
 use super::plan::IoModel;
@@ -12,11 +12,12 @@ const EACH_LOOP: usize = 4;
 /// Why `connections` cannot be, with the figure that would be needed and the one there is.
 pub(super) fn shortage(model: IoModel, shards: usize, connections: usize) -> Option<String> {
     let hard = descriptors::hard_limit();
-    few_descriptors(model, shards, connections, hard).or_else(|| few_threads(model, connections))
+    descriptor_shortage(model, shards, connections, hard)
+        .or_else(|| thread_shortage(model, connections))
 }
 
 /// Connections that the descriptors leave room for.
-pub(super) fn most(model: IoModel, shards: usize) -> Option<usize> {
+pub(super) fn max_connections(model: IoModel, shards: usize) -> Option<usize> {
     let hard = usize::try_from(descriptors::hard_limit()?).unwrap_or(usize::MAX);
     let clients = hard.saturating_sub(descriptors::RESERVE);
     Some((hard.saturating_sub(reserve(model, shards)) / each(model)).min(clients))
@@ -31,7 +32,7 @@ fn reserve(model: IoModel, shards: usize) -> usize {
     RESERVE + if model.is_event_driven() { EACH_LOOP * shards } else { EACH_LOOP }
 }
 
-fn few_descriptors(
+fn descriptor_shortage(
     model: IoModel,
     shards: usize,
     connections: usize,
@@ -46,7 +47,7 @@ fn few_descriptors(
 }
 
 #[cfg(unix)]
-fn few_threads(model: IoModel, connections: usize) -> Option<String> {
+fn thread_shortage(model: IoModel, connections: usize) -> Option<String> {
     let ceiling = throng_io::threads::thread_limit().filter(|_| model == IoModel::Threads)?;
     // As the server keeps some back.
     let needed = connections + 64;
@@ -57,7 +58,7 @@ fn few_threads(model: IoModel, connections: usize) -> Option<String> {
 }
 
 #[cfg(not(unix))]
-fn few_threads(_: IoModel, _: usize) -> Option<String> {
+fn thread_shortage(_: IoModel, _: usize) -> Option<String> {
     None
 }
 
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_thread_needs_two_descriptors() {
-        let few = |model, connections| few_descriptors(model, 2, connections, Some(20_000));
+        let few = |model, connections| descriptor_shortage(model, 2, connections, Some(20_000));
         assert_eq!(
             few(IoModel::Threads, 10_000).unwrap(),
             "needs 20,092 descriptors, this machine gives 20,000"
@@ -78,13 +79,15 @@ mod tests {
             few(IoModel::Epoll, 20_000).unwrap(),
             "needs 20,096 descriptors, this machine gives 20,000"
         );
-        assert_eq!(few_descriptors(IoModel::Threads, 1, 1 << 20, None), None);
+        assert_eq!(descriptor_shortage(IoModel::Threads, 1, 1 << 20, None), None);
     }
 
     #[test]
     #[cfg(unix)]
-    fn no_machine_has_a_thread_for_everybody() {
-        assert!(few_threads(IoModel::Threads, 1 << 40).unwrap().contains("threads, this machine"));
-        assert_eq!(few_threads(IoModel::Epoll, 1 << 40), None);
+    fn no_machine_has_a_thread_for_each_of_a_trillion() {
+        assert!(
+            thread_shortage(IoModel::Threads, 1 << 40).unwrap().contains("threads, this machine")
+        );
+        assert_eq!(thread_shortage(IoModel::Epoll, 1 << 40), None);
     }
 }

@@ -1,8 +1,8 @@
-//! Figures that published articles state for servers of these I/O models.
+//! Figures that were published for other servers of these I/O models.
 
 use super::plan::IoModel;
 
-/// A server of an article.
+/// A server with published figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Server {
     /// Its I/O model, and where it ran.
@@ -11,11 +11,11 @@ pub(crate) struct Server {
     pub(crate) ours: IoModel,
 }
 
-const EPOLL: Server = Server { name: "article: epoll", ours: IoModel::Epoll };
-const THREADS: Server = Server { name: "article: threads (Linux)", ours: IoModel::Threads };
-const IOCP: Server = Server { name: "article: IOCP (Windows)", ours: IoModel::Epoll };
+const EPOLL: Server = Server { name: "published: epoll", ours: IoModel::Epoll };
+const THREADS: Server = Server { name: "published: threads (Linux)", ours: IoModel::Threads };
+const IOCP: Server = Server { name: "published: IOCP (Windows)", ours: IoModel::Epoll };
 const WINDOWS_THREADS: Server =
-    Server { name: "article: threads (Windows)", ours: IoModel::Threads };
+    Server { name: "published: threads (Windows)", ours: IoModel::Threads };
 
 /// All of them.
 pub(crate) const SERVERS: [Server; 4] = [THREADS, EPOLL, WINDOWS_THREADS, IOCP];
@@ -105,8 +105,8 @@ pub(crate) const CONNECT: [Connect; 6] = [
     Connect { server: THREADS, connections: 10_000, took_s: None, echoed: false },
 ];
 
-/// Note for readers of the tables about the articles.
-pub(crate) const NOTE: &str = "\"article\": published figures of other servers on other machines \
+/// Note for readers of the tables about these rows.
+pub(crate) const NOTE: &str = "\"published\": figures of other servers on other machines \
      (Linux: 2 CPUs; Windows Server 2022: 16 cores), for scale only. Memory is the whole process. \
-     article/ours: of memory or time, to our server of the same model in this run (IOCP: to \
-     epoll). No article has figures of a handler that blocks.";
+     published/ours: of memory or time, to our server of the same model in this run (IOCP: to \
+     epoll). None were published of a handler that blocks.";

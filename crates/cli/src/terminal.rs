@@ -69,7 +69,7 @@ pub fn text_as_is(text: impl Display) -> bool {
 }
 
 /// Writes a line that begins with the program's name to standard error.
-pub fn trouble(text: impl Display) {
+pub fn error_line(text: impl Display) {
     write(stderr().lock(), &format!("throng: {text}\n"));
 }
 

@@ -1,4 +1,5 @@
-//! People in rooms: each says something now and then, and hears the others of its room.
+//! Clients that chat: each sends a message to its channel now and then, and receives those of the
+//! others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,7 @@ use crate::{Error, Record, Schedule};
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// Beginning of a message; the planned time follows in 16 hexadecimal digits.
 const HEAD: &str = r#"{"t":""#;
-/// A time further back is not ours: any conn of a room can send what looks like our message.
+/// A time further back is not ours: any member of a channel can send what looks like our message.
 const OLDEST: Duration = Duration::from_secs(60);
 
 const NAMES: [&str; 16] = [
@@ -38,51 +39,55 @@ const LINES: [&str; 12] = [
 
 /// Counters that the clients publish while they run.
 #[derive(Debug, Default)]
-pub(crate) struct TalkTally {
-    pub(crate) said: AtomicU64,
+pub(crate) struct ChatCounters {
+    pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Since it was last taken: from the planned time to each hearer.
+    /// Since it was last taken: from the planned time to each receiver.
     pub(crate) latency: Mutex<Record>,
     pub(crate) first_error: Mutex<Option<String>>,
     /// Request to close the connections and end.
     pub(crate) leave: AtomicBool,
 }
 
-impl TalkTally {
+impl ChatCounters {
     fn note(&self, what: impl FnOnce() -> String) {
         self.first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(what);
     }
 }
 
-/// Clients that talk in channels, on one thread.
+/// Clients that chat in channels, on one thread.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct Chat {
     resources: Vec<String>,
     rate_per_s: f64,
-    tally: Arc<TalkTally>,
+    counters: Arc<ChatCounters>,
     schedule: Option<Schedule>,
     next: u64,
     latency: Record,
     show_at: Instant,
-    said: u64,
+    sent: u64,
     received: u64,
     left: bool,
     line: String,
 }
 
-impl Talk {
-    pub(crate) fn new(resources: Vec<String>, rate_per_s: f64, tally: Arc<TalkTally>) -> Self {
+impl Chat {
+    pub(crate) fn new(
+        resources: Vec<String>,
+        rate_per_s: f64,
+        counters: Arc<ChatCounters>,
+    ) -> Self {
         Self {
             resources,
             rate_per_s,
-            tally,
+            counters,
             schedule: None,
             next: 0,
             latency: Record::new(),
             show_at: Instant(0),
-            said: 0,
+            sent: 0,
             received: 0,
             left: false,
             line: String::new(),
@@ -91,14 +96,14 @@ impl Talk {
 
     fn show(&mut self, now: Instant) {
         self.show_at = now.after(SHOW_EVERY);
-        self.tally.said.store(self.said, Ordering::Relaxed);
-        self.tally.received.store(self.received, Ordering::Relaxed);
-        self.tally.latency.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.latency);
+        self.counters.sent.store(self.sent, Ordering::Relaxed);
+        self.counters.received.store(self.received, Ordering::Relaxed);
+        self.counters.latency.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.latency);
         self.latency.clear();
     }
 }
 
-impl Work for Talk {
+impl Work for Chat {
     type Outcome = ();
 
     fn resource(&self, index: usize) -> &str {
@@ -114,7 +119,7 @@ impl Work for Talk {
         if self.left {
             return Some(self.show_at);
         }
-        if self.tally.leave.load(Ordering::Acquire) {
+        if self.counters.leave.load(Ordering::Acquire) {
             return Some(Instant(0));
         }
         Some(self.schedule.as_ref()?.planned(self.next).min(self.show_at))
@@ -127,7 +132,7 @@ impl Work for Talk {
         if self.left {
             return;
         }
-        if self.tally.leave.load(Ordering::Acquire) {
+        if self.counters.leave.load(Ordering::Acquire) {
             self.left = true;
             (0..pool.connections()).filter(|&index| pool.is_open(index)).for_each(|index| {
                 core.close(pool.id(index), 1000, "");
@@ -141,7 +146,7 @@ impl Work for Talk {
             let index = schedule.connection(n);
             if pool.is_open(index) {
                 compose(&mut self.line, index, n, planned);
-                self.said += 1;
+                self.sent += 1;
                 let sent = core.send(pool.id(index), Message::Text(&self.line));
                 pool.note_sent(sent);
             }
@@ -167,15 +172,15 @@ impl Work for Talk {
     fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
         // 1001: the server stops, which is its right.
         if !self.left && close.code != 1001 && !pool.shared.is_finishing() {
-            self.tally.lost.fetch_add(1, Ordering::Relaxed);
-            self.tally
+            self.counters.lost.fetch_add(1, Ordering::Relaxed);
+            self.counters
                 .note(|| format!("client {index} was closed with {} {}", close.code, close.reason));
         }
     }
 
     fn on_failed(&mut self, _: &mut ClientPool, _: usize, error: Error) {
-        self.tally.failed.fetch_add(1, Ordering::Relaxed);
-        self.tally.note(|| error.to_string());
+        self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        self.counters.note(|| error.to_string());
     }
 
     fn finish(&mut self, _: &mut ClientPool, now: Instant) {

@@ -11,7 +11,7 @@ const MARK: &[u8] = b"*2\r\n$4\r\nECHO\r\n$5\r\nmoved\r\n";
 const MARK_ANSWER: &[u8] = b"$5\r\nmoved\r\n";
 
 /// Carries connections to a server.
-pub(crate) struct Mover {
+pub(crate) struct Forwarder {
     address: SocketAddr,
     connections: Arc<Mutex<Vec<Arc<Mutex<Connection>>>>>,
 }
@@ -24,7 +24,7 @@ struct Connection {
     sent: Vec<u8>,
 }
 
-impl Mover {
+impl Forwarder {
     pub(crate) fn start(redis: &Redis) -> Self {
         let server: SocketAddr = ([127, 0, 0, 1], redis.port()).into();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
