@@ -1,6 +1,7 @@
-"""Storms of TLS handshakes: what sessions notice, what memory is needed and given back, and what an overload leaves."""
+"""Handshakes of TLS: storms, overload, replayed ClientHellos, and those of clients that prefer AES-256."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import socket
@@ -112,6 +113,77 @@ def memory_of_pending(server, hello: bytes, user_memory, count: int) -> int:
     finally:
         for client in clients:
             client.close()
+
+
+class Replay:
+    """A process that sends one ClientHello so many times a second from another address, and goes on with none."""
+
+    PER_S = 4000
+
+    def __init__(self, bench, server):
+        words = (client_hello(bench), server.port)
+        self.process = multiprocessing.get_context("fork").Process(target=self.run, args=words, daemon=True)
+        self.process.start()
+
+    def run(self, hello: bytes, port: int):
+        began, sent, open_ones = time.monotonic(), 0, []
+        while True:
+            while sent < (time.monotonic() - began) * self.PER_S:
+                client = socket.socket()
+                client.bind(("127.0.0.2", 0))
+                client.connect(("127.0.0.1", port))
+                client.sendall(hello)
+                sent += 1
+                open_ones.append(client)
+                # The server's answer has come by then.
+                if len(open_ones) > self.PER_S / 10:
+                    open_ones.pop(0).close()
+            time.sleep(0.001)
+
+    def stop(self):
+        self.process.kill()
+        self.process.join()
+
+
+def beside_replay(bench, server, measure) -> float:
+    """What `measure` finds while ClientHellos are replayed."""
+    replay = Replay(bench, server)
+    try:
+        return measure(bench, server)
+    finally:
+        replay.stop()
+
+
+def handshake_p99(bench, server) -> float:
+    """The p99 of a connect, a handshake, an upgrade and an echo, 100 a second, in milliseconds."""
+    report = bench.load(server, "connect", "-d", bench.args.storm, "--rate", "100")
+    return report["result"]["total"]["p99_us"] / 1000
+
+
+def echo_p99(bench, server) -> float:
+    """The p99 of an echo in 100 sessions, ten messages a second each, in milliseconds."""
+    report = bench.load(server, "echo", "-c", "100", "--rate", "10", "-d", bench.args.storm)
+    return report["result"]["latency"]["p99_us"] / 1000
+
+
+def aes256_handshakes(bench, server) -> float:
+    """Handshakes of clients that prefer AES-256, as OpenSSL does, by the server's CPU-second."""
+    context = ssl.create_default_context(cafile=str(bench.chain))
+    began, before, count = time.monotonic(), cpu_s(server.pids), 0
+    while time.monotonic() - began < float(bench.args.duration.removesuffix("s")):
+        with socket.create_connection(("127.0.0.1", server.port)) as plain:
+            context.wrap_socket(plain, server_hostname="localhost").close()
+        count += 1
+    return count / (cpu_s(server.pids) - before)
+
+
+def cpu_s(pids: list[int]) -> float:
+    """The CPU seconds that these processes have used."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def overload(bench, server) -> float:
