@@ -2,7 +2,7 @@
  *
  * wall_ms is from just before the publisher's send to the kernel's stamp on the last byte that came to
  * the last subscriber's socket; server_cpu_ms all that the servers used until everything was read. Both
- * are taken with a generator that sleeps: see crew.c. */
+ * are taken with a generator that sleeps: see subscribers.c. */
 #include "loadgen.h"
 
 #include <stdlib.h>
@@ -87,9 +87,9 @@ void run_broadcast(void)
     struct conn *publishers[SERVERS_MAX];
     if (runs == NULL)
         fail("no memory for %d publications", opt.publishes);
-    crew_start();
+    subscribers_start();
     int count = choose_publishers(publishers);
-    crew_connect();
+    subscribers_connect();
     poll_for(opt.warmup);
     wait_until_servers_rest();
     struct memory before = memory_now();
@@ -100,7 +100,7 @@ void run_broadcast(void)
         for (int j = 0; j < count; j++)
             net_send(publishers[j], 1);
         wait_until_servers_rest();
-        double wall = (double)(crew_read(i + 1) - start) / 1e9;
+        double wall = (double)(subscribers_read(i + 1) - start) / 1e9;
         wait_until_servers_rest();
         poll_for(0.02);
         struct usage to = usage_now();
@@ -121,6 +121,6 @@ void run_broadcast(void)
            "\"server_cpu_us_each\": %.4f, \"rss_before\": %ld, \"rss_peak\": %ld, \"rss_peak_growth_mb\": %.3f",
            middle * 1e3, best * 1e3, worst * 1e3, middle * 1e6 / n, before.rss, peak,
            (double)(peak - before.rss) / 1e6);
-    crew_end();
+    subscribers_end();
     free(runs);
 }

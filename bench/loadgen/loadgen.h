@@ -4,8 +4,8 @@
  * length and content of every answer, so a server that drops, mixes up or damages messages fails
  * instead of looking fast. One thread, one epoll set, no allocation while it measures.
  *
- *   loadgen.c    options and the printed JSON      modes.c   echo, open loop, connect, idle
- *   wire.c       handshake, frames, verification   crew.c    subscribers in processes of their own
+ *   loadgen.c    options and the printed JSON      modes.c        echo, open loop, connect, idle
+ *   wire.c       handshake, frames, verification   subscribers.c  subscribers in processes of their own
  *   deflate.c    permessage-deflate (RFC 7692)     broadcast.c, channels.c, slow.c  a mode each
  *   net.c        sockets, epoll, reading, writing
  *   measure.c    clocks, memory, histogram
@@ -114,7 +114,7 @@ struct memory { long rss, anonymous; };        /* bytes */
 double now_s(void);
 int64_t now_ns(void);
 int64_t wall_ns(void);                         /* CLOCK_REALTIME, as the kernel's receive stamps */
-void sleep_ms(int ms);                         /* off the CPU, deaf to the sockets */
+void sleep_ms(int ms);                         /* off the CPU, without reading */
 struct usage usage_now(void);
 struct memory memory_now(void);                /* of all servers */
 void memory_forget_peak(void);
@@ -132,12 +132,12 @@ void poll_for(double seconds);
 void print_usage(struct usage from, struct usage to, long messages);
 void print_latency(void);
 
-/* crew.c: subscribers in child processes, deaf until they are told to read. */
+/* subscribers.c: subscribers in child processes, blocked until they have to read. */
 enum { PUBLISHER = 0xfffff };                  /* the stamp of whatever is published */
-void crew_start(void);                         /* before any socket of the parent */
-void crew_connect(void);
-int64_t crew_read(long messages_each);         /* returns the last arrival */
-void crew_end(void);
+void subscribers_start(void);                  /* before any socket of the parent */
+void subscribers_connect(void);
+int64_t subscribers_read(long messages_each);  /* returns the last arrival */
+void subscribers_end(void);
 
 extern void (*fail_instead)(const char *why);  /* in a child: how to tell the parent */
 void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));

@@ -1,7 +1,7 @@
 /* Subscribers in child processes: each has a descriptor limit of its own, and none takes part in a
  * publish before it is told to read.
  *
- * Why deaf: on loopback the server's send runs the receiver's half of TCP, and waking a generator that
+ * Why blocked: on loopback the server's send runs the receiver's half of TCP, and waking a generator that
  * waits in epoll is a fifth of it; how often it is found asleep depends on its speed. A child that
  * blocks in read(2) on a pipe costs the server nothing, leaves a core free, and cannot be too slow:
  * the arrival is the kernel's stamp on what is read later. A message therefore has to fit into the
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CREW_MAX = 64, READ_DEADLINE_S = 20 };
+enum { SUBSCRIBERS_MAX = 64, READ_DEADLINE_S = 20 };
 
 struct reply {
     int64_t last_arrival;
@@ -26,7 +26,7 @@ struct reply {
 static struct {
     pid_t pid;
     int orders, replies;
-} crew[CREW_MAX];
+} subscribers[SUBSCRIBERS_MAX];
 static long answered;
 static int reply_to;
 
@@ -82,7 +82,7 @@ static void serve(int index, int subscribers, int orders)
     _exit(0);
 }
 
-void crew_start(void)
+void subscribers_start(void)
 {
     fflush(stdout);
     for (int i = 0; i < opt.processes; i++) {
@@ -97,7 +97,7 @@ void crew_start(void)
         if (pid == 0) {
             /* An order pipe kept open by a sibling would outlive the parent. */
             for (int j = 0; j < i; j++)
-                close(crew[j].orders);
+                close(subscribers[j].orders);
             close(orders[1]);
             close(replies[0]);
             reply_to = replies[1];
@@ -105,9 +105,9 @@ void crew_start(void)
         }
         close(orders[0]);
         close(replies[1]);
-        crew[i].pid = pid;
-        crew[i].orders = orders[1];
-        crew[i].replies = replies[0];
+        subscribers[i].pid = pid;
+        subscribers[i].orders = orders[1];
+        subscribers[i].replies = replies[0];
     }
 }
 
@@ -115,11 +115,11 @@ static int64_t order_all(long each)
 {
     int64_t last = 0;
     for (int i = 0; i < opt.processes; i++)
-        if (write(crew[i].orders, &each, sizeof each) != (ssize_t)sizeof each)
+        if (write(subscribers[i].orders, &each, sizeof each) != (ssize_t)sizeof each)
             fail("a generator process ended");
     for (int i = 0; i < opt.processes; i++) {
         struct reply r;
-        if (read(crew[i].replies, &r, sizeof r) != (ssize_t)sizeof r)
+        if (read(subscribers[i].replies, &r, sizeof r) != (ssize_t)sizeof r)
             fail("a generator process ended");
         if (r.error[0] != 0)
             fail("%s", r.error);
@@ -128,20 +128,20 @@ static int64_t order_all(long each)
     return last;
 }
 
-void crew_connect(void)
+void subscribers_connect(void)
 {
     order_all(0);
 }
 
-int64_t crew_read(long messages_each)
+int64_t subscribers_read(long messages_each)
 {
     return order_all(messages_each);
 }
 
-void crew_end(void)
+void subscribers_end(void)
 {
     for (int i = 0; i < opt.processes; i++)
-        close(crew[i].orders);
+        close(subscribers[i].orders);
     for (int i = 0; i < opt.processes; i++)
-        waitpid(crew[i].pid, NULL, 0); /* its CPU then counts as the generator's */
+        waitpid(subscribers[i].pid, NULL, 0); /* its CPU then counts as the generator's */
 }
