@@ -163,12 +163,11 @@ struct Queues<K> {
     handovers: Inbox<Handover<K>>,
 }
 
-/// Creates the queues of each shard, and the sending halves of those for sockets: none where shards
-/// hand no sockets over.
-fn queues<D: Driver>(
-    drivers: &[D],
-    options: &BuildOptions,
-) -> (Vec<Queues<D::Socket>>, Vec<Mailbox<Handover<D::Socket>>>) {
+/// The queues of each shard, and the sending halves of those for sockets.
+type AllQueues<K> = (Vec<Queues<K>>, Vec<Mailbox<Handover<K>>>);
+
+/// Creates the queues of each shard. There is no sending half where shards hand no sockets over.
+fn queues<D: Driver>(drivers: &[D], options: &BuildOptions) -> AllQueues<D::Socket> {
     let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
     let capacity = options.mailbox_capacity.unwrap_or(MAILBOX_CAPACITY);
     let shares_table = options.own_tables.is_none();
