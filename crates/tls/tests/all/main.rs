@@ -1,8 +1,10 @@
 //! TLS over every driver, in the simulator, and against rustls.
 
+mod alerts;
 mod allocations;
 mod config;
 mod contract;
+mod cuts;
 mod driver;
 mod handshakes;
 mod hellos;
@@ -10,6 +12,7 @@ mod memory;
 mod oracle;
 mod ours;
 mod reload;
+mod resumed;
 mod rig;
 mod simulated;
 mod support;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use rustls::{ClientConnection, ConnectionTrafficSecrets, Error};
+use rustls::{ClientConfig, ClientConnection, ConnectionTrafficSecrets, Error, ProtocolVersion};
 use throng_io::{
     Batch, Closed, ConnId, Driver, Event, ListenOptions, Options, PassedThrough, Portable, Segment,
     SendOutcome, TlsInfo, listen,
@@ -91,8 +91,23 @@ impl Rig {
         panic!("the event never came");
     }
 
+    /// Runs turns until so much data has been received, `data` included; returns all of it.
+    pub(crate) fn until_data(&mut self, mut data: Vec<u8>, len: usize) -> Vec<u8> {
+        let end = self.driver.now().after(Duration::from_secs(20));
+        while data.len() < len {
+            assert!(self.driver.now() < end, "only {} bytes came", data.len());
+            data.extend(self.turn().iter().filter_map(received).flatten());
+        }
+        data
+    }
+
     /// Runs turns until bytes or an end reach the peer; returns them.
     pub(crate) fn until_read(&mut self, peer: &mut TcpStream) -> Vec<u8> {
+        self.until_read_with(peer, &mut Vec::new())
+    }
+
+    /// Does the same, and keeps the events.
+    fn until_read_with(&mut self, peer: &mut TcpStream, seen: &mut Vec<Seen>) -> Vec<u8> {
         let mut bytes = vec![0; 64 * 1024];
         let end = self.driver.now().after(Duration::from_secs(20));
         while self.driver.now() < end {
@@ -101,7 +116,7 @@ impl Rig {
                     bytes.truncate(n);
                     return bytes;
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => drop(self.turn()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => seen.extend(self.turn()),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -120,22 +135,29 @@ impl Rig {
 
     /// Connects and does the handshake.
     pub(crate) fn pair(&mut self) -> Peer {
+        self.pair_with(client_config())
+    }
+
+    /// Connects a client of this configuration and does the handshake.
+    pub(crate) fn pair_with(&mut self, mut config: ClientConfig) -> Peer {
         let (id, mut socket) = self.dial(self.secured);
-        let mut config = client_config();
         config.enable_secret_extraction = true;
         let mut tls = client(config);
+        let mut seen = Vec::new();
         loop {
             socket.write_all(&said(&mut tls)).unwrap();
             if !tls.is_handshaking() {
                 break;
             }
-            let bytes = self.until_read(&mut socket);
+            let bytes = self.until_read_with(&mut socket, &mut seen);
             hear(&mut tls, &bytes).unwrap();
         }
-        let info = self.until(|seen| match seen {
+        let secured = |seen: &Seen| match seen {
             Seen::Secured(of, info) if *of == id => Some(info.clone()),
             _ => None,
-        });
+        };
+        // With the last message of TLS 1.2, which is the server's, it is secured already.
+        let info = seen.iter().find_map(secured).unwrap_or_else(|| self.until(secured));
         Peer { id, socket, tls, info }
     }
 
@@ -172,8 +194,9 @@ impl Peer {
     }
 }
 
-/// Seals records of TLS 1.3 of any content, as no library would.
+/// Seals records of any content, as no library would.
 pub(crate) struct Sealer {
+    version: ProtocolVersion,
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
     sequence: u64,
@@ -182,6 +205,7 @@ pub(crate) struct Sealer {
 impl Sealer {
     /// Goes on where the client is.
     pub(crate) fn of(client: ClientConnection) -> Self {
+        let version = client.protocol_version().unwrap();
         let (sequence, secrets) = client.dangerous_extract_secrets().unwrap().tx;
         let (algorithm, key, iv) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
@@ -189,10 +213,31 @@ impl Sealer {
             _ => panic!("a suite that was not expected"),
         };
         let key = LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref()).unwrap());
-        Self { key, iv: iv.as_ref().try_into().unwrap(), sequence }
+        Self { version, key, iv: iv.as_ref().try_into().unwrap(), sequence }
     }
 
     pub(crate) fn seal(&mut self, content_type: u8, content: &[u8]) -> Vec<u8> {
+        match self.version {
+            ProtocolVersion::TLSv1_2 => self.seal_as_tls12(content_type, content),
+            _ => self.seal_as_tls13(content_type, content),
+        }
+    }
+
+    /// Seals as RFC 5288 section 3 says: a part of the nonce comes with the record.
+    fn seal_as_tls12(&mut self, content_type: u8, content: &[u8]) -> Vec<u8> {
+        let explicit = self.sequence.to_be_bytes();
+        let nonce: [u8; NONCE_LEN] = [&self.iv[..4], &explicit].concat().try_into().unwrap();
+        let len_of = |len: usize| u16::try_from(len).unwrap().to_be_bytes();
+        let start = [content_type, 3, 3];
+        let data = [&explicit[..], &start, &len_of(content.len())].concat();
+        self.sequence += 1;
+        let mut sealed = content.to_vec();
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        self.key.seal_in_place_append_tag(nonce, Aad::from(&data), &mut sealed).unwrap();
+        [&start[..], &len_of(explicit.len() + sealed.len()), &explicit, &sealed].concat()
+    }
+
+    fn seal_as_tls13(&mut self, content_type: u8, content: &[u8]) -> Vec<u8> {
         let mut nonce = self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *byte ^= number;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use rustls::{ClientConfig, ClientConnection, Connection, ProtocolVersion, ServerConnection};
+use rustls::{ClientConnection, Connection, ProtocolVersion, ServerConnection};
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Segment, SendOutcome, TlsFailure};
 use throng_sim::driver::SimDriver;
 use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
@@ -15,7 +15,8 @@ use throng_sim::{Faults, Net, Rng, Seeds, SharedNet, Waiting};
 use throng_tls::{ClientConfigs, ClientSettings, Tls, TlsClient, TlsServer, Trust};
 
 use crate::support::{
-    certificate_file, client, client_config, raw_server_config, roots, said, suites,
+    VERSIONS, certificate_file, client, client_config, client_config_of, raw_server_config, said,
+    suites,
 };
 
 static SERVER: LazyLock<Arc<TlsServer>> = LazyLock::new(|| TlsServer::new(raw_server_config(None)));
@@ -169,15 +170,6 @@ fn run(seed: u64, role: Role) -> Result<(), String> {
     Ok(())
 }
 
-/// A client's configuration without TLS 1.3.
-fn tls12_config() -> ClientConfig {
-    ClientConfig::builder_with_provider(Arc::clone(client_config().crypto_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS12])
-        .unwrap()
-        .with_root_certificates(roots())
-        .with_no_client_auth()
-}
-
 /// The port of a far end.
 fn port(at: usize) -> u16 {
     2000 + at as u16
@@ -193,7 +185,7 @@ fn dial(net: &SharedNet, rng: &mut Rng, listener: usize, at: usize, most: usize)
     let from = SocketAddr::from(([127, 0, 0, 1], port(at)));
     let options = options(rng);
     let link = net.borrow_mut().dial(listener, from, options).expect("it listens");
-    let tls = client(if rng.one_in(4) { tls12_config() } else { client_config() });
+    let tls = client(client_config_of(if rng.one_in(4) { &VERSIONS[1..] } else { &VERSIONS }));
     Far { end: Some((link, Side::Dialer)), ..Far::new(tls.into(), options, rng, most) }
 }
 

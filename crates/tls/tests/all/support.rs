@@ -6,7 +6,10 @@ use std::sync::{Arc, LazyLock};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite,
+    SupportedProtocolVersion,
+};
 use throng_io::TlsInfo;
 use throng_tls::handshake::{Handshake, Progress, Secrets, prepare};
 use throng_tls::{Messages, Session, WarmKeys};
@@ -98,10 +101,19 @@ pub(crate) fn roots() -> RootCertStore {
     IDENTITY.roots.clone()
 }
 
+/// The versions of TLS, for clients that offer one only.
+pub(crate) const VERSIONS: [&SupportedProtocolVersion; 2] =
+    [&rustls::version::TLS13, &rustls::version::TLS12];
+
 /// A client's configuration that trusts the server's certificate.
 pub(crate) fn client_config() -> ClientConfig {
+    client_config_of(rustls::ALL_VERSIONS)
+}
+
+/// A client's configuration that trusts the server's certificate and offers these versions.
+pub(crate) fn client_config_of(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
     ClientConfig::builder_with_provider(provider(None))
-        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots())
         .with_no_client_auth()
@@ -254,7 +266,7 @@ impl rustls::client::danger::ServerCertVerifier for AcceptAll {
 fn handshake(
     server: &throng_tls::TlsServer,
     name: Option<&str>,
-    versions: &[&'static rustls::SupportedProtocolVersion],
+    versions: &[&'static SupportedProtocolVersion],
 ) -> Result<ClientConnection, String> {
     handshake_with(provider(None), server, name, versions)
 }
@@ -263,7 +275,7 @@ fn handshake_with(
     provider: Arc<CryptoProvider>,
     server: &throng_tls::TlsServer,
     name: Option<&str>,
-    versions: &[&'static rustls::SupportedProtocolVersion],
+    versions: &[&'static SupportedProtocolVersion],
 ) -> Result<ClientConnection, String> {
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
@@ -309,7 +321,7 @@ pub(crate) fn accepts_tls12(server: &throng_tls::TlsServer) -> bool {
 /// Returns the suite that the server agrees to with a client that prefers AES-256.
 pub(crate) fn agreed_suite(
     server: &throng_tls::TlsServer,
-    version: &'static rustls::SupportedProtocolVersion,
+    version: &'static SupportedProtocolVersion,
 ) -> rustls::CipherSuite {
     let client = handshake(server, None, &[version]).unwrap();
     client.negotiated_cipher_suite().unwrap().suite()
@@ -331,7 +343,7 @@ pub(crate) fn with_chain(
 /// A client of these versions that shows a certificate.
 pub(crate) fn with_certificate_for(
     identity: &rcgen::CertifiedKey<rcgen::KeyPair>,
-    versions: &[&'static rustls::SupportedProtocolVersion],
+    versions: &[&'static SupportedProtocolVersion],
 ) -> ClientConfig {
     of_versions(identity, &[], versions)
 }
@@ -339,7 +351,7 @@ pub(crate) fn with_certificate_for(
 fn of_versions(
     identity: &rcgen::CertifiedKey<rcgen::KeyPair>,
     others: &[rustls::pki_types::CertificateDer<'static>],
-    versions: &[&'static rustls::SupportedProtocolVersion],
+    versions: &[&'static SupportedProtocolVersion],
 ) -> ClientConfig {
     let chain = [&[identity.cert.der().clone()], others].concat();
     let key = PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();

@@ -11,7 +11,7 @@ use rcgen::{CertifiedKey, KeyPair};
 use rustls::{ClientConfig, SupportedProtocolVersion};
 use throng_tls::{CertificateFiles, ClientAuth, TlsConfig, TlsServer};
 
-use crate::support::{self, resumes, temporary};
+use crate::support::{self, VERSIONS, resumes, temporary};
 
 fn identity(name: &str) -> CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap()
@@ -76,8 +76,6 @@ fn client(
 ) -> ClientConfig {
     support::with_certificate_for(identity, &[version])
 }
-
-const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
 
 #[test]
 fn a_session_of_one_server_is_resumed_by_another() {
