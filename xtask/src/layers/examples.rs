@@ -1,6 +1,5 @@
-//! Checks that every example of the library that is a server does what its first lines promise: it
-//! serves the URL named there, and answers a greeting. Those that are clients are run by tests of
-//! the library.
+//! Checks that every example that is a server does what its first lines promise: it serves the URL
+//! named there, and answers a greeting. Those that are clients are run by tests of the library.
 
 mod greeting;
 
@@ -16,24 +15,31 @@ use greeting::Url;
 const BUILD: Duration = Duration::from_secs(600);
 /// Time limit from starting the program to its response.
 const LIMIT: Duration = Duration::from_secs(20);
-const PACKAGE: &str = "throng";
+/// The packages with examples that are servers.
+const PACKAGES: [&str; 2] = ["throng", "throng-balance"];
 
-/// Builds the examples of the library, then starts and greets one after the other.
+/// Builds the examples, then starts and greets one after the other.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
-    let package = site.package(PACKAGE).ok_or_else(|| format!("unknown package {PACKAGE}"))?;
-    let mut examples = Site::targets(package, "example");
-    examples.retain(|example| !example.starts_with("client"));
-    if examples.is_empty() {
-        return Err(Stop::Failed(format!("{PACKAGE} has no example")));
+    let mut examples = Vec::new();
+    for name in PACKAGES {
+        let package = site.package(name).ok_or_else(|| format!("unknown package {name}"))?;
+        let servers = Site::targets(package, "example").into_iter();
+        let before = examples.len();
+        examples.extend(
+            servers.filter(|name| !name.starts_with("client")).map(|server| (package, server)),
+        );
+        if examples.len() == before {
+            return Err(Stop::Failed(format!("{name} has no example")));
+        }
     }
     let mut build = cargo(site);
     build.args(["build", "--quiet"]).args(EVERYTHING);
-    for example in &examples {
+    for (_, example) in &examples {
         build.args(["--example", example]);
     }
     run_step(&mut build, BUILD)?;
     let mut tally = Tally::default();
-    for example in examples {
+    for (package, example) in examples {
         tally.record(example, try_example(site, package, example));
     }
     Ok(tally)
