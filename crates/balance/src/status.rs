@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use throng_io::TlsFailure;
-use throng_tls::{SessionFailure, TlsServer};
+use throng_io::{SessionFailure, TlsFailure};
+use throng_tls::TlsServer;
 
 use crate::backend::{Backend, SHARES_PER_WEIGHT};
 use crate::report::Metrics;

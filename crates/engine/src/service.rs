@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use throng_io::{Closed, ConnId, Instant, Traffic};
+use throng_io::{Closed, ConnId, Instant, SessionFailure, Traffic};
 use throng_proto::http1::{HeaderLines, Request, Response};
 use throng_proto::ws::CloseCode;
 
@@ -61,6 +61,8 @@ pub enum Fault<'a> {
         /// Description, with the section of RFC 6455.
         reason: &'a str,
     },
+    /// The TLS session failed after its handshake, otherwise than by the end of its stream.
+    Tls(SessionFailure),
     /// The peer read too slowly, and its policy closed it.
     SlowConsumer,
     /// A callback panicked.

@@ -54,7 +54,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use crate::{Batch, Clock, ConnId, Instant, PassedThrough, TlsFailure, TlsInfo};
+use crate::{Batch, Clock, ConnId, Instant, PassedThrough, SessionFailure, TlsFailure, TlsInfo};
 
 /// An event that the kernel, or the simulator, reports to the engine.
 ///
@@ -261,6 +261,13 @@ pub trait Driver {
     fn was_truncated(&self, conn: ConnId) -> bool {
         let _ = conn;
         false
+    }
+
+    /// Returns why the TLS session of a connection failed whose end was reported
+    /// ([`Event::Finished`]); `None` if its peer has just ended the stream.
+    fn session_failure(&self, conn: ConnId) -> Option<SessionFailure> {
+        let _ = conn;
+        None
     }
 
     /// Returns whether the peer has ended the stream, although there may be input before that end:

@@ -51,7 +51,7 @@ pub use readiness::ReadinessDriver;
 #[cfg(unix)]
 pub use threads::Threads;
 pub use time::Instant;
-pub use tls_info::{PassedThrough, TlsFailure, TlsInfo, alert_name};
+pub use tls_info::{PassedThrough, SessionFailure, TlsFailure, TlsInfo, alert_name};
 
 /// The driver for Linux: level-triggered epoll.
 #[cfg(target_os = "linux")]

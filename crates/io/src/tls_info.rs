@@ -1,4 +1,5 @@
-//! The outcome of a TLS handshake, as [`Event::Secured`](crate::Event::Secured) reports it.
+//! The outcome of a TLS handshake, as [`Event::Secured`](crate::Event::Secured) reports it, and
+//! what ends a session after it.
 
 use crate::Instant;
 
@@ -137,6 +138,76 @@ impl std::fmt::Display for TlsFailure {
     }
 }
 
+/// The reason why a TLS session failed after its handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionFailure {
+    /// The peer ended its stream without close_notify, and before we ended ours. What it sent may
+    /// be incomplete; many clients just end so.
+    Truncated,
+    /// The peer ended the session with this fatal alert.
+    PeerAlert(u8),
+    /// A record could not be opened: it was changed on its way, or is of another session.
+    BadRecordMac,
+    /// A record was longer than allowed.
+    RecordOverflow,
+    /// A record or a message came that the protocol forbids at this time, or too many that carry
+    /// no data.
+    UnexpectedMessage,
+    /// A field of a message was out of range.
+    IllegalParameter,
+    /// A record or a message could not be decoded.
+    DecodeError,
+    /// An error of our own, or keys that have protected as much as they may.
+    Internal,
+}
+
+impl SessionFailure {
+    /// The label of each cause in metrics; [`SessionFailure::index`] is the place in it.
+    pub const LABELS: [&str; 8] = [
+        "truncated",
+        "peer_alert",
+        "bad_record_mac",
+        "record_overflow",
+        "unexpected_message",
+        "illegal_parameter",
+        "decode_error",
+        "internal",
+    ];
+
+    /// Returns the place in [`SessionFailure::LABELS`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        match self {
+            Self::Truncated => 0,
+            Self::PeerAlert(_) => 1,
+            Self::BadRecordMac => 2,
+            Self::RecordOverflow => 3,
+            Self::UnexpectedMessage => 4,
+            Self::IllegalParameter => 5,
+            Self::DecodeError => 6,
+            Self::Internal => 7,
+        }
+    }
+}
+
+impl std::fmt::Display for SessionFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "it ended its stream without close_notify",
+            Self::PeerAlert(alert) => {
+                let name = alert_name(*alert).unwrap_or("which is not registered");
+                return write!(f, "it ended the session with the TLS alert {alert} ({name})");
+            }
+            Self::BadRecordMac => "a record that it sent was changed on its way",
+            Self::RecordOverflow => "it sent a record that is too long",
+            Self::UnexpectedMessage => "it sent a record that TLS forbids at this time",
+            Self::IllegalParameter => "it sent a message with an illegal parameter",
+            Self::DecodeError => "it sent a record or a message that cannot be decoded",
+            Self::Internal => "the session's keys cannot be used any more",
+        })
+    }
+}
+
 /// Returns the registered name of an alert (RFC 8446 section 6, and RFC 5246 section 7.2 for those
 /// that TLS 1.3 does not have).
 #[must_use]
@@ -191,5 +262,7 @@ mod tests {
         assert_eq!(text, "it refused with the TLS alert 46 (certificate_unknown)");
         let text = TlsFailure::Alert(255).to_string();
         assert_eq!(text, "it refused with the TLS alert 255 (which is not registered)");
+        let text = SessionFailure::PeerAlert(46).to_string();
+        assert_eq!(text, "it ended the session with the TLS alert 46 (certificate_unknown)");
     }
 }

@@ -51,6 +51,15 @@ pub enum Event<'a> {
         /// The cause.
         reason: &'a str,
     },
+    /// The TLS session of a client failed after its handshake: the client ended it with an alert,
+    /// or sent what no session has. A client that just ends its stream is none of these.
+    #[non_exhaustive]
+    TlsFailed {
+        /// The client's address; a Unix socket has none.
+        client: Option<IpAddr>,
+        /// The cause.
+        reason: &'a str,
+    },
     /// An authority has issued a certificate (`Tls::acme`), which is served from now on.
     #[non_exhaustive]
     CertificateIssued {
@@ -133,6 +142,12 @@ impl fmt::Display for Event<'_> {
             }
             Self::TlsRefused { client: None, reason } => {
                 write!(f, "no TLS with a client of a Unix socket: {reason}")
+            }
+            Self::TlsFailed { client: Some(client), reason } => {
+                write!(f, "the TLS session with {client} failed: {reason}")
+            }
+            Self::TlsFailed { client: None, reason } => {
+                write!(f, "the TLS session with a client of a Unix socket failed: {reason}")
             }
             Self::CertificateIssued { names, expires, .. } => {
                 let left = expires.duration_since(SystemTime::now()).unwrap_or_default();
@@ -265,6 +280,10 @@ fn trace(event: &Event<'_>) {
             let client = client.map(tracing::field::display);
             tracing::info!(target: "throng", client, reason, "TLS handshake failed");
         }
+        Event::TlsFailed { client, reason } => {
+            let client = client.map(tracing::field::display);
+            tracing::info!(target: "throng", client, reason, "TLS session failed");
+        }
         Event::CertificateIssued { .. } => tracing::info!(target: "throng", "{event}"),
         Event::CertificateFailed { reason, retry_in } => {
             let retry_in_s = retry_in.as_secs();
@@ -390,6 +409,10 @@ mod tests {
             (
                 Event::TlsRefused { client, reason: "it does not speak TLS" },
                 "no TLS with 127.0.0.1: it does not speak TLS",
+            ),
+            (
+                Event::TlsFailed { client, reason: "why" },
+                "the TLS session with 127.0.0.1 failed: why",
             ),
             (
                 Event::Panicked { handle, route: None },

@@ -44,4 +44,4 @@ pub use driver::Tls;
 pub use passthrough::is_server_name_pattern;
 pub use server::{Prepared, TlsServer};
 pub use session::{Direction, End, Messages, Opened, Session, WarmKeys};
-pub use stats::{HandshakeStats, OrderStats, SessionFailure, SessionStats};
+pub use stats::{HandshakeStats, OrderStats, SessionStats};

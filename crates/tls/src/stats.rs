@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use throng_io::TlsFailure;
+use throng_io::{SessionFailure, TlsFailure};
 
 use crate::alert::Alert;
 
@@ -78,58 +78,15 @@ pub struct SessionStats {
 /// The causes that failures of sessions are counted by.
 const SESSION_CAUSES: usize = SessionFailure::LABELS.len();
 
-/// The reason why a session failed after its handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionFailure {
-    /// The client ended its stream without close_notify, and before we ended ours. What it sent
-    /// may be incomplete; many clients just end so.
-    Truncated,
-    /// The client ended the session with a fatal alert.
-    PeerAlert,
-    /// A record could not be opened: it was changed on its way, or is of another session.
-    BadRecordMac,
-    /// A record was longer than allowed.
-    RecordOverflow,
-    /// A record or a message came that the protocol forbids at this time, or too many that carry
-    /// no data.
-    UnexpectedMessage,
-    /// A field of a message was out of range.
-    IllegalParameter,
-    /// A record or a message could not be decoded.
-    DecodeError,
-    /// An error of our own, or keys that have protected as much as they may.
-    Internal,
-}
-
-impl SessionFailure {
-    /// The label of each cause in metrics; [`SessionFailure::index`] is the place in it.
-    pub const LABELS: [&str; 8] = [
-        "truncated",
-        "peer_alert",
-        "bad_record_mac",
-        "record_overflow",
-        "unexpected_message",
-        "illegal_parameter",
-        "decode_error",
-        "internal",
-    ];
-
-    /// Returns the place in [`SessionFailure::LABELS`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// Returns the failure that we answer with an alert.
-    pub(crate) fn answered_with(alert: Alert) -> Self {
-        match alert {
-            Alert::BAD_RECORD_MAC => Self::BadRecordMac,
-            Alert::RECORD_OVERFLOW => Self::RecordOverflow,
-            Alert::UNEXPECTED_MESSAGE => Self::UnexpectedMessage,
-            Alert::ILLEGAL_PARAMETER => Self::IllegalParameter,
-            Alert::DECODE_ERROR => Self::DecodeError,
-            _ => Self::Internal,
-        }
+/// Returns the failure that is answered with an alert of ours.
+pub(crate) fn answered_with(alert: Alert) -> SessionFailure {
+    match alert {
+        Alert::BAD_RECORD_MAC => SessionFailure::BadRecordMac,
+        Alert::RECORD_OVERFLOW => SessionFailure::RecordOverflow,
+        Alert::UNEXPECTED_MESSAGE => SessionFailure::UnexpectedMessage,
+        Alert::ILLEGAL_PARAMETER => SessionFailure::IllegalParameter,
+        Alert::DECODE_ERROR => SessionFailure::DecodeError,
+        _ => SessionFailure::Internal,
     }
 }
 
@@ -155,10 +112,10 @@ mod tests {
             Alert::ILLEGAL_PARAMETER,
             Alert::DECODE_ERROR,
         ] {
-            let label = SessionFailure::LABELS[SessionFailure::answered_with(alert).index()];
+            let label = SessionFailure::LABELS[answered_with(alert).index()];
             assert_eq!(throng_io::alert_name(alert.0), Some(label));
         }
-        let internal = SessionFailure::answered_with(Alert::INTERNAL_ERROR);
+        let internal = answered_with(Alert::INTERNAL_ERROR);
         assert_eq!(SessionFailure::LABELS[internal.index()], "internal");
     }
 }

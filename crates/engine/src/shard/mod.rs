@@ -41,7 +41,7 @@ use crate::http1::body::RequestBodies;
 use crate::remote::ShardInbox;
 use crate::remote::mailbox::{Inbox, Mailbox};
 use crate::remote::registry::ThreadRegistry;
-use crate::service::Service;
+use crate::service::{Fault, Service};
 use crate::shard::accept::Starter;
 use crate::shard::admission::Admission;
 use crate::shard::burst::BurstDetector;
@@ -186,6 +186,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Then::Place(socket, peer) => self.place(socket, peer),
                 Then::RestAccept => {
                     self.accept_rests_until = Some(self.state.core.now().after(ACCEPT_REST));
+                }
+                Then::Explain(id) => {
+                    if let Some(why) = self.driver.session_failure(id) {
+                        self.state.report(id, Fault::Tls(why));
+                    }
                 }
                 Then::RetryAccept(counted) => {
                     if let Some(id) = counted {

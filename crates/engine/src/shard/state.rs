@@ -67,6 +67,8 @@ pub(crate) enum Then<T> {
     Hold(ConnId),
     Place(T, Option<SocketAddr>),
     RestAccept,
+    /// The peer's stream has ended, perhaps because its TLS session failed.
+    Explain(ConnId),
     /// A connection is gone, whose bytes the service asks for if it is named.
     RetryAccept(Option<ConnId>),
 }
@@ -102,7 +104,10 @@ impl<S: Service> State<S> {
             Event::Secured(id, info) => self.on_secured(id, info),
             // No listener of a server passes connections through.
             Event::PassedThrough(_, passed) => drop(passed),
-            Event::Finished(id) => self.on_finished(id),
+            Event::Finished(id) => {
+                self.on_finished(id);
+                return Then::Explain(id);
+            }
             Event::Closed(id, why) => {
                 let is_counted = self.core.connections.table.has(id, flag::COUNTED);
                 self.on_closed(id, why);

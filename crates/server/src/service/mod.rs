@@ -437,6 +437,11 @@ impl Service for ShardService {
             Fault::Protocol { code, reason } => {
                 Event::ProtocolError { handle, route, code, reason }
             }
+            Fault::Tls(why) => {
+                let client = cx.peer().map(|peer| peer.ip().to_canonical());
+                let reason = &why.to_string();
+                return shared.events.report(Event::TlsFailed { client, reason });
+            }
             Fault::SlowConsumer => Event::SlowConsumer { handle, route },
             Fault::Panic => {
                 let route = cx.entered_route().map(|route| shared.stalls.path(route));

@@ -374,7 +374,7 @@ fn write(
     }
     let help = "TLS sessions of clients that failed after their handshake, by cause";
     let mut metric = writer.metric("tls_session_failures", help, Type::Counter);
-    for (cause, count) in throng_tls::SessionFailure::LABELS.into_iter().zip(sessions.failed) {
+    for (cause, count) in throng_io::SessionFailure::LABELS.into_iter().zip(sessions.failed) {
         metric.sample(&[("cause", cause)], count);
     }
     let help = "Certificates ordered from an authority (ACME)";

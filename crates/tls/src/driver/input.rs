@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use throng_io::{ConnId, Driver, PassedThrough, TlsFailure};
+use throng_io::{ConnId, Driver, PassedThrough, SessionFailure, TlsFailure};
 
 use super::queue::Address;
 use super::table::{Endpoint, Stage, flag};
@@ -15,7 +15,7 @@ use crate::hello::Arrival;
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::server::TlsServer;
 use crate::session::{End, Opened};
-use crate::stats::SessionFailure;
+use crate::stats::answered_with;
 
 /// The first byte of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
@@ -88,7 +88,7 @@ impl<D: Driver> Tls<D> {
                 false
             }
             Stage::Established(_) => self.read_cut(id, at),
-            Stage::Ended => false,
+            Stage::Ended(_) => false,
         }
     }
 
@@ -143,7 +143,7 @@ impl<D: Driver> Tls<D> {
                 let data = opened.data.clone();
                 return self.deliver(id, &opened, Lending::Scratch(data));
             }
-            Stage::Ended => {}
+            Stage::Ended(_) => {}
         }
         false
     }
@@ -210,20 +210,22 @@ impl<D: Driver> Tls<D> {
         match end {
             End::CloseNotify => self.finish_input(id, 0),
             End::PeerAlert(alert) => {
-                self.count_session_failure(id, SessionFailure::PeerAlert);
+                let why = SessionFailure::PeerAlert(alert.0);
+                self.count_session_failure(id, why);
                 // A server that does not accept our certificate says so after our handshake, in
                 // TLS 1.3.
                 if self.is_client(id) {
                     return self.refuse(id, TlsFailure::Alert(alert.0));
                 }
                 self.finish_input(id, flag::TRUNCATED);
-                self.end_stage(id);
+                self.end_stage_with(id, Some(why));
             }
             End::Fatal(alert) => {
-                self.count_session_failure(id, SessionFailure::answered_with(alert));
+                let why = answered_with(alert);
+                self.count_session_failure(id, why);
                 self.finish_input(id, flag::TRUNCATED);
                 self.send_alert(id, alert);
-                self.end_stage(id);
+                self.end_stage_with(id, Some(why));
             }
         }
     }
@@ -260,9 +262,14 @@ impl<D: Driver> Tls<D> {
 
     /// Drops the keys: nothing more is opened or sealed.
     pub(super) fn end_stage(&mut self, id: ConnId) {
+        self.end_stage_with(id, None);
+    }
+
+    /// Drops the keys of a session that may have failed.
+    pub(super) fn end_stage_with(&mut self, id: ConnId, why: Option<SessionFailure>) {
         if let Some(conn) = self.table.conn(id) {
             conn.flags |= flag::CLOSE_SENT;
-            self.table.set_stage(id, Stage::Ended);
+            self.table.set_stage(id, Stage::Ended(why));
             self.warm.forget(id);
         }
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use throng_io::{
     Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, PassedThrough,
-    SendOutcome, ServerTls, TlsFailure, TlsInfo, Traffic, Waker,
+    SendOutcome, ServerTls, SessionFailure, TlsFailure, TlsInfo, Traffic, Waker,
 };
 
 pub use self::queue::HandshakeLimits;
@@ -31,7 +31,6 @@ use self::warm::Warm;
 use crate::client::TlsClient;
 use crate::server::TlsServer;
 use crate::session::Messages;
-use crate::stats::SessionFailure;
 
 /// A driver whose listeners may have TLS; see the [module documentation](self).
 pub struct Tls<D: Driver> {
@@ -621,6 +620,10 @@ impl<D: Driver> Driver for Tls<D> {
 
     fn count_traffic(&mut self, conn: ConnId) {
         self.inner.count_traffic(conn);
+    }
+
+    fn session_failure(&self, conn: ConnId) -> Option<SessionFailure> {
+        self.table.failure(conn)
     }
 
     fn has_peer_finished(&self, conn: ConnId) -> bool {

@@ -2,14 +2,13 @@
 
 use std::io::IoSlice;
 
-use throng_io::{Batch, ConnId, Driver, SendOutcome, TlsFailure};
+use throng_io::{Batch, ConnId, Driver, SendOutcome, SessionFailure, TlsFailure};
 
 use super::Tls;
 use super::table::{Stage, flag};
 use crate::alert::Alert;
 use crate::record::{MAX_OVERHEAD, MAX_PLAINTEXT};
 use crate::session::{Session, WarmKeys};
-use crate::stats::SessionFailure;
 
 /// Plaintext sealed for one send of the driver below. A slow reader has at most this much sealed.
 const SEALED_AHEAD: usize = 4 * MAX_PLAINTEXT;
@@ -43,7 +42,7 @@ impl<D: Driver> Tls<D> {
         let (has_keys, waits_for_them) = match conn.stage {
             Stage::Established(_) => (true, false),
             Stage::Begin(_) | Stage::Handshake(..) => (false, conn.has(flag::CONNECTING)),
-            Stage::Ended => (false, false),
+            Stage::Ended(_) => (false, false),
         };
         if conn.has(flag::CLOSING) || !has_keys && !waits_for_them {
             return SendOutcome::Done(batch);
@@ -273,7 +272,7 @@ impl<D: Driver> Tls<D> {
     fn fail_to_seal(&mut self, id: ConnId) {
         self.count_session_failure(id, SessionFailure::Internal);
         self.finish_input(id, flag::TRUNCATED);
-        self.end_stage(id);
+        self.end_stage_with(id, Some(SessionFailure::Internal));
     }
 
     /// Sends an alert.

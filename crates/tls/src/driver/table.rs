@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use throng_io::ConnId;
 use throng_io::memory::MAP_FROM;
+use throng_io::{ConnId, SessionFailure};
 
 use super::busy::Busy;
 use super::queue::Address;
@@ -24,8 +24,8 @@ pub(super) enum Stage {
     Handshake(Party, Secrets),
     /// The handshake is complete.
     Established(Session),
-    /// Nothing more is opened or sealed.
-    Ended,
+    /// Nothing more is opened or sealed; the session's failure, if that is why.
+    Ended(Option<SessionFailure>),
 }
 
 /// The client that the handshake of a connection concerns.
@@ -41,14 +41,14 @@ impl Stage {
     pub(super) fn party(&self) -> Option<&Party> {
         match self {
             Self::Begin(party) | Self::Handshake(party, _) => Some(party),
-            Self::Established(_) | Self::Ended => None,
+            Self::Established(_) | Self::Ended(_) => None,
         }
     }
 
     fn party_mut(&mut self) -> Option<&mut Party> {
         match self {
             Self::Begin(party) | Self::Handshake(party, _) => Some(party),
-            Self::Established(_) | Self::Ended => None,
+            Self::Established(_) | Self::Ended(_) => None,
         }
     }
 }
@@ -353,7 +353,7 @@ impl Table {
     /// Removes the connection with that id, if it is secured.
     pub(super) fn remove(&mut self, id: ConnId) {
         let Some(index) = self.index(id) else { return };
-        self.set_stage(id, Stage::Ended);
+        self.set_stage(id, Stage::Ended(None));
         if let Some(conn) = self.conns.at(index) {
             self.endpoints.release(&conn.endpoint);
         }
@@ -401,7 +401,7 @@ impl Table {
         // Of a session, keys would stay behind.
         let is_first = |conn: &&mut Conn| matches!(conn.stage, Stage::Begin(_));
         let Some(conn) = self.conn(id).filter(is_first) else { return };
-        if let Stage::Begin(party) = std::mem::replace(&mut conn.stage, Stage::Ended) {
+        if let Stage::Begin(party) = std::mem::replace(&mut conn.stage, Stage::Ended(None)) {
             conn.stage = Stage::Handshake(party, Secrets::default());
             self.handshakes.insert(id.slot() as u32, Box::new(handshake));
         }
@@ -465,6 +465,14 @@ impl Table {
         }
         // Moved out, the keys would stay behind in this place.
         conn.stage = stage;
+    }
+
+    /// Returns why the connection's session has ended, if it failed.
+    pub(super) fn failure(&self, id: ConnId) -> Option<SessionFailure> {
+        match self.conn_ref(id)?.stage {
+            Stage::Ended(why) => why,
+            _ => None,
+        }
     }
 
     /// Returns the number of handshakes under way.
@@ -564,7 +572,7 @@ mod tests {
                 let expected = if slot % 2 == 0 { &one } else { &other };
                 assert!(table.endpoint(id).unwrap().is(expected));
                 if slot < 3 {
-                    table.set_stage(id, Stage::Ended);
+                    table.set_stage(id, Stage::Ended(None));
                 }
                 table.remove(id);
             }
@@ -585,7 +593,7 @@ mod tests {
             WIPED.take();
             match is_removed {
                 true => table.remove(id),
-                false => table.set_stage(id, Stage::Ended),
+                false => table.set_stage(id, Stage::Ended(None)),
             }
             let wiped = WIPED.take();
             let is_within = |at: &usize| (start..start + size_of::<Conn>()).contains(at);

@@ -5,8 +5,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use rustls::{AlertDescription, Error};
-use throng_io::{Batch, Driver, Event, Options, Segment, SendOutcome};
-use throng_tls::SessionFailure;
+use throng_io::{Batch, Driver, Event, Options, Segment, SendOutcome, SessionFailure};
 
 use crate::rig::{Rig, Sealer, Seen, finished, received};
 use crate::support::{hear, said};

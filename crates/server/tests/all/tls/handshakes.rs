@@ -86,6 +86,42 @@ fn handshakes_that_fail_are_reported_with_client_and_cause() {
 }
 
 #[test]
+fn sessions_that_fail_later_are_reported_with_client_and_cause() {
+    let files = Files::new("sessions");
+    let (reports, reported) = std::sync::mpsc::channel();
+    let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
+        if let throng::Event::TlsFailed { client, .. } = event {
+            let _ = reports.send((client.map(|client| client.to_string()), event.to_string()));
+        }
+    });
+    let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
+    let session = || {
+        let mut stream = secure(running.local_addr(), &files.trust());
+        while stream.conn.is_handshaking() || stream.conn.wants_write() {
+            stream.conn.complete_io(&mut stream.sock).unwrap();
+        }
+        stream
+    };
+    let next = || reported.recv_timeout(Duration::from_secs(60)).unwrap();
+    // One that just ends is none.
+    session().sock.shutdown(std::net::Shutdown::Write).unwrap();
+    for (record, reason) in [
+        (
+            [&[23, 3, 3, 0, 20][..], &[0; 20]].concat(),
+            "a record that it sent was changed on its way",
+        ),
+        (vec![21, 3, 3, 0, 2, 2, 40], "it sent a record that TLS forbids at this time"),
+    ] {
+        let mut stream = session();
+        stream.sock.write_all(&record).unwrap();
+        let (client, text) = next();
+        assert_eq!(client.as_deref(), Some("127.0.0.1"));
+        assert_eq!(text, format!("the TLS session with 127.0.0.1 failed: {reason}"));
+    }
+    end(running);
+}
+
+#[test]
 fn handshakes_are_as_many_a_second_as_the_setting_says() {
     let files = Files::new("rate");
     let tls = files.tls().max_handshakes_per_second(1);
