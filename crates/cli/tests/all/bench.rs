@@ -403,6 +403,18 @@ fn servers_with_tls_are_measured_over_tls() {
     assert!(report["result"]["requests"].as_u64().unwrap() > 0, "{report}");
     assert!(report["setup"]["tls"]["p50_us"].as_f64().unwrap() > 0.0, "{report}");
 
+    // A server that wants a certificate of the client says so after the handshake.
+    let client_ca = format!("tls.client_ca={chain}");
+    let words = ["--tls-cert", chain, "--tls-key", key, "--set", &client_ca];
+    let strict = Served::start_with(&words);
+    let https = strict.url.replace("wss://", "https://") + "/livez";
+    for words in [["echo", &strict.url], ["http", &https]] {
+        let output = bench(&[&words[..], &["--insecure", "-c", "4"]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("TLS alert 116 (certificate_required)"), "{errors}");
+    }
+
     // Without its certificate the server is not trusted.
     let output = bench(&["echo", &served.url, "--ca", chain]);
     let errors = String::from_utf8_lossy(&output.stderr);
