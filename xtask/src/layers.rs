@@ -154,7 +154,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "publish",
-        about: "cargo publish --dry-run: every crate can be packed",
+        about: "cargo publish --dry-run: every crate packs, and compiles from its package",
         run: publish::run,
         prepare: None,
     },

@@ -1,18 +1,27 @@
-//! `cargo publish --dry-run`: each crate has what the registry asks for, and packs.
+//! The packages: each crate has what the registry asks for, packs, and compiles from what its
+//! package contains.
 
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::command::run_step;
+use serde_json::Value;
+
+use crate::command::{cargo, run_step};
 use crate::outcome::{Stop, Tally};
 use crate::site::{Site, clean_cargo_environment};
 
 const LIMIT: Duration = Duration::from_secs(300);
+const CHECK: Duration = Duration::from_secs(900);
 
-/// Packs every crate that is published. Packages are not compiled here: the other layers compile
-/// the same files.
+/// The features of the lints of `.ci/run`, which share what is compiled of the dependencies.
+const FEATURES: &str = "throng/gzip,throng/http,throng/serde,throng/test,throng/tokio,throng/tls,\
+                        throng/tower,throng/tracing";
+
+/// Packs every crate that is published, and compiles what was packed.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let mut publish = Command::new("cargo");
+    // Cargo's own verification builds the dependencies again for each package.
     publish
         .args(["publish", "--workspace", "--dry-run", "--no-verify", "--allow-dirty", "--quiet"])
         .current_dir(&site.root);
@@ -22,6 +31,94 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         println!("note: no `repository` in Cargo.toml: enter its address before the first release");
     }
     let mut tally = Tally::default();
-    tally.record("publish", run_step(&mut publish, LIMIT));
+    let packed = run_step(&mut publish, LIMIT);
+    let is_packed = packed.is_ok();
+    tally.record("pack", packed);
+    if is_packed {
+        tally.record("compile", compile(site));
+    }
     Ok(tally)
+}
+
+/// Compiles the packages as a workspace of their own, in which each stands for the published crate
+/// of its name.
+fn compile(site: &Site) -> Result<(), String> {
+    let folder = site.target.join("tmp/packages");
+    let shown = |error: std::io::Error| format!("{}: {error}", folder.display());
+    // A file of an earlier run could stand for one that is not packed any more.
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(shown)?;
+    }
+    fs::create_dir_all(&folder).map_err(shown)?;
+    let root = fs::read_to_string(site.root.join("Cargo.toml")).map_err(shown)?;
+    let mut manifest = format!(
+        "[workspace]\nresolver = \"3\"\nmembers = [\"throng*\"]\n{}[patch.crates-io]\n",
+        profiles(&root)
+    );
+    for package in site.packages.iter().filter(|package| is_published(package)) {
+        let [name, version] = ["name", "version"].map(|key| package[key].as_str());
+        let (Some(name), Some(version)) = (name, version) else {
+            return Err("cargo metadata has a package without a name or a version".to_owned());
+        };
+        let unpacked = format!("{name}-{version}");
+        let archive = site.target.join(format!("package/tmp-crate/{unpacked}.crate"));
+        let mut tar = Command::new("tar");
+        // With `m` files are of now: the same dates for all packages would hide a change.
+        tar.arg("-xzmf").arg(archive).arg("-C").arg(&folder);
+        run_step(&mut tar, LIMIT)?;
+        manifest += &format!("{name} = {{ path = \"{unpacked}\" }}\n");
+    }
+    fs::write(folder.join("Cargo.toml"), manifest).map_err(shown)?;
+    fs::copy(site.root.join("Cargo.lock"), folder.join("Cargo.lock")).map_err(shown)?;
+    let mut check = cargo(site);
+    check
+        .args(["check", "--workspace", "--quiet", "--features", FEATURES])
+        .env("CARGO_TARGET_DIR", &site.target)
+        .current_dir(&folder);
+    run_step(&mut check, CHECK)
+}
+
+fn is_published(package: &Value) -> bool {
+    package["publish"].as_array().is_none_or(|registries| !registries.is_empty())
+}
+
+/// Returns the tables of profiles in a manifest: with others the dependencies would be compiled
+/// again.
+fn profiles(manifest: &str) -> String {
+    let mut is_profile = false;
+    let mut found = String::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_profile = line.starts_with("[profile.");
+        }
+        if is_profile {
+            found += line;
+            found.push('\n');
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn profiles_are_the_only_tables_that_are_taken() {
+        let manifest = "[workspace]\nmembers = []\n[profile.dev]\nlto = \"off\"\n\
+                        [profile.dev.package]\na.opt-level = 3\n[workspace.lints]\nb = \"c\"\n";
+        assert_eq!(
+            profiles(manifest),
+            "[profile.dev]\nlto = \"off\"\n[profile.dev.package]\na.opt-level = 3\n"
+        );
+    }
+
+    #[test]
+    fn a_package_for_no_registry_is_not_published() {
+        assert!(is_published(&json!({ "publish": null })));
+        assert!(is_published(&json!({ "publish": ["internal"] })));
+        assert!(!is_published(&json!({ "publish": [] })));
+    }
 }
