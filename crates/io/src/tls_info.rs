@@ -29,6 +29,49 @@ pub struct TlsInfo {
     pub peer_certificates: Vec<Box<[u8]>>,
 }
 
+impl TlsInfo {
+    /// Returns the protocol version for people, `TLS 1.3`.
+    #[must_use]
+    pub fn version_name(&self) -> Option<&'static str> {
+        Some(match self.version {
+            0x0303 => "TLS 1.2",
+            0x0304 => "TLS 1.3",
+            _ => return None,
+        })
+    }
+
+    /// Returns the registered name of the cipher suite, if it is one of those in use today.
+    #[must_use]
+    pub fn cipher_suite_name(&self) -> Option<&'static str> {
+        Some(match self.cipher_suite {
+            0x1301 => "TLS_AES_128_GCM_SHA256",
+            0x1302 => "TLS_AES_256_GCM_SHA384",
+            0x1303 => "TLS_CHACHA20_POLY1305_SHA256",
+            0xc02b => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+            0xc02c => "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+            0xc02f => "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+            0xc030 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+            0xcca8 => "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+            0xcca9 => "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+            _ => return None,
+        })
+    }
+
+    /// Returns the registered name of the key exchange's group, if it is one of those in use today.
+    #[must_use]
+    pub fn group_name(&self) -> Option<&'static str> {
+        Some(match self.group? {
+            0x0017 => "secp256r1",
+            0x0018 => "secp384r1",
+            0x0019 => "secp521r1",
+            0x001d => "x25519",
+            0x11eb => "SecP256r1MLKEM768",
+            0x11ec => "X25519MLKEM768",
+            _ => return None,
+        })
+    }
+}
+
 /// A connection whose TLS is not ended here: its bytes are passed on as they come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedThrough {

@@ -347,6 +347,15 @@ fn rfc9112_9_8_a_body_cut_without_close_notify_is_an_answer_cut_short() {
     }
 }
 
+/// Returns what all connections of a run agreed on.
+#[cfg(feature = "tls")]
+fn agreed(report: &Value) -> &Value {
+    match report["tls"].as_array().unwrap().as_slice() {
+        [tls] => tls,
+        _ => panic!("not one combination: {report}"),
+    }
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn servers_with_tls_are_measured_over_tls() {
@@ -367,7 +376,19 @@ fn servers_with_tls_are_measured_over_tls() {
         assert!(report["result"]["messages"].as_u64().unwrap() > 0, "{report}");
         assert_eq!(report["errors"]["wrong_answers"], 0);
         assert!(report["plan"]["url"].as_str().unwrap().starts_with("wss://"), "{report}");
+        let tls = agreed(&report);
+        let (version, suite) = match more.contains(&"--tls12") {
+            true => ("TLS 1.2", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),
+            false => ("TLS 1.3", "TLS_AES_128_GCM_SHA256"),
+        };
+        assert_eq!((&tls["version"], &tls["cipher_suite"]), (&json!(version), &json!(suite)));
+        assert_eq!((&tls["connections"], &tls["resumed"]), (&json!(20), &json!(0)));
+        assert!(tls["group"].is_string(), "{tls}");
     }
+    let output = bench(&[&["echo", &served.url], &short[1..], &trusted].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = "TLS 1.3, TLS_AES_128_GCM_SHA256, X25519MLKEM768 (20 handshakes, 0 resumed)";
+    assert!(text.contains(line), "{text}");
     let words = ["connect", &served.url, "--json", "-d", "2s", "-w", "0s", "--concurrency", "8"];
     let report = bench_json(&[&words[..], &trusted].concat());
     let result = &report["result"];
@@ -389,6 +410,13 @@ fn servers_with_tls_are_measured_over_tls() {
         let connections = report["result"]["connections"].as_u64().unwrap();
         let resumed = resumed(&served.url, chain) - before;
         assert!(connections > 0 && resumed * 2 > connections, "{resumed} of {report}");
+        let reported: u64 = report["tls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|tls| tls["resumed"].as_u64())
+            .sum();
+        assert!(reported * 2 > connections, "{report}");
     }
     // A client certificate is shown only where one is asked for.
     let shown = ["--insecure", "--cert", chain, "--key", key];
@@ -402,6 +430,7 @@ fn servers_with_tls_are_measured_over_tls() {
     let report = bench_json(&[&["http", &https], &short[..], &trusted].concat());
     assert!(report["result"]["requests"].as_u64().unwrap() > 0, "{report}");
     assert!(report["setup"]["tls"]["p50_us"].as_f64().unwrap() > 0.0, "{report}");
+    assert_eq!(agreed(&report)["connections"], 20, "{report}");
 
     // A server that wants a certificate of the client says so after the handshake.
     let client_ca = format!("tls.client_ca={chain}");

@@ -25,6 +25,7 @@ pub use self::shared::{Lane, Shared, Timeline};
 pub use self::worker::{MOST_EVENTS, Start, clock, open_driver, run, tables_of, wake_exactly};
 use crate::clock::Clock;
 use crate::errors::Errors;
+use crate::negotiated::Negotiated;
 use crate::tls::TlsClient;
 use crate::{Error, Record};
 
@@ -99,6 +100,8 @@ pub struct Setup {
     pub tcp: Record,
     /// From there to the end of the TLS handshake; empty without TLS.
     pub tls: Record,
+    /// The TLS that was agreed on.
+    pub negotiated: Negotiated,
     /// From there to the accepted upgrade.
     pub upgrade: Record,
     /// Connections whose server chose a subprotocol.
@@ -126,6 +129,7 @@ impl Setup {
         self.errors.merge(other.errors);
         self.tcp.merge(&other.tcp);
         self.tls.merge(&other.tls);
+        self.negotiated.merge(other.negotiated);
         self.upgrade.merge(&other.upgrade);
         self.subprotocols += other.subprotocols;
         self.traffic.merge(&other.traffic);
@@ -187,6 +191,7 @@ pub struct ClientPool {
     pub errors: Errors,
     tcp: Record,
     tls_handshake: Record,
+    negotiated: Negotiated,
     upgrade: Record,
     peer: SocketAddr,
     /// TLS of its connections.
@@ -418,6 +423,9 @@ impl Service for Client<'_> {
         conn.step = Step::Upgrading;
         conn.connected = now;
         conn.tcp = cx.tls().and_then(|tls| tls.connected);
+        if let Some(tls) = cx.tls() {
+            self.pool.negotiated.add(tls);
+        }
         let (nonce, redials) = (conn.nonce, u64::from(conn.redials));
         let (key, resource) = (self.pool.key(nonce), self.work.resource(index));
         let client = (self.pool.first + index) as u64;

@@ -14,6 +14,7 @@ use super::dial::Dialler;
 use super::{Client, ClientConn, ClientPool, Handshake, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
 use crate::errors::Errors;
+use crate::negotiated::Negotiated;
 use crate::tls::{Sockets, TlsClient, below, sockets};
 use crate::{Error, Record, Sources};
 
@@ -117,6 +118,7 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         errors: Errors::default(),
         tcp: Record::new(),
         tls_handshake: Record::new(),
+        negotiated: Negotiated::default(),
         upgrade: Record::new(),
         peer: start.peer,
         tls: start.tls.clone(),
@@ -135,9 +137,17 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
     };
     let (ended, traffic) = Worker::new(start, &mut pool, &mut work)?.run()?;
     let outcome = work.finish(&mut pool, ended);
-    let ClientPool { errors, tcp, tls_handshake: tls, upgrade, agreed, subprotocols, .. } = pool;
-    let traffic = Traffic { agreed, ..traffic };
-    Ok((Setup { errors, tcp, tls, upgrade, subprotocols, traffic }, outcome))
+    let traffic = Traffic { agreed: pool.agreed, ..traffic };
+    let setup = Setup {
+        errors: pool.errors,
+        tcp: pool.tcp,
+        tls: pool.tls_handshake,
+        negotiated: pool.negotiated,
+        upgrade: pool.upgrade,
+        subprotocols: pool.subprotocols,
+        traffic,
+    };
+    Ok((setup, outcome))
 }
 
 /// A thread's shard and where its connections come from.

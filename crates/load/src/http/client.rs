@@ -80,7 +80,7 @@ impl<'a> Client<'a> {
                 }
                 // Connected follows.
                 Event::Secured(id, info) => {
-                    self.pool.on_secured(id, info.connected);
+                    self.pool.on_secured(id, &info);
                     Next::Wait
                 }
                 // There is no listener.

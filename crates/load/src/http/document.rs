@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{PlanReport, Report, SloReport};
+use crate::negotiated::tls_remark;
 use crate::page::{Axis, Plot};
 use crate::report::document::{
     error_remarks, generator_remark, quantiles, server_remark, setup_remark, times,
@@ -17,6 +18,7 @@ impl Render for Report {
     fn document(&self) -> Document {
         let tables = [self.figures(), self.times()];
         let mut remarks = setup_remark(&self.setup);
+        remarks.extend(tls_remark(&self.tls));
         if self.connections.ended_by_server > 0 {
             let text = format!(
                 "{} ended by the server between requests and made again; {} requests sent again",

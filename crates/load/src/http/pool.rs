@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_io::{Batch, Closed, ConnId, Instant};
+use throng_io::{Batch, Closed, ConnId, Instant, TlsInfo};
 
 use super::answer::{Answer, Reader};
 use super::conn::{ClientConn, Step};
@@ -181,10 +181,11 @@ impl ClientPool<'_> {
         lane.ready.fetch_add(change as u64, Ordering::Relaxed);
     }
 
-    /// Notes when the TCP connection was there, whose TLS handshake has ended.
-    pub(super) fn on_secured(&mut self, id: ConnId, tcp: Option<Instant>) {
+    /// Notes the TLS of a connection whose handshake has ended.
+    pub(super) fn on_secured(&mut self, id: ConnId, info: &TlsInfo) {
         let index = self.index(id);
-        self.conns[index].tcp = tcp;
+        self.conns[index].tcp = info.connected;
+        self.tally.negotiated.add(info);
     }
 
     pub(super) fn on_connected(&mut self, id: ConnId) -> Next {

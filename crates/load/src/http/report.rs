@@ -12,6 +12,7 @@ use super::run::{Server, Steered};
 use super::tally::Tally;
 use super::{Pace, Plan, Slo, SloReport};
 use crate::Sources;
+use crate::negotiated::TlsReport;
 use crate::record::{Record, Summary};
 use crate::report::{
     GeneratorReport, Histogram, OpenLoopReport, SCHEMA, ServerReport, SetupReport, StageReport,
@@ -30,6 +31,8 @@ pub struct Report {
     /// Set-up of the connections; all zero with one connection a request, which measures the set-up
     /// itself.
     pub setup: SetupReport,
+    /// The TLS that was agreed on, over the whole run; empty without TLS.
+    pub tls: Vec<TlsReport>,
     /// Measurements.
     pub result: RequestsReport,
     /// Outcome of the connections.
@@ -262,6 +265,7 @@ impl Report {
                 upgrade: None,
                 subprotocol_agreed: None,
             }),
+            tls: tally.negotiated.into_report(),
             result,
             connections: ConnectionsReport {
                 opened: tally.opened,

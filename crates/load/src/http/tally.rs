@@ -5,6 +5,7 @@ use throng_io::Instant;
 use super::{Errors, Expect};
 use crate::Record;
 use crate::client::Timeline;
+use crate::negotiated::Negotiated;
 
 /// One thread's figures.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) struct Tally {
     pub(super) connect: Record,
     /// From there to the end of the TLS handshake; none without TLS.
     pub(super) tls: Record,
+    /// The TLS that was agreed on.
+    pub(super) negotiated: Negotiated,
     /// From the connect call to the complete answer; one request a connection only.
     pub(super) whole: Record,
     /// From the planned time to when we came to it; open loop only.
@@ -66,6 +69,7 @@ impl Tally {
             latency: Record::new(),
             connect: Record::new(),
             tls: Record::new(),
+            negotiated: Negotiated::default(),
             whole: Record::new(),
             lateness: Record::new(),
             requests: 0,
@@ -124,6 +128,7 @@ impl Tally {
         self.latency.merge(&other.latency);
         self.connect.merge(&other.connect);
         self.tls.merge(&other.tls);
+        self.negotiated.merge(other.negotiated);
         self.whole.merge(&other.whole);
         self.lateness.merge(&other.lateness);
         self.requests += other.requests;

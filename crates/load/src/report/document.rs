@@ -8,6 +8,7 @@ use super::{
     BroadcastReport, ClosesReport, ConnectReport, EchoReport, Errors, GeneratorReport, IdleReport,
     Measured, OpenLoopReport, PlanReport, Report, ServerReport, SetupReport, StageReport,
 };
+use crate::negotiated::tls_remark;
 use crate::record::Summary;
 use crate::row;
 use crate::slo::{SloReport, exit_code};
@@ -30,6 +31,7 @@ impl Render for Report {
         };
         tables.retain(|table| !table.is_empty());
         let mut remarks = setup_remark(&self.setup);
+        remarks.extend(tls_remark(&self.tls));
         remarks.push(server_remark(self.server.as_ref()));
         remarks.push(generator_remark(&self.generator, self.machine_busy_share));
         remarks.extend(self.errors.remarks());
@@ -511,6 +513,7 @@ mod tests {
                 tcp: summary(),
                 ..SetupReport::default()
             },
+            tls: Vec::new(),
             result: Measured::Echo(EchoReport {
                 measured_s: 10.0,
                 messages: 1_000_000,

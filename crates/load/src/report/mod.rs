@@ -27,6 +27,7 @@ pub use self::script::{ScriptReport, StepReport};
 pub use crate::errors::Errors;
 
 use crate::RateStage;
+use crate::negotiated::TlsReport;
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
@@ -46,6 +47,8 @@ pub struct Report {
     pub plan: PlanReport,
     /// Set-up of the connections.
     pub setup: SetupReport,
+    /// The TLS that was agreed on, over the whole run; empty without TLS.
+    pub tls: Vec<TlsReport>,
     /// Measurements; the shape depends on `plan.mode`.
     pub result: Measured,
     /// The server, if its processes could be watched.

@@ -317,6 +317,7 @@ impl RunContext<'_> {
             schema: SCHEMA,
             plan: PlanReport::of(self.plan, self.base.sources.count()),
             setup: setup_report,
+            tls: setup.negotiated.into_report(),
             result,
             server,
             generator,

@@ -1,0 +1,111 @@
+//! The TLS that the connections of a run have agreed on.
+
+use serde::Serialize;
+use throng_io::TlsInfo;
+
+use crate::units::grouped;
+
+/// A combination of version, cipher suite and group, and the connections that agreed on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TlsReport {
+    /// `TLS 1.2` or `TLS 1.3`.
+    pub version: &'static str,
+    /// The registered name of the cipher suite.
+    pub cipher_suite: &'static str,
+    /// The registered name of the key exchange's group; `null` if sessions were resumed without a
+    /// key exchange, as in TLS 1.2.
+    pub group: Option<&'static str>,
+    /// Connections whose handshake ended with it.
+    pub connections: u64,
+    /// Handshakes among them that resumed an earlier session.
+    pub resumed: u64,
+}
+
+impl TlsReport {
+    fn is_like(&self, other: &Self) -> bool {
+        let key = |it: &Self| (it.version, it.cipher_suite, it.group);
+        key(self) == key(other)
+    }
+
+    fn words(&self) -> String {
+        let Self { version, cipher_suite, .. } = self;
+        let group = self.group.map_or(String::new(), |group| format!(", {group}"));
+        let (all, resumed) = (grouped(self.connections), grouped(self.resumed));
+        format!("{version}, {cipher_suite}{group} ({all} handshakes, {resumed} resumed)")
+    }
+}
+
+/// All combinations: few, since this side offers few.
+#[derive(Clone, Debug, Default)]
+pub struct Negotiated(Vec<TlsReport>);
+
+impl Negotiated {
+    /// Counts a connection.
+    pub(crate) fn add(&mut self, info: &TlsInfo) {
+        const OTHER: &str = "other";
+        self.count(TlsReport {
+            version: info.version_name().unwrap_or(OTHER),
+            cipher_suite: info.cipher_suite_name().unwrap_or(OTHER),
+            group: info.group.map(|_| info.group_name().unwrap_or(OTHER)),
+            connections: 1,
+            resumed: u64::from(info.is_resumed),
+        });
+    }
+
+    /// Adds another thread's.
+    pub(crate) fn merge(&mut self, other: Self) {
+        other.0.into_iter().for_each(|more| self.count(more));
+    }
+
+    fn count(&mut self, more: TlsReport) {
+        match self.0.iter_mut().find(|counted| counted.is_like(&more)) {
+            Some(counted) => {
+                counted.connections += more.connections;
+                counted.resumed += more.resumed;
+            }
+            None => self.0.push(more),
+        }
+    }
+
+    /// Returns the combinations, the most frequent first.
+    pub(crate) fn into_report(mut self) -> Vec<TlsReport> {
+        self.0.sort_by_key(|it| std::cmp::Reverse(it.connections));
+        self.0
+    }
+}
+
+/// Returns the line about TLS, for a run with any.
+pub(crate) fn tls_remark(tls: &[TlsReport]) -> Option<(&'static str, String)> {
+    let words: Vec<String> = tls.iter().map(TlsReport::words).collect();
+    (!words.is_empty()).then(|| ("TLS", words.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn combinations_are_counted_over_all_threads() {
+        let full = TlsInfo {
+            version: 0x304,
+            cipher_suite: 0x1302,
+            group: Some(0x11ec),
+            ..TlsInfo::default()
+        };
+        let resumed = TlsInfo { is_resumed: true, ..full.clone() };
+        let old = TlsInfo { version: 0x303, cipher_suite: 0xc02b, ..TlsInfo::default() };
+        let mut one = Negotiated::default();
+        let mut other = Negotiated::default();
+        [&old, &full].into_iter().for_each(|info| one.add(info));
+        [&resumed, &resumed].into_iter().for_each(|info| other.add(info));
+        one.merge(other);
+        let report = one.into_report();
+        let (_, text) = tls_remark(&report).unwrap();
+        assert_eq!(
+            text,
+            "TLS 1.3, TLS_AES_256_GCM_SHA384, X25519MLKEM768 (3 handshakes, 2 resumed); \
+             TLS 1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 (1 handshakes, 0 resumed)"
+        );
+        assert_eq!(tls_remark(&[]), None);
+    }
+}
