@@ -20,7 +20,7 @@ use throng_proto::ws::deflate::{Mode, Policy, Settings};
 use throng_proto::ws::handshake::{check_request, encode_response_with};
 use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
 use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
-use wire::{Heard, Reader, Terms, Writer};
+use wire::{Reader, Received, Terms, Writer};
 
 /// A message: true for text, and its payload.
 type Said = (bool, Rc<Vec<u8>>);
@@ -318,12 +318,12 @@ impl Peer {
         self.reader.push(&bytes);
         while let Some(received) = self.reader.next()? {
             match received {
-                Heard::Message { text, payload, .. } => {
+                Received::Message { text, payload, .. } => {
                     self.received.push((text, Rc::new(payload)));
                 }
-                Heard::Ping(_) => {}
-                Heard::Pong { .. } => self.pongs += 1,
-                Heard::Close { code, inside, .. } => {
+                Received::Ping(_) => {}
+                Received::Pong { .. } => self.pongs += 1,
+                Received::Close { code, inside, .. } => {
                     if !self.closed {
                         self.closed = true;
                         // A message that was cut short is no longer a frame of its own: the frame
