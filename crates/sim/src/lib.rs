@@ -21,6 +21,8 @@ mod placing;
 pub mod plan;
 pub mod reader;
 pub mod record;
+#[cfg(feature = "contract")]
+pub mod rig;
 pub mod rng;
 pub mod rules;
 pub mod script;

@@ -1,4 +1,5 @@
-//! The driver contract on secured connections, and on plain ones beside them.
+//! The driver contract on secured connections, and on plain ones beside them: over drivers of
+//! sockets, and over the simulated one.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -12,6 +13,8 @@ use throng_io::contract::tcp::TcpRig;
 use throng_io::contract::{PeerRead, Rig};
 use throng_io::readiness::poller::Poller;
 use throng_io::{ListenOptions, ListenerId, Options, ReadinessDriver, listen};
+use throng_sim::SimDriver;
+use throng_sim::rig::SimRig;
 use throng_tls::{Tls, TlsServer};
 
 use crate::support::{client, client_config, raw_server_config, said};
@@ -25,20 +28,71 @@ const BESIDE: u8 = 1;
 /// All listeners have TLS.
 const SECURED: u8 = 2;
 
-/// Secured connections of a [`ReadinessDriver`]; those that the driver starts are plain.
-struct SecuredRig<P: Poller, const TLS: u8> {
-    driver: Tls<ReadinessDriver<P>>,
-    /// Its peers are those of this rig, its driver is not used.
-    tcp: TcpRig<P>,
-    listening: Option<SocketAddr>,
-    peers: Vec<Weak<RefCell<Far<P>>>>,
+/// A rig whose peers are the far ends, below TLS; its own driver is not used.
+trait Below: Rig {
+    /// Returns a driver that its peers can connect to.
+    fn another_driver(&self) -> Self::Driver;
+
+    /// Makes that driver listen on one address more.
+    fn listen_on(&mut self, driver: &mut Self::Driver) -> (ListenerId, SocketAddr);
+
+    /// Advances the environment of that driver, where it does not advance by itself.
+    fn progress(_: &mut Self::Driver) {}
+
+    /// Makes accepting fail for lack of descriptors, or work again; false if that is not possible.
+    fn exhaust(_: &mut Self::Driver, _: bool) -> bool {
+        false
+    }
 }
 
-type Raw<P> = <TcpRig<P> as Rig>::Peer;
+impl<P: Poller> Below for TcpRig<P> {
+    fn another_driver(&self) -> ReadinessDriver<P> {
+        let options = Options {
+            shard: 5,
+            socket_send_buffer: Some(16 * 1024),
+            socket_receive_buffer: Some(128 * 1024),
+            ..Options::default()
+        };
+        ReadinessDriver::new(options).unwrap()
+    }
+
+    fn listen_on(&mut self, driver: &mut ReadinessDriver<P>) -> (ListenerId, SocketAddr) {
+        let options = ListenOptions::default();
+        let (listener, address) = listen(SocketAddr::from(([127, 0, 0, 1], 0)), options).unwrap();
+        (driver.add_listener(listener).unwrap(), address)
+    }
+}
+
+impl Below for SimRig {
+    fn another_driver(&self) -> SimDriver {
+        self.another_driver()
+    }
+
+    fn listen_on(&mut self, driver: &mut SimDriver) -> (ListenerId, SocketAddr) {
+        self.listen_on(driver)
+    }
+
+    fn progress(driver: &mut SimDriver) {
+        driver.progress();
+    }
+
+    fn exhaust(driver: &mut SimDriver, exhaust: bool) -> bool {
+        driver.starving = exhaust;
+        true
+    }
+}
+
+/// Secured connections of a driver; those that the driver starts are plain.
+struct SecuredRig<R: Below, const TLS: u8> {
+    driver: Tls<R::Driver>,
+    below: R,
+    listening: Option<SocketAddr>,
+    peers: Vec<Weak<RefCell<Far<R>>>>,
+}
 
 /// The far end of a connection.
-struct Far<P: Poller> {
-    raw: Option<Raw<P>>,
+struct Far<R: Rig> {
+    raw: Option<R::Peer>,
     tls: Option<ClientConnection>,
     /// Ciphertext that did not fit yet.
     out: Vec<u8>,
@@ -48,35 +102,35 @@ struct Far<P: Poller> {
     finish: bool,
 }
 
-impl<P: Poller> Far<P> {
-    fn new(raw: Raw<P>, tls: Option<ClientConnection>) -> Self {
+impl<R: Rig> Far<R> {
+    fn new(raw: R::Peer, tls: Option<ClientConnection>) -> Self {
         let (out, input) = (Vec::new(), Vec::new());
         Self { raw: Some(raw), tls, out, input, end: PeerRead::Nothing, finish: false }
     }
 
     /// Sends what there is, if it fits.
-    fn flush(&mut self, tcp: &mut TcpRig<P>) {
+    fn flush(&mut self, below: &mut R) {
         let (Some(raw), Some(tls)) = (&mut self.raw, &mut self.tls) else { return };
         self.out.extend(said(tls));
         while !self.out.is_empty() {
-            let n = tcp.write(raw, &self.out);
+            let n = below.write(raw, &self.out);
             self.out.drain(..n);
             if n == 0 {
                 return;
             }
         }
         if std::mem::take(&mut self.finish) {
-            tcp.finish(raw);
+            below.finish(raw);
         }
     }
 
-    fn receive(&mut self, tcp: &mut TcpRig<P>) {
+    fn receive(&mut self, below: &mut R) {
         let (Some(raw), Some(tls)) = (&mut self.raw, &mut self.tls) else { return };
         if self.end != PeerRead::Nothing {
             return;
         }
         let mut bytes = Vec::new();
-        let read = tcp.read(raw, &mut bytes);
+        let read = below.read(raw, &mut bytes);
         if matches!(read, PeerRead::Finished | PeerRead::Reset) {
             self.end = read;
         }
@@ -93,37 +147,34 @@ impl<P: Poller> Far<P> {
     }
 }
 
-impl<P: Poller, const TLS: u8> SecuredRig<P, TLS> {
-    fn add(&mut self, raw: Raw<P>, tls: Option<ClientConnection>) -> Rc<RefCell<Far<P>>> {
+impl<R: Below, const TLS: u8> SecuredRig<R, TLS> {
+    fn add(&mut self, raw: R::Peer, tls: Option<ClientConnection>) -> Rc<RefCell<Far<R>>> {
         let far = Rc::new(RefCell::new(Far::new(raw, tls)));
-        far.borrow_mut().flush(&mut self.tcp);
+        far.borrow_mut().flush(&mut self.below);
         self.peers.push(Rc::downgrade(&far));
         far
     }
 }
 
-impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
-    type Driver = Tls<ReadinessDriver<P>>;
-    type Peer = Rc<RefCell<Far<P>>>;
-    type Remote = <TcpRig<P> as Rig>::Remote;
+impl<R: Below, const TLS: u8> Rig for SecuredRig<R, TLS> {
+    type Driver = Tls<R::Driver>;
+    type Peer = Rc<RefCell<Far<R>>>;
+    type Remote = R::Remote;
 
+    const THREADS: bool = R::THREADS;
     const SECURES: bool = TLS == SECURED;
-    const SLICE: Duration = <TcpRig<P> as Rig>::SLICE;
-    const CAPACITY: usize = <TcpRig<P> as Rig>::CAPACITY;
+    const SLICE: Duration = R::SLICE;
+    const TIMEOUT: Duration = R::TIMEOUT;
+    const CAPACITY: usize = R::CAPACITY;
 
     fn new() -> Self {
-        let options = Options {
-            shard: 5,
-            socket_send_buffer: Some(16 * 1024),
-            socket_receive_buffer: Some(128 * 1024),
-            ..Options::default()
-        };
-        let mut driver = Tls::new(ReadinessDriver::new(options).unwrap());
+        let below = R::new();
+        let mut driver = Tls::new(below.another_driver());
         if TLS == BESIDE {
             // Never connected to; no listener of a test has this number.
             driver.secure(ListenerId(1000), Arc::clone(&SERVER));
         }
-        Self { driver, tcp: TcpRig::new(), listening: None, peers: Vec::new() }
+        Self { driver, below, listening: None, peers: Vec::new() }
     }
 
     fn driver(&mut self) -> &mut Self::Driver {
@@ -131,14 +182,15 @@ impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
     }
 
     fn step(&mut self) {
+        R::progress(self.driver.inner());
         self.peers.retain(|far| far.strong_count() > 0);
         for far in self.peers.clone() {
             let Some(far) = far.upgrade() else { continue };
             let mut far = far.borrow_mut();
             if far.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
-                far.receive(&mut self.tcp);
+                far.receive(&mut self.below);
             }
-            far.flush(&mut self.tcp);
+            far.flush(&mut self.below);
         }
     }
 
@@ -151,9 +203,7 @@ impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
     }
 
     fn listen_also(&mut self) -> (ListenerId, SocketAddr) {
-        let options = ListenOptions::default();
-        let (listener, address) = listen(SocketAddr::from(([127, 0, 0, 1], 0)), options).unwrap();
-        let id = self.driver.inner().add_listener(listener).unwrap();
+        let (id, address) = self.below.listen_on(self.driver.inner());
         if TLS == SECURED {
             self.driver.secure(id, Arc::clone(&SERVER));
         }
@@ -161,34 +211,34 @@ impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
     }
 
     fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer> {
-        let raw = self.tcp.dial(to)?;
+        let raw = self.below.dial(to)?;
         Some(self.add(raw, (TLS == SECURED).then(|| client(client_config()))))
     }
 
     fn remote(&mut self) -> (Self::Remote, SocketAddr) {
-        self.tcp.remote()
+        self.below.remote()
     }
 
     fn accept(&mut self, remote: &mut Self::Remote) -> Option<Self::Peer> {
-        let raw = self.tcp.accept(remote)?;
+        let raw = self.below.accept(remote)?;
         Some(self.add(raw, None))
     }
 
     fn refusing_address(&mut self) -> SocketAddr {
-        self.tcp.refusing_address()
+        self.below.refusing_address()
     }
 
     fn write(&mut self, peer: &mut Self::Peer, bytes: &[u8]) -> usize {
         let far = &mut *peer.borrow_mut();
         if far.tls.is_none() {
-            return self.tcp.write(far.raw.as_mut().unwrap(), bytes);
+            return self.below.write(far.raw.as_mut().unwrap(), bytes);
         }
         let mut written = 0;
-        far.flush(&mut self.tcp);
+        far.flush(&mut self.below);
         while written < bytes.len() && far.out.is_empty() {
             let n = far.tls.as_mut().unwrap().writer().write(&bytes[written..]).unwrap();
             written += n;
-            far.flush(&mut self.tcp);
+            far.flush(&mut self.below);
             if n == 0 {
                 break;
             }
@@ -199,10 +249,10 @@ impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
     fn read(&mut self, peer: &mut Self::Peer, into: &mut Vec<u8>) -> PeerRead {
         let far = &mut *peer.borrow_mut();
         if far.tls.is_none() {
-            return self.tcp.read(far.raw.as_mut().unwrap(), into);
+            return self.below.read(far.raw.as_mut().unwrap(), into);
         }
-        far.receive(&mut self.tcp);
-        far.flush(&mut self.tcp);
+        far.receive(&mut self.below);
+        far.flush(&mut self.below);
         if far.input.is_empty() {
             return far.end;
         }
@@ -213,22 +263,22 @@ impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
     fn finish(&mut self, peer: &mut Self::Peer) {
         let far = &mut *peer.borrow_mut();
         match &mut far.tls {
-            None => self.tcp.finish(far.raw.as_mut().unwrap()),
+            None => self.below.finish(far.raw.as_mut().unwrap()),
             Some(tls) => {
                 tls.send_close_notify();
                 far.finish = true;
-                far.flush(&mut self.tcp);
+                far.flush(&mut self.below);
             }
         }
     }
 
     fn reset(&mut self, peer: Self::Peer) {
         let raw = peer.borrow_mut().raw.take();
-        self.tcp.reset(raw.unwrap());
+        self.below.reset(raw.unwrap());
     }
 
-    fn exhaust_descriptors(&mut self, _: bool) -> bool {
-        false
+    fn exhaust_descriptors(&mut self, exhaust: bool) -> bool {
+        R::exhaust(self.driver.inner(), exhaust)
     }
 }
 
@@ -236,32 +286,40 @@ impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
 mod epoll {
     use throng_io::epoll::EpollPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<EpollPoller, { super::SECURED }>);
+    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<EpollPoller>, { super::SECURED }>);
 }
 
 #[cfg(target_os = "linux")]
 mod epoll_beside {
     use throng_io::epoll::EpollPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<EpollPoller, { super::BESIDE }>);
+    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<EpollPoller>, { super::BESIDE }>);
 }
 
 #[cfg(target_os = "linux")]
 mod epoll_off {
     use throng_io::epoll::EpollPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<EpollPoller, { super::OFF }>);
+    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<EpollPoller>, { super::OFF }>);
 }
 
 mod portable {
     use throng_io::portable::MioPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<MioPoller, { super::SECURED }>);
+    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<MioPoller>, { super::SECURED }>);
 }
 
 #[cfg(unix)]
 mod threads {
     use throng_io::threads::PollPoller;
 
-    throng_io::contract_suite!(super::SecuredRig<PollPoller, { super::SECURED }>);
+    throng_io::contract_suite!(super::SecuredRig<super::TcpRig<PollPoller>, { super::SECURED }>);
+}
+
+mod simulated {
+    throng_io::contract_suite!(super::SecuredRig<super::SimRig, { super::SECURED }>);
+}
+
+mod simulated_beside {
+    throng_io::contract_suite!(super::SecuredRig<super::SimRig, { super::BESIDE }>);
 }

@@ -1,0 +1,145 @@
+//! The simulated driver as the contract suite takes it, with peers on the same network.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use throng_io::ListenerId;
+use throng_io::contract::{PeerRead, Rig};
+
+use crate::driver::{SimDriver, Waiting};
+use crate::faults::Faults;
+use crate::net::{LinkId, LinkOptions, Net, Readable, SharedNet, Side, SimSocket};
+use crate::rng::Rng;
+
+/// A driver without faults on a network of its own, in virtual time.
+pub struct SimRig {
+    net: SharedNet,
+    driver: SimDriver,
+    listening: Option<SocketAddr>,
+    ports: u16,
+}
+
+const PIPE: usize = 64 * 1024;
+
+/// One end of a link.
+#[derive(Debug)]
+pub struct Peer(LinkId, Side);
+
+impl SimRig {
+    /// A driver more on the network of this rig.
+    #[must_use]
+    pub fn another_driver(&self) -> SimDriver {
+        driver(&self.net)
+    }
+
+    /// Makes a driver on this network listen on an address of its own.
+    pub fn listen_on(&mut self, driver: &mut SimDriver) -> (ListenerId, SocketAddr) {
+        let address = self.address();
+        let listener = self.net.borrow_mut().listen(address);
+        (driver.add_listener(listener), address)
+    }
+
+    fn address(&mut self) -> SocketAddr {
+        self.ports += 1;
+        SocketAddr::from(([127, 0, 0, 1], 1000 + self.ports))
+    }
+}
+
+fn driver(net: &SharedNet) -> SimDriver {
+    SimDriver::new(net, 5, Faults::default(), Rng::new(1), Waiting::Jump)
+}
+
+impl Rig for SimRig {
+    type Driver = SimDriver;
+    type Peer = Peer;
+    type Remote = usize;
+
+    // Time is virtual, and only this thread could make it pass.
+    const THREADS: bool = false;
+    const TIMEOUT: Duration = Duration::from_secs(20);
+    const CAPACITY: usize = 4 * PIPE;
+
+    fn new() -> Self {
+        let net = Net::shared();
+        let driver = driver(&net);
+        Self { net, driver, listening: None, ports: 0 }
+    }
+
+    fn driver(&mut self) -> &mut SimDriver {
+        &mut self.driver
+    }
+
+    fn step(&mut self) {
+        self.driver.progress();
+    }
+
+    fn listen(&mut self) -> SocketAddr {
+        if let Some(address) = self.listening {
+            return address;
+        }
+        let (_, address) = self.listen_also();
+        *self.listening.insert(address)
+    }
+
+    fn listen_also(&mut self) -> (ListenerId, SocketAddr) {
+        let address = self.address();
+        let listener = self.net.borrow_mut().listen(address);
+        (self.driver.add_listener(listener), address)
+    }
+
+    fn dial(&mut self, to: SocketAddr) -> Option<Peer> {
+        let from = self.address();
+        let mut net = self.net.borrow_mut();
+        let listener = net.listener_at(to)?;
+        let options = LinkOptions { latency: 10_000, capacity: PIPE, cut_after: None };
+        net.dial(listener, from, options).map(|link| Peer(link, Side::Dialer))
+    }
+
+    fn remote(&mut self) -> (usize, SocketAddr) {
+        let address = self.address();
+        (self.net.borrow_mut().listen(address), address)
+    }
+
+    fn accept(&mut self, remote: &mut usize) -> Option<Peer> {
+        let (socket, _): (SimSocket, _) = self.net.borrow_mut().accept(*remote)?;
+        let (link, side) = socket.into_link();
+        Some(Peer(link, side))
+    }
+
+    fn refusing_address(&mut self) -> SocketAddr {
+        self.address()
+    }
+
+    fn write(&mut self, peer: &mut Peer, bytes: &[u8]) -> usize {
+        let mut net = self.net.borrow_mut();
+        let n = bytes.len().min(net.room(peer.0, peer.1));
+        net.write(peer.0, peer.1, &bytes[..n]);
+        n
+    }
+
+    fn read(&mut self, peer: &mut Peer, into: &mut Vec<u8>) -> PeerRead {
+        let mut net = self.net.borrow_mut();
+        match net.readable(peer.0, peer.1) {
+            Readable::Bytes(_) => {
+                net.read(peer.0, peer.1, 64 * 1024, into);
+                PeerRead::Bytes
+            }
+            Readable::Nothing => PeerRead::Nothing,
+            Readable::Finished => PeerRead::Finished,
+            Readable::Reset => PeerRead::Reset,
+        }
+    }
+
+    fn finish(&mut self, peer: &mut Peer) {
+        self.net.borrow_mut().finish(peer.0, peer.1);
+    }
+
+    fn reset(&mut self, peer: Peer) {
+        self.net.borrow_mut().reset(peer.0, peer.1);
+    }
+
+    fn exhaust_descriptors(&mut self, exhaust: bool) -> bool {
+        self.driver.starving = exhaust;
+        true
+    }
+}
