@@ -167,7 +167,11 @@ impl<D: Driver> Tls<D> {
     fn send_due(&mut self, id: ConnId, batch: Option<Box<Batch>>) -> Option<Box<Batch>> {
         let (conn, busy) = self.table.make_busy(id)?;
         let mut control = std::mem::take(&mut busy.control);
-        let is_open = !conn.has(flag::CLOSE_SENT | flag::CLOSING);
+        if conn.has(flag::CLOSING) {
+            // Nothing more leaves.
+            return batch;
+        }
+        let is_open = !conn.has(flag::CLOSE_SENT);
         let before = control.len();
         if let Stage::Established(session) = &mut conn.stage
             && is_open
