@@ -3,9 +3,11 @@
 //! * Duty: run real shards, unmodified, through seeded schedules of faults and peers, in virtual
 //!   time, and check what must hold. A seed that fails is repeated with `THRONG_SIM_SEED=<seed>`.
 //! * Not its duty: real sockets, real time, speed.
-//! * Depends on: `throng-engine`, `throng-balance`, `throng-io`, `throng-proto`, `throng-tls`.
+//! * Depends on: `throng-engine`, `throng-balance`, `throng-io`, `throng-proto`, `throng-tls`,
+//!   rustls.
 //! * Start reading at: [`world`], which runs a [`plan`]; then [`driver`], which asserts the driver
-//!   contract from the engine's side, and `world/checks.rs`, which judges the end.
+//!   contract from the engine's side, and `world/checks.rs`, which judges the end. [`secured`] has
+//!   what runs over TLS need.
 #![forbid(unsafe_code)]
 
 pub mod ask;
@@ -26,6 +28,7 @@ pub mod rig;
 pub mod rng;
 pub mod rules;
 pub mod script;
+pub mod secured;
 pub mod seeds;
 pub mod service;
 mod stops;
@@ -43,7 +46,7 @@ pub use rng::Rng;
 pub use rules::Rules;
 pub use script::{Do, Pace};
 pub use seeds::Seeds;
-pub use world::{Outcome, World, run_chained_seed, run_seed};
+pub use world::{Outcome, World, run_chained_seed, run_secured_seed, run_seed};
 
 /// Keeps the panic hook quiet about panics that peers have asked for.
 pub fn hush_planned_panics() {

@@ -1,8 +1,10 @@
 //! The simulated network: a clock, listeners, and links whose two ends exchange bytes through
 //! bounded pipes.
 
+mod secured;
+
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_io::{Clock, ConnId};
 
+use self::secured::SecuredEnd;
 use crate::rng::Trace;
 
 /// One network, shared by all drivers and peers of a run (they live on one thread).
@@ -149,6 +152,12 @@ pub struct Net {
     listeners: Vec<Listener>,
     dropped: Dropped,
     silent: Vec<SocketAddr>,
+    /// By the link and the side.
+    secured: BTreeMap<(LinkId, usize), SecuredEnd>,
+    failures: Vec<String>,
+    /// Bytes on links are ciphertext, which is another one each time: only their number goes into
+    /// the hash.
+    pub is_secured: bool,
     /// Hash of all events.
     pub trace: Trace,
     /// Print the events as text, on the standard error stream.
@@ -191,7 +200,7 @@ impl Net {
     /// Lets time pass up to `at`; never back.
     pub fn advance_to(&mut self, at: u64) {
         self.now.fetch_max(at, Ordering::Relaxed);
-        self.reap();
+        self.settle();
     }
 
     /// Opens a listener.
@@ -302,9 +311,7 @@ impl Net {
         self.links[link].taken
     }
 
-    /// Bytes that `side` can write now.
-    #[must_use]
-    pub fn room(&self, link: LinkId, side: Side) -> usize {
+    fn raw_room(&self, link: LinkId, side: Side) -> usize {
         let link = &self.links[link];
         if link.reset_at.iter().any(Option::is_some) {
             // A reset is on its way, and what is full stays so until it comes.
@@ -316,12 +323,8 @@ impl Net {
         link.options.capacity - link.pipes[side as usize].held.min(link.options.capacity)
     }
 
-    /// `side` writes; all of `bytes`, which must fit.
-    ///
-    /// # Panics
-    /// If there is no room: a bug of the simulator.
-    pub fn write(&mut self, link_id: LinkId, side: Side, bytes: &[u8]) {
-        let (now, room) = (self.now(), self.room(link_id, side));
+    fn raw_write(&mut self, link_id: LinkId, side: Side, bytes: &[u8]) {
+        let (now, room) = (self.now(), self.raw_room(link_id, side));
         let bug = self.strike(link_id, side);
         let link = &mut self.links[link_id];
         if link.reset_at.iter().any(Option::is_some) || bug == Some(Bug::Lose) {
@@ -366,8 +369,7 @@ impl Net {
         self.bug.take().map(|(bug, _)| bug)
     }
 
-    /// Returns the state of the link for `side`.
-    pub fn readable(&mut self, link: LinkId, side: Side) -> Readable {
+    fn raw_readable(&mut self, link: LinkId, side: Side) -> Readable {
         let now = self.now();
         let link = &mut self.links[link];
         if link.reset_at[side as usize].is_some_and(|at| at <= now) {
@@ -407,8 +409,7 @@ impl Net {
         }
     }
 
-    /// `side` reads up to `max` bytes to the end of `into`.
-    pub fn read(&mut self, link: LinkId, side: Side, max: usize, into: &mut Vec<u8>) {
+    fn raw_read(&mut self, link: LinkId, side: Side, max: usize, into: &mut Vec<u8>) {
         if let Readable::Bytes(n) = self.kept(link, side) {
             let n = n.min(max);
             let link = &mut self.links[link];
@@ -432,8 +433,7 @@ impl Net {
             .min()
     }
 
-    /// `side` ends its stream and keeps reading.
-    pub fn finish(&mut self, link: LinkId, side: Side) {
+    fn raw_finish(&mut self, link: LinkId, side: Side) {
         let now = self.now();
         let link = &mut self.links[link];
         let pipe = &mut link.pipes[side as usize];
@@ -442,8 +442,7 @@ impl Net {
         }
     }
 
-    /// `side` closes its socket: what it wrote still arrives, unless input was left unread.
-    pub fn close(&mut self, link_id: LinkId, side: Side) {
+    fn raw_close(&mut self, link_id: LinkId, side: Side) {
         let now = self.now();
         let link = &mut self.links[link_id];
         if std::mem::replace(&mut link.gone[side as usize], true) {
@@ -458,12 +457,11 @@ impl Net {
         link.pipes[other].discard();
         // A socket that was reset has no end of stream left to send.
         if !self.knows_reset(link_id, side) {
-            self.finish(link_id, side);
+            self.raw_finish(link_id, side);
         }
     }
 
-    /// `side` resets the link.
-    pub fn reset(&mut self, link_id: LinkId, side: Side) {
+    fn raw_reset(&mut self, link_id: LinkId, side: Side) {
         let now = self.now();
         let link = &mut self.links[link_id];
         if std::mem::replace(&mut link.gone[side as usize], true) {
@@ -497,8 +495,22 @@ impl Net {
         }
     }
 
+    /// Adds what a driver has received to the hash of all events.
+    pub(crate) fn trace_received(&mut self, bytes: &[u8]) {
+        match self.is_secured {
+            true => self.trace.mix(bytes.len() as u64),
+            false => self.trace.mix_bytes(bytes),
+        }
+    }
+
+    /// Closes what was dropped, and moves the bytes of secured ends.
+    pub(crate) fn settle(&mut self) {
+        self.reap();
+        self.move_ends();
+    }
+
     /// Closes what was dropped.
-    pub(crate) fn reap(&mut self) {
+    fn reap(&mut self) {
         let dropped = {
             let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
             if dropped.is_empty() {

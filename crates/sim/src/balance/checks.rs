@@ -124,8 +124,8 @@ pub(super) fn at_the_end(world: &mut World) {
 /// Whatever peers do, no connection held more of anything than one read above the mark at which
 /// reading stops.
 fn little_is_held(world: &World) -> Vec<String> {
-    let (read, head) = (world.plan.faults.receive_buffer, world.plan.settings.max_header_bytes);
-    held_too_much(world.most, world.most_in_flight, read, head)
+    let read = world.plan.secured.most_received(world.plan.faults.receive_buffer);
+    held_too_much(world.most, world.most_in_flight, read, world.plan.settings.max_header_bytes)
 }
 
 /// Returns the bounds on held bytes that were exceeded, where `read` bytes are read at once and

@@ -25,12 +25,24 @@ pub use world::{Outcome, World};
 /// # Errors
 /// What was broken, and how to repeat it.
 pub fn run_seed(seed: u64) -> Result<Outcome, String> {
-    let outcome = World::new(Plan::of(seed)).run();
+    run_plan(seed, Plan::of(seed), "balance")
+}
+
+/// Runs the plan of a seed with TLS.
+///
+/// # Errors
+/// What was broken, and how to repeat it.
+pub fn run_secured_seed(seed: u64) -> Result<Outcome, String> {
+    run_plan(seed, Plan::secured(seed), "secured::balancers")
+}
+
+fn run_plan(seed: u64, plan: Plan, test: &str) -> Result<Outcome, String> {
+    let outcome = World::new(plan).run();
     match outcome.violations.is_empty() {
         true => Ok(outcome),
         false => Err(format!(
             "seed {seed}:\n  {}\n\
-             repeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all balance::",
+             repeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test all {test}",
             outcome.violations.join("\n  ")
         )),
     }

@@ -9,6 +9,7 @@ use crate::faults::Faults;
 use crate::net::LinkOptions;
 use crate::plan::SECOND;
 use crate::rng::Rng;
+use crate::secured::Hops;
 
 /// Behavior of a backend on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +156,8 @@ pub struct Plan {
     pub(super) backends: Vec<BackendPlan>,
     pub(super) clients: Vec<ClientPlan>,
     pub(super) commands: Vec<(u64, ControlCommand)>,
+    /// The hops that have TLS.
+    pub(super) secured: Hops,
 }
 
 impl Plan {
@@ -211,7 +214,20 @@ impl Plan {
             backends,
             clients,
             commands,
+            secured: Hops::default(),
         }
+    }
+
+    /// The plan of a seed with TLS in front of the balancer, behind it, or both.
+    #[must_use]
+    pub fn secured(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0074_6c73);
+        let mut plan = Self { secured: Hops::of(&mut rng), ..Self::of(seed) };
+        for client in &mut plan.clients {
+            // Not all of them in the middle of the handshake.
+            client.link.cut_after = client.link.cut_after.map(|at| at + rng.between(0, 4000));
+        }
+        plan
     }
 
     /// In virtual nanoseconds: everything that time ends has ended by then.

@@ -245,7 +245,7 @@ impl Script {
     /// Runs the shard until it has nothing to do at this moment.
     fn settle(&mut self) {
         loop {
-            self.net.borrow_mut().reap();
+            self.net.borrow_mut().settle();
             self.shard.driver_mut().progress();
             let now = Instant(self.net.borrow().now());
             let is_due = self.shard.next_deadline().is_some_and(|due| due <= now);

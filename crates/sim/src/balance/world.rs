@@ -9,7 +9,8 @@ use std::time::Duration;
 use throng_balance::shard_over_driver::{Audit, Command, Holdings, Shard, Start};
 use throng_balance::{Backend, Closing, Configuration, Metrics, Report, State, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
-use throng_io::{Driver, Instant};
+use throng_io::{Driver, Instant, ServerTls};
+use throng_tls::Tls;
 
 use super::backend::Conn;
 use super::checks;
@@ -21,6 +22,7 @@ use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet, Side};
 use crate::plan::SECOND;
 use crate::rng::Rng;
+use crate::secured::{Configurations, is_ready};
 
 /// The result of a run.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +41,7 @@ pub struct Outcome {
 
 /// A real shard.
 pub(super) struct Node {
-    shard: Shard<SimDriver>,
+    shard: Shard<Tls<SimDriver>>,
     mailbox: Mailbox<Command>,
     published: Arc<Mutex<Metrics>>,
     pub(super) ended: bool,
@@ -83,6 +85,8 @@ pub struct World {
     pub(super) most_in_flight: usize,
     turns: u64,
     rng: Rng,
+    /// TLS, where there is any, and what it draws.
+    tls: Option<(Configurations, Rng)>,
 }
 
 fn address(last: u8, port: u16) -> SocketAddr {
@@ -106,7 +110,7 @@ impl Run for World {
         let now = self.now();
         let mut acted = false;
         // Sockets that a shard turned away.
-        self.net.borrow_mut().reap();
+        self.net.borrow_mut().settle();
         while self.commands.first().is_some_and(|(at, _)| *at <= now) {
             let (_, tell) = self.commands.remove(0);
             self.net.borrow().say(|| format!("tell {tell:?}"));
@@ -134,6 +138,9 @@ impl Run for World {
             if let Some(link) = link {
                 let behaviour = client.behaviour;
                 let fork = self.rng.fork();
+                if let Some((tls, rng)) = self.tls.as_mut().filter(|_| self.plan.secured.front) {
+                    self.net.borrow_mut().secure(link, Side::Dialer, tls.client(rng));
+                }
                 let wire = Wire::new(&self.net, link, Side::Dialer, behaviour, fork);
                 self.clients[at].begin(wire);
             }
@@ -149,6 +156,9 @@ impl Run for World {
                 let behaviour = plan::behaviour(&mut self.rng, finely);
                 let behaviours = (self.rng.pick(&plan.behaviours), self.rng.pick(&plan.leavings));
                 let (fork, own) = (self.rng.fork(), self.rng.fork());
+                if let Some((tls, rng)) = self.tls.as_mut().filter(|_| self.plan.secured.back) {
+                    self.net.borrow_mut().secure(link, side, tls.server(rng));
+                }
                 let wire = Wire::new(&self.net, link, side, behaviour, fork);
                 let largest = if finely { 300 } else { 20_000 };
                 self.conns.push(Conn::new(
@@ -186,7 +196,7 @@ impl Run for World {
             note(self.net.borrow().next_incoming(*listener));
         }
         for node in self.nodes.iter().filter(|node| !node.ended) {
-            note(node.shard.driver().next_event_at());
+            note(node.shard.driver().driver().next_event_at());
             note(node.shard.next_deadline().map(|at| at.0));
         }
         next
@@ -223,6 +233,8 @@ impl World {
             })
             .collect();
         let (sender, reports) = channel();
+        let tls = plan.secured.any().then(Configurations::new);
+        net.borrow_mut().is_secured = tls.is_some();
         let mut world = Self {
             listeners,
             doors: Vec::new(),
@@ -244,6 +256,7 @@ impl World {
             most: Holdings::default(),
             most_in_flight: 0,
             turns: 0,
+            tls: tls.map(|tls| (tls, Rng::new(plan.seed ^ 0x0074_6c73))),
             net,
             rng,
             plan,
@@ -268,11 +281,11 @@ impl World {
                 shards: world.plan.shards as u32,
                 descriptors_for: world.plan.most_connections,
                 admission: Arc::default(),
-                tls: Vec::new(),
+                tls: vec![world.listeners_tls()],
                 seed: world.plan.seed + number as u64,
                 access: None,
             };
-            let shard = Shard::new(driver, start);
+            let shard = Shard::new(Tls::new(driver), start);
             world.nodes.push(Node {
                 shard,
                 mailbox,
@@ -285,7 +298,15 @@ impl World {
         world
     }
 
+    /// Returns the configuration of the doors, if they have TLS.
+    fn listeners_tls(&self) -> Option<ServerTls> {
+        let (tls, _) = self.tls.as_ref().filter(|_| self.plan.secured.front)?;
+        Some(Arc::clone(&tls.listeners) as _)
+    }
+
     fn configuration(&self) -> Arc<Configuration> {
+        let tls = self.tls.as_ref().filter(|_| self.plan.secured.back);
+        let back = tls.map(|(tls, _)| Arc::clone(&tls.connects));
         let listed = self.members.iter().zip(&self.plan.backends);
         let backends = listed
             .filter_map(|(member, backend_plan)| {
@@ -293,7 +314,7 @@ impl World {
                 Some(Target {
                     backend,
                     send_proxy: backend_plan.send_proxy,
-                    tls: None,
+                    tls: back.clone(),
                     passthrough: Arc::default(),
                 })
             })
@@ -390,9 +411,9 @@ impl World {
     fn turn(&mut self, at: usize) -> bool {
         let now = self.now();
         let node = &mut self.nodes[at];
-        node.shard.driver_mut().progress();
+        node.shard.driver_mut().inner().progress();
         let is_due = node.shard.next_deadline().is_some_and(|due| due <= Instant(now));
-        if node.ended || !(node.shard.driver().is_ready() || is_due) {
+        if node.ended || !(is_ready(node.shard.driver()) || is_due) {
             return false;
         }
         self.turns += 1;
@@ -406,8 +427,8 @@ impl World {
             node.begun.push((self.net.borrow().now(), begun - node.begun_before));
         }
         node.begun_before = begun;
-        let idle = node.shard.driver().calls.idle_turns_in_a_row;
-        let in_flight = node.shard.driver().most_in_flight();
+        let idle = node.shard.driver().driver().calls.idle_turns_in_a_row;
+        let in_flight = node.shard.driver().driver().most_in_flight();
         self.look_at(at, &audit, in_flight, idle);
         true
     }
@@ -458,6 +479,8 @@ impl World {
         self.run_until(time_limit, |_| false);
         checks::nothing_is_held(&mut self);
         checks::at_the_end(&mut self);
+        let failures = self.net.borrow().failures().to_vec();
+        failures.into_iter().for_each(|failure| self.violation(failure));
         let mut metrics = Metrics::default();
         for node in &self.nodes {
             metrics += *node.published.lock().expect("no thread panics with it");
@@ -476,7 +499,7 @@ impl World {
     pub(super) fn looks(&self) -> Vec<Look> {
         let look = |node: &Node| Look {
             audit: node.shard.audit(),
-            connections: node.shard.driver().connections(),
+            connections: node.shard.driver().driver().connections(),
             metrics: *node.published.lock().expect("no thread panics with it"),
             ended: node.ended,
         };

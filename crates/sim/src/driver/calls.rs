@@ -38,7 +38,7 @@ impl Driver for SimDriver {
         self.progress();
         let before = self.net.borrow().now();
         loop {
-            self.net.borrow_mut().reap();
+            self.net.borrow_mut().settle();
             let now = self.net.borrow().now();
             if self.is_ready() {
                 self.calls.idle_turns_in_a_row = 0;
@@ -106,7 +106,7 @@ impl Driver for SimDriver {
                     self.round.pop_front();
                     self.mix(3, id.to_bits());
                     let net = SharedNet::clone(&self.net);
-                    net.borrow_mut().trace.mix_bytes(&self.lent);
+                    net.borrow_mut().trace_received(&self.lent);
                     self.lending = true;
                     return Some(Event::Received(id, &mut self.lent));
                 }

@@ -23,6 +23,7 @@ use crate::record::Audience;
 use crate::rng::Rng;
 use crate::rules::Rules;
 use crate::script::Do;
+use crate::secured::Hops;
 
 /// End that a peer must come to if nothing excuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +118,8 @@ pub struct Plan {
     pub proxy_protocol: bool,
     /// A balancer between the peers and the server, if there is one.
     pub balancer: Option<BalancerPlan>,
+    /// The hops that have TLS.
+    pub secured: Hops,
 }
 
 /// A balancer between the peers and the server.
@@ -215,6 +218,7 @@ impl Plan {
             drain,
             proxy_protocol: false,
             balancer: None,
+            secured: Hops::default(),
         };
         stopping::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
         members::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
@@ -282,6 +286,7 @@ impl Plan {
             drain: None,
             proxy_protocol: false,
             balancer: None,
+            secured: Hops::default(),
         }
     }
 
@@ -306,6 +311,11 @@ impl Plan {
             // to its Close frame.
             (faults.starved_receives, faults.partial_sends, faults.delayed_sends) = (0, 0, 0);
         }
+        if faults.cut_receives > 0 {
+            // Messages are as long as the server's faults allow: a byte at a time they are millions
+            // of steps.
+            faults.cut_receives = faults.cut_receives.max(30);
+        }
         for part in &mut plan.parts {
             // The records of requests and of streams are by connection, and the balancer's
             // connections carry those of many clients: such peers only come and go.
@@ -325,6 +335,21 @@ impl Plan {
             ..Settings::default()
         };
         plan.balancer = Some(BalancerPlan { shards: 1 + rng.below(2), settings, faults });
+        plan
+    }
+
+    /// The plan of a seed with TLS: without a balancer, or with one if the seed is odd.
+    #[must_use]
+    pub fn secured(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0074_6c73);
+        let mut plan = match seed % 2 {
+            0 => Self { secured: Hops { front: true, back: false }, ..Self::of(seed) },
+            _ => Self { secured: Hops::of(&mut rng), ..Self::chained(seed) },
+        };
+        for part in &mut plan.parts {
+            // Not all of them in the middle of the handshake.
+            part.link.cut_after = part.link.cut_after.map(|at| at + rng.between(0, 4000));
+        }
         plan
     }
 

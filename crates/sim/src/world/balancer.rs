@@ -9,12 +9,14 @@ use throng_balance::shard_over_driver::{Command, Holdings, Shard, Start};
 use throng_balance::{Backend, Configuration, Metrics, Report, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_io::{ConnId, Driver};
+use throng_tls::Tls;
 
 use crate::balance::held_too_much;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::SharedNet;
-use crate::plan::BalancerPlan;
+use crate::plan::{BalancerPlan, Plan};
 use crate::rng::Rng;
+use crate::secured::{Configurations, Hops, is_ready};
 
 /// Numbers of its shards in identifiers of connections begin here, apart from the server's.
 const FIRST_SHARD: u16 = 100;
@@ -27,6 +29,7 @@ pub(super) fn is_own(id: ConnId) -> bool {
 /// The balancer of a run.
 pub(super) struct Balancer {
     plan: BalancerPlan,
+    secured: Hops,
     nodes: Vec<Node>,
     /// Where peers dial.
     pub(super) listeners: Vec<usize>,
@@ -39,26 +42,30 @@ pub(super) struct Balancer {
 }
 
 struct Node {
-    shard: Shard<SimDriver>,
+    shard: Shard<Tls<SimDriver>>,
     published: Arc<Mutex<Metrics>>,
     _mailbox: Mailbox<Command>,
 }
 
 impl Balancer {
-    /// Creates a balancer for a server that listens at `servers`.
+    /// Creates the balancer of a plan for a server that listens at `servers`.
     pub(super) fn new(
-        plan: BalancerPlan,
-        seed: u64,
+        of: &Plan,
         net: &SharedNet,
         servers: &[SocketAddr],
+        tls: Option<&Configurations>,
         rng: &mut Rng,
     ) -> Self {
+        let seed = of.seed;
+        let plan = of.balancer.clone().expect("a plan with a balancer");
+        let front = tls.filter(|_| of.secured.front).map(|tls| Arc::clone(&tls.listeners) as _);
+        let back = tls.filter(|_| of.secured.back).map(|tls| Arc::clone(&tls.connects));
         let backends: Vec<_> =
             servers.iter().map(|address| Arc::new(Backend::new(*address, 1))).collect();
         let target = |backend: &Arc<Backend>| Target {
             backend: Arc::clone(backend),
             send_proxy: false,
-            tls: None,
+            tls: back.clone(),
             passthrough: Arc::default(),
         };
         let configuration = Arc::new(Configuration {
@@ -88,27 +95,38 @@ impl Balancer {
                 shards: plan.shards as u32,
                 descriptors_for: 1000,
                 admission: Arc::clone(&admission),
-                tls: Vec::new(),
+                tls: vec![front.clone()],
                 seed: seed + number as u64,
                 access: None,
             };
-            Node { shard: Shard::new(driver, start), published, _mailbox: mailbox }
+            Node { shard: Shard::new(Tls::new(driver), start), published, _mailbox: mailbox }
         });
         let nodes = nodes.collect();
         let most = Holdings::default();
-        Self { plan, nodes, listeners, backends, reports, most, most_in_flight: 0, turns: 0 }
+        let secured = of.secured;
+        Self {
+            plan,
+            secured,
+            nodes,
+            listeners,
+            backends,
+            reports,
+            most,
+            most_in_flight: 0,
+            turns: 0,
+        }
     }
 
     /// Returns when each shard has something to do: at `now`, or later.
     pub(super) fn due(&mut self, now: u64) -> Vec<(usize, u64)> {
         let mut due = Vec::new();
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            node.shard.driver_mut().progress();
+            node.shard.driver_mut().inner().progress();
             let deadline = node.shard.next_deadline().map(|deadline| deadline.0);
             let driver = node.shard.driver();
-            let at = match driver.is_ready() {
+            let at = match is_ready(driver) {
                 true => Some(now),
-                false => [deadline, driver.next_event_at()].into_iter().flatten().min(),
+                false => [deadline, driver.driver().next_event_at()].into_iter().flatten().min(),
             };
             due.extend(at.map(|at| (index, at)));
         }
@@ -125,7 +143,7 @@ impl Balancer {
             return Vec::new();
         }
         let audit = node.shard.audit();
-        let driver = node.shard.driver();
+        let driver = node.shard.driver().driver();
         self.most = self.most.max(audit.most);
         self.most_in_flight = self.most_in_flight.max(driver.most_in_flight());
         let mut faults = Vec::new();
@@ -149,7 +167,7 @@ impl Balancer {
 
     /// Returns the number of connections of all shards.
     pub(super) fn connections(&self) -> usize {
-        self.nodes.iter().map(|node| node.shard.driver().connections()).sum()
+        self.nodes.iter().map(|node| node.shard.driver().driver().connections()).sum()
     }
 
     /// Returns the tunnels that were opened.
@@ -179,7 +197,8 @@ impl Balancer {
             }
         }
         let BalancerPlan { faults: of_network, settings, .. } = &self.plan;
-        let (read, head) = (of_network.receive_buffer, settings.max_header_bytes);
+        let read = self.secured.most_received(of_network.receive_buffer);
+        let head = settings.max_header_bytes;
         faults.extend(held_too_much(self.most, self.most_in_flight, read, head));
         faults
     }

@@ -110,7 +110,7 @@ impl World {
             if audit != empty {
                 self.violation(format!("shard {index} is not empty: {audit:?}"));
             }
-            let driver = self.shards[index].driver();
+            let driver = self.shards[index].driver().inner();
             if driver.connections() != 0 {
                 self.violation(format!("the driver of shard {index} is not empty"));
             }

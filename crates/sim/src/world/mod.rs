@@ -13,15 +13,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_engine::{Audit, Built, ClassCounters, Remote, Shard, Snapshot, Stats, Totals, build};
+use throng_tls::Tls;
 
 use self::balancer::Balancer;
 pub use self::outside::OUTSIDER;
 use crate::driver::{SimDriver, Waiting};
-use crate::net::{Net, SharedNet};
+use crate::net::{Net, SharedNet, Side};
 use crate::peer::Peer;
 use crate::plan::{Outside, Plan, SECOND};
 use crate::record::{Attempts, Record, SharedRecord};
 use crate::rng::Rng;
+use crate::secured::{Configurations, Hops, is_ready};
 use crate::service::Probe;
 
 /// Steps beyond which a run is said never to end.
@@ -55,7 +57,7 @@ pub struct World {
     /// The peers that have come, by number.
     pub peers: Vec<Option<Peer>>,
     /// The shards; emptied when the process has ended.
-    pub shards: Vec<Shard<SimDriver, Probe>>,
+    pub shards: Vec<Shard<Tls<SimDriver>, Probe>>,
     /// The way to the shards from outside.
     pub remote: Remote,
     /// The shards' figures, a second old at most.
@@ -69,6 +71,8 @@ pub struct World {
     forced: Vec<Option<usize>>,
     arrivals: Vec<usize>,
     rng: Rng,
+    /// TLS of the peers, where there is any, and what it draws.
+    tls: Option<(Configurations, Rng)>,
     steps: u64,
     drained: bool,
     last_activity: u64,
@@ -86,6 +90,10 @@ impl World {
         let (net, record) = (Net::shared(), SharedRecord::default());
         let log = std::env::var_os("THRONG_SIM_LOG").is_some();
         (net.borrow_mut().log, record.borrow_mut().log) = (log, log);
+        let tls = plan.secured.any().then(Configurations::new);
+        net.borrow_mut().is_secured = tls.is_some();
+        let Hops { front, back } = plan.secured;
+        let is_server_secured = if plan.balancer.is_some() { back } else { front };
         let mut listeners = Vec::new();
         let drivers = (0..plan.shards as u16)
             .map(|shard| {
@@ -93,15 +101,20 @@ impl World {
                     SimDriver::new(&net, shard, plan.faults.clone(), rng.fork(), Waiting::Never);
                 let listener = net.borrow_mut().listen(server_address(shard));
                 listeners.push(listener);
-                driver.add_listener(listener);
+                let listener = driver.add_listener(listener);
+                let mut driver = Tls::new(driver);
+                if let Some(tls) = tls.as_ref().filter(|_| is_server_secured) {
+                    driver.secure(listener, Arc::clone(&tls.listeners));
+                }
                 driver
             })
             .collect();
         let servers = (0..plan.shards as u16).map(server_address);
-        let balancer = plan
-            .balancer
-            .clone()
-            .map(|it| Balancer::new(it, plan.seed, &net, &servers.collect::<Vec<_>>(), &mut rng));
+        let servers: Vec<_> = servers.collect();
+        let balancer = plan.balancer.is_some().then(|| {
+            let tls = tls.as_ref();
+            Balancer::new(&plan, &net, &servers, tls, &mut rng)
+        });
         let shards = plan.shards;
         let service = |shard: usize, admission: &Arc<_>, _: &_| {
             let admission = Arc::clone(admission);
@@ -120,6 +133,7 @@ impl World {
         let mut arrivals: Vec<usize> = (0..plan.parts.len()).collect();
         arrivals.sort_by_key(|index| std::cmp::Reverse(plan.parts[*index].at));
         let plan_outside = plan.outside.clone();
+        let plan_seed = plan.seed;
         Self {
             peers: plan.parts.iter().map(|_| None).collect(),
             forced: shards.iter().map(|_| None).collect(),
@@ -138,6 +152,7 @@ impl World {
             listeners,
             balancer,
             arrivals,
+            tls: tls.map(|tls| (tls, Rng::new(plan_seed ^ 0x0074_6c73))),
             rng,
             steps: 0,
             drained: false,
@@ -217,7 +232,7 @@ impl World {
         }
         self.net.borrow_mut().advance_to(0);
         for shard in &mut self.shards {
-            shard.driver().progress();
+            shard.driver().inner().progress();
         }
         let now = self.now();
         let mut ready = Vec::new();
@@ -230,12 +245,12 @@ impl World {
             if self.forced[index].is_some() {
                 continue;
             }
-            if shard.driver().is_ready() {
+            if is_ready(shard.driver()) {
                 note(Next::Shard(index), now, &mut ready);
                 continue;
             }
             let deadline = shard.next_deadline().map(|deadline| deadline.0);
-            let event = shard.driver().next_event_at();
+            let event = shard.driver().inner().next_event_at();
             if let Some(at) = [deadline, event].into_iter().flatten().min() {
                 note(Next::Shard(index), at, &mut ready);
             }
@@ -291,7 +306,7 @@ impl World {
         let over = self.arrivals.is_empty()
             && self.outside.is_empty()
             && (self.plan.drain.is_none() || self.drained)
-            && self.shards.iter_mut().all(|shard| shard.driver().connections() == 0)
+            && self.shards.iter_mut().all(|shard| shard.driver().inner().connections() == 0)
             && self.balancer.as_ref().is_none_or(|balancer| balancer.connections() == 0)
             && self.peers.iter().flatten().all(|peer| peer.end.is_some());
         if over && (next.is_none() || self.all_stopped()) {
@@ -373,6 +388,9 @@ impl World {
         let mut net = self.net.borrow_mut();
         let Some(link) = net.dial(listener, from, part.link) else { return };
         net.say(|| format!("peer {index} comes ({})", part.name));
+        if let Some((tls, rng)) = self.tls.as_mut().filter(|_| self.plan.secured.front) {
+            net.secure(link, Side::Dialer, tls.client(rng));
+        }
         let peer = Peer::new(index as u32, link, part, net.now(), self.rng.fork());
         drop(net);
         self.peers[index] = Some(peer);
@@ -404,7 +422,7 @@ impl World {
             Ok(stopped) => self.forced[index] = stopped,
             Err(error) => self.violation(format!("a turn failed: {error}")),
         }
-        let spins = self.shards[index].driver().calls.idle_turns_in_a_row;
+        let spins = self.shards[index].driver().inner().calls.idle_turns_in_a_row;
         if spins > 20 {
             self.violation(format!("shard {index} spins: {spins} turns for nothing"));
         }
@@ -454,6 +472,9 @@ impl World {
             for fault in record.lifecycle.faults() {
                 record.violation(fault);
             }
+        }
+        for failure in self.net.borrow().failures() {
+            self.violation(failure.clone());
         }
         for fault in self.balancer.iter().flat_map(Balancer::at_the_end) {
             self.violation(fault);
@@ -512,6 +533,14 @@ pub fn run_seed(seed: u64) -> Result<Outcome, String> {
 /// The text to print.
 pub fn run_chained_seed(seed: u64) -> Result<Outcome, String> {
     run_plan(Plan::chained(seed), "chain")
+}
+
+/// Runs one seed with TLS, and with a balancer if it is an odd one.
+///
+/// # Errors
+/// The text to print.
+pub fn run_secured_seed(seed: u64) -> Result<Outcome, String> {
+    run_plan(Plan::secured(seed), "secured")
 }
 
 /// Runs a plan of `test`.

@@ -196,12 +196,12 @@ fn accept_at_the_descriptor_limit_neither_spins_nor_dies() {
         plan.add("waits", Expect::Clean, vec![Do::UntilOpen, Do::Close(1000)]);
     }
     let mut world = World::new(plan);
-    world.shards[0].driver().starving = true;
+    world.shards[0].driver().inner().starving = true;
     assert!(world.run_until(|world| world.now() > 10 * SECOND));
     let turns = world.stats().turns;
     assert!(turns <= 10 * 5 * 2 + 30, "{turns} turns in 10 s");
     assert_eq!(world.stats().accepted, 0);
-    world.shards[0].driver().starving = false;
+    world.shards[0].driver().inner().starving = false;
     assert_eq!(finish(world).stats.opened, 10);
 }
 

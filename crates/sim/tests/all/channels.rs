@@ -40,7 +40,7 @@ fn publications_of_one_turn_leave_in_one_write_per_subscriber() {
     plan.limits.ws.max_message_size = 1000;
     let mut world = World::new(plan);
     let sends = |world: &mut World| -> u64 {
-        world.shards.iter_mut().map(|shard| shard.driver().calls.sends).sum()
+        world.shards.iter_mut().map(|shard| shard.driver().inner().calls.sends).sum()
     };
     assert!(world.run_until(|world| world.now() >= 3 * SECOND));
     let before = sends(&mut world);

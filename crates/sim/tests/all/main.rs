@@ -21,6 +21,7 @@ mod order;
 mod pair;
 mod presence;
 mod publishers;
+mod secured;
 mod seeds;
 mod support;
 mod through;

@@ -76,7 +76,7 @@ impl Run for World {
         let now = self.now();
         let mut acted = false;
         // Sockets that the shard turned away.
-        self.net.borrow_mut().reap();
+        self.net.borrow_mut().settle();
         while self.commands.first().is_some_and(|(at, _)| *at <= now) {
             let (_, command) = self.commands.remove(0);
             self.net.borrow().say(|| format!("tell {command:?}"));
