@@ -4,7 +4,8 @@ use crate::into_response::IntoResponse;
 use crate::method::Method;
 use crate::request::Request;
 use crate::response::{HeaderError, Response};
-use crate::status::Status;
+use crate::status::{InvalidStatus, Status};
+use std::{error, fmt};
 
 impl From<Method> for http::Method {
     fn from(method: Method) -> Self {
@@ -30,10 +31,12 @@ impl TryFrom<http::Method> for Method {
     }
 }
 
-/// An informational code, which is no response, and one above 599 become 500.
-impl From<http::StatusCode> for Status {
-    fn from(status: http::StatusCode) -> Self {
-        Self::new(status.as_u16())
+/// Fails for an informational code, which is no response, and for one above 599.
+impl TryFrom<http::StatusCode> for Status {
+    type Error = InvalidStatus;
+
+    fn try_from(status: http::StatusCode) -> Result<Self, InvalidStatus> {
+        Self::try_from(status.as_u16())
     }
 }
 
@@ -69,14 +72,57 @@ impl TryFrom<&Request<'_>> for http::Request<Vec<u8>> {
     }
 }
 
-/// Fails for a header whose value is not UTF-8, and for those that the server writes itself, except
-/// Content-Length, which is dropped.
-impl<B: Into<Vec<u8>>> TryFrom<http::Response<B>> for Response {
-    type Error = HeaderError;
+/// Error of a response of the `http` crate that cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidResponse {
+    /// Its status is none of a response.
+    Status(InvalidStatus),
+    /// A header cannot be sent.
+    Header(HeaderError),
+}
 
-    fn try_from(response: http::Response<B>) -> Result<Self, HeaderError> {
+impl fmt::Display for InvalidResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(invalid) => invalid.fmt(f),
+            Self::Header(invalid) => invalid.fmt(f),
+        }
+    }
+}
+
+impl error::Error for InvalidResponse {}
+
+impl From<InvalidStatus> for InvalidResponse {
+    fn from(invalid: InvalidStatus) -> Self {
+        Self::Status(invalid)
+    }
+}
+
+impl From<HeaderError> for InvalidResponse {
+    fn from(invalid: HeaderError) -> Self {
+        Self::Header(invalid)
+    }
+}
+
+/// Status 500.
+impl IntoResponse for InvalidResponse {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Status(invalid) => invalid.into_response(),
+            Self::Header(invalid) => invalid.into_response(),
+        }
+    }
+}
+
+/// Fails for a status that is none of a response, for a header whose value is not UTF-8, and for
+/// those that the server writes itself, except Content-Length, which is dropped.
+impl<B: Into<Vec<u8>>> TryFrom<http::Response<B>> for Response {
+    type Error = InvalidResponse;
+
+    fn try_from(response: http::Response<B>) -> Result<Self, InvalidResponse> {
         let (head, body) = response.into_parts();
-        let mut converted = Self::new(head.status.into()).with_bytes_only(body.into());
+        let mut converted = Self::new(head.status.try_into()?).with_bytes_only(body.into());
         for (name, value) in &head.headers {
             if name == http::header::CONTENT_LENGTH {
                 continue;
@@ -159,8 +205,11 @@ mod tests {
         assert_eq!(http::Method::from(Method::Patch).as_str(), Method::Patch.as_str());
         assert_eq!(Method::try_from(http::Method::PATCH), Ok(Method::Patch));
         assert_eq!(Method::try_from(http::Method::CONNECT), Err(http::Method::CONNECT));
-        assert_eq!(Status::from(http::StatusCode::NOT_FOUND), Status::NOT_FOUND);
+        assert_eq!(Status::try_from(http::StatusCode::NOT_FOUND), Ok(Status::NOT_FOUND));
         assert_eq!(http::StatusCode::from(Status::NOT_FOUND), 404);
-        assert_eq!(Status::from(http::StatusCode::CONTINUE), Status::INTERNAL_SERVER_ERROR);
+        let interim = http::Response::builder().status(103).body("").unwrap();
+        let error = Response::try_from(interim.clone()).unwrap_err().to_string();
+        assert_eq!(error, "status 103 is not one of a response, which is 200 to 599");
+        assert_eq!(interim.into_response().status(), Status::INTERNAL_SERVER_ERROR);
     }
 }

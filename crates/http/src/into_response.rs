@@ -1,7 +1,7 @@
 //! Conversion of handlers' return values to responses.
 
 use crate::response::{HeaderError, Response};
-use crate::status::Status;
+use crate::status::{InvalidStatus, Status};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use throng_proto::http1;
@@ -80,10 +80,11 @@ impl<T: IntoResponse> IntoResponse for (Status, T) {
     }
 }
 
-/// Overrides the status of the inner response; 500 for an invalid status, see [`Status::new`].
+/// Overrides the status of the inner response; for a code that is no [`Status`], the response is
+/// that of [`InvalidStatus`].
 impl<T: IntoResponse> IntoResponse for (u16, T) {
     fn into_response(self) -> Response {
-        (Status::new(self.0), self.1).into_response()
+        Status::try_from(self.0).map(|status| (status, self.1)).into_response()
     }
 }
 
@@ -110,6 +111,13 @@ impl IntoResponse for Infallible {
 impl IntoResponse for HeaderError {
     fn into_response(self) -> Response {
         Response::error(Status::INTERNAL_SERVER_ERROR, "the handler set an invalid header")
+    }
+}
+
+/// Status 500, with the code that the handler gave.
+impl IntoResponse for InvalidStatus {
+    fn into_response(self) -> Response {
+        Response::error(Status::INTERNAL_SERVER_ERROR, &format!("the handler's {self}"))
     }
 }
 
@@ -140,7 +148,9 @@ mod tests {
         assert_eq!(first(Status::FORBIDDEN.into_response()), "403 403 Forbidden\n");
         assert_eq!(first((Status::CREATED, "a").into_response()), "201 a");
         assert_eq!(first((418, "a").into_response()), "418 a");
-        assert_eq!(first((100, "a").into_response()), "500 a");
+        let invalid = "500 500 Internal Server Error: the handler's status 100 is not one of a \
+                       response, which is 200 to 599\n";
+        assert_eq!(first((100, "a").into_response()), invalid);
         assert_eq!(first(Some("a").into_response()), "200 a");
         assert_eq!(first(None::<&str>.into_response()), "404 404 Not Found\n");
         assert_eq!(first(Ok::<_, Status>("a").into_response()), "200 a");

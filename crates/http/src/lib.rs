@@ -45,6 +45,8 @@ pub use extensions::Extensions;
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use https::{HttpsPolicy, MISDIRECTED, strict_transport_security};
+#[cfg(feature = "http")]
+pub use interop::InvalidResponse;
 pub use into_response::IntoResponse;
 pub use method::{Allow, Method};
 pub use networks::Network;
@@ -56,5 +58,5 @@ pub use request::Request;
 pub use response::{HeaderError, ReplyTo, Response, STRICT_TRANSPORT_SECURITY};
 pub use route::{RouteError, param_names};
 pub use router::{Match, Router};
-pub use status::Status;
+pub use status::{InvalidStatus, Status};
 pub use summary::RequestSummary;

@@ -13,7 +13,7 @@ use throng_proto::ws::handshake::Refusal;
 /// use throng_http::Reject;
 ///
 /// fn room(name: Option<&str>) -> Result<&str, Reject> {
-///     name.ok_or(Reject::status(404).with_reason("no such room"))
+///     name.ok_or(Reject::not_found().with_reason("no such room"))
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,11 +25,9 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// Creates a refusal with a status of 300 to 599; any other becomes 500.
-    pub fn status(status: impl Into<Status>) -> Self {
-        let status = status.into();
-        let refuses = matches!(status.code(), 300..=599);
-        let status = if refuses { status } else { Status::INTERNAL_SERVER_ERROR };
+    /// Creates a refusal with a status, which is the client's to understand: a WebSocket is refused
+    /// by any.
+    pub const fn status(status: Status) -> Self {
         Self { status, reason: Cow::Borrowed(""), headers: Vec::new() }
     }
 
@@ -159,7 +157,7 @@ impl From<HeaderError> for Reject {
 /// Refuses an invalid WebSocket handshake.
 impl From<Refusal> for Reject {
     fn from(refusal: Refusal) -> Self {
-        let reject = Self::status(refusal.status()).with_reason(refusal.to_string());
+        let reject = Self::status(Status::new(refusal.status())).with_reason(refusal.to_string());
         refusal.headers().iter().fold(reject, |reject, (name, value)| reject.push(*name, *value))
     }
 }
@@ -183,9 +181,8 @@ mod tests {
     #[test]
     fn refusals_state_a_reason() {
         let cases = [
-            (Reject::status(404), 404, "404 Not Found\n", vec![]),
-            (Reject::status(200), 500, "500 Internal Server Error\n", vec![]),
-            (Reject::status(101), 500, "500 Internal Server Error\n", vec![]),
+            (Reject::not_found(), 404, "404 Not Found\n", vec![]),
+            (Reject::status(Status::OK), 200, "200 OK\n", vec![]),
             (
                 Reject::forbidden().with_reason("not yours"),
                 403,
@@ -220,10 +217,15 @@ mod tests {
             assert_eq!(format!("{reject}\n"), body);
             assert_eq!(parts(reject), (status, body.to_owned(), headers));
         }
-        let moved = Reject::status(308).header("Location", "/new").unwrap();
+        let moved = Reject::status(Status::PERMANENT_REDIRECT).header("Location", "/new").unwrap();
         assert_eq!(parts(moved).2, header("Location", "/new"));
-        assert!(Reject::status(308).header("Location", "/\r\nX: y").is_err());
-        assert_eq!(Reject::status(308).header("Connection", "close"), Err(HeaderError::Reserved));
+        assert!(
+            Reject::status(Status::PERMANENT_REDIRECT).header("Location", "/\r\nX: y").is_err()
+        );
+        assert_eq!(
+            Reject::status(Status::PERMANENT_REDIRECT).header("Connection", "close"),
+            Err(HeaderError::Reserved)
+        );
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Response {
     /// Creates a response without headers or body.
     pub const fn new(status: Status) -> Self {
         Self {
-            status: status.or_internal_error(),
+            status,
             headers: Vec::new(),
             content_type: None,
             body: Body::Whole(Cow::Borrowed(&[])),
@@ -213,7 +213,7 @@ impl Response {
 
     /// Sets the status.
     pub const fn with_status(mut self, status: Status) -> Self {
-        self.status = status.or_internal_error();
+        self.status = status;
         self
     }
 
@@ -222,21 +222,26 @@ impl Response {
         self.with_bytes(TEXT, into_bytes(body.into()))
     }
 
-    /// Sets a body of `content_type`, which is a literal: an invalid one is dropped, and asserted
-    /// in debug builds.
+    /// Sets a body of `content_type`, which is a literal.
+    ///
+    /// # Panics
+    /// `content_type` is not valid as the value of a header.
     pub fn with_body(self, content_type: &'static str, body: impl Into<Cow<'static, str>>) -> Self {
         self.with_bytes(content_type, into_bytes(body.into()))
     }
 
     /// Sets a body of bytes; otherwise like [`with_body`](Self::with_body).
+    ///
+    /// # Panics
+    /// `content_type` is not valid as the value of a header.
     pub fn with_bytes(
         mut self,
         content_type: &'static str,
         body: impl Into<Cow<'static, [u8]>>,
     ) -> Self {
         let is_valid = HeaderValue::new(content_type).is_ok();
-        debug_assert!(is_valid, "not a content type: {content_type:?}");
-        self.content_type = is_valid.then_some(Cow::Borrowed(content_type));
+        assert!(is_valid, "content type {content_type:?} is not valid as the value of a header");
+        self.content_type = Some(Cow::Borrowed(content_type));
         self.body = Body::Whole(body.into());
         self
     }

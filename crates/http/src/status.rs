@@ -1,20 +1,28 @@
 //! Status codes and their reason phrases.
 //! [RFC 9110 section 15](https://www.rfc-editor.org/rfc/rfc9110#section-15).
 
-use std::fmt;
+use std::{error, fmt};
 
-/// The status code of a response: 200 to 599; and 101, which an access log has of a WebSocket.
+/// The status code of a response: 200 to 599.
 ///
 /// Codes of 1xx are not responses but precede one
 /// ([RFC 9110 section 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)): 100 is written
-/// when a body is wanted whose client waits for it, and 101 by the handshake of a WebSocket.
+/// when a body is wanted whose client waits for it, and 101 by the handshake of a WebSocket. Codes
+/// above 599 have no class, and clients would treat them as a 5xx
+/// ([RFC 9110 section 15](https://www.rfc-editor.org/rfc/rfc9110#section-15)).
+///
+/// ```
+/// use throng_http::Status;
+///
+/// const TEAPOT: Status = Status::new(418);
+/// assert_eq!(TEAPOT.code(), 418);
+/// // A code that comes from elsewhere, such as another server.
+/// assert!(Status::try_from(999).is_err());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(u16);
 
 impl Status {
-    /// 101 Switching Protocols: of a WebSocket in an access log. No handler can respond with it: a
-    /// [`Response`](crate::Response) with it is a 500.
-    pub const SWITCHING_PROTOCOLS: Self = Self(101);
     /// 200 OK.
     pub const OK: Self = Self(200);
     /// 201 Created.
@@ -62,21 +70,18 @@ impl Status {
     /// 505 HTTP Version Not Supported.
     pub const HTTP_VERSION_NOT_SUPPORTED: Self = Self(505);
 
-    /// Creates a status with this code; 500 if it is not one from 200 to 599, since a handler that
-    /// computes an invalid status is a fault of the server.
+    /// Creates the status with a code that is known to be valid, such as a literal. For one that is
+    /// computed, or comes from elsewhere, there is `Status::try_from`.
     ///
-    /// Codes above 599 have no class and would be treated as a 5xx anyway
-    /// ([RFC 9110 section 15](https://www.rfc-editor.org/rfc/rfc9110#section-15)); after a 1xx the
-    /// client would wait for the final response
-    /// ([RFC 9110 section 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)).
+    /// # Panics
+    /// The code is not one from 200 to 599; in a `const`, this is an error of the compiler.
     #[must_use]
+    #[track_caller]
     pub const fn new(code: u16) -> Self {
-        if matches!(code, 200..=599) { Self(code) } else { Self::INTERNAL_SERVER_ERROR }
-    }
-
-    /// Returns this status, or 500 if it is no response's.
-    pub(crate) const fn or_internal_error(self) -> Self {
-        Self::new(self.0)
+        if !is_valid(code) {
+            refuse(code);
+        }
+        Self(code)
     }
 
     /// Returns the code.
@@ -102,7 +107,6 @@ impl Status {
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self.0 {
-            101 => "Switching Protocols",
             200 => "OK",
             201 => "Created",
             202 => "Accepted",
@@ -160,9 +164,47 @@ impl Status {
     }
 }
 
-impl From<u16> for Status {
-    fn from(code: u16) -> Self {
-        Self::new(code)
+/// Whether a response may have the code.
+const fn is_valid(code: u16) -> bool {
+    matches!(code, 200..=599)
+}
+
+/// Panics with the code in its message, which a constant function cannot format.
+#[cold]
+#[track_caller]
+const fn refuse(code: u16) -> ! {
+    const DIGITS: usize = 7;
+    let mut text =
+        *b"status 00000 is not one of a response, which is 200 to 599; see Status::try_from";
+    let (mut rest, mut at) = (code, DIGITS + 5);
+    while at > DIGITS {
+        at -= 1;
+        text[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    match str::from_utf8(&text) {
+        Ok(text) => panic!("{}", text),
+        Err(_) => panic!("the status is not one of a response"),
+    }
+}
+
+/// Error of a status code that no response has: it is not one from 200 to 599.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidStatus(u16);
+
+impl fmt::Display for InvalidStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "status {} is not one of a response, which is 200 to 599", self.0)
+    }
+}
+
+impl error::Error for InvalidStatus {}
+
+impl TryFrom<u16> for Status {
+    type Error = InvalidStatus;
+
+    fn try_from(code: u16) -> Result<Self, InvalidStatus> {
+        if is_valid(code) { Ok(Self(code)) } else { Err(InvalidStatus(code)) }
     }
 }
 
@@ -183,30 +225,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_status_code_becomes_500() {
+    fn an_invalid_status_code_is_an_error_that_names_it() {
         for code in [0, 99, 600, 999, 1000, u16::MAX] {
-            assert_eq!(Status::new(code), Status::INTERNAL_SERVER_ERROR, "{code}");
+            let error = Status::try_from(code).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("status {code} is not one")), "{error}");
         }
-        assert_eq!((Status::new(200).code(), Status::new(599).code()), (200, 599));
+        for code in [200, 599] {
+            assert_eq!(Status::try_from(code), Ok(Status::new(code)));
+            assert_eq!(Status::new(code).code(), code);
+        }
         assert_eq!(Status::new(404).to_string(), "404 Not Found");
         assert_eq!(Status::new(499).reason(), "Client Error");
     }
 
     #[test]
-    fn no_response_switches_protocols() {
-        for response in [
-            crate::Response::new(Status::SWITCHING_PROTOCOLS),
-            crate::Response::text("x").with_status(Status::SWITCHING_PROTOCOLS),
-        ] {
-            assert_eq!(response.status(), Status::INTERNAL_SERVER_ERROR);
-        }
-        assert_eq!(Status::SWITCHING_PROTOCOLS.to_string(), "101 Switching Protocols");
+    #[should_panic(expected = "status 01000 is not one of a response, which is 200 to 599; see")]
+    fn a_literal_that_is_no_status_panics() {
+        let _ = Status::new(1000);
     }
 
     #[test]
     fn rfc9110_15_2_an_interim_status_is_not_a_response() {
         for code in [100, 101, 102, 103, 199] {
-            assert_eq!(Status::new(code), Status::INTERNAL_SERVER_ERROR, "{code}");
+            assert!(Status::try_from(code).is_err(), "{code}");
         }
     }
 

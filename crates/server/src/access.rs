@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::{CloseCode, ConnMap, Cx};
-use throng_http::{Network, RequestSummary, Status, client_address, client_on_unix_socket};
+use throng_http::{Network, RequestSummary, client_address, client_on_unix_socket};
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::Request;
 
@@ -44,8 +44,8 @@ pub struct Access<'a> {
     /// The path of the route, as it was given to [`App`](crate::App), such as `/rooms/{room}`;
     /// `None` if no route was found.
     pub route: Option<&'a str>,
-    /// The status of the response; 101 of a session. `None` if the client left before.
-    pub status: Option<Status>,
+    /// The status code of the response; 101 of a session. `None` if the client left before.
+    pub status: Option<u16>,
     /// The code that a session was closed with.
     pub code: Option<CloseCode>,
     /// Whether the response is whole. Always true of sessions.
@@ -121,7 +121,7 @@ pub(crate) struct Entry {
     began: Instant,
     #[cfg(feature = "tls")]
     tls: Option<TlsConnection>,
-    pub(crate) status: Option<Status>,
+    pub(crate) status: Option<u16>,
     /// Bytes of bodies.
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,

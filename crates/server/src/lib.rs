@@ -287,13 +287,15 @@ pub use throng_engine::{
 };
 #[cfg(feature = "files")]
 pub use throng_http::Files;
+#[cfg(feature = "http")]
+pub use throng_http::InvalidResponse;
 #[cfg(feature = "tls")]
 pub use throng_http::PlainHttp;
 #[cfg(feature = "metrics")]
 pub use throng_http::openmetrics;
 pub use throng_http::{
-    BasicCredentials, HeaderError, IntoResponse, Method, Origins, Pull, Reject, Request, Response,
-    Source, Status,
+    BasicCredentials, HeaderError, IntoResponse, InvalidStatus, Method, Origins, Pull, Reject,
+    Request, Response, Source, Status,
 };
 #[cfg(unix)]
 pub use throng_io::UnixSocket;

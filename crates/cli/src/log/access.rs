@@ -96,7 +96,7 @@ impl throng::AccessLog for Log {
 
     fn record(&self, access: &throng::Access<'_>) {
         let throng::Access { client, method, path, status, code, duration, .. } = *access;
-        let has_failed = status.is_some_and(|status| status.code() >= 500);
+        let has_failed = status.is_some_and(|status| status >= 500);
         if !has_failed && self.detail() != AccessDetail::All {
             return;
         }
@@ -112,7 +112,7 @@ impl throng::AccessLog for Log {
                 None => vec![
                     ("method", method.into()),
                     ("path", path.into()),
-                    ("status", status.map(throng::Status::code).into()),
+                    ("status", status.into()),
                 ],
             };
             let reason = (!access.is_complete).then_some("the client left, or was too slow");

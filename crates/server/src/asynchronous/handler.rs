@@ -90,7 +90,7 @@ impl<D: Clone + Send + 'static> Ws<D> {
             let (task, handler) = (Task::new(&session.shared), Arc::clone(&handler));
             drop(runtime.spawn(run::pump(task, session, handler, cancels)));
         };
-        AsyncWs::new(self, runtime, 1, true, Box::new(start)).credits(credits)
+        AsyncWs::new(self, runtime, Some(1), true, Box::new(start)).credits(credits)
     }
 
     /// Runs a future for each session on a tokio runtime, with an [`AsyncSocket`] to receive from
@@ -165,7 +165,7 @@ impl<D: Clone + Send + 'static> Ws<D> {
             let (task, handler) = (Task::new(&session.shared), Arc::clone(&handler));
             drop(runtime.spawn(run::stream(task, session, handler)));
         };
-        AsyncWs::new(self, runtime, 0, false, Box::new(start))
+        AsyncWs::new(self, runtime, None, false, Box::new(start))
     }
 }
 
@@ -181,8 +181,9 @@ pub struct AsyncWs<D, K = PerMessage> {
     credits: usize,
     receive: usize,
     send: usize,
-    /// The number of a session's futures that process messages at once; 0 for one per session.
-    concurrency: usize,
+    /// The number of a session's futures that process messages at once; `None` for one future per
+    /// session.
+    concurrency: Option<usize>,
     /// The end of a session drops waiting messages and cancels futures.
     cancels: bool,
     kind: PhantomData<fn() -> K>,
@@ -203,7 +204,7 @@ impl<D: Send + 'static, K> AsyncWs<D, K> {
     fn new(
         ws: Ws<D>,
         runtime: runtime::Handle,
-        concurrency: usize,
+        concurrency: Option<usize>,
         cancels: bool,
         start: Box<StartFn<D>>,
     ) -> Self {
@@ -250,11 +251,11 @@ impl<D: Send + 'static, K> AsyncWs<D, K> {
 
 impl<D> AsyncWs<D, PerMessage> {
     /// Sets how many messages of one connection are processed at once. Their futures begin in
-    /// order, and end in any order. Default: 1, one after the other; 0 means 1. The credits limit
-    /// it, too.
+    /// order, and end in any order. Default: 1, one after the other. The credits limit it, too.
+    /// With 0, which would process none, [`Server::bind`](crate::Server::bind) fails.
     #[must_use]
     pub fn concurrency(mut self, messages: usize) -> Self {
-        self.concurrency = messages.max(1);
+        self.concurrency = Some(messages);
         self
     }
 
@@ -295,8 +296,15 @@ impl Drop for Link {
 
 impl<D: Clone + Send + 'static, K: 'static> IntoWsRoute for AsyncWs<D, K> {
     fn into_ws_route(self) -> WsRoute {
-        let message = "credits is 0, which would let no message in; give at least 1";
-        let mistake = (self.credits == 0).then(|| SettingError::new("credits", message));
+        let mistake = match (self.credits, self.concurrency) {
+            (0, _) => Some(("credits", "credits is 0, which would let no message in")),
+            (_, Some(0)) => {
+                Some(("concurrency", "concurrency is 0, which would process no message"))
+            }
+            _ => None,
+        };
+        let mistake = mistake
+            .map(|(name, mistake)| SettingError::new(name, format!("{mistake}; give at least 1")));
         let uses_workers = self.callbacks.blocks();
         let is_placed = self.callbacks.is_placed();
         let options = WsOptions { mistake, uses_workers, is_placed, ..WsOptions::default() };
@@ -341,14 +349,14 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         let window = Window {
             credits: *credits,
             // At half of the waiting messages: one event for many messages, and no future runs dry.
-            resume_at: credits - (credits.saturating_sub(*concurrency) / 2).max(1),
+            resume_at: credits - (credits.saturating_sub(concurrency.unwrap_or(0)) / 2).max(1),
             receive: self.0.receive,
             send: self.0.send,
         };
         let shared = Shared::new(ws.hub(), ws.handle().id(), window);
         let cancels = self.0.cancels;
         ws.data_mut().link = Some(Link { shared: Arc::clone(&shared), cancels });
-        if *concurrency == 0 {
+        if concurrency.is_none() {
             start(runtime, AsyncSession { shared, data: ws.data().data.clone() }, cancels);
         }
     }
@@ -356,7 +364,7 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
     fn on_message(&self, ws: &mut Socket<'_, Entry<D>>, message: Message<'_>) {
         let AsyncWs { runtime, start, concurrency, cancels, .. } = &self.0;
         let Entry { data, link: Some(link) } = ws.data() else { return };
-        let pushed = link.shared.push(message.into(), *concurrency);
+        let pushed = link.shared.push(message.into(), concurrency.unwrap_or(0));
         if pushed.start {
             let session = AsyncSession { shared: Arc::clone(&link.shared), data: data.clone() };
             start(runtime, session, *cancels);
@@ -398,7 +406,7 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
 
     fn has_work(&self, ws: &Socket<'_, Entry<D>>) -> bool {
         let link = ws.data().link.as_ref();
-        link.is_some_and(|link| link.shared.has_work(self.0.concurrency > 0))
+        link.is_some_and(|link| link.shared.has_work(self.0.concurrency.is_some()))
     }
 
     fn on_close(&self, ws: &mut Socket<'_, Entry<D>>, close: Close<'_>) {

@@ -39,6 +39,9 @@ use crate::ws::SessionEvent;
 use crate::ws::sessions::Sessions;
 use crate::ws::timers::Timers;
 
+/// The status code of a handshake's response, which is none of a handler's.
+const SWITCHING_PROTOCOLS: u16 = 101;
+
 /// The service of one shard.
 pub(crate) struct ShardService {
     shared: Arc<Shared>,
@@ -101,8 +104,8 @@ impl ShardService {
         self.sessions.get_mut(usize::from(cx.route()))
     }
 
-    /// Notes the status of a response that begins.
-    fn note_status(&mut self, cx: &Cx<'_>, status: Status) {
+    /// Notes the status code of a response that begins.
+    fn note_status(&mut self, cx: &Cx<'_>, status: u16) {
         if !self.entries.is_empty()
             && let Some(entry) = self.entries.get_mut(&cx.id())
         {
@@ -137,10 +140,10 @@ impl ShardService {
             Answer::Done { .. } => self.record(cx, |_| {}),
             // The engine does not report the end of a stream.
             Answer::Events => {
-                self.note_status(cx, Status::OK);
+                self.note_status(cx, Status::OK.code());
                 self.record(cx, |_| {});
             }
-            Answer::Upgraded => self.note_status(cx, Status::SWITCHING_PROTOCOLS),
+            Answer::Upgraded => self.note_status(cx, SWITCHING_PROTOCOLS),
             Answer::Body { .. } | Answer::Chunks { .. } | Answer::Upgrading | Answer::Later => {}
         }
         answer

@@ -175,7 +175,7 @@ impl ShardService {
             peer: cx.peer(),
             client,
             route: Some(&self.shared.route(route).route.path),
-            status: reject.code().into(),
+            status: Status::new(reject.code()),
             reason: reject.reason(),
         });
         reject.into_response()

@@ -96,7 +96,7 @@ impl ShardService {
         has_come: bool,
         response: Response,
     ) -> Answer {
-        self.note_status(cx, response.status());
+        self.note_status(cx, response.status().code());
         if cx.is_answered() {
             return close_answered(cx, response.status());
         }
@@ -131,7 +131,7 @@ impl ShardService {
             // In the middle of another answer it would be taken for a part of that.
             return cx.abort();
         }
-        self.note_status(cx, response.status());
+        self.note_status(cx, response.status().code());
         if cx.is_answered() {
             self.record(cx, |_| {});
             close_answered(cx, response.status());
@@ -161,7 +161,7 @@ impl ShardService {
         if cx.is_answered() {
             self.exchanges.remove(&id);
             close_answered(cx, status);
-            self.note_status(cx, status);
+            self.note_status(cx, status.code());
             self.record(cx, |_| {});
             return cx.core().finish_answer(id, false);
         }
@@ -178,7 +178,7 @@ impl ShardService {
                 Some(keep_alive)
             }
         };
-        self.note_status(cx, status);
+        self.note_status(cx, status.code());
         if let Some(keep_alive) = ended {
             self.record(cx, |_| {});
             cx.core().finish_answer(id, keep_alive);

@@ -10,7 +10,7 @@ use throng_proto::http1;
 use throng_proto::ws::handshake::{self, encode_response_fields};
 
 use super::request::{Routed, responder_of};
-use super::{ShardService, Shared};
+use super::{SWITCHING_PROTOCOLS, ShardService, Shared};
 use crate::accept::{AnyAccept, ResponseHeaders};
 use crate::app::Action;
 use crate::health::RETRY_AFTER;
@@ -244,7 +244,7 @@ impl ShardService {
         match decision.and_then(|accept| self.open_decided(cx, *upgrade, accept)) {
             Ok(()) => {
                 self.exchanges.remove(&id);
-                self.note_status(cx, Status::SWITCHING_PROTOCOLS);
+                self.note_status(cx, SWITCHING_PROTOCOLS);
             }
             Err(reject) => {
                 let response = self.refusal(cx, route, client, reject);

@@ -16,8 +16,7 @@ struct Log(mpsc::Sender<Record>);
 impl AccessLog for Log {
     fn record(&self, access: &Access<'_>) {
         let route = access.route.map(str::to_owned);
-        let status = access.status.map(|status| status.code());
-        self.0.send((route, status, access.request_id.map(str::to_owned))).unwrap();
+        self.0.send((route, access.status, access.request_id.map(str::to_owned))).unwrap();
     }
 }
 

@@ -250,11 +250,15 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
 }
 
 #[test]
-fn no_credits_are_refused() {
+fn no_credits_and_no_concurrency_are_refused() {
     let runtime = runtime();
-    let handler = Ws::new().on_message_async(runtime.handle().clone(), 0, |_, _| async {});
-    let error = Server::new(App::new().ws("/", handler)).check().unwrap_err();
-    assert!(error.to_string().contains("credits is 0"), "{error}");
+    let handler =
+        |credits| Ws::new().on_message_async(runtime.handle().clone(), credits, |_, _| async {});
+    for (handler, name) in [(handler(0), "credits"), (handler(8).concurrency(0), "concurrency")] {
+        let error = Server::new(App::new().ws("/", handler)).check().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{name} is 0, which would ")), "{error}");
+        assert!(error.ends_with("; give at least 1"), "{error}");
+    }
 }
 
 /// The poll of one who does not know whether there is anything.
