@@ -18,5 +18,5 @@ pub use client::{Client, Got};
 pub use random::{Random, noise};
 pub use redis::Redis;
 pub use redis_cluster::RedisCluster;
-pub use waiting::{eventually, hold_up, poll, settled};
+pub use waiting::{eventually, hold_up, poll};
 pub use wire::{TIMEOUT, dial, read_head};

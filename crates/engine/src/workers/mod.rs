@@ -86,6 +86,9 @@ struct State {
     /// Threads that have not ended.
     alive: usize,
     is_stopping: bool,
+    /// The times that a worker without work has looked whether it may end, of a pool that stops.
+    #[cfg(test)]
+    looked_at_end: usize,
 }
 
 impl State {
@@ -123,6 +126,8 @@ impl Workers {
             asleep: vec![0; lists],
             alive: 0,
             is_stopping: false,
+            #[cfg(test)]
+            looked_at_end: 0,
         };
         Ok(Self {
             inner: Arc::new(Inner {
@@ -393,6 +398,10 @@ impl Inner {
             }
             // Connections listed by this worker's own jobs are for others to take.
             self.wake(&mut state);
+            #[cfg(test)]
+            {
+                state.looked_at_end += usize::from(state.is_stopping);
+            }
             if state.may_end() {
                 break;
             }

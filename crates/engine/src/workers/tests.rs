@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use throng_testkit::{eventually, hold_up, settled};
+use throng_testkit::{eventually, hold_up};
 
 use super::*;
 
@@ -360,9 +360,9 @@ fn jobs_that_wait_for_room_run_before_the_end_too() {
         let pool = pool.clone();
         move || pool.stop(in_a_minute())
     });
-    // So that the idle worker sees that it may go, if it believes so.
-    eventually("the pool stops", || pool.inner.lock().is_stopping);
-    settled("idle workers have looked", || pool.inner.lock().alive);
+    // It would end if it believed that it may.
+    eventually("the idle worker has looked", || pool.inner.lock().looked_at_end > 0);
+    assert_eq!(pool.inner.lock().alive, 2);
     runs.go.send(()).unwrap();
     queued.begun.recv_timeout(TIMEOUT).unwrap();
     queued.go.send(()).unwrap();

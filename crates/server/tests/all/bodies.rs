@@ -249,18 +249,10 @@ fn bodies_on_their_way_have_a_limit_together() {
     };
     let mut first = dial(address);
     half(&mut first);
-    // It is known to have come when the second, which has no room beside it, is turned away.
-    let refused = loop {
-        let mut second = dial(address);
-        half(&mut second);
-        second.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
-        let mut byte = [0];
-        if second.read(&mut byte).is_ok_and(|count| count == 1) {
-            let mut rest = String::new();
-            let _ = second.read_to_string(&mut rest);
-            break rest;
-        }
-    };
+    crate::support::eventually("it has come", || running.stats().bytes_in >= 100_000);
+    let mut second = dial(address);
+    half(&mut second);
+    let refused = answer(&mut second).0;
     assert!(refused.contains(" 503 ") && refused.contains("Retry-After"), "{refused}");
     // The first client is served, and its memory is released.
     first.write_all(&[b'x'; 20_000]).unwrap();

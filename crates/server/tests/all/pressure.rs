@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use throng::prelude::*;
 use throng::{DrainPlan, Running};
@@ -123,27 +123,6 @@ fn a_packet_of_tiny_publications_is_spread_over_turns() {
             assert_eq!(member.next(), Got::Binary(n.to_be_bytes()[1..].to_vec()));
         }
     }
-    stop(running);
-}
-
-/// A stream whose reads always end inside a message is no message that takes too long.
-#[test]
-fn the_reassembly_deadline_is_each_messages_own() {
-    let limits = Limits::default().reassembly_timeout(Duration::from_secs(2));
-    let echo = Ws::new().on_message(|ws, message| ws.send(message));
-    let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
-    let mut client = Client::connect(address, "/");
-    let mut frame = Vec::new();
-    ws::encode_masked(Opcode::Text, &[b'x'; 1000], [7; 4], &mut frame);
-    client.stream.write_all(&frame[..500]).unwrap();
-    let until = Instant::now() + Duration::from_secs(6);
-    while Instant::now() < until {
-        // The end of one message and half of the next, in one write.
-        client.stream.write_all(&[&frame[500..], &frame[..500]].concat()).unwrap();
-        assert_eq!(client.next(), Got::Text("x".repeat(1000)));
-    }
-    // Now the rest does not come.
-    assert!(matches!(client.next(), Got::Close(1008, _)));
     stop(running);
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use throng_engine::{Frame, MAILBOX_CAPACITY};
+use throng_proto::ws::{Opcode, encode_masked};
 use throng_sim::plan::Outside;
 use throng_sim::plan::adversary::violations;
 use throng_sim::{Do, End, Expect, Outcome, Pace, Plan, SECOND, World, hush_planned_panics};
@@ -250,6 +251,31 @@ fn an_unfinished_request_is_answered_408_on_time() {
     while world.step() {}
     let (_, at) = world.peer(number).end.expect("it has gone");
     assert!((4 * SECOND..=9 * SECOND).contains(&at), "it took {} ms", at / 1_000_000);
+    finish(world);
+}
+
+/// A stream whose reads always end inside a message is no message that takes too long.
+#[test]
+fn the_reassembly_deadline_is_each_messages_own() {
+    let mut plan = Plan::calm(24);
+    plan.limits.reassembly_timeout = Duration::from_secs(2);
+    let mut frame = Vec::new();
+    encode_masked(Opcode::Text, &[b'x'; 1000], [7; 4], &mut frame);
+    let mut script = vec![Do::UntilOpen, Do::Write(frame[..500].to_vec())];
+    for _ in 0..20 {
+        // The end of one message and half of the next, in one write.
+        let both = [&frame[500..], &frame[..500]].concat();
+        script.extend([Do::Pause(SECOND / 2), Do::Write(both)]);
+    }
+    // Now the rest does not come.
+    script.extend([Do::Pause(100 * SECOND), Do::Reset]);
+    let number = plan.add("always within a message", Expect::Code(1008), script);
+    plan.parts[number].raw = true;
+    let mut world = World::new(plan);
+    while world.step() {}
+    assert_eq!(world.peer(number).reader.received.len(), 20);
+    let (_, at) = world.peer(number).end.expect("it was closed");
+    assert!((12 * SECOND..=15 * SECOND).contains(&at), "after {} ms", at / 1_000_000);
     finish(world);
 }
 
