@@ -81,7 +81,12 @@ impl<S: Service> State<S> {
             // The request that it belongs to is answered.
             connections.stats.timeouts += 1;
             connections.finish(id, AfterFlush::Linger);
-        } else if pending || in_request {
+        } else if pending && !in_request {
+            // A browser that connects early would take a response for that to its first request,
+            // or show it: without a request it is none (RFC 9112 section 9.2).
+            connections.stats.timeouts += 1;
+            connections.finish(id, AfterFlush::Close);
+        } else if in_request {
             connections.stats.timeouts += 1;
             self.request_bodies.end(id);
             self.guarded(id, |state| {

@@ -48,8 +48,8 @@ fn a_silent_connection_makes_room_for_its_address_from_its_minimum_age_on() {
             seen,
             [
                 (vec![408], End::Finished, 11),
-                // It has had its time.
-                (vec![408], End::Finished, 110),
+                // It has had its time, and asked nothing.
+                (vec![], End::Finished, 110),
                 (vec![429], End::Finished, 9),
                 (vec![200], End::Finished, 11),
                 // The first newcomer's place is free again.
