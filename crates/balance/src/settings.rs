@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng_tls::{Challenges, TlsClient};
 
 use crate::{Backend, CookieKey};
-use throng_http::{HttpsPolicy, Network, Response, Status};
+use throng_http::{HttpsPolicy, IntoResponse, Network, Response};
 use throng_proto::http1::Request;
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
@@ -405,8 +405,7 @@ impl Configuration {
     /// Returns the answer to an authority that validates a domain by a request without TLS.
     pub(crate) fn answer_challenge(&self, request: &Request<'_>) -> Option<Response> {
         let key_authorization = self.challenges.as_ref()?.http_01(request.path())?;
-        let body = key_authorization.into_string().into_bytes();
-        Some(Response::new(Status::OK).with_bytes("application/octet-stream", body))
+        Some(key_authorization.into_string().into_bytes().into_response())
     }
 
     /// Returns the index of the backend at `address`.

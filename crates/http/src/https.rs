@@ -22,10 +22,26 @@ pub struct HttpsPolicy {
 }
 
 impl HttpsPolicy {
+    /// Returns the answer to a request that is refused for its connection: that has no TLS, or was
+    /// made to another host, `server_name`. `is_trusted` says whether its peer is a trusted proxy,
+    /// which repeats the host that its own client has named.
+    #[must_use]
+    pub fn refusal(
+        &self,
+        request: &http1::Request<'_>,
+        has_tls: bool,
+        server_name: Option<&str>,
+        is_trusted: impl FnOnce() -> bool,
+    ) -> Option<Response> {
+        if !has_tls {
+            return self.plain.response(request);
+        }
+        self.misdirected(server_name, request).filter(|_| !is_trusted())
+    }
+
     /// Returns the answer to a request that is for another host than its connection, which was
     /// made to `server_name` (421, RFC 9110 section 15.5.20); `None` if it is served.
-    #[must_use]
-    pub fn misdirected(
+    fn misdirected(
         &self,
         server_name: Option<&str>,
         request: &http1::Request<'_>,

@@ -63,6 +63,7 @@ impl State {
             certificate: None,
             server_name: None,
             has_asked: false,
+            hangs_up: false,
             held: HeldInput::default(),
             dropped: None,
         };

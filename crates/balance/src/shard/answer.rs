@@ -72,6 +72,7 @@ impl State {
         client: &mut Client,
         input: &mut Input<'_>,
     ) -> Stop {
+        let may_follow = client.may_ask_again();
         let Some(exchange) = client.exchange.as_deref_mut() else { return Stop::Starved };
         let limits = self.response_limits;
         let timeouts = &self.configuration.settings.timeouts;
@@ -86,6 +87,7 @@ impl State {
             is_last: &mut upstream.is_last,
             progress: &mut upstream.progress,
             has_tls: client.is_secure,
+            may_follow,
             to: &mut client.http,
             exchange,
             state: self,
@@ -150,6 +152,8 @@ struct Answer<'a> {
     progress: &'a mut Progress,
     /// The client's connection has TLS.
     has_tls: bool,
+    /// The client may send another request, or has done so.
+    may_follow: bool,
     /// The client's side.
     to: &'a mut HttpSide,
     exchange: &'a mut Exchange,
@@ -249,7 +253,7 @@ impl Answer<'_> {
         self.exchange.keep_alive
             && self.exchange.is_complete
             && self.state.shutdown.is_none()
-            && !self.to.finished
+            && self.may_follow
     }
 
     /// Gives the backend `timeout` more.

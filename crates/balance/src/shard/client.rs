@@ -11,6 +11,16 @@ use super::output::HIGH_WATER;
 use super::{Action, State};
 use crate::forward;
 
+/// Returns whether a client that has ended its stream waits for nothing.
+fn has_left(client: &Client) -> bool {
+    match (client.phase, &client.exchange) {
+        (Phase::Leaving, _) => false,
+        // Half a request, or a client that wants a tunnel and has left.
+        (_, Some(exchange)) => !exchange.is_complete || exchange.key.is_some(),
+        (_, None) => true,
+    }
+}
+
 impl State {
     /// Handles lent bytes of a client that speaks HTTP.
     pub(super) fn client_received(&mut self, id: ConnId, bytes: &mut [u8]) {
@@ -48,6 +58,9 @@ impl State {
             held.consume(before - left);
             client.held = held;
             self.pause_if_far_ahead(id, &client);
+        }
+        if client.http.finished && has_left(&client) {
+            self.actions.push_back(Action::Close(id));
         }
         // The rest of a head longer than the high water mark: no exchange will resume the client.
         if client.phase == Phase::Head && client.http.paused && client.http.is_clear() {
@@ -170,13 +183,9 @@ impl State {
     pub(super) fn client_finished(&mut self, id: ConnId) {
         let Some(client) = self.conns.client(id) else { return };
         client.http.finished = true;
-        let is_gone = match (client.phase, &client.exchange) {
-            (Phase::Leaving, _) => false,
-            // Half a request, or a client that wants a tunnel and has left.
-            (_, Some(exchange)) => !exchange.is_complete || exchange.key.is_some(),
-            (_, None) => true,
-        };
-        if is_gone {
+        // Requests that it has sent before are decoded when the last response has left.
+        let has_more = client.phase == Phase::Head && !client.held.is_empty();
+        if !has_more && has_left(client) {
             self.actions.push_back(Action::Close(id));
         }
     }

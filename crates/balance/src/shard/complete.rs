@@ -35,8 +35,9 @@ impl State {
         }
         self.record_answer(&exchange);
         let upstream_id = exchange.upstream;
-        let keeps = exchange.keep_alive && exchange.is_complete && !client.http.finished;
+        let keeps = exchange.keep_alive && exchange.is_complete && client.may_ask_again();
         let is_complete = exchange.is_complete;
+        client.hangs_up = exchange.is_last && is_complete && client.held.is_empty();
         drop(exchange);
         if let Some(upstream_id) = upstream_id {
             self.release(driver, upstream_id, is_complete, keeps);

@@ -122,6 +122,8 @@ pub(super) struct Client {
     pub(super) server_name: Option<Box<str>>,
     /// It has sent the head of a request.
     pub(super) has_asked: bool,
+    /// Its last request, which it announced as that, is whole: it sends nothing more.
+    pub(super) hangs_up: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.
     pub(super) held: HeldInput,
     /// Data dropped in [`Phase::Lingering`].
@@ -132,6 +134,12 @@ impl Client {
     /// Returns whether it has not sent a request yet.
     pub(super) fn is_new(&self) -> bool {
         !self.has_asked && matches!(self.phase, Phase::Proxy | Phase::Head)
+    }
+
+    /// Returns whether a request may follow that of the exchange: it has not ended its stream, or
+    /// has sent more before.
+    pub(super) fn may_ask_again(&self) -> bool {
+        !self.http.finished || !self.held.is_empty()
     }
 
     /// Returns whether its input is decoded: not while the answer to a whole request is due, and

@@ -25,6 +25,8 @@ pub(super) struct Exchange {
     pub(super) is_idempotent: bool,
     pub(super) is_http11: bool,
     pub(super) keep_alive: bool,
+    /// Its client has announced it as its last (RFC 9112 section 9.6).
+    pub(super) is_last: bool,
     /// It has a body.
     pub(super) has_body: bool,
     /// Its body means nothing to its method, so a backend may take it for the next request.
@@ -81,6 +83,7 @@ impl Exchange {
             ),
             is_http11: request.is_http11(),
             keep_alive: request.keep_alive(),
+            is_last: !request.keep_alive(),
             has_body: request.has_body(),
             // Backends may leave the body of any other method unread, and of one they do not know.
             has_odd_body: request.has_body() && !matches!(method, "POST" | "PUT" | "PATCH"),
@@ -112,6 +115,7 @@ impl Exchange {
             is_idempotent: false,
             is_http11: false,
             keep_alive: false,
+            is_last: false,
             has_body: false,
             has_odd_body: false,
             chunked: false,

@@ -65,10 +65,10 @@ impl State {
         }
         if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
-            let finished = client.http.finished;
+            let sends_no_more = client.http.finished || client.hangs_up;
             let due = self.tick.after(LINGER_SILENCE);
             self.conns.set_deadline(id, due);
-            if finished {
+            if sends_no_more {
                 self.actions.push_back(Action::Close(id));
             } else {
                 driver.finish(id);

@@ -1,8 +1,9 @@
 //! Requests: from clients' bytes to exchanges, event by event.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use throng_http::{DateCache, MISDIRECTED, ReplyTo, Response, Status};
+use throng_http::{DateCache, MISDIRECTED, ReplyTo, Response};
 use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::http1::{Event, HeaderLines, Request};
@@ -18,8 +19,10 @@ pub(super) const REPLAY_LIMIT: usize = 64 << 10;
 
 /// The peer of a client's connection.
 struct Peer<'a> {
-    address: std::net::SocketAddr,
+    address: SocketAddr,
     has_tls: bool,
+    /// The address that it connected to has TLS.
+    is_due_tls: bool,
     /// The certificate that it has shown, in DER.
     certificate: Option<&'a [u8]>,
     /// The host that its requests must be for.
@@ -27,12 +30,12 @@ struct Peer<'a> {
 }
 
 /// Returns the bytes of a response of the balancer's own, with the date of now.
-fn encode_now(response: &Response, request: &Request<'_>) -> Vec<u8> {
+fn encode_now(response: &Response, request: &Request<'_>, hsts: Option<&str>) -> Vec<u8> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut date = DateCache::new();
     let date = date.at(now.map_or(0, |now| now.as_secs()));
     let mut bytes = Vec::new();
-    response.encode(&ReplyTo::request(request, date), &mut bytes);
+    response.encode(&ReplyTo { hsts, ..ReplyTo::request(request, date) }, &mut bytes);
     bytes
 }
 
@@ -54,24 +57,18 @@ impl State {
             let peer = Peer {
                 address: client.address,
                 has_tls: client.is_secure,
+                is_due_tls: client.is_due_tls,
                 certificate: client.certificate.as_deref(),
                 server_name: client.server_name.as_deref(),
             };
             match client.decoder.next_event(&mut input, &limits) {
                 Ok(None) => break,
                 Ok(Some(Event::Head(request))) => {
-                    if let Some(response) = self.configuration.answer_challenge(&request) {
-                        let answer = encode_now(&response.closing(), &request);
-                        let write = |out: &mut Vec<u8>| out.extend_from_slice(&answer);
-                        self.end_with(id, client, 200, "a challenge of the authority", write);
-                        break;
-                    }
-                    if client.is_due_tls
-                        && !client.is_secure
-                        && let Some(response) = self.configuration.https.plain.response(&request)
-                    {
-                        let answer = encode_now(&response, &request);
-                        let (status, reason) = (response.status().code(), "the client uses no TLS");
+                    self.metrics.requests += 1;
+                    if let Some((response, reason)) = self.own_answer(&request, &peer) {
+                        let hsts = self.hsts(peer.has_tls);
+                        let answer = encode_now(&response, &request, hsts.as_deref());
+                        let status = response.status().code();
                         let write = |out: &mut Vec<u8>| out.extend_from_slice(&answer);
                         self.end_with(id, client, status, reason, write);
                         break;
@@ -97,12 +94,39 @@ impl State {
             }
         }
         let left = input.len();
-        if client.phase == Phase::Head && was_between && client.decoder.is_in_head() {
+        // The first request's deadline runs since the accept.
+        let is_later = client.phase == Phase::Head && client.has_asked;
+        if is_later && was_between && client.decoder.is_in_head() {
             let head = self.configuration.settings.timeouts.head;
             self.conns.set_deadline(id, self.tick.after(head));
         }
         self.forward_or_pause(id, client, has_progressed);
         left
+    }
+
+    /// Returns the answer to a request that no backend sees, and the reason for it.
+    fn own_answer(
+        &self,
+        request: &Request<'_>,
+        peer: &Peer<'_>,
+    ) -> Option<(Response, &'static str)> {
+        let (response, reason) = match self.configuration.answer_challenge(request) {
+            Some(response) => (response, "a challenge of the authority"),
+            None if !peer.is_due_tls => return None,
+            None => {
+                let (https, name) = (&self.configuration.https, peer.server_name);
+                let is_trusted = || self.trusts(peer.address.ip());
+                let response = https.refusal(request, peer.has_tls, name, is_trusted)?;
+                (response, if peer.has_tls { MISDIRECTED } else { "the client uses no TLS" })
+            }
+        };
+        Some((response.closing(), reason))
+    }
+
+    /// Returns whether an address is that of a trusted proxy.
+    fn trusts(&self, ip: IpAddr) -> bool {
+        let trusted = &self.configuration.settings.trusted_proxies;
+        trusted.iter().any(|network| network.contains(ip))
     }
 
     fn on_request_head(&mut self, id: ConnId, client: &mut Client, exchange: Exchange) {
@@ -174,17 +198,11 @@ impl State {
         request: &Request<'_>,
         peer: &Peer<'_>,
     ) -> Result<Exchange, (u16, &'static str)> {
-        self.metrics.requests += 1;
         let settings = &self.configuration.settings;
         let asked =
             forward::validate(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
         let ip = peer.address.ip();
-        let is_trusted = settings.trusted_proxies.iter().any(|network| network.contains(ip));
-        // A trusted proxy repeats the host that its client has named.
-        let https = &self.configuration.https;
-        if !is_trusted && https.misdirected(peer.server_name, request).is_some() {
-            return Err((Status::MISDIRECTED_REQUEST.code(), MISDIRECTED));
-        }
+        let is_trusted = self.trusts(ip);
         let client = forward::client_address(request, peer.address, &settings.trusted_proxies);
         let mut exchange = Exchange::new(request, client, self.now);
         let hop = forward::Hop {

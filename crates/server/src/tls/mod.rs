@@ -12,7 +12,9 @@ use std::time::Duration;
 use throng_engine::{Cx, ProxyProtocol};
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::{Type, Writer};
-use throng_http::{HttpsPolicy, Network, PlainHttp, Response, Status, strict_transport_security};
+use throng_http::{
+    HttpsPolicy, IntoResponse, Network, PlainHttp, Response, strict_transport_security,
+};
 use throng_io::{Driver, ListenerId, ServerTls};
 use throng_proto::http1;
 use throng_tls::acme::{AcmeSettings, Challenge};
@@ -291,8 +293,7 @@ impl Security {
     /// Returns the answer to an authority that validates a domain by a request without TLS.
     pub(crate) fn answer_challenge(&self, request: &http1::Request<'_>) -> Option<Response> {
         let key_authorization = self.challenges.as_ref()?.http_01(request.path())?;
-        let body = key_authorization.into_string().into_bytes();
-        Some(Response::new(Status::OK).with_bytes("application/octet-stream", body))
+        Some(key_authorization.into_string().into_bytes().into_response())
     }
 
     /// Starts the client of the authority that issues a certificate, if one does.
@@ -301,8 +302,7 @@ impl Security {
         self.issuer.start(self.server.as_ref())
     }
 
-    /// Returns the answer to a request that is refused for its connection: that has no TLS, or was
-    /// made to another host. A trusted proxy repeats the host that its client has named.
+    /// Returns the answer to a request that is refused for its connection.
     pub(crate) fn refusal(
         &self,
         cx: &Cx<'_>,
@@ -310,11 +310,12 @@ impl Security {
         trusted_proxies: &[Network],
     ) -> Option<Response> {
         self.server.as_ref()?;
-        let Some(tls) = cx.tls() else { return self.policy.plain.response(request) };
-        let answer = self.policy.misdirected(tls.server_name.as_deref(), request)?;
-        let peer = cx.peer().map(|peer| peer.ip());
-        let is_trusted = trusted_proxies.iter().any(|network| network.includes(peer));
-        (!is_trusted).then_some(answer)
+        let tls = cx.tls();
+        let server_name = tls.and_then(|tls| tls.server_name.as_deref());
+        self.policy.refusal(request, tls.is_some(), server_name, || {
+            let peer = cx.peer().map(|peer| peer.ip());
+            trusted_proxies.iter().any(|network| network.includes(peer))
+        })
     }
 
     /// Returns the value of Strict-Transport-Security for responses on a connection.

@@ -171,6 +171,68 @@ fn a_client_that_does_not_finish_its_head_is_answered_with_408() {
 }
 
 #[test]
+fn the_time_of_a_first_head_runs_since_the_accept_and_that_of_later_ones_since_their_first_byte() {
+    let mut script = Script::new(1, with(Timeouts { head: secs(10), ..Timeouts::default() }));
+    let client = script.connect();
+    script.run(secs(6));
+    script.send(client, b"GET /");
+    script.run(secs(5));
+    assert!(script.receive_text(client).starts_with("HTTP/1.1 408 "));
+    // One that has sent nothing gets no response.
+    let silent = script.connect();
+    script.run(secs(11));
+    assert_eq!(script.receive_text(silent), "");
+    assert_eq!(script.end(silent), Some(PeerEnd::Finished));
+    let client = script.connect();
+    script.send(client, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let server = script.accept(0);
+    script.send(server, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    script.run(secs(20));
+    assert!(script.receive_text(client).starts_with("HTTP/1.1 200 "));
+    script.send(client, b"GET /");
+    script.run(secs(9));
+    assert_eq!(script.receive_text(client), "");
+    script.run(secs(2));
+    assert!(script.receive_text(client).starts_with("HTTP/1.1 408 "));
+}
+
+#[test]
+fn rfc9112_9_6_a_client_that_announced_its_last_request_is_closed_with_its_response() {
+    let mut script = Script::new(1, Settings::default());
+    let client = script.connect();
+    script.send(client, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let server = script.accept(0);
+    script.send(server, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let answer = script.receive_text(client);
+    assert!(answer.contains("Connection: close\r\n") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    assert_eq!(script.end(client), Some(PeerEnd::Finished));
+    // It does not wait for the end of the client's stream.
+    assert_eq!(script.metrics().connections, 0);
+}
+
+#[test]
+fn requests_that_came_before_the_end_of_the_stream_are_answered() {
+    const GET: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    // With half a request behind the whole ones, or a body that never ends, or nothing.
+    let half_a_body = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf";
+    for rest in ["", "GET /ha", half_a_body] {
+        let mut script = Script::new(1, Settings::default());
+        let client = script.connect();
+        script.send(client, format!("{GET}{GET}{GET}{rest}").as_bytes());
+        script.finish(client);
+        let server = script.accept(0);
+        for request in 0..3 {
+            assert_eq!(script.receive_text(client), "", "{rest}, before {request}");
+            script.send(server, answer);
+            assert!(script.receive_text(client).starts_with("HTTP/1.1 200 "), "{rest}, {request}");
+        }
+        assert_eq!(script.end(client), Some(PeerEnd::Finished), "{rest}");
+        assert_eq!(script.metrics().connections, 0, "{rest}");
+    }
+}
+
+#[test]
 fn a_handshake_that_gets_no_place_in_time_is_503() {
     let timeouts = Timeouts { queue: secs(10), upgrade: HOUR, ..Timeouts::default() };
     let mut script = Script::new(1, Settings { max_handshakes: 1, ..with(timeouts) });
