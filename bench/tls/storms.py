@@ -140,6 +140,11 @@ class Replay:
                     open_ones.pop(0).close()
             time.sleep(0.001)
 
+    def check(self):
+        """Without the replay, a measurement would show a server at rest."""
+        if not self.process.is_alive():
+            raise RuntimeError(f"the replay of ClientHellos has ended: exit code {self.process.exitcode}")
+
     def stop(self):
         self.process.kill()
         self.process.join()
@@ -149,7 +154,9 @@ def beside_replay(bench, server, measure) -> float:
     """What `measure` finds while ClientHellos are replayed."""
     replay = Replay(bench, server)
     try:
-        return measure(bench, server)
+        found = measure(bench, server)
+        replay.check()
+        return found
     finally:
         replay.stop()
 
