@@ -1,5 +1,7 @@
 //! The TLS that the connections of a run have agreed on.
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 use throng_io::TlsInfo;
 
@@ -22,16 +24,16 @@ pub struct TlsReport {
 }
 
 impl TlsReport {
-    fn is_like(&self, other: &Self) -> bool {
-        let key = |it: &Self| (it.version, it.cipher_suite, it.group);
-        key(self) == key(other)
+    fn combination(&self) -> (&'static str, &'static str, Option<&'static str>) {
+        (self.version, self.cipher_suite, self.group)
     }
 
     fn words(&self) -> String {
         let Self { version, cipher_suite, .. } = self;
         let group = self.group.map_or(String::new(), |group| format!(", {group}"));
         let (all, resumed) = (grouped(self.connections), grouped(self.resumed));
-        format!("{version}, {cipher_suite}{group} ({all} handshakes, {resumed} resumed)")
+        let noun = if self.connections == 1 { "handshake" } else { "handshakes" };
+        format!("{version}, {cipher_suite}{group} ({all} {noun}, {resumed} resumed)")
     }
 }
 
@@ -58,7 +60,7 @@ impl Negotiated {
     }
 
     fn count(&mut self, more: TlsReport) {
-        match self.0.iter_mut().find(|counted| counted.is_like(&more)) {
+        match self.0.iter_mut().find(|it| it.combination() == more.combination()) {
             Some(counted) => {
                 counted.connections += more.connections;
                 counted.resumed += more.resumed;
@@ -67,9 +69,10 @@ impl Negotiated {
         }
     }
 
-    /// Returns the combinations, the most frequent first.
+    /// Returns the combinations, the most frequent first, and those that are as frequent by name:
+    /// which thread ends first must not show.
     pub(crate) fn into_report(mut self) -> Vec<TlsReport> {
-        self.0.sort_by_key(|it| std::cmp::Reverse(it.connections));
+        self.0.sort_by_key(|it| (Reverse(it.connections), it.combination()));
         self.0
     }
 }
@@ -104,8 +107,23 @@ mod tests {
         assert_eq!(
             text,
             "TLS 1.3, TLS_AES_256_GCM_SHA384, X25519MLKEM768 (3 handshakes, 2 resumed); \
-             TLS 1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 (1 handshakes, 0 resumed)"
+             TLS 1.2, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 (1 handshake, 0 resumed)"
         );
         assert_eq!(tls_remark(&[]), None);
+    }
+
+    #[test]
+    fn combinations_that_are_as_frequent_have_one_order() {
+        let new = TlsInfo { version: 0x304, cipher_suite: 0x1301, ..TlsInfo::default() };
+        let other = TlsInfo { cipher_suite: 0x1302, ..new.clone() };
+        let old = TlsInfo { version: 0x303, cipher_suite: 0xc02b, ..TlsInfo::default() };
+        let report = |order: [&TlsInfo; 3]| {
+            let mut counted = Negotiated::default();
+            order.into_iter().for_each(|info| counted.add(info));
+            counted.into_report()
+        };
+        let first = report([&new, &other, &old]);
+        assert_eq!(first[0].version, "TLS 1.2");
+        assert_eq!(report([&other, &old, &new]), first);
     }
 }
