@@ -288,24 +288,23 @@ impl Balancer {
         applied
     }
 
-    /// Reads the files of `[tls]` and `[backend_tls]` again if they have changed, for connections
-    /// that begin from then on. Returns whether they have.
+    /// Reads the files of `[tls]`, or if they are as they were, those of `[backend_tls]` again if
+    /// they have changed, for connections that begin from then on. Returns whether they have. To be
+    /// called every second or so: where the files of both have changed, the second call reads the
+    /// others.
     ///
     /// # Errors
     /// [`Error::Tls`]; those of the table stay as they are until a file changes again.
     pub fn reload_certificates_if_changed(&self) -> Result<bool, Error> {
-        let backends = self.inner.lock().clients().cloned();
-        let backends = backends.map_or(Ok(false), |clients| clients.reload_if_changed());
-        let server = self.inner.server.as_ref();
-        let server = server.map_or(Ok(false), |server| server.reload_if_changed());
-        match (server, backends) {
-            (Ok(server), Ok(backends)) => Ok(server || backends),
-            (Err(error), Ok(_)) => Err(Error::Tls(format!("tls: {error}"))),
-            (Ok(_), Err(error)) => Err(Error::Tls(format!("backend_tls: {error}"))),
-            (Err(server), Err(backends)) => {
-                Err(Error::Tls(format!("tls: {server}; backend_tls: {backends}")))
-            }
+        // In one call, a mistake in one table would hide that the other's are in use.
+        if let Some(server) = &self.inner.server
+            && server.reload_if_changed().map_err(|error| Error::Tls(format!("tls: {error}")))?
+        {
+            return Ok(true);
         }
+        let backends = self.inner.lock().clients().cloned();
+        let changed = backends.map_or(Ok(false), |clients| clients.reload_if_changed());
+        changed.map_err(|error| Error::Tls(format!("backend_tls: {error}")))
     }
 
     /// Returns the attempts to have a certificate issued (`[tls.acme]`) since the last call, at

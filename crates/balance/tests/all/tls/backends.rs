@@ -41,6 +41,24 @@ fn changed_authorities_of_backends_are_read_again() {
     assert_eq!(status(), "HTTP/1.1 200");
 }
 
+#[test]
+fn a_renewed_certificate_is_reported_although_the_files_of_backends_have_a_mistake() {
+    let folder = Folder::new("backends-mistake");
+    Identity::new(&["localhost"]).write(&folder.0, "own");
+    let (trusted, _) = Identity::new(&["127.0.0.1"]).write(&folder.0, "trusted");
+    let running = Running::start(
+        "listen = \"127.0.0.1:0\"\nbackends = [\"127.0.0.1:1\"]\nshards = 1\n\
+         [tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n[backend_tls]\nca = \"trusted.pem\"\n",
+        &folder,
+    );
+    std::fs::write(&trusted, "nothing").unwrap();
+    assert!(!running.0.reload_certificates_if_changed().unwrap(), "it may be half of a change");
+    Identity::new(&["localhost"]).write(&folder.0, "own");
+    assert!(running.0.reload_certificates_if_changed().unwrap());
+    let error = running.0.reload_certificates_if_changed().unwrap_err();
+    assert!(matches!(&error, Error::Tls(why) if why.starts_with("backend_tls: ")), "{error}");
+}
+
 /// In TLS 1.3 a backend says so after the balancer's handshake is complete.
 #[test]
 fn a_backend_that_wants_a_certificate_of_the_balancer_is_a_failure_with_this_reason() {
