@@ -9,7 +9,7 @@ pub(crate) const NO_FILE: &str = "there is no file to read again; start with --c
 pub(crate) const CERTIFICATES: &str = "certificates renewed";
 
 /// Names of settings that differ.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// Settings that have taken effect.
     pub(crate) changed: Vec<&'static str>,

@@ -272,7 +272,7 @@ fn wait(
             service.reloaded();
         }
         if let Some((reloader, pending)) = &reloader
-            && pending.carry_out_next(|| reloader.reload(running, log))
+            && pending.carry_out(|| reloader.reload(running, log))
         {
             certificates.reset();
         }

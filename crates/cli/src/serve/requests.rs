@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use crate::changes::{CERTIFICATES, Changes, in_words};
 
 /// The outcome of a reload.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reloaded {
     pub(super) changes: Changes,
     /// Whether files of certificates had changed.
@@ -24,7 +24,8 @@ impl Reloaded {
 /// The outcome of a reload, or the mistake that it met.
 type Outcome = Result<Reloaded, String>;
 
-/// The way to the thread that handles signals, and therefore reloads: they follow one another.
+/// Sends requests for reloads to the thread that handles signals, which carries them out one after
+/// the other.
 #[derive(Clone)]
 pub(super) struct ReloadRequests(Sender<SyncSender<Outcome>>);
 
@@ -47,11 +48,40 @@ impl ReloadRequests {
 }
 
 impl PendingReloads {
-    /// Does the next reload that was asked for; returns whether there was one.
-    pub(super) fn carry_out_next(&self, reload: impl FnOnce() -> Outcome) -> bool {
-        let Ok(reply) = self.0.try_recv() else { return false };
-        // The client may have gone.
-        let _ = reply.send(reload());
+    /// Answers all requests that wait with one reload, which begins after all of them; returns
+    /// whether there was one. A reload for each would hold the workers that wait for theirs.
+    pub(super) fn carry_out(&self, reload: impl FnOnce() -> Outcome) -> bool {
+        let replies: Vec<_> = self.0.try_iter().collect();
+        if replies.is_empty() {
+            return false;
+        }
+        let outcome = reload();
+        for reply in replies {
+            // The client may have gone.
+            let _ = reply.send(outcome.clone());
+        }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_wait_are_answered_by_one_reload() {
+        let (requests, pending) = reload_requests();
+        let reload = || Err("a mistake".to_owned());
+        assert!(!pending.carry_out(|| panic!("no request waits")));
+        let waiting = [(); 3].map(|()| {
+            let (reply, outcome) = mpsc::sync_channel(1);
+            requests.0.send(reply).unwrap();
+            outcome
+        });
+        assert!(pending.carry_out(reload));
+        for outcome in waiting {
+            assert_eq!(outcome.try_recv().unwrap().unwrap_err(), "a mistake");
+        }
+        assert!(!pending.carry_out(|| panic!("all are answered")));
     }
 }
