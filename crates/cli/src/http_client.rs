@@ -74,7 +74,7 @@ impl Client {
         Ok(Self { target, token: None })
     }
 
-    /// With `Authorization: Bearer`.
+    /// Adds a bearer token to each request.
     pub(crate) fn with_token(mut self, token: Option<String>) -> Self {
         self.token = token;
         self
