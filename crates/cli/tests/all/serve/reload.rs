@@ -93,7 +93,7 @@ fn a_renewed_certificate_is_in_use_once_a_reload_has_ended() {
     let (status, answer) = post(it.admin);
     assert_eq!(status, 200, "{answer}");
     assert_eq!((&answer["changed"], &answer["needs_restart"]), (&json!([]), &json!([])));
-    assert_eq!(events(&it.started.log, "reloaded").len(), 2);
+    it.started.logged("reloaded", 1);
     it.started.logged("certificate.reloaded", 1);
     it.check();
 
@@ -126,8 +126,12 @@ fn a_bad_certificate_changes_nothing_and_is_reported_with_its_place_and_reason()
             let reason = reason.as_str().unwrap();
             words.iter().for_each(|word| assert!(reason.contains(word), "{reason}: no {word}"));
         };
+        // A look may fall in between: the key comes first, and does not fit the chain of the last
+        // case, either. A file that stays as it is is not written.
+        if std::fs::read_to_string(&it.key).unwrap() != *key {
+            std::fs::write(&it.key, key).unwrap();
+        }
         std::fs::write(&it.chain, chain).unwrap();
-        std::fs::write(&it.key, key).unwrap();
         let (status, answer) = post(it.admin);
         assert_eq!(status, 422, "{answer}");
         names_all(&answer["error"]);
