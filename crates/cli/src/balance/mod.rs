@@ -182,8 +182,10 @@ fn attend(
         if signals.take_hangup() {
             service.reloading();
             reloader.reload_and_log();
-            expiry.reset();
             service.reloaded();
+        }
+        if reloader.take_reloaded() {
+            expiry.reset();
         }
         if signals.take_status() {
             log.reopen();

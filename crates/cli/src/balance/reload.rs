@@ -1,6 +1,7 @@
 //! Reloads of the configuration, by a signal or the admin API.
 
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub(super) struct Reloader {
     own: Mutex<Own>,
     /// The admin API is reached from other machines, until the next start.
     is_exposed: bool,
+    /// Not noticed yet by the thread that looks after certificates.
+    has_reloaded: AtomicBool,
     log: Log,
 }
 
@@ -53,7 +56,8 @@ impl Reloader {
         let is_exposed = config.admin.is_some_and(|own| !own.ip().to_canonical().is_loopback());
         let own = Mutex::new(Own::of(config));
         let (turn, values) = (Mutex::default(), Mutex::new(started.clone()));
-        Self { flags, balancer, turn, started, values, own, is_exposed, log }
+        let has_reloaded = AtomicBool::new(false);
+        Self { flags, balancer, turn, started, values, own, is_exposed, has_reloaded, log }
     }
 
     /// Reads all again, and makes it so.
@@ -62,6 +66,7 @@ impl Reloader {
     /// The mistake and its place. Nothing is changed then.
     pub(super) fn reload(&self) -> Result<Reloaded, String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_reloaded.store(true, Relaxed);
         if !self.has_files() {
             return Err(NO_FILE.to_owned());
         }
@@ -102,6 +107,11 @@ impl Reloader {
                 self.log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
             }
         }
+    }
+
+    /// Returns whether there was a reload since the last call.
+    pub(super) fn take_reloaded(&self) -> bool {
+        self.has_reloaded.swap(false, Relaxed)
     }
 
     fn has_files(&self) -> bool {

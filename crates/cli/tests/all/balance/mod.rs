@@ -421,6 +421,12 @@ fn tls_of_clients_is_in_the_metrics_and_certificates_that_expire_are_warned_of()
         assert!(metrics.text().lines().any(|found| found == line), "{line}: {}", metrics.text());
     }
 
+    // A reload, by whatever way, warns again.
+    balancer.signal("HUP");
+    balancer.event("certificate.expires");
+    assert_eq!(balancer.ask("POST", "/reload", &json!({})).status(), 200);
+    balancer.event("certificate.expires");
+
     write((2100, 1, 1));
     balancer.event("certificate.reloaded");
     balancer.signal("HUP");
