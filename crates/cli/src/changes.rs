@@ -2,6 +2,8 @@
 
 use throng_config::{Entry, Key, Values};
 
+use crate::log::{Log, events};
+
 /// The reason why nothing is read again.
 pub(crate) const NO_FILE: &str = "there is no file to read again; start with --config FILE";
 
@@ -33,6 +35,17 @@ impl Changes {
             }
         }
         changes
+    }
+}
+
+/// Logs the outcome of a reload: what changed, in words, or the mistake.
+pub(crate) fn log_reload(log: &Log, outcome: Result<String, &String>) {
+    match outcome {
+        Ok(changes) => log.event(&events::RELOADED, changes, []),
+        Err(reason) => {
+            let fields = [("reason", reason.as_str().into())];
+            log.event(&events::RELOAD_FAILED, "no setting was changed", fields);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use throng_balance::{Balancer, Error};
 use throng_config::units::parse_duration;
 
 use super::metrics;
-use super::reload::{self, Reloader};
+use super::reload::Reloader;
 use crate::admin;
 use crate::admin::body::{EmptyBody, body, optional_body};
 use crate::admin::guard::{self, check_read, refuse, unauthorized};
@@ -252,10 +252,7 @@ impl Api {
         self.check_change(request)?;
         let EmptyBody {} = optional_body(request, &json!({}))?;
         match self.reloader.reload() {
-            Ok(changes) => {
-                self.log.event(&events::RELOADED, reload::in_words(&changes), []);
-                Ok(answer(&to_json(&changes)?))
-            }
+            Ok(changes) => Ok(answer(&to_json(&changes)?)),
             Err(why) => Err(refuse(Status::new(422), &why)),
         }
     }

@@ -181,7 +181,7 @@ fn attend(
     while !signals.wait(TICK) {
         if signals.take_hangup() {
             service.reloading();
-            reloader.reload_and_log();
+            reloader.reload_on_hangup();
             service.reloaded();
         }
         if reloader.take_reloaded() {

@@ -11,7 +11,7 @@ use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 use throng_config::{LogSettings, Values};
 
 use super::args::Flags;
-use crate::changes::{self, CERTIFICATES, Changes as ChangedKeys, NO_FILE};
+use crate::changes::{self, CERTIFICATES, Changes as ChangedKeys, NO_FILE, log_reload};
 use crate::log::{Log, events};
 
 /// Everything that a reload needs.
@@ -60,16 +60,38 @@ impl Reloader {
         Self { flags, balancer, turn, started, values, own, is_exposed, has_reloaded, log }
     }
 
-    /// Reads all again, and makes it so.
+    /// Reads all again, and makes it so. The outcome is logged, an error too: the watch of
+    /// certificates does not report it again.
     ///
     /// # Errors
-    /// The mistake and its place. Nothing is changed then.
+    /// The mistake and its place. No setting is changed then; renewed certificates may be in use,
+    /// which has an event of its own.
     pub(super) fn reload(&self) -> Result<Reloaded, String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = match self.has_files() {
+            true => self.read_again(),
+            false => Err(NO_FILE.to_owned()),
+        };
+        log_reload(&self.log, outcome.as_ref().map(in_words));
         self.has_reloaded.store(true, Relaxed);
-        if !self.has_files() {
-            return Err(NO_FILE.to_owned());
+        outcome
+    }
+
+    /// Does the same for SIGHUP, which is no mistake where there is nothing to read again.
+    pub(super) fn reload_on_hangup(&self) {
+        match self.has_files() {
+            // The error is logged.
+            true => drop(self.reload()),
+            false => self.log.event(&events::RELOADED, NO_FILE, []),
         }
+    }
+
+    /// Returns whether there was a reload since the last call.
+    pub(super) fn take_reloaded(&self) -> bool {
+        self.has_reloaded.swap(false, Relaxed)
+    }
+
+    fn read_again(&self) -> Result<Reloaded, String> {
         let (config, values) = self.flags.config_again().map_err(|errors| errors.to_string())?;
         let own = Own::of(&config);
         // The file may be right for where the API will listen; it still listens where it did.
@@ -80,7 +102,8 @@ impl Reloader {
                     .to_owned(),
             );
         }
-        // A mistake in them is found again by what follows.
+        // What follows finds a mistake in them again, and may fail for another reason: renewed
+        // certificates are in use then, as they would be within a second without a reload.
         let certificates = self.balancer.reload_certificates_if_changed().is_ok_and(|it| it);
         if certificates {
             self.log.event(&events::CERTIFICATE_RELOADED, "", []);
@@ -93,25 +116,6 @@ impl Reloader {
         let keys = ChangedKeys::between(&self.started, &before, &values);
         *before = values;
         Ok(Reloaded { certificates, ..Reloaded::new(changes, keys) })
-    }
-
-    /// Does the same for a signal.
-    pub(super) fn reload_and_log(&self) {
-        if !self.has_files() {
-            return self.log.event(&events::RELOADED, NO_FILE, []);
-        }
-        match self.reload() {
-            Ok(reloaded) => self.log.event(&events::RELOADED, in_words(&reloaded), []),
-            Err(reason) => {
-                let fields = [("reason", reason.into())];
-                self.log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
-            }
-        }
-    }
-
-    /// Returns whether there was a reload since the last call.
-    pub(super) fn take_reloaded(&self) -> bool {
-        self.has_reloaded.swap(false, Relaxed)
     }
 
     fn has_files(&self) -> bool {

@@ -69,7 +69,8 @@ events! {
     RELOADED = "reloaded", Info, process, [],
         "the configuration was read again, with these changes";
     RELOAD_FAILED = "reload.failed", Error, process, ["reason"],
-        "the configuration was read again and has a mistake; nothing was changed";
+        "a reload met a mistake, and no setting was changed; certificates that were renewed \
+         without one are used all the same (`certificate.reloaded`)";
     CERTIFICATE_RELOADED = "certificate.reloaded", Info, process, [],
         "renewed certificates serve new connections";
     CERTIFICATE_FAILED = "certificate.failed", Error, process, ["reason"],

@@ -265,7 +265,7 @@ fn wait(
         if signals.take_hangup() {
             service.reloading();
             match &reloader {
-                Some((reloader, _)) => reloader.reload_and_log(running, log),
+                Some((reloader, _)) => reloader.reload_on_hangup(running, log),
                 None => log.event(&events::SIGNAL, "nothing to reload", [("signal", "HUP".into())]),
             }
             certificates.reset();

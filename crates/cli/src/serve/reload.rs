@@ -9,7 +9,7 @@ use super::requests::Reloaded;
 use super::settings::Members;
 use super::{SettingFlags, Settings, site};
 use crate::Failure;
-use crate::changes::{Changes, NO_FILE};
+use crate::changes::{Changes, NO_FILE, log_reload};
 use crate::hosts::LiveHosts;
 use crate::log::{Log, events};
 
@@ -47,27 +47,27 @@ impl<'a> Reloader<'a> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Reads everything again, and changes what can change.
+    /// Reads everything again, and changes what can change. The outcome is logged, an error too:
+    /// the watch of certificates does not report it again.
     ///
     /// # Errors
-    /// The mistake and its place. Nothing is changed then.
+    /// The mistake and its place. No setting is changed then; renewed certificates may be in use,
+    /// which has an event of its own.
     pub(super) fn reload(&self, running: &Running, log: &Log) -> Result<Reloaded, String> {
-        if !self.has_files(running) {
-            return Err(NO_FILE.to_owned());
-        }
-        let reloaded = self.read_again(running, log)?;
-        log.event(&events::RELOADED, reloaded.in_words(), []);
-        Ok(reloaded)
+        let outcome = match self.has_files(running) {
+            true => self.read_again(running, log),
+            false => Err(NO_FILE.to_owned()),
+        };
+        log_reload(log, outcome.as_ref().map(Reloaded::in_words));
+        outcome
     }
 
-    /// Does the same for a signal, with a mistake logged.
-    pub(super) fn reload_and_log(&self, running: &Running, log: &Log) {
-        if !self.has_files(running) {
-            return log.event(&events::RELOADED, NO_FILE, []);
-        }
-        if let Err(reason) = self.reload(running, log) {
-            let fields = [("reason", reason.into())];
-            log.event(&events::RELOAD_FAILED, "nothing was changed", fields);
+    /// Does the same for SIGHUP, which is no mistake where there is nothing to read again.
+    pub(super) fn reload_on_hangup(&self, running: &Running, log: &Log) {
+        match self.has_files(running) {
+            // The error is logged.
+            true => drop(self.reload(running, log)),
+            false => log.event(&events::RELOADED, NO_FILE, []),
         }
     }
 
@@ -128,7 +128,7 @@ fn has_tls(_: &Running) -> bool {
 /// Reads the certificates again; returns whether their files had changed.
 #[cfg(feature = "tls")]
 fn reload_certificates(running: &Running, log: &Log) -> Result<bool, String> {
-    // A mistake in them is found again by what follows.
+    // What follows finds a mistake in them again.
     let changed = running.reload_tls_if_changed().is_ok_and(|it| it);
     if changed {
         log.event(&events::CERTIFICATE_RELOADED, "", []);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use throng_proto::ws::Opcode;
 use throng_testkit::eventually;
 
-use super::{Balancer, File, TOKEN, echoes, nowhere};
+use super::{Balancer, File, TOKEN, echoes, error, nowhere};
 use crate::support::{Client, Got, Served};
 
 #[test]
@@ -31,14 +31,24 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
     assert_eq!(balancer.backends(), [first.to_string(), second.to_string()]);
 
     file.write("backends = [\"127.0.0.1:1\"]\npick = \"rnadom\"\n");
-    balancer.signal("HUP");
-    let failed = balancer.event("reload.failed");
-    assert_eq!(
-        (&failed["level"], &failed["message"]),
-        (&json!("error"), &json!("nothing was changed"))
-    );
-    let reason = failed["reason"].as_str().unwrap();
-    assert!(reason.contains("reload.toml:2:8: pick") && reason.contains("random"), "{reason}");
+    let names_all = |reason: &str| {
+        assert!(reason.contains("reload.toml:2:8: pick") && reason.contains("random"), "{reason}");
+    };
+    let by_signal = || balancer.signal("HUP");
+    let by_request = || {
+        let answer = balancer.ask("POST", "/reload", &json!({}));
+        assert_eq!(answer.status(), 422);
+        names_all(&error(&answer));
+    };
+    for reload in [&by_signal as &dyn Fn(), &by_request] {
+        reload();
+        let failed = balancer.event("reload.failed");
+        assert_eq!(
+            (&failed["level"], &failed["message"]),
+            (&json!("error"), &json!("no setting was changed"))
+        );
+        names_all(failed["reason"].as_str().unwrap());
+    }
     assert_eq!(balancer.backends(), [first.to_string(), second.to_string()]);
     echoes(&mut old, "after a bad file");
 
