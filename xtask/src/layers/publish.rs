@@ -2,6 +2,8 @@
 //! package contains.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,7 +33,8 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         println!("note: no `repository` in Cargo.toml: enter its address before the first release");
     }
     let mut tally = Tally::default();
-    let packed = run_step(&mut publish, LIMIT);
+    let packed =
+        remove_folder(&site.target.join("package")).and_then(|()| run_step(&mut publish, LIMIT));
     let is_packed = packed.is_ok();
     tally.record("pack", packed);
     if is_packed {
@@ -45,10 +48,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
 fn compile(site: &Site) -> Result<(), String> {
     let folder = site.target.join("tmp/packages");
     let shown = |error: std::io::Error| format!("{}: {error}", folder.display());
-    // A file of an earlier run could stand for one that is not packed any more.
-    if folder.exists() {
-        fs::remove_dir_all(&folder).map_err(shown)?;
-    }
+    remove_folder(&folder)?;
     fs::create_dir_all(&folder).map_err(shown)?;
     let root = fs::read_to_string(site.root.join("Cargo.toml")).map_err(shown)?;
     let mut manifest = format!(
@@ -62,6 +62,9 @@ fn compile(site: &Site) -> Result<(), String> {
         };
         let unpacked = format!("{name}-{version}");
         let archive = site.target.join(format!("package/tmp-crate/{unpacked}.crate"));
+        if !archive.is_file() {
+            return Err(format!("cargo has not packed {name}: there is no {}", archive.display()));
+        }
         let mut tar = Command::new("tar");
         // With `m` files are of now: the same dates for all packages would hide a change.
         tar.arg("-xzmf").arg(archive).arg("-C").arg(&folder);
@@ -76,6 +79,16 @@ fn compile(site: &Site) -> Result<(), String> {
         .env("CARGO_TARGET_DIR", &site.target)
         .current_dir(&folder);
     run_step(&mut check, CHECK)
+}
+
+/// Removes a folder of an earlier run, whose files could stand for what is not packed any more.
+fn remove_folder(folder: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(format!("{}: {error}", folder.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn is_published(package: &Value) -> bool {
