@@ -246,7 +246,8 @@ pub struct Timeouts {
     pub upgrade: Duration,
     /// Between two bytes of a body, either way. Default 60 s.
     pub body: Duration,
-    /// From accept, or a request's first byte, to its whole head. 408 after it. Default 10 s.
+    /// To a request's whole head: from the accept for the first, from its first byte for later
+    /// ones. 408 after it, or a close if nothing has come. Default 10 s.
     pub head: Duration,
     /// Silence between two requests of a client. Default 75 s.
     pub keep_alive: Duration,

@@ -170,7 +170,9 @@ static KEYS: &[Key] = &[
         "from a WebSocket handshake to its response; 504; also to the first byte of a backend that \
          connections are passed through to"),
     Key::new("timeouts.body", TIMEOUT, "60s", "between two bytes of a body"),
-    Key::new("timeouts.head", TIMEOUT, "10s", "from accept to a complete head of a request; 408"),
+    Key::new("timeouts.head", TIMEOUT, "10s",
+        "to a complete head of a request: from the accept for the first, from its first byte for \
+         later ones; 408, or a close if nothing has come"),
     Key::new("timeouts.keep_alive", TIMEOUT, "75s", "idle time between two requests of a client"),
     Key::new("timeouts.tunnel", TIMEOUT, "1h", "silence of a tunnel in both directions"),
     Key::new("timeouts.half_closed", TIMEOUT, "60s",

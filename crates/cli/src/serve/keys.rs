@@ -157,7 +157,8 @@ static KEYS: &[Key] = &[
     Key::new("max_lifetime", OR_NEVER, "0s",
         "age at which sessions are closed with 1001; 0s = no limit"),
     Key::new("handshake_timeout", TIMEOUT, "10s",
-        "from accept to a complete request, at least 1s; 408"),
+        "to a complete head of a request, at least 1s: from the accept for the first, from its \
+         first byte for later ones; 408, or a close if nothing has come"),
     Key::new("min_body_rate", Kind::SIZE, "1KiB",
         "least bytes per second of a request's body, or 408; 0 = within handshake_timeout"),
     Key::new("max_body_memory", Kind::SIZE, "256MiB",
