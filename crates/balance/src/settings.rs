@@ -86,7 +86,8 @@ pub struct Settings {
     /// for a new one.
     pub max_connections: usize,
     /// The limit of client connections from one IPv4 address or IPv6 /64 network, except trusted
-    /// proxies. `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses
+    /// proxies; with [`accept_proxy`](Self::accept_proxy), of the address that the PROXY header
+    /// names. `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses
     /// of this machine. At the limit, a new client closes the oldest of its address that has been
     /// without a whole request for a second, of those of its own shard; if there is none, it is
     /// refused.

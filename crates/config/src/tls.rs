@@ -104,5 +104,11 @@ pub fn hsts(draft: &Draft) -> Option<(Duration, bool)> {
     if max_age.is_none() && subdomains {
         draft.wrong(HSTS_SUBDOMAINS.name, "it needs tls.hsts, the time for which browsers do so");
     }
+    if max_age.is_some_and(|max_age| max_age > Duration::ZERO && max_age.as_secs() == 0) {
+        draft.wrong(
+            HSTS.name,
+            "browsers count whole seconds: at least 1s, or 0s to make them forget",
+        );
+    }
     max_age.map(|max_age| (max_age, subdomains))
 }

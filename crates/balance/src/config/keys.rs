@@ -140,8 +140,9 @@ static KEYS: &[Key] = &[
     Key::new("max_connections", Kind::COUNT, "0",
         "client connections; 0 = as many as descriptors allow"),
     Key::new("max_connections_per_address", Kind::Or("auto", &Kind::COUNT), "auto",
-        "of an IPv4 address or IPv6 /64; auto = a quarter, loopback without limit; 0 = no limit; \
-         at it, one without a request for 1s makes room, on the same event loop"),
+        "of an IPv4 address or IPv6 /64, with accept_proxy that of the header; auto = a quarter, \
+         loopback without limit; 0 = no limit; at it, one without a request for 1s makes room, on \
+         the same event loop"),
     Key::new("max_tls_memory", Kind::SIZE, "0",
         "of TLS handshakes in progress and incomplete records; 0 = a quarter of the machine's"),
     Key::new("max_header_bytes", HEAD, "16KiB", "size of a request's head; larger get 431"),

@@ -1,15 +1,15 @@
 //! New clients: admission at the caps, and room for the next at the limit.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use throng_engine::{AddressKey, HeldInput};
 use throng_io::{ConnId, Driver, ListenerId};
 use throng_proto::http1;
 
-use super::State;
 use super::admission::Full;
 use super::conn::{Client, Conn, HttpSide, Phase};
+use super::{Action, State};
 
 impl State {
     /// Takes a client that has connected, or refuses it at a cap.
@@ -80,20 +80,51 @@ impl State {
         is_proxy: bool,
     ) -> Result<Option<AddressKey>, Full> {
         let most = self.most_connections;
-        let of_address = match self.configuration.settings.max_connections_per_address {
-            _ if is_proxy => None,
-            Some(0) => None,
-            Some(most) => Some(most),
-            // Clients of this machine, such as a proxy in front, are trusted.
-            None if address.ip().to_canonical().is_loopback() => None,
-            None => Some((most / 4).max(1)),
-        };
+        let of_address = if is_proxy { None } else { self.most_of_address(address.ip()) };
         let admission = Arc::clone(&self.admission);
         let enter = || admission.enter(most, address.ip(), of_address);
         match enter() {
             Err(full) if self.make_room(driver, full, admission.key(address.ip())) => enter(),
             outcome => outcome,
         }
+    }
+
+    /// Returns the limit of connections from an address that is no proxy's, if it has one.
+    fn most_of_address(&self, address: IpAddr) -> Option<usize> {
+        match self.configuration.settings.max_connections_per_address {
+            Some(0) => None,
+            Some(most) => Some(most),
+            // Clients of this machine, such as a proxy in front, are trusted.
+            None if address.to_canonical().is_loopback() => None,
+            None => Some((self.most_connections / 4).max(1)),
+        }
+    }
+
+    /// Counts a client for the address that its PROXY header names. At the limit of that address,
+    /// its oldest client that has not sent a whole request makes room. Returns false if there is
+    /// none: the new one is to be closed.
+    pub(super) fn count_behind_proxy(&mut self, id: ConnId, address: IpAddr) -> bool {
+        if self.trusts(address) {
+            return true;
+        }
+        let Some(most) = self.most_of_address(address) else { return true };
+        let key = match self.admission.enter_address(address, most) {
+            Ok(key) => key,
+            Err(full) => {
+                self.count_refused(full);
+                let key = self.admission.key(address);
+                let conns = &self.conns;
+                let is_new = |id| conns.is_new_client(id);
+                let oldest = self.new_clients_of_address.pop_oldest(key, self.now, is_new);
+                let Some(oldest) = oldest else { return false };
+                self.actions.push_back(Action::Close(oldest));
+                // The new one takes its place in the count.
+                self.counted.take(oldest.slot())
+            }
+        };
+        self.counted.insert(id.slot(), key);
+        self.new_clients_of_address.push(key, id, self.now);
+        true
     }
 
     /// Closes the oldest client that has not sent a whole request: of all, or of the address with

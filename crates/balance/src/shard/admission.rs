@@ -34,12 +34,23 @@ impl Admission {
     ) -> Result<Option<AddressKey>, Full> {
         let room = |now: usize| (now < most).then_some(now + 1);
         self.all.fetch_update(Relaxed, Relaxed, room).map_err(|_| Full::All)?;
-        let key = most_of_address.and_then(|_| self.by_address.key(address));
-        if !self.by_address.enter(key, most_of_address.unwrap_or(usize::MAX)) {
+        let Some(most_of_address) = most_of_address else { return Ok(None) };
+        self.enter_address(address, most_of_address).inspect_err(|_| {
             self.all.fetch_sub(1, Relaxed);
-            return Err(Full::Address);
+        })
+    }
+
+    /// Counts a client that is counted already for its address, too, unless there are `most`.
+    pub(super) fn enter_address(
+        &self,
+        address: IpAddr,
+        most: usize,
+    ) -> Result<Option<AddressKey>, Full> {
+        let key = self.by_address.key(address);
+        match self.by_address.enter(key, most) {
+            true => Ok(key),
+            false => Err(Full::Address),
         }
-        Ok(key)
     }
 
     /// Returns the key under which clients of an address are counted.

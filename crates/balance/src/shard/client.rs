@@ -84,6 +84,9 @@ impl State {
             Ok(proxy_protocol::Decoded::Header(header)) => {
                 if let Some((source, _)) = header.addresses {
                     client.address = source;
+                    if !self.count_behind_proxy(id, source.ip()) {
+                        return self.actions.push_back(Action::Close(id));
+                    }
                 }
                 client.held.consume(header.len);
                 client.phase = Phase::Head;

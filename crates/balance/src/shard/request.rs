@@ -124,7 +124,7 @@ impl State {
     }
 
     /// Returns whether an address is that of a trusted proxy.
-    fn trusts(&self, ip: IpAddr) -> bool {
+    pub(super) fn trusts(&self, ip: IpAddr) -> bool {
         let trusted = &self.configuration.settings.trusted_proxies;
         trusted.iter().any(|network| network.contains(ip))
     }

@@ -435,6 +435,7 @@ fn each_certificate_has_its_key() {
         (&["tls.ticket_keys=a"], &["tls.ticket_keys", "it needs TLS"]),
         (&["tls.hsts=1y"], &["tls.hsts", "it needs TLS"]),
         (&["tls.hsts=31536000"], &["tls.hsts", "has no unit", "31536000s"]),
+        (&["tls.hsts=500ms"], &["tls.hsts", "at least 1s"]),
         (&["tls.hsts_subdomains=true"], &["tls.hsts_subdomains", "it needs tls.hsts"]),
     ] {
         let error = tls(pairs).unwrap_err();
