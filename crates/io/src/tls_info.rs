@@ -135,6 +135,16 @@ impl TlsFailure {
         "internal",
     ];
 
+    /// Returns whether the peer has refused our certificate, or that we have none: in TLS 1.3 a
+    /// server says so when the handshake of its client is complete
+    /// ([RFC 8446 section 6.2](https://www.rfc-editor.org/rfc/rfc8446#section-6.2)).
+    #[must_use]
+    pub fn refuses_certificate(self) -> bool {
+        // handshake_failure; bad_certificate to certificate_unknown; unknown_ca, access_denied,
+        // decrypt_error; certificate_required.
+        matches!(self, Self::Alert(40 | 42..=46 | 48 | 49 | 51 | 116))
+    }
+
     /// Returns the place in [`TlsFailure::LABELS`].
     #[must_use]
     pub fn index(self) -> usize {

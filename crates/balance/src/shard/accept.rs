@@ -63,7 +63,7 @@ impl State {
             certificate: None,
             server_name: None,
             has_asked: false,
-            hangs_up: false,
+            has_sent_last: false,
             held: HeldInput::default(),
             dropped: None,
         };

@@ -60,7 +60,8 @@ impl State {
             self.pause_if_far_ahead(id, &client);
         }
         if client.http.finished && has_left(&client) {
-            self.actions.push_back(Action::Close(id));
+            // Before its request is sent to a backend.
+            self.actions.push_front(Action::Close(id));
         }
         // The rest of a head longer than the high water mark: no exchange will resume the client.
         if client.phase == Phase::Head && client.http.paused && client.http.is_clear() {

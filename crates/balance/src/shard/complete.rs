@@ -37,7 +37,7 @@ impl State {
         let upstream_id = exchange.upstream;
         let keeps = exchange.keep_alive && exchange.is_complete && client.may_ask_again();
         let is_complete = exchange.is_complete;
-        client.hangs_up = exchange.is_last && is_complete && client.held.is_empty();
+        client.has_sent_last = exchange.is_last && is_complete && client.held.is_empty();
         drop(exchange);
         if let Some(upstream_id) = upstream_id {
             self.release(driver, upstream_id, is_complete, keeps);

@@ -123,7 +123,7 @@ pub(super) struct Client {
     /// It has sent the head of a request.
     pub(super) has_asked: bool,
     /// Its last request, which it announced as that, is whole: it sends nothing more.
-    pub(super) hangs_up: bool,
+    pub(super) has_sent_last: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.
     pub(super) held: HeldInput,
     /// Data dropped in [`Phase::Lingering`].

@@ -28,7 +28,7 @@ impl State {
         failure: Failure,
     ) {
         let Some(exchange) = client.exchange.as_mut() else { return };
-        // It had let the balancer in.
+        // The backend had accepted the balancer: what comes later is a reset.
         let is_late = matches!(failure, Failure::Insecure(_)) && exchange.is_answered;
         let failure = if is_late { Failure::Reset } else { failure };
         exchange.upstream = None;

@@ -49,7 +49,7 @@ use throng_engine::{
     Arrivals, ArrivalsByAddress, BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket,
 };
 use throng_io::memory::Trim;
-use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsInfo};
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsFailure, TlsInfo};
 use throng_proto::http1;
 
 use self::actions::Action;
@@ -57,7 +57,7 @@ pub use self::admission::Admission;
 pub use self::audit::{Audit, Holdings};
 use self::closing::{CloseJob, Orphans};
 use self::commands::{limits_of, most_connections, response_limits_of};
-use self::conn::{Conn, Conns, Phase, Tick};
+use self::conn::{Conn, Conns, Phase, Tick, Upstream};
 use self::memory::Measurements;
 use self::pool::Pool;
 use self::waiting::Waiting;
@@ -309,6 +309,13 @@ impl<D: Driver> Shard<D> {
     }
 }
 
+/// Returns whether a failure of TLS means that the two do not trust each other. When the handshake
+/// is complete, that is only the backend's refusal of our certificate, on its first use; whatever
+/// else comes then is a reset that gives a reason.
+fn is_untrusted(why: TlsFailure, upstream: &Upstream) -> bool {
+    !upstream.is_connected || !upstream.is_reused && why.refuses_certificate()
+}
+
 impl State {
     /// Handles bytes of any kind of connection. Those of a tunnel are returned, to be sent to its
     /// other side at once.
@@ -367,8 +374,7 @@ impl State {
             Conn::Client(client) => self.client_closed(id, *client),
             Conn::Upstream(upstream) => {
                 let failure = match why {
-                    // One that was of use before is only stale.
-                    Closed::Insecure(why) if !upstream.is_reused => Failure::Insecure(why),
+                    Closed::Insecure(why) if is_untrusted(why, &upstream) => Failure::Insecure(why),
                     _ if upstream.is_connected => Failure::Reset,
                     _ => Failure::Refused,
                 };

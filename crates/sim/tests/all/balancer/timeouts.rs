@@ -229,6 +229,10 @@ fn requests_that_came_before_the_end_of_the_stream_are_answered() {
         }
         assert_eq!(script.end(client), Some(PeerEnd::Finished), "{rest}");
         assert_eq!(script.metrics().connections, 0, "{rest}");
+        // No backend sees a request that its client cannot finish.
+        let requests = script.receive_text(server);
+        assert_eq!((requests.matches("GET ").count(), requests.contains("POST ")), (3, false));
+        assert_eq!(script.end(server), None, "{rest}");
     }
 }
 
