@@ -4,6 +4,7 @@ use throng_io::ConnId;
 use throng_proto::http1::{self, BodyLength, HeaderLines, Request};
 
 use crate::conn::stage::AfterFlush;
+use crate::conn::table::Table;
 use crate::context::{Core, Cx};
 use crate::http1::body::{BodyMode, RequestBodies};
 use crate::samples::is_sampled;
@@ -17,9 +18,11 @@ const REQUEST_EVENTS: u32 = 16;
 /// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
 /// arrived, and nothing else. A client that has announced this as its last request sends nothing
 /// more (RFC 9112 section 9.6), so no close of ours becomes a reset that destroys data it has not
-/// read; from any other, input is read for a while.
-fn close_mode(request: &Request<'_>, is_here: bool) -> AfterFlush {
-    match is_here && !request.keep_alive() {
+/// read; from any other, input is read for a while. So it is with TLS: only before an end does a
+/// close_notify wait for its socket, and without it a body may look cut (RFC 9112 section 9.8).
+fn close_mode(table: &Table, id: ConnId, request: &Request<'_>, is_here: bool) -> AfterFlush {
+    let has_tls = || table.cold(id).is_some_and(|cold| cold.tls.is_some());
+    match is_here && !request.keep_alive() && !has_tls() {
         true => AfterFlush::Close,
         false => AfterFlush::Linger,
     }
@@ -84,7 +87,8 @@ impl<S: Service> Requests<'_, S> {
             // A slow head is not charged to its body.
             connections.timers.due_in(*id, connections.limits.handshake);
         }
-        let close_mode = close_mode(request, !request.has_body() && is_last_input);
+        let is_here = !request.has_body() && is_last_input;
+        let close_mode = close_mode(&connections.table, *id, request, is_here);
         if let Some(why) = connections.table.refusal(*id) {
             service.on_request_refused(&mut Cx::new(core, *id), request, why);
             return Then::End(close_mode);
@@ -187,7 +191,10 @@ impl<S: Service> Requests<'_, S> {
             BodyMode::Stream => Then::Answer(service.on_body_end(cx, trailers), AfterFlush::Linger),
             BodyMode::Buffer => body.head.request().map_or(Then::Continue, |request| {
                 let answer = service.on_body(cx, &request, &body.body);
-                Then::Answer(answer, close_mode(&request, is_last_input))
+                Then::Answer(
+                    answer,
+                    close_mode(&cx.core().connections.table, *id, &request, is_last_input),
+                )
             }),
         };
         bodies.put_back(body);
