@@ -645,17 +645,17 @@ fn served_certificate(
     if served.is_valid_at(now) || !in_use.iter().filter(is_replaced).any(|it| it.is_valid_at(now)) {
         return Ok(served);
     }
-    let (why, end, until) = match now > served.expires {
-        true => (format!("expired on {}", validity.not_after), "", None),
+    let (why, until) = match now > served.expires {
+        true => (format!("expired on {}", validity.not_after), None),
         false => {
             let begins = Duration::from_secs(u64::try_from(served.begins).unwrap_or_default());
             let why = format!("is not valid before {}", validity.not_before);
-            (why, " until then", SystemTime::UNIX_EPOCH.checked_add(begins))
+            (why, SystemTime::UNIX_EPOCH.checked_add(begins))
         }
     };
     let line = certificate_line(file, 0);
     let what =
-        format!("line {line}: this certificate {why}; the one in use, which is valid, stays{end}");
+        format!("line {line}: this certificate {why}; the one in use, which is valid, stays");
     Err(ConfigError { until, ..ConfigError::new(file, what) })
 }
 

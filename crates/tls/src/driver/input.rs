@@ -112,7 +112,7 @@ impl<D: Driver> Tls<D> {
             Ok(None) => return false,
             Ok(Some(len)) => len,
             Err(alert) => {
-                self.end_session(id, End::Fatal(alert));
+                self.end_session(id, End::Fatal(alert), false);
                 return false;
             }
         };
@@ -178,7 +178,7 @@ impl<D: Driver> Tls<D> {
             self.send_reply(id);
         }
         if let Some(end) = opened.end {
-            self.end_session(id, end);
+            self.end_session(id, end, !opened.data.is_empty());
         }
         self.table.settle(id);
         if opened.data.is_empty() {
@@ -198,23 +198,23 @@ impl<D: Driver> Tls<D> {
         if let Some(resumption) = &mut resumption
             && tickets.iter().any(|ticket| resumption.add(ticket).is_err())
         {
-            return self.end_session(id, End::Fatal(Alert::DECODE_ERROR));
+            return self.end_session(id, End::Fatal(Alert::DECODE_ERROR), has_data);
         }
         if !has_data {
             busy.resumption = resumption;
         }
     }
 
-    /// Ends the input of a session.
-    fn end_session(&mut self, id: ConnId, end: End) {
+    /// Ends the input of a session. `has_data`: data that came before are delivered first.
+    fn end_session(&mut self, id: ConnId, end: End, has_data: bool) {
         match end {
             End::CloseNotify => self.finish_input(id, 0),
             End::PeerAlert(alert) => {
                 let why = SessionFailure::PeerAlert(alert.0);
                 self.count_session_failure(id, why);
                 // A server that does not accept our certificate says so after our handshake, in
-                // TLS 1.3.
-                if self.is_client(id) {
+                // TLS 1.3, and sends no data before. A close would drop data that were not handled.
+                if !has_data && self.is_client(id) {
                     return self.refuse(id, TlsFailure::Alert(alert.0));
                 }
                 self.finish_input(id, flag::TRUNCATED);

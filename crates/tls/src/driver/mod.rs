@@ -347,6 +347,9 @@ impl<D: Driver> Tls<D> {
     /// Handles the end of a connection. Returns it, or first the batch that waited for its
     /// handshake.
     fn on_closed(&mut self, id: ConnId, why: Closed) -> Step<Socket<D::Socket>> {
+        // Nothing is sealed from now on, whatever completes the handshake.
+        let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
+        let batch = busy.and_then(|busy| busy.batch.take());
         self.hear_last_words(id);
         let refusal = self.refused.iter().position(|(of, _)| *of == id);
         let mut refusal = refusal.map(|at| self.refused.swap_remove(at).1);
@@ -357,8 +360,6 @@ impl<D: Driver> Tls<D> {
             refusal = refusal.or(Some(TlsFailure::Ended));
         }
         self.count_failure(id, TlsFailure::Ended);
-        let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
-        let batch = busy.and_then(|busy| busy.batch.take());
         self.table.remove(id);
         self.warm.forget(id);
         let why = refusal.map_or(why, Closed::Insecure);

@@ -83,7 +83,7 @@ pub(super) mod flag {
 /// A secured connection. All parts are bytes, so that none is lost to alignment.
 pub(super) struct Conn {
     generation: [u8; 4],
-    /// Once a connection that we started is established: none.
+    /// The configuration of its TLS: its server, or until it is established, its client.
     endpoint: EndpointId,
     pub(super) stage: Stage,
     pub(super) flags: u8,

@@ -1,15 +1,19 @@
 //! Connections that we start.
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::thread;
 
+use rustls::{ProtocolVersion, ServerConnection};
 use throng_io::{Closed, ConnId, Driver, Options, TlsFailure};
 use throng_tls::{
     CertificateFiles, ClientAuth, ClientConfigs, ClientSettings, TlsClient, TlsConfig, TlsServer,
     Trust,
 };
 
-use crate::rig::{Rig, Seen, finished};
-use crate::support::{first_der, temporary};
+use crate::rig::{Rig, Sealer, Seen, finished};
+use crate::support::{first_der, raw_server_config, temporary};
 
 /// A connection of ours to the rig's own secured listener.
 pub(crate) fn connected(
@@ -113,6 +117,45 @@ fn a_connection_of_ours_shows_its_certificate_to_a_server_that_asks() {
         }
     }
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A close would drop data that the engine has not handled yet.
+#[test]
+fn an_alert_behind_data_ends_the_stream_of_a_connection_of_ours_and_does_not_close_it() {
+    for data in [&b"answer"[..], b""] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let mut config = raw_server_config(None);
+            config.enable_secret_extraction = true;
+            let mut tls = ServerConnection::new(Arc::new(config)).unwrap();
+            let mut socket = listener.accept().unwrap().0;
+            while tls.is_handshaking() || tls.wants_write() {
+                tls.complete_io(&mut socket).unwrap();
+            }
+            let secrets = tls.dangerous_extract_secrets().unwrap().tx;
+            let mut sealer = Sealer::with(ProtocolVersion::TLSv1_3, secrets);
+            let records = [sealer.seal(23, data), sealer.seal(21, &[2, 116])].concat();
+            socket.write_all(&records).unwrap();
+            socket
+        });
+        let mut rig = Rig::new();
+        let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
+        let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
+        let ours = rig.driver.connect_secured(address, None, &client.for_driver(), b"").unwrap();
+        let mut seen = Vec::new();
+        while !matches!(seen.last(), Some(Seen::Closed(..) | Seen::Finished(..))) {
+            seen.extend(rig.turn().into_iter().filter(|seen| !matches!(seen, Seen::Secured(..))));
+        }
+        let refused = Closed::Insecure(TlsFailure::Alert(116));
+        let connected = Seen::Connected(ours);
+        let expected = match data {
+            b"" => vec![connected, Seen::Closed(ours, refused)],
+            data => vec![connected, Seen::Received(ours, data.to_vec()), Seen::Finished(ours)],
+        };
+        assert_eq!(seen, expected);
+        drop(server.join().unwrap());
+    }
 }
 
 #[test]

@@ -206,7 +206,14 @@ impl Sealer {
     /// Goes on where the client is.
     pub(crate) fn of(client: ClientConnection) -> Self {
         let version = client.protocol_version().unwrap();
-        let (sequence, secrets) = client.dangerous_extract_secrets().unwrap().tx;
+        Self::with(version, client.dangerous_extract_secrets().unwrap().tx)
+    }
+
+    /// Goes on with these secrets.
+    pub(crate) fn with(
+        version: ProtocolVersion,
+        (sequence, secrets): (u64, ConnectionTrafficSecrets),
+    ) -> Self {
         let (algorithm, key, iv) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
