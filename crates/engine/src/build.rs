@@ -119,7 +119,7 @@ pub(crate) fn shard_seed(seed: u64, shard: u64) -> u64 {
     crate::random::mix(seed.wrapping_add(shard))
 }
 
-/// State of a server that its shards share, and that neither their number nor their threads change.
+/// State that all shards of a server share.
 pub(crate) struct Shared {
     pub(crate) configuration: Configuration,
     pub(crate) totals: Arc<Totals>,
@@ -130,7 +130,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Creates the state for `parts` shards, which accept connections within `limits`.
+    /// Creates the state for `parts` shards. Connections are admitted by `limits`; all else follows
+    /// `options`.
     ///
     /// # Errors
     /// Limits or classes contradict themselves.
@@ -167,7 +168,7 @@ struct Queues<K> {
 type AllQueues<K> = (Vec<Queues<K>>, Vec<Mailbox<Handover<K>>>);
 
 /// Creates the queues of each shard. There is no sending half where shards hand no sockets over.
-fn queues<D: Driver>(drivers: &[D], options: &BuildOptions) -> AllQueues<D::Socket> {
+fn create_queues<D: Driver>(drivers: &[D], options: &BuildOptions) -> AllQueues<D::Socket> {
     let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
     let capacity = options.mailbox_capacity.unwrap_or(MAILBOX_CAPACITY);
     let shares_table = options.own_tables.is_none();
@@ -201,7 +202,7 @@ pub fn build<D: Driver, S: Service>(
     let parts = drivers.len();
     let Shared { configuration, totals, account, stores, admission } =
         Shared::new(options, &options.limits, parts)?;
-    let (queues, neighbours) = queues(&drivers, options);
+    let (queues, neighbours) = create_queues(&drivers, options);
     let clock = drivers.first().map_or(Clock::System, Driver::clock);
     let senders = queues.iter().map(|queues| queues.queue.clone()).collect();
     let remote = Remote::new(senders, Arc::clone(&totals), clock, stores)

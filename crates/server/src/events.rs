@@ -51,10 +51,11 @@ pub enum Event<'a> {
         /// The cause.
         reason: &'a str,
     },
-    /// The TLS session of a client failed after its handshake: the client ended it with an alert,
-    /// or sent what no session has. A client that just ends its stream is none of these.
+    /// The TLS session of a client failed after its handshake: the client ended it with an alert or
+    /// broke the protocol, or the server's keys could not be used any more. The end of a client's
+    /// stream is no failure.
     #[non_exhaustive]
-    TlsFailed {
+    TlsSessionFailed {
         /// The client's address; a Unix socket has none.
         client: Option<IpAddr>,
         /// The cause.
@@ -143,10 +144,10 @@ impl fmt::Display for Event<'_> {
             Self::TlsRefused { client: None, reason } => {
                 write!(f, "no TLS with a client of a Unix socket: {reason}")
             }
-            Self::TlsFailed { client: Some(client), reason } => {
+            Self::TlsSessionFailed { client: Some(client), reason } => {
                 write!(f, "the TLS session with {client} failed: {reason}")
             }
-            Self::TlsFailed { client: None, reason } => {
+            Self::TlsSessionFailed { client: None, reason } => {
                 write!(f, "the TLS session with a client of a Unix socket failed: {reason}")
             }
             Self::CertificateIssued { names, expires, .. } => {
@@ -280,7 +281,7 @@ fn trace(event: &Event<'_>) {
             let client = client.map(tracing::field::display);
             tracing::info!(target: "throng", client, reason, "TLS handshake failed");
         }
-        Event::TlsFailed { client, reason } => {
+        Event::TlsSessionFailed { client, reason } => {
             let client = client.map(tracing::field::display);
             tracing::info!(target: "throng", client, reason, "TLS session failed");
         }
@@ -411,7 +412,7 @@ mod tests {
                 "no TLS with 127.0.0.1: it does not speak TLS",
             ),
             (
-                Event::TlsFailed { client, reason: "why" },
+                Event::TlsSessionFailed { client, reason: "why" },
                 "the TLS session with 127.0.0.1 failed: why",
             ),
             (

@@ -126,7 +126,7 @@ events! {
         "a connection was closed: no trusted proxy, or its PROXY header was wrong or late";
     TLS_REFUSED = "tls_refused", Info, clients, ["client", "reason"],
         "the TLS handshake of a client failed, and its connection was closed";
-    TLS_FAILED = "tls_failed", Info, clients, ["client", "reason"],
+    TLS_SESSION_FAILED = "tls_session_failed", Info, clients, ["client", "reason"],
         "the TLS session of a client failed after its handshake, and its connection was closed";
     PROTOCOL_ERROR = "protocol_error", Info, clients, ["session", "route", "code", "reason"],
         "a client broke the WebSocket protocol, and its session was closed";

@@ -26,9 +26,10 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
         Event::TlsRefused { client, reason, .. } => log.access(&events::TLS_REFUSED, || {
             vec![("client", (*client).into()), ("reason", (*reason).into())]
         }),
-        Event::TlsFailed { client, reason, .. } => log.access(&events::TLS_FAILED, || {
-            vec![("client", (*client).into()), ("reason", (*reason).into())]
-        }),
+        Event::TlsSessionFailed { client, reason, .. } => log
+            .access(&events::TLS_SESSION_FAILED, || {
+                vec![("client", (*client).into()), ("reason", (*reason).into())]
+            }),
         Event::CertificateIssued { names, expires, renewal, .. } => {
             log_issued(log, names, *expires, *renewal);
         }

@@ -110,11 +110,12 @@ impl Running {
         self.security.certificates()
     }
 
-    /// Does [`Running::reload_tls`] if a file was modified since it was last read, and returns
-    /// whether one was. Looking costs a system call for each file.
+    /// Does [`Running::reload_tls`] if a file was modified since it was last read, or if a
+    /// certificate that was not valid yet is valid now. Returns whether it did. Looking costs a
+    /// system call for each file.
     ///
     /// # Errors
-    /// As for [`Running::reload_tls`], once for each modification.
+    /// As for [`Running::reload_tls`], once for each modification, and when that time has come.
     #[cfg(feature = "tls")]
     pub fn reload_tls_if_changed(&self) -> Result<bool> {
         self.security.reload_if_changed()

@@ -443,7 +443,7 @@ impl Service for ShardService {
             Fault::Tls(why) => {
                 let client = cx.peer().map(|peer| peer.ip().to_canonical());
                 let reason = &why.to_string();
-                return shared.events.report(Event::TlsFailed { client, reason });
+                return shared.events.report(Event::TlsSessionFailed { client, reason });
             }
             Fault::SlowConsumer => Event::SlowConsumer { handle, route },
             Fault::Panic => {

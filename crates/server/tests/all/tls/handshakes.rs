@@ -90,7 +90,7 @@ fn sessions_that_fail_later_are_reported_with_client_and_cause() {
     let files = Files::new("sessions");
     let (reports, reported) = std::sync::mpsc::channel();
     let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
-        if let throng::Event::TlsFailed { client, .. } = event {
+        if let throng::Event::TlsSessionFailed { client, .. } = event {
             let _ = reports.send((client.map(|client| client.to_string()), event.to_string()));
         }
     });
