@@ -213,6 +213,8 @@ impl Net {
                 self.move_end(link, side);
             }
         }
+        // What arrives at once is taken at once: room that is made later would go unnoticed.
+        self.move_end(link, side.other());
     }
 
     /// Returns the state of the link for `side`.

@@ -4,7 +4,11 @@
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events. A seed repeats all but the bytes of
 //! records (see [`throng_sim::secured`]).
 
-use throng_sim::{Plan, Seeds, World, balance, hush_planned_panics, run_secured_seed};
+use std::net::SocketAddr;
+
+use throng_sim::net::{LinkOptions, Side};
+use throng_sim::secured::Configurations;
+use throng_sim::{Net, Plan, Rng, Seeds, World, balance, hush_planned_panics, run_secured_seed};
 
 const SERVERS: Seeds = Seeds {
     package: "throng-sim",
@@ -27,6 +31,23 @@ fn servers_with_tls_break_no_rule() {
 #[test]
 fn balancers_with_tls_break_no_rule() {
     BALANCERS.check_up_to(200);
+}
+
+/// A driver looks for room before the peers have acted, and would sleep on.
+#[test]
+fn a_secured_end_makes_room_for_what_arrives_at_once() {
+    let net = Net::shared();
+    let mut net = net.borrow_mut();
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let listener = net.listen(address);
+    let options = LinkOptions { latency: 0, capacity: 200, cut_after: None };
+    let link = net.dial(listener, address, options).expect("it is open");
+    net.secure(link, Side::Dialer, Configurations::new().client(&mut Rng::new(1)));
+    // The beginning of a record of a handshake (RFC 8446 section 5.1).
+    let mut part = vec![22, 3, 3, 16, 0];
+    part.resize(options.capacity, 2);
+    net.write(link, Side::Acceptor, &part);
+    assert_eq!(net.room(link, Side::Acceptor), options.capacity);
 }
 
 #[test]
