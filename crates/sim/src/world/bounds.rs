@@ -6,7 +6,7 @@ use throng_engine::{Audit, Backpressure, MAILBOX_MARK, SlowPolicy};
 
 use super::World;
 use crate::ask::Take;
-use crate::plan::Plan;
+use crate::plan::{Plan, SECOND};
 
 /// Connections beyond the caps that a shard may have.
 const RESERVE: usize = 32;
@@ -16,6 +16,32 @@ const ONE_TURN: usize = 64 << 10;
 
 /// Bytes of the chunks in which waiting output leaves.
 const CHUNK: usize = 64 << 10;
+
+/// Connections of a shard that have gone, counted by the second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Departures {
+    second: u64,
+    /// All that have gone by now, by the beginning of this second, and by that of the one before.
+    all: u64,
+    before: u64,
+    long_before: u64,
+}
+
+impl Departures {
+    /// Records how many have gone by this second.
+    fn note(&mut self, second: u64, all: u64) {
+        if second > self.second {
+            self.long_before = if second == self.second + 1 { self.before } else { self.all };
+            (self.second, self.before) = (second, self.all);
+        }
+        self.all = all;
+    }
+
+    /// Returns how many have gone in this second and the one before.
+    fn recent(self) -> usize {
+        (self.all - self.long_before) as usize
+    }
+}
 
 impl World {
     /// Publishers are held back: a crowded mailbox gets at most one publication more of each
@@ -35,6 +61,14 @@ impl World {
         if let Some(fault) = fault {
             self.violation(fault);
         }
+    }
+
+    /// Counts the connections of a shard that have gone.
+    pub(super) fn note_departures(&mut self, index: usize) {
+        let now = self.now();
+        let driver = self.shards[index].driver().inner();
+        let gone = driver.calls.entered - driver.connections() as u64;
+        self.departures[index].note(now / SECOND, gone);
     }
 
     pub(super) fn check_bounds(&mut self, index: usize) {
@@ -62,10 +96,11 @@ impl World {
         if audit.largest_partial > partial {
             faults.push(format!("a decoder holds {} over {partial}", audit.largest_partial));
         }
-        // Who has gone is struck out once a second.
-        if audit.longest_list > 4 * audit.connections + 16 + self.plan.parts.len() {
+        // Each connection is listed once, and who has gone is struck out once a second.
+        let gone = self.departures[index].recent();
+        if audit.longest_list > audit.connections + gone {
             let (list, connections) = (audit.longest_list, audit.connections);
-            faults.push(format!("a list of {list} for {connections} connections"));
+            faults.push(format!("a list of {list} for {connections} connections, {gone} gone"));
         }
         if audit.uncounted > 0 || audit.reserved > RESERVE {
             let Audit { uncounted, reserved, .. } = audit;

@@ -16,6 +16,7 @@ use throng_engine::{Audit, Built, ClassCounters, Remote, Shard, Snapshot, Stats,
 use throng_tls::Tls;
 
 use self::balancer::Balancer;
+use self::bounds::Departures;
 pub use self::outside::OUTSIDER;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet, Side};
@@ -68,6 +69,7 @@ pub struct World {
     outside: Vec<(u64, Outside)>,
     listeners: Vec<usize>,
     balancer: Option<Balancer>,
+    departures: Vec<Departures>,
     forced: Vec<Option<usize>>,
     arrivals: Vec<usize>,
     rng: Rng,
@@ -136,6 +138,7 @@ impl World {
         let plan_seed = plan.seed;
         Self {
             peers: plan.parts.iter().map(|_| None).collect(),
+            departures: vec![Departures::default(); shards.len()],
             forced: shards.iter().map(|_| None).collect(),
             plan,
             net,
@@ -427,6 +430,7 @@ impl World {
             self.violation(format!("shard {index} spins: {spins} turns for nothing"));
         }
         self.record.borrow_mut().note_ended_streams();
+        self.note_departures(index);
         if self.steps.is_multiple_of(4) {
             self.check_bounds(index);
         }
