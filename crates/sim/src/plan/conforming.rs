@@ -1,10 +1,8 @@
 //! Clients that keep to the rules, however the network cuts what they say.
 
-use super::{Expect, Part, SECOND, ScriptContext};
+use super::{Expect, MILLI, Part, SECOND, ScriptContext};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
-
-const MILLI: u64 = 1_000_000;
 
 /// Gives `part` a conforming role.
 pub(crate) fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {

@@ -1,11 +1,9 @@
 //! Clients of the service's HTTP: those that keep to the rules, and those that do not.
 
-use super::{Expect, Part, Plan, SECOND};
+use super::{Expect, MILLI, Part, Plan, SECOND};
 use crate::ask::{Ask, Start, Take};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
-
-const MILLI: u64 = SECOND / 1000;
 
 /// Adds some to a third of all plans; the others stay what they were.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {

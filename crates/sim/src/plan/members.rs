@@ -7,14 +7,12 @@ use std::time::Duration;
 use throng_engine::{Backpressure, SlowPolicy};
 
 use super::conforming::command;
-use super::{Expect, Outside, Part, Plan, SECOND, events_request, upgrade_request};
+use super::{Expect, MILLI, Outside, Part, Plan, SECOND, events_request, upgrade_request};
 use crate::record::Audience;
 use crate::rng::Rng;
 use crate::rules::Rules;
 use crate::script::{Do, Pace};
 use crate::service::{FEED, STREAMS};
-
-const MILLI: u64 = SECOND / 1000;
 
 /// Channels that are published to.
 const NAMES: [&str; 6] = ["red", "green", "blue", "sky.eu", "sky.us", "sky.us.ny"];

@@ -4,6 +4,7 @@ pub mod adversary;
 mod conforming;
 mod http_client;
 mod members;
+mod pace;
 mod stopping;
 mod strangers;
 
@@ -167,6 +168,9 @@ pub enum Outside {
 
 /// Nanoseconds of one second.
 pub const SECOND: u64 = 1_000_000_000;
+
+/// Nanoseconds of one millisecond.
+const MILLI: u64 = SECOND / 1000;
 
 impl Plan {
     /// The plan of a seed.
@@ -335,6 +339,7 @@ impl Plan {
             ..Settings::default()
         };
         plan.balancer = Some(BalancerPlan { shards: 1 + rng.below(2), settings, faults });
+        pace::keep_up(&mut plan);
         plan
     }
 
@@ -350,6 +355,7 @@ impl Plan {
             // Not all of them in the middle of the handshake.
             part.link.cut_after = part.link.cut_after.map(|at| at + rng.between(0, 4000));
         }
+        pace::keep_up(&mut plan);
         plan
     }
 

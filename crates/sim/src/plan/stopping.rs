@@ -1,11 +1,9 @@
 //! Peers whose messages stop those behind them.
 
 use super::conforming::{command, message};
-use super::{Expect, Part, Plan, SECOND, ScriptContext};
+use super::{Expect, MILLI, Part, Plan, SECOND, ScriptContext};
 use crate::rng::Rng;
 use crate::script::{Do, Pace};
-
-const MILLI: u64 = SECOND / 1000;
 
 /// Adds some peers that are stopped to half of all plans.
 pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {

@@ -1,0 +1,45 @@
+//! The pace of slow peers where what is between them and the server moves bytes by the gulp.
+
+use super::{Expect, MILLI, Part, Plan};
+use crate::script::{Do, Pace};
+
+/// Bytes that a link between a balancer and a server takes in any case, whatever TLS adds to them.
+const ON_THE_LINK: usize = 32 << 10;
+
+/// Makes slow peers of whom something is expected read as much as moves at once within half the
+/// write timeout.
+///
+/// A balancer reads the next bytes when those before have left, and TLS opens whole records. Until
+/// its peer has read such a gulp, nothing of the server's output moves, and after the write timeout
+/// the server ends by right who takes longer.
+pub(super) fn keep_up(plan: &mut Plan) {
+    let read = plan.balancer.as_ref().map(|balancer| balancer.faults.receive_buffer);
+    let gulp = plan.secured.most_received(read.unwrap_or(0)) as u64;
+    let timeout = plan.limits.write_timeout.as_nanos() as u64;
+    for part in &mut plan.parts {
+        let waits_on_the_link = read.is_some() && part.echo_only && echoed(part) <= ON_THE_LINK;
+        if gulp == 0 || waits_on_the_link || part.expect == Expect::Anything {
+            continue;
+        }
+        let latency = part.link.latency;
+        for line in &mut part.script {
+            let Do::Read(Pace::Slow(bytes, rest)) = line else { continue };
+            // Until there is room on the link again, and a driver that rested has filled it.
+            let period = *rest + 2 * latency + 6 * MILLI;
+            let least = (2 * gulp * period / timeout) as usize + 1;
+            *bytes = least.max(*bytes);
+            part.link.capacity = least.max(part.link.capacity);
+        }
+    }
+}
+
+/// Returns the most bytes of the answers to all that a peer says.
+fn echoed(part: &Part) -> usize {
+    const LONGEST_PONG: usize = 127;
+    let answer = |line: &Do| match line {
+        Do::Message { payload, fragments, .. } => payload.len() + 10 + fragments * LONGEST_PONG,
+        Do::Ping(_) => LONGEST_PONG,
+        _ => 0,
+    };
+    part.script.iter().map(answer).sum()
+}
