@@ -232,7 +232,15 @@ impl Plan {
 
     /// In virtual nanoseconds: everything that time ends has ended by then.
     pub(super) fn time_limit(&self) -> u64 {
-        time_limit(&self.settings, &self.faults)
+        let requests = |client: &ClientPlan| match &client.session {
+            SessionPlan::Http { asks, .. } => asks.len(),
+            SessionPlan::Tunnel { .. } => 1,
+        };
+        // Those of one client are served one after another.
+        let most = self.clients.iter().map(requests).max().unwrap_or(0) as u32;
+        let Timeouts { connect, response, queue, .. } = self.settings.timeouts;
+        let each = queue + connect * (1 + u32::from(self.settings.retries)) + response;
+        time_limit(&self.settings, &self.faults) + (each * most).as_nanos() as u64
     }
 }
 
