@@ -57,8 +57,8 @@ pub struct Limits {
     /// the oldest of that address that has been without a whole request head for a second, of those
     /// of its own event loop; if there is none, it is refused with 429.
     pub max_connections_per_address: Limit,
-    /// Time from accept to a whole request head. Default 10 s; answered with 408 if a part of one has
-    /// come.
+    /// Time from accept to a whole request head. Default 10 s; answered with 408 if a part of one
+    /// has come.
     pub handshake_timeout: Duration,
     /// Slowest rate of a request's body, in bytes a second, measured over each
     /// [`Limits::handshake_timeout`]. Default 1 KiB/s; a slower one is answered with 408.

@@ -61,8 +61,8 @@ pub enum Fault<'a> {
         /// Description, with the section of RFC 6455.
         reason: &'a str,
     },
-    /// The TLS session failed after its handshake: by an alert, a violation of the protocol, or keys
-    /// that are used up. The end of a stream is no failure.
+    /// The TLS session failed after its handshake: by an alert, a violation of the protocol, or
+    /// keys that are used up. The end of a stream is no failure.
     Tls(SessionFailure),
     /// The peer read too slowly, and its policy closed it.
     SlowConsumer,

@@ -25,8 +25,8 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// Creates a refusal with any status. For a WebSocket each is a refusal; an HTTP client takes one
-    /// of 2xx for success.
+    /// Creates a refusal with any status. For a WebSocket each is a refusal; an HTTP client takes
+    /// one of 2xx for success.
     pub const fn status(status: Status) -> Self {
         Self { status, reason: Cow::Borrowed(""), headers: Vec::new() }
     }

@@ -294,8 +294,8 @@ impl Balancer {
     /// others.
     ///
     /// # Errors
-    /// [`Error::Tls`]; those of the table stay as they are until a file changes again, or until a certificate that
-    /// is not valid yet is valid.
+    /// [`Error::Tls`]; those of the table stay as they are until a file changes again, or until a
+    /// certificate that is not valid yet is valid.
     pub fn reload_certificates_if_changed(&self) -> Result<bool, Error> {
         // In one call, a mistake in one table would hide that the other's are in use.
         if let Some(server) = &self.inner.server
