@@ -353,7 +353,7 @@ pub(crate) mod tests {
                     server.reload_if_changed_by(before).unwrap_err()
                 }
             };
-            assert!(error.to_string().ends_with("stays until then"), "{error}");
+            assert!(error.to_string().ends_with("which is valid, stays"), "{error}");
             for _ in 0..3 {
                 assert!(!server.reload_if_changed_by(before).unwrap(), "it is said once");
             }
