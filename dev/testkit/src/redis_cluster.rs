@@ -49,7 +49,7 @@ impl RedisCluster {
         Redis::start_at(name, free_port(), words.concat())
     }
 
-    /// Adds a master without slots; returns its number.
+    /// Adds a master without slots, which all servers know afterwards; returns its number.
     ///
     /// # Panics
     /// It does not become a part of the cluster.
@@ -59,6 +59,11 @@ impl RedisCluster {
         let (new, old) = (address(&self.servers[number]), address(&self.servers[0]));
         self.cli(&["--cluster", "add-node", &new, &old]);
         self.await_ok();
+        // Only one of them has got it; the others learn of it from each other in their own time.
+        let id = self.id(number);
+        eventually("all servers know it", || {
+            (0..number).all(|at| self.cli_at(at, &["CLUSTER", "NODES"]).contains(&id))
+        });
         number
     }
 
