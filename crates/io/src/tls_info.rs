@@ -199,7 +199,7 @@ pub enum SessionFailure {
     Truncated,
     /// The peer ended the session with this fatal alert.
     PeerAlert(u8),
-    /// A record could not be opened: it was changed on its way, or is of another session.
+    /// A record could not be authenticated: it was changed on its way, or is of another session.
     BadRecordMac,
     /// A record was longer than allowed.
     RecordOverflow,
@@ -251,7 +251,7 @@ impl std::fmt::Display for SessionFailure {
                 let name = alert_name(*alert).unwrap_or("which is not registered");
                 return write!(f, "it ended the session with the TLS alert {alert} ({name})");
             }
-            Self::BadRecordMac => "a record that it sent was changed on its way",
+            Self::BadRecordMac => "a record that it sent could not be authenticated",
             Self::RecordOverflow => "it sent a record that is too long",
             Self::UnexpectedMessage => "it sent a record that TLS forbids at this time",
             Self::IllegalParameter => "it sent a message with an illegal parameter",

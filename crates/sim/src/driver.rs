@@ -161,7 +161,7 @@ impl SimDriver {
             }
             let Some(batch) = &mut conn.batch else { continue };
             while !batch.is_empty() && conn.batch_rests_until <= now {
-                let room = net.room(conn.link, conn.side);
+                let room = net.space(conn.link, conn.side);
                 if room == 0 {
                     break;
                 }
@@ -209,7 +209,7 @@ impl SimDriver {
                 continue;
             }
             if let Some(batch) = &conn.batch
-                && (batch.is_empty() || net.room(conn.link, conn.side) > 0)
+                && (batch.is_empty() || net.space(conn.link, conn.side) > 0)
             {
                 note(conn.batch_rests_until);
             }

@@ -311,7 +311,7 @@ impl Net {
         self.links[link].taken
     }
 
-    fn raw_room(&self, link: LinkId, side: Side) -> usize {
+    fn raw_space(&self, link: LinkId, side: Side) -> usize {
         let link = &self.links[link];
         if link.reset_at.iter().any(Option::is_some) {
             // A reset is on its way, and what is full stays so until it comes.
@@ -324,7 +324,7 @@ impl Net {
     }
 
     fn raw_write(&mut self, link_id: LinkId, side: Side, bytes: &[u8]) {
-        let (now, room) = (self.now(), self.raw_room(link_id, side));
+        let (now, room) = (self.now(), self.raw_space(link_id, side));
         let bug = self.strike(link_id, side);
         let link = &mut self.links[link_id];
         if link.reset_at.iter().any(Option::is_some) || bug == Some(Bug::Lose) {

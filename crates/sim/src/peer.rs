@@ -130,7 +130,7 @@ impl Peer {
             note(at);
         }
         if self.out_at < self.out.len() {
-            if net.room(self.link, Side::Dialer) > 0 {
+            if net.space(self.link, Side::Dialer) > 0 {
                 note(self.write_at);
             }
         } else if !self.replies.is_empty() {
@@ -225,7 +225,7 @@ impl Peer {
         if self.out_at < self.out.len() && self.end.is_none() {
             let most = if self.cut.0 == 0 { usize::MAX } else { 1 + self.rng.below(self.cut.0) };
             let left = self.out.len() - self.out_at;
-            let n = left.min(most).min(net.room(self.link, Side::Dialer));
+            let n = left.min(most).min(net.space(self.link, Side::Dialer));
             net.write(self.link, Side::Dialer, &self.out[self.out_at..self.out_at + n]);
             self.out_at += n;
             if n > 0 && self.wrote_at.last() != Some(&net.now()) {

@@ -112,7 +112,7 @@ impl Rig for SimRig {
 
     fn write(&mut self, peer: &mut Peer, bytes: &[u8]) -> usize {
         let mut net = self.net.borrow_mut();
-        let n = bytes.len().min(net.room(peer.0, peer.1));
+        let n = bytes.len().min(net.space(peer.0, peer.1));
         net.write(peer.0, peer.1, &bytes[..n]);
         n
     }

@@ -65,7 +65,8 @@ impl State {
         }
         if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
-            // A close_notify that must not be lost can wait for its socket only before an end.
+            // A close sends close_notify only if the socket takes it at once: with TLS our side of
+            // the stream is ended first.
             let sends_no_more = client.http.finished || client.has_sent_last && !client.is_secure;
             let due = self.tick.after(LINGER_SILENCE);
             self.conns.set_deadline(id, due);

@@ -23,7 +23,7 @@ pub use world::{Outcome, World};
 /// Runs the plan of a seed.
 ///
 /// # Errors
-/// What was broken, and how to repeat it.
+/// The rules that were broken, with the command that repeats the run.
 pub fn run_seed(seed: u64) -> Result<Outcome, String> {
     run_plan(seed, Plan::of(seed), "balance")
 }
@@ -31,7 +31,7 @@ pub fn run_seed(seed: u64) -> Result<Outcome, String> {
 /// Runs the plan of a seed with TLS.
 ///
 /// # Errors
-/// What was broken, and how to repeat it.
+/// The rules that were broken, with the command that repeats the run.
 pub fn run_secured_seed(seed: u64) -> Result<Outcome, String> {
     run_plan(seed, Plan::secured(seed), "secured::balancers")
 }

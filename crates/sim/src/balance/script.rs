@@ -148,7 +148,7 @@ impl Script {
         let (link, side) = self.peers[peer.0];
         let mut sent = 0;
         while sent < bytes.len() {
-            let room = self.net.borrow().room(link, side).min(bytes.len() - sent);
+            let room = self.net.borrow().space(link, side).min(bytes.len() - sent);
             if room == 0 {
                 break;
             }

@@ -135,7 +135,7 @@ impl Wire {
         let now = net.now();
         let mut next: Option<u64> = net.next_change(self.link, self.side);
         let mut note = |at: u64| next = Some(next.map_or(at, |known| known.min(at)).max(now));
-        if !self.is_flushed() && net.room(self.link, self.side) > 0 {
+        if !self.is_flushed() && net.space(self.link, self.side) > 0 {
             note(self.write_at);
         }
         if self.behaviour.vanish.is_some_and(|(at, _)| at <= self.written) {
@@ -174,7 +174,7 @@ impl Wire {
             return self.leave(false);
         }
         while !self.is_flushed() && self.write_at <= now {
-            let room = shared.borrow().room(self.link, self.side);
+            let room = shared.borrow().space(self.link, self.side);
             let mut n = room.min(self.log.len() - self.written);
             if self.behaviour.cut > 0 {
                 n = n.min(1 + self.rng.below(self.behaviour.cut));

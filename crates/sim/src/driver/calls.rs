@@ -206,7 +206,7 @@ impl Driver for SimDriver {
             return 0;
         }
         assert!(!conn.fin_sent, "a send after the end of our stream");
-        let mut n = net.room(conn.link, conn.side).min(bytes.len());
+        let mut n = net.space(conn.link, conn.side).min(bytes.len());
         if partial {
             n = (share % (n as u64 + 1)) as usize;
         }
@@ -316,7 +316,7 @@ impl SimDriver {
         if conn.connecting.is_none() && net.knows_reset(conn.link, conn.side) {
             return SendOutcome::Done(batch);
         }
-        let (now, room) = (net.now(), net.room(conn.link, conn.side));
+        let (now, room) = (net.now(), net.space(conn.link, conn.side));
         let mut n = room.min(batch.len());
         if conn.connecting.is_some() {
             n = 0;

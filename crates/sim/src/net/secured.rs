@@ -1,7 +1,7 @@
 //! Ends of links that rustls secures: their peers read and write data, and the link has records.
 //!
 //! A peer uses such an end as any other one, so that every plan can run over TLS. Its bytes wait
-//! here for the handshake and for room on the link; what it has not read is left on the link but
+//! here for the handshake and for space on the link; what it has not read is left on the link but
 //! for a record.
 
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ enum Ending {
 #[derive(Debug)]
 pub(super) struct SecuredEnd {
     tls: Connection,
-    /// Ciphertext that the link has no room for.
+    /// Ciphertext that the link has no space for.
     out: Vec<u8>,
     /// Data that its peer has not read.
     data: Vec<u8>,
@@ -149,7 +149,7 @@ impl Net {
         has_input || is_ending || end.tls.wants_write() || !end.out.is_empty()
     }
 
-    /// Receives what its peer is ready for, sends what there is room for, and ends it.
+    /// Receives what its peer is ready for, sends what there is space for, and ends it.
     fn move_end(&mut self, link: LinkId, side: Side) {
         if !self.may_move(link, side) {
             return;
@@ -171,7 +171,7 @@ impl Net {
         if self.knows_reset(link, side) {
             end.out.clear();
         }
-        let n = end.out.len().min(self.raw_room(link, side));
+        let n = end.out.len().min(self.raw_space(link, side));
         if n > 0 && !end.has_finished {
             let bytes: Vec<u8> = end.out.drain(..n).collect();
             self.raw_write(link, side, &bytes);
@@ -192,8 +192,8 @@ impl Net {
 
     /// Bytes that `side` can write now.
     #[must_use]
-    pub fn room(&self, link: LinkId, side: Side) -> usize {
-        let raw = self.raw_room(link, side);
+    pub fn space(&self, link: LinkId, side: Side) -> usize {
+        let raw = self.raw_space(link, side);
         match self.secured.get(&(link, side as usize)) {
             None => raw,
             Some(end) if end.tls.is_handshaking() || !end.out.is_empty() => 0,
@@ -204,7 +204,7 @@ impl Net {
     /// `side` writes; all of `bytes`, which must fit.
     ///
     /// # Panics
-    /// If there is no room: a bug of the simulator.
+    /// If there is no space: a bug of the simulator.
     pub fn write(&mut self, link: LinkId, side: Side, bytes: &[u8]) {
         match self.secured.get_mut(&(link, side as usize)) {
             None => self.raw_write(link, side, bytes),
@@ -213,7 +213,7 @@ impl Net {
                 self.move_end(link, side);
             }
         }
-        // What arrives at once is taken at once: room that is made later would go unnoticed.
+        // What arrives at once is taken at once: space that is made later would go unnoticed.
         self.move_end(link, side.other());
     }
 

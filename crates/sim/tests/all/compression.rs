@@ -296,7 +296,7 @@ impl Peer {
             self.say(ledger);
         }
         let n = self.out.len().min(1 + self.rng.below(self.most.1));
-        let n = n.min(net.room(self.link, Side::Dialer));
+        let n = n.min(net.space(self.link, Side::Dialer));
         net.write(self.link, Side::Dialer, &self.out[..n]);
         self.out.drain(..n);
         Ok(())

@@ -37,7 +37,7 @@ fn balancers_with_tls_break_no_rule() {
 /// the plans, so this keeps the dice, not the case.
 const SERVER_REGRESSIONS: &[u64] = &[
     321, // a slow reader, given a record at a time, was reset by the write timeout
-    399, // a client took a part of a record, and the room that this made went unnoticed
+    399, // a client took a part of a record, and the space that this made went unnoticed
 ];
 
 const BALANCER_REGRESSIONS: &[u64] = &[
@@ -51,7 +51,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
     BALANCERS.check(BALANCER_REGRESSIONS.to_vec());
 }
 
-/// A driver looks for room before the peers have acted, and would sleep on.
+/// A driver looks for space before the peers have acted, and would sleep on.
 #[test]
 fn a_secured_end_makes_room_for_what_arrives_at_once() {
     let net = Net::shared();
@@ -65,7 +65,7 @@ fn a_secured_end_makes_room_for_what_arrives_at_once() {
     let mut part = vec![22, 3, 3, 16, 0];
     part.resize(options.capacity, 2);
     net.write(link, Side::Acceptor, &part);
-    assert_eq!(net.room(link, Side::Acceptor), options.capacity);
+    assert_eq!(net.space(link, Side::Acceptor), options.capacity);
 }
 
 #[test]

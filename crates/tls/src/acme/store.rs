@@ -78,7 +78,7 @@ impl Store {
     }
 
     pub(super) fn write_account(&self, account: &AccountCredentials) -> Result<(), ConfigError> {
-        // With room for all of it: a vector that grows leaves its earlier memory as it is.
+        // With capacity for all of it: a vector that grows leaves its earlier memory as it is.
         let mut text = Zeroizing::new(Vec::with_capacity(16 * 1024));
         let made = serde_json::to_writer_pretty(&mut *text, account).map_err(io::Error::from);
         let written = made.and_then(|()| replace(&self.account, &text));

@@ -305,7 +305,7 @@ impl Far {
             return Ok(moved);
         }
         self.seal();
-        let n = self.out.len().min(net.room(link, side));
+        let n = self.out.len().min(net.space(link, side));
         if n > 0 && !self.has_finished && !net.knows_reset(link, side) {
             net.write(link, side, &self.out[..n]);
             self.out.drain(..n);

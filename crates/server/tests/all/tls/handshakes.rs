@@ -108,7 +108,7 @@ fn sessions_that_fail_later_are_reported_with_client_and_cause() {
     for (record, reason) in [
         (
             [&[23, 3, 3, 0, 20][..], &[0; 20]].concat(),
-            "a record that it sent was changed on its way",
+            "a record that it sent could not be authenticated",
         ),
         (vec![21, 3, 3, 0, 2, 2, 40], "it sent a record that TLS forbids at this time"),
     ] {

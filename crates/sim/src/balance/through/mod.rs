@@ -20,7 +20,7 @@ use super::Outcome;
 /// Runs the plan of a seed.
 ///
 /// # Errors
-/// What was broken, and how to repeat it.
+/// The rules that were broken, with the command that repeats the run.
 pub fn run_seed(seed: u64) -> Result<Outcome, String> {
     let outcome = World::new(Plan::of(seed)).run();
     match outcome.violations.is_empty() {
