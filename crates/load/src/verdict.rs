@@ -134,6 +134,10 @@ impl Facts {
 }
 
 impl Pacing {
+    pub(crate) fn of(of: &'static str, lateness: &Record, planned: u64, in_time: u64) -> Self {
+        Self { of, lateness_p99_ns: lateness.quantile_ns(0.99), planned, in_time }
+    }
+
     /// Answers come more slowly than messages are planned.
     fn falls_behind(&self) -> bool {
         self.in_time * 100 < self.planned * 95
@@ -274,19 +278,8 @@ fn without_server(facts: &Facts, client_busy: bool, generator: &str) -> (Limit, 
 }
 
 fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Limit, String) {
-    for (who, usage) in [("the server", server), ("this generator", &facts.generator)] {
-        let waiting = usage.busiest_thread_waiting;
-        let wanted = usage.busiest_thread_cores + waiting;
-        if waiting >= OVERLOADED || wanted >= BUSY && waiting >= CONTENDED {
-            return (
-                Limit::Machine,
-                format!(
-                    "machine-limited: {who} waited {} of the time for a CPU that something else \
-                     used; repeat on a quiet machine, or pin both with taskset",
-                    percent(waiting)
-                ),
-            );
-        }
+    if let Some(verdict) = overloaded_machine(facts, server) {
+        return verdict;
     }
     if facts.comparison {
         return (
@@ -297,16 +290,40 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
             ),
         );
     }
-    let Some(pacing) = facts.pacing else {
-        return (
+    match facts.pacing {
+        Some(pacing) => by_schedule(pacing, used, generator),
+        None => (
             Limit::Neither,
             format!(
                 "neither was the limit: the server used {used}, this generator {generator} of its \
                  core; they waited for each other (more {} the limit)",
                 facts.more_load()
             ),
-        );
-    };
+        ),
+    }
+}
+
+/// Returns the verdict on a run of which one side waited for a CPU.
+fn overloaded_machine(facts: &Facts, server: &CpuUsage) -> Option<(Limit, String)> {
+    for (who, usage) in [("the server", server), ("this generator", &facts.generator)] {
+        let waiting = usage.busiest_thread_waiting;
+        let wanted = usage.busiest_thread_cores + waiting;
+        if waiting >= OVERLOADED || wanted >= BUSY && waiting >= CONTENDED {
+            return Some((
+                Limit::Machine,
+                format!(
+                    "machine-limited: {who} waited {} of the time for a CPU that something else \
+                     used; repeat on a quiet machine, or pin both with taskset",
+                    percent(waiting)
+                ),
+            ));
+        }
+    }
+    None
+}
+
+/// Returns the verdict on an open loop in which neither side was busy.
+fn by_schedule(pacing: Pacing, used: &str, generator: &str) -> (Limit, String) {
     let (of, late) = (pacing.of, units::show_ns(pacing.lateness_p99_ns));
     if pacing.falls_behind() {
         return (

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use self::report::{Report, Step};
 use self::search::Search;
 use crate::plan::{MAX_CONNECTS_PER_S, Mode, Pace};
-use crate::report::{Measured, OpenLoopReport};
+use crate::record::Summary;
+use crate::report::{Measured, OpenLoopReport, RunReport};
 use crate::units::rounded;
 use crate::verdict::{Limit, waited_for_place};
 use crate::{Common, Error, Plan, Progress, http};
@@ -168,67 +169,77 @@ impl Load {
         match self {
             Self::WebSocket(plan) => {
                 let report = crate::run(&self.plan_at(plan, rate_per_s), stop, watch)?;
-                let mut waited = None;
-                let (per_s, latency, kept_pace) = match &report.result {
-                    Measured::Echo(echo) => {
-                        let kept_pace = kept_pace(echo.messages, echo.open_loop.as_ref());
-                        (echo.messages_per_s, echo.latency, kept_pace)
-                    }
-                    Measured::Connect(connect) => {
-                        let planned = connect.open_loop.map_or(0, |open| open.planned);
-                        waited =
-                            connect.waited_for_place.filter(|&waited| waited > 0).map(|waited| {
-                                waited_for_place(waited, planned, plan.common.connections as u64)
-                            });
-                        let kept_pace = kept_pace(connect.connections, connect.open_loop.as_ref());
-                        (connect.connections_per_s, connect.total, kept_pace)
-                    }
-                    Measured::Fanout(fanout) => {
-                        let in_time = fanout.received_per_s * fanout.measured_s + 1.0;
-                        let kept_pace = in_time >= fanout.expected as f64 * ANSWERED;
-                        (fanout.received_per_s, fanout.latency, kept_pace)
-                    }
-                    _ => {
-                        return Err(Error::Child(
-                            "a run has the report of another mode".to_owned(),
-                        ));
-                    }
-                };
-                let mut step = Step {
-                    answered_per_s: Some(per_s),
-                    errors: report.errors.total(),
-                    latency,
-                    slo: report.slo.clone(),
-                    limit: report.verdict.limit,
-                    ..Step::at(rate_per_s)
-                };
-                step.judge(kept_pace, report.errors.first);
-                if let (Some(reason), Some(waited)) = (&mut step.reason, waited) {
+                let answered = Answered::of_mode(&report.result)?;
+                let errors = (report.errors.total(), report.errors.first.clone());
+                let mut step = Step::measured(rate_per_s, &report, &answered, errors);
+                if let Some(reason) = &mut step.reason
+                    && let Some(waited) = waited(&report.result, plan.common.connections)
+                {
                     *reason += &format!("; {waited}");
                 }
                 Ok(step)
             }
             Self::Http(plan) => {
                 let report = http::run(&at(plan, rate_per_s), stop, watch)?;
-                let result = &report.result;
-                let kept_pace = kept_pace(result.requests, result.open_loop.as_ref());
-                let mut step = Step {
-                    answered_per_s: Some(result.requests_per_s),
-                    errors: report.errors.total(),
-                    latency: result.latency,
-                    slo: report.slo.clone(),
-                    limit: report.verdict.limit,
-                    ..Step::at(rate_per_s)
-                };
-                step.judge(kept_pace, report.errors.first);
-                Ok(step)
+                let answered = Answered::of_requests(&report.result);
+                let errors = (report.errors.total(), report.errors.first.clone());
+                Ok(Step::measured(rate_per_s, &report, &answered, errors))
             }
+        }
+    }
+}
+
+/// Answers of one run.
+struct Answered {
+    per_s: f64,
+    latency: Option<Summary>,
+    kept_pace: bool,
+}
+
+impl Answered {
+    fn of_mode(result: &Measured) -> Result<Self, Error> {
+        Ok(match result {
+            Measured::Echo(echo) => Self {
+                per_s: echo.messages_per_s,
+                latency: echo.latency,
+                kept_pace: kept_pace(echo.messages, echo.open_loop.as_ref()),
+            },
+            Measured::Connect(connect) => Self {
+                per_s: connect.connections_per_s,
+                latency: connect.total,
+                kept_pace: kept_pace(connect.connections, connect.open_loop.as_ref()),
+            },
+            Measured::Fanout(fanout) => {
+                let in_time = fanout.received_per_s * fanout.measured_s + 1.0;
+                Self {
+                    per_s: fanout.received_per_s,
+                    latency: fanout.latency,
+                    kept_pace: in_time >= fanout.expected as f64 * ANSWERED,
+                }
+            }
+            _ => return Err(Error::Child("a run has the report of another mode".to_owned())),
+        })
+    }
+
+    fn of_requests(result: &http::RequestsReport) -> Self {
+        Self {
+            per_s: result.requests_per_s,
+            latency: result.latency,
+            kept_pace: kept_pace(result.requests, result.open_loop.as_ref()),
         }
     }
 }
 
 fn at(plan: &http::Plan, rate_per_s: f64) -> http::Plan {
     http::Plan { pace: http::Pace::Open { rate_per_s }, ..plan.clone() }
+}
+
+/// Returns how many connections of connect mode waited for one of `places`, if any did.
+fn waited(result: &Measured, places: usize) -> Option<String> {
+    let Measured::Connect(connect) = result else { return None };
+    let waited = connect.waited_for_place.filter(|&waited| waited > 0)?;
+    let planned = connect.open_loop.map_or(0, |open| open.planned);
+    Some(waited_for_place(waited, planned, places as u64))
 }
 
 /// Returns whether answers came as fast as messages were planned. The answer to the last message
@@ -249,6 +260,25 @@ impl Step {
             kept: false,
             reason: None,
         }
+    }
+
+    /// A run with a report, whose `errors` are counted, with the first in words.
+    fn measured<P, R, E>(
+        rate_per_s: f64,
+        report: &RunReport<P, R, E>,
+        answered: &Answered,
+        (errors, first_error): (u64, Option<String>),
+    ) -> Self {
+        let mut step = Self {
+            answered_per_s: Some(answered.per_s),
+            errors,
+            latency: answered.latency,
+            slo: report.slo.clone(),
+            limit: report.verdict.limit,
+            ..Self::at(rate_per_s)
+        };
+        step.judge(answered.kept_pace, first_error);
+        step
     }
 
     /// A run without a report: the server could not be reached any more, for instance.

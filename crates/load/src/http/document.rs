@@ -2,59 +2,34 @@
 
 use std::time::Duration;
 
-use super::{PlanReport, Report, SloReport};
-use crate::negotiated::tls_remark;
+use super::{PlanReport, Report};
 use crate::page::{Axis, Plot};
-use crate::report::document::{
-    error_remarks, generator_remark, quantiles, server_remark, setup_remark, times,
-};
+use crate::report::document::{clients_in_words, error_remarks, quantiles, times};
 use crate::report::model::{Cell, Column, Document, Render, Table, Unit};
 use crate::report::{OpenLoopReport, StageReport};
-use crate::slo::exit_code;
 use crate::units::{grouped, rounded, show_bytes, show_duration};
-use crate::verdict::Limit;
 
 impl Render for Report {
     fn document(&self) -> Document {
         let tables = [self.figures(), self.times()];
-        let mut remarks = setup_remark(&self.setup);
-        remarks.extend(tls_remark(&self.tls));
-        if self.connections.ended_by_server > 0 {
-            let text = format!(
-                "{} ended by the server between requests and made again; {} requests sent again",
-                grouped(self.connections.ended_by_server),
-                grouped(self.connections.requests_resent)
-            );
-            remarks.push(("connections", text));
-        }
-        remarks.push(server_remark(self.server.as_ref()));
-        remarks.push(generator_remark(&self.generator, self.machine_busy_share));
-        remarks.extend(error_remarks(&self.errors.kinds(), self.errors.first.as_deref()));
+        let mut errors = error_remarks(&self.errors.kinds(), self.errors.first.as_deref());
         if self.errors.unexpected_status > 0 {
             let expected = &self.plan.expect_status;
-            remarks
-                .push(("", format!("{expected} was expected; --expect-status says what counts")));
+            errors.push(("", format!("{expected} was expected; --expect-status says what counts")));
         }
-        remarks.extend(self.slo.iter().map(SloReport::remark));
         Document {
             kind: self.plan.mode,
             title: "HTTP requests and their answers".to_owned(),
             conditions: vec![format!("{} {}", self.plan.method, self.plan.url), self.plan.words()],
             tables: tables.into_iter().filter(|table| !table.is_empty()).collect(),
-            remarks,
+            remarks: self.remarks(errors),
             notices: Vec::new(),
             verdict: Some(self.verdict.line.clone()),
         }
     }
 
     fn exit_code(&self) -> u8 {
-        exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
-    }
-}
-
-impl std::fmt::Display for Report {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.to_text())
+        self.exit_code_by_thresholds()
     }
 }
 
@@ -93,17 +68,9 @@ impl PlanReport {
         if self.warmup_s > 0.0 {
             words += &format!(" after {} of warm-up", seconds(self.warmup_s));
         }
-        if let Some(names) = &self.headers {
-            words += &format!(", with {}", names.join(", "));
-        }
-        if let Some(tokens) = self.tokens {
-            words += &format!(", {} tokens", grouped(tokens as u64));
-        }
-        if self.source_addresses > 1 {
-            words += &format!(", {} source addresses", self.source_addresses);
-        }
-        if self.threads > 1 {
-            words += &format!(", {} threads", self.threads);
+        let Self { headers, tokens, source_addresses, threads, .. } = self;
+        for word in clients_in_words(headers.as_deref(), *tokens, *source_addresses, *threads) {
+            words += &format!(", {word}");
         }
         words
     }

@@ -29,9 +29,10 @@ mod tally;
 
 pub use expect::Expect;
 pub use plan::{MAX_PIPELINE, Pace, Plan};
-pub use report::{ConnectionsReport, Errors, PlanReport, Quantile, Report, RequestsReport};
+pub use report::{Errors, PlanReport, Quantile, Report, RequestsReport};
 #[doc(hidden)]
 pub use request::encode;
 pub use run::run;
 
+pub use crate::report::ConnectionsReport;
 pub use crate::slo::{Slo, SloReport};

@@ -4,54 +4,24 @@
 //! `null`, never 0.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::request::Wire;
 use super::run::{Server, Steered};
 use super::tally::Tally;
-use super::{Pace, Plan, Slo, SloReport};
+use super::{Pace, Plan};
 use crate::Sources;
-use crate::negotiated::TlsReport;
 use crate::record::{Record, Summary};
 use crate::report::{
-    GeneratorReport, Histogram, OpenLoopReport, SCHEMA, ServerReport, SetupReport, StageReport,
-    header_names, ramp_s,
+    ConnectionsReport, OpenLoopReport, RunReport, SetupReport, StageReport, header_names, ramp_s,
 };
-use crate::run::server_report;
-use crate::verdict::{Facts, Pacing, Verdict};
+use crate::run::{ProtocolParts, RunOutcome, Times};
+use crate::verdict::{Facts, Pacing};
 
-/// Everything about one run. `Display` prints the table.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
-    /// Settings of the run.
-    pub plan: PlanReport,
-    /// Set-up of the connections; all zero with one connection a request, which measures the set-up
-    /// itself.
-    pub setup: SetupReport,
-    /// The TLS that was agreed on, over the whole run; empty without TLS.
-    pub tls: Vec<TlsReport>,
-    /// Measurements.
-    pub result: RequestsReport,
-    /// Outcome of the connections.
-    pub connections: ConnectionsReport,
-    /// The server, if its processes could be watched.
-    pub server: Option<ServerReport>,
-    /// This generator.
-    pub generator: GeneratorReport,
-    /// Share (0 to 1) of the whole machine's CPU time that was busy during the measurement.
-    pub machine_busy_share: Option<f64>,
-    /// Counts of errors.
-    pub errors: Errors,
-    /// Thresholds, and what became of them.
-    pub slo: Vec<SloReport>,
-    /// All latencies.
-    pub histogram: Option<Histogram>,
-    /// Party that limited the run.
-    pub verdict: Verdict,
-}
+/// Everything about one run of HTTP requests. `Display` prints the table.
+pub type Report = RunReport<PlanReport, RequestsReport, Errors>;
 
 /// The plan, as far as it matters for repeating a run.
 #[derive(Clone, Debug, Serialize)]
@@ -145,17 +115,6 @@ pub struct Quantile {
     pub us: f64,
 }
 
-/// Counts of opened, reused and lost connections since the start.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct ConnectionsReport {
-    /// Begun.
-    pub opened: u64,
-    /// Ended by the server between two requests, which it may; they were made again.
-    pub ended_by_server: u64,
-    /// Requests that were sent again because of that.
-    pub requests_resent: u64,
-}
-
 /// Counts of failures, by kind. Any failure makes the verdict "not valid".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Errors {
@@ -220,6 +179,7 @@ impl Errors {
 }
 
 impl Report {
+    /// Returns the report of a run.
     pub(super) fn of(
         plan: &Plan,
         sources: &Sources,
@@ -228,59 +188,56 @@ impl Report {
         steered: &Steered,
         tally: Tally,
     ) -> Self {
-        let Steered { took, measured, .. } = steered;
-        let measured_s = steered.seconds(plan, &tally);
+        let rate_per_s = tally.requests as f64 / steered.seconds(plan, &tally);
         let result = RequestsReport::of(plan, steered, &tally);
-        let server = server.map(|processes| server_report(processes, measured));
-        let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
-        let pacing = matches!(plan.pace, Pace::Open { .. }).then(|| Pacing {
-            of: "requests",
-            lateness_p99_ns: tally.lateness.quantile_ns(0.99),
-            planned: tally.planned,
-            in_time: tally.requests,
-        });
-        let facts = Facts {
-            completed: match plan.pace {
-                Pace::Closed => tally.requests,
-                Pace::Open { .. } => tally.planned - tally.unanswered.min(tally.planned),
-            },
-            failures: tally.errors.total(),
-            generator: generator.cpu,
-            server: measured.server(),
-            server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
-            same_process: server.as_ref().is_some_and(|server| server.same_process),
-            pacing,
-            tolerates_failures: plan.common.slos.iter().any(Slo::is_about_errors),
-            ..Facts::default()
+        let outcome = RunOutcome {
+            common: &plan.common,
+            server,
+            measured: &steered.measured,
+            facts: facts(plan, &tally),
+            times: Times { of: "latency", record: &tally.latency, rate_per_s },
         };
-        let figures = facts.figures(&tally.latency, tally.requests as f64 / measured_s);
-        Self {
-            schema: SCHEMA,
+        outcome.report(ProtocolParts {
             plan: PlanReport::of(plan, sources, wire),
-            setup: took.map_or_else(SetupReport::default, |took| SetupReport {
-                connections: plan.common.connections as u64,
-                took_s: took.as_secs_f64(),
-                tcp: tally.connect.summary(),
-                tls: tally.tls.summary(),
-                upgrade: None,
-                subprotocol_agreed: None,
-            }),
-            tls: tally.negotiated.into_report(),
+            setup: setup(plan, steered.took, &tally),
             result,
-            connections: ConnectionsReport {
+            connections: Some(ConnectionsReport {
                 opened: tally.opened,
                 ended_by_server: tally.ended_by_server,
                 requests_resent: tally.resent,
-            },
-            server,
-            generator,
-            machine_busy_share: measured.machine_busy(),
-            slo: plan.common.slos.iter().map(|slo| slo.judge(&figures)).collect(),
-            histogram: Histogram::of("latency", &tally.latency),
+            }),
+            tls: tally.negotiated.into_report(),
             errors: tally.errors,
-            verdict: Verdict::of(&facts),
-        }
+        })
     }
+}
+
+/// Returns what the verdict needs to know of the requests.
+fn facts(plan: &Plan, tally: &Tally) -> Facts {
+    let is_open = matches!(plan.pace, Pace::Open { .. });
+    let pacing =
+        is_open.then(|| Pacing::of("requests", &tally.lateness, tally.planned, tally.requests));
+    Facts {
+        completed: match is_open {
+            false => tally.requests,
+            true => tally.planned - tally.unanswered.min(tally.planned),
+        },
+        failures: tally.errors.total(),
+        pacing,
+        ..Facts::default()
+    }
+}
+
+/// Returns the set-up of the connections, if they were set up before the measurement.
+fn setup(plan: &Plan, took: Option<Duration>, tally: &Tally) -> SetupReport {
+    took.map_or_else(SetupReport::default, |took| SetupReport {
+        connections: plan.common.connections as u64,
+        took_s: took.as_secs_f64(),
+        tcp: tally.connect.summary(),
+        tls: tally.tls.summary(),
+        upgrade: None,
+        subprotocol_agreed: None,
+    })
 }
 
 impl RequestsReport {
@@ -304,11 +261,8 @@ impl RequestsReport {
             tls: tally.tls.summary(),
             connect_and_answer: tally.whole.summary(),
             quantiles: quantiles(&tally.latency),
-            open_loop: is_open.then(|| OpenLoopReport {
-                planned: tally.planned,
-                planned_per_s: per_s(tally.planned),
-                unanswered: tally.unanswered,
-                lateness: tally.lateness.summary(),
+            open_loop: is_open.then(|| {
+                OpenLoopReport::of(tally.planned, tally.unanswered, &tally.lateness, measured_s)
             }),
         }
     }

@@ -16,7 +16,7 @@ use super::{Pace, Plan, Report};
 use crate::client::{Timeline, open_driver};
 use crate::run::{Base, LEAD, Measured, NO_ANSWER, Steering, measure};
 use crate::sampler::Processes;
-use crate::{Error, Progress, Stage};
+use crate::{Error, Progress};
 
 /// Longest wait for the answers that are still out when an open loop has ended.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -96,11 +96,7 @@ impl RunContext<'_> {
         }
         let measured = measure(&mut steering, timeline, warmup, plan.duration)?;
         if let Pace::Open { .. } = plan.pace {
-            let shared = &self.base.shared;
-            let waiting =
-                || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
-            let limit = DRAIN.min(plan.timeout);
-            steering.wait_for(limit, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+            steering.drain(DRAIN.min(plan.timeout));
         }
         Ok(Steered { took, start: None, measured })
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::deflate::percent;
 use super::model::{Cell, Column, Document, Render, Table, Unit};
 use super::{
-    BroadcastReport, ClosesReport, ConnectReport, EchoReport, Errors, GeneratorReport, IdleReport,
-    Measured, OpenLoopReport, PlanReport, Report, ServerReport, SetupReport, StageReport,
+    BroadcastReport, ClosesReport, ConnectReport, ConnectionsReport, EchoReport, Errors,
+    GeneratorReport, IdleReport, Measured, OpenLoopReport, PlanReport, Report, RunReport,
+    ServerReport, SetupReport, StageReport,
 };
 use crate::negotiated::tls_remark;
 use crate::record::Summary;
@@ -30,62 +31,86 @@ impl Render for Report {
             }
         };
         tables.retain(|table| !table.is_empty());
-        let mut remarks = setup_remark(&self.setup);
-        remarks.extend(tls_remark(&self.tls));
-        remarks.push(server_remark(self.server.as_ref()));
-        remarks.push(generator_remark(&self.generator, self.machine_busy_share));
-        remarks.extend(self.errors.remarks());
-        remarks.extend(self.slo.iter().map(SloReport::remark));
         Document {
             kind: self.plan.mode,
             title,
             conditions: vec![self.plan.url.clone(), self.plan.words()],
             tables,
-            remarks,
+            remarks: self.remarks(self.errors.remarks()),
             notices: Vec::new(),
             verdict: Some(self.verdict.line.clone()),
         }
     }
 
     fn exit_code(&self) -> u8 {
-        exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
+        self.exit_code_by_thresholds()
     }
 }
 
-impl std::fmt::Display for Report {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.to_text())
+impl<P, R, E> RunReport<P, R, E> {
+    /// Returns the lines about everything but the figures, with those about `errors`.
+    pub(crate) fn remarks(&self, errors: Vec<Remark>) -> Vec<Remark> {
+        let mut remarks = setup_remark(&self.setup);
+        remarks.extend(tls_remark(&self.tls));
+        remarks.extend(self.connections.and_then(ConnectionsReport::remark));
+        remarks.push(server_remark(self.server.as_ref()));
+        remarks.push(generator_remark(&self.generator, self.machine_busy_share));
+        remarks.extend(errors);
+        remarks.extend(self.slo.iter().map(SloReport::remark));
+        remarks
+    }
+
+    /// Returns the exit code of a run: it is valid, and its thresholds were kept.
+    pub(crate) fn exit_code_by_thresholds(&self) -> u8 {
+        exit_code(self.verdict.limit != Limit::Invalid, &self.slo)
     }
 }
 
 impl PlanReport {
     /// The plan in a line, without the URL.
     fn words(&self) -> String {
-        let kind = match (self.payload, self.text) {
-            ("json", _) => "JSON",
-            (_, true) => "text",
-            _ => "binary",
-        };
+        let Self { headers, tokens, source_addresses, threads, .. } = self;
+        let mut words = vec![self.connections_in_words()];
+        words.extend(self.messages_in_words());
+        words.extend(self.pace_in_words());
+        words.extend(self.time_in_words());
+        words.extend(clients_in_words(headers.as_deref(), *tokens, *source_addresses, *threads));
+        words.join(", ")
+    }
+
+    fn connections_in_words(&self) -> String {
         let connections = grouped(self.connections as u64);
-        let mut words = match self.mode {
+        match self.mode {
             "broadcast" => format!("{connections} subscribers"),
             "connect" if self.rate_per_s.is_some() => format!("at most {connections} at a time"),
             "connect" => format!("{connections} at a time"),
             _ if self.connections == 1 => "1 connection".to_owned(),
             _ => format!("{connections} connections"),
+        }
+    }
+
+    /// Size, kind and compression of the messages.
+    fn messages_in_words(&self) -> Vec<String> {
+        let kind = match (self.payload, self.text) {
+            ("json", _) => "JSON",
+            (_, true) => "text",
+            _ => "binary",
         };
-        let mut add = |text: String| {
-            words.push_str(", ");
-            words.push_str(&text);
-        };
+        let mut words = Vec::new();
         if self.mode != "idle" && self.mode != "script" {
-            add(format!("{} {kind}", show_bytes(self.size_bytes as i64)));
+            words.push(format!("{} {kind}", show_bytes(self.size_bytes as i64)));
         }
         if self.deflate != "off" {
-            add(format!("deflate {}", self.deflate));
+            words.push(format!("deflate {}", self.deflate));
         }
+        words
+    }
+
+    /// When messages are sent or connections made, and how many.
+    fn pace_in_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
         if let Some(pipeline) = self.pipeline {
-            add(format!("pipeline {pipeline} (closed loop)"));
+            words.push(format!("pipeline {pipeline} (closed loop)"));
         }
         if let (Some(rate), None) = (self.rate_per_s, &self.stages) {
             let of = match self.mode {
@@ -93,43 +118,58 @@ impl PlanReport {
                 "fanout" => "messages/s in all",
                 _ => "messages/s each",
             };
-            add(format!("{} {of} (open loop)", rounded(rate)));
+            words.push(format!("{} {of} (open loop)", rounded(rate)));
         }
         if let Some(ramp) = self.rate_ramp_s {
-            add(format!("rising over {}", seconds(ramp)));
+            words.push(format!("rising over {}", seconds(ramp)));
         }
+        let is_connect = self.mode == "connect";
         if let Some(stages) = &self.stages {
-            let of = if self.mode == "connect" { "connections/s" } else { "messages/s in all" };
-            add(format!("{} {of} (open loop)", StageReport::words(stages)));
+            let of = if is_connect { "connections/s" } else { "messages/s in all" };
+            words.push(format!("{} {of} (open loop)", StageReport::words(stages)));
         }
         if let Some(number) = self.number {
-            let of = if self.mode == "connect" { "connections" } else { "messages" };
-            add(format!("{} {of}", grouped(number)));
+            let of = if is_connect { "connections" } else { "messages" };
+            words.push(format!("{} {of}", grouped(number)));
         }
         if let Some(publishes) = self.publishes {
-            add(format!("{} publishes", grouped(publishes as u64)));
-        }
-        if let Some(duration) = self.duration_s {
-            let held = if self.mode == "idle" { "held " } else { "" };
-            let warmup = self.warmup_s.filter(|&s| s > 0.0);
-            let warmup =
-                warmup.map_or_else(String::new, |s| format!(" after {} of warm-up", seconds(s)));
-            add(format!("{held}{}{warmup}", seconds(duration)));
-        }
-        if let Some(names) = &self.headers {
-            add(format!("with {}", names.join(", ")));
-        }
-        if let Some(tokens) = self.tokens {
-            add(format!("{} tokens", grouped(tokens as u64)));
-        }
-        if self.source_addresses > 1 {
-            add(format!("{} source addresses", self.source_addresses));
-        }
-        if self.threads > 1 {
-            add(format!("{} threads", self.threads));
+            words.push(format!("{} publishes", grouped(publishes as u64)));
         }
         words
     }
+
+    fn time_in_words(&self) -> Option<String> {
+        let duration = seconds(self.duration_s?);
+        let held = if self.mode == "idle" { "held " } else { "" };
+        let warmup = self.warmup_s.filter(|&s| s > 0.0);
+        let warmup =
+            warmup.map_or_else(String::new, |s| format!(" after {} of warm-up", seconds(s)));
+        Some(format!("{held}{duration}{warmup}"))
+    }
+}
+
+/// Returns who the clients of a plan are: their headers and tokens, where they connect from, and
+/// the threads that they share.
+pub fn clients_in_words(
+    headers: Option<&[String]>,
+    tokens: Option<usize>,
+    source_addresses: usize,
+    threads: usize,
+) -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(names) = headers {
+        words.push(format!("with {}", names.join(", ")));
+    }
+    if let Some(tokens) = tokens {
+        words.push(format!("{} tokens", grouped(tokens as u64)));
+    }
+    if source_addresses > 1 {
+        words.push(format!("{source_addresses} source addresses"));
+    }
+    if threads > 1 {
+        words.push(format!("{threads} threads"));
+    }
+    words
 }
 
 fn seconds(s: f64) -> String {
@@ -375,10 +415,10 @@ impl Report {
 }
 
 /// A line of a report, with its label.
-type Remark = (&'static str, String);
+pub type Remark = (&'static str, String);
 
 /// Returns the remarks about the set-up of the connections.
-pub fn setup_remark(setup: &SetupReport) -> Vec<Remark> {
+fn setup_remark(setup: &SetupReport) -> Vec<Remark> {
     if setup.connections == 0 {
         return Vec::new();
     }
@@ -399,8 +439,21 @@ pub fn setup_remark(setup: &SetupReport) -> Vec<Remark> {
     vec![("setup", format!("{} connections in {took}{steps}{agreed}", grouped(setup.connections)))]
 }
 
+impl ConnectionsReport {
+    /// Returns the remark about connections that the server ended, if there were any.
+    fn remark(self) -> Option<Remark> {
+        let Self { ended_by_server, requests_resent, .. } = self;
+        let text = format!(
+            "{} ended by the server between requests and made again; {} requests sent again",
+            grouped(ended_by_server),
+            grouped(requests_resent)
+        );
+        (ended_by_server > 0).then_some(("connections", text))
+    }
+}
+
 /// The watched server.
-pub fn server_remark(server: Option<&ServerReport>) -> Remark {
+fn server_remark(server: Option<&ServerReport>) -> Remark {
     let Some(server) = server else {
         let text = "not watched: no process on this machine was found for its port";
         return ("server", text.to_owned());
@@ -424,7 +477,7 @@ pub fn server_remark(server: Option<&ServerReport>) -> Remark {
 }
 
 /// Ourselves, and the machine.
-pub fn generator_remark(generator: &GeneratorReport, machine_busy_share: Option<f64>) -> Remark {
+fn generator_remark(generator: &GeneratorReport, machine_busy_share: Option<f64>) -> Remark {
     let cpu = generator.cpu;
     let mut text = format!("{} of its core", percent(cpu.busiest_thread_cores));
     if cpu.busiest_thread_waiting >= 0.01 {
@@ -514,6 +567,7 @@ mod tests {
                 ..SetupReport::default()
             },
             tls: Vec::new(),
+            connections: None,
             result: Measured::Echo(EchoReport {
                 measured_s: 10.0,
                 messages: 1_000_000,

@@ -11,6 +11,7 @@ pub mod document;
 mod fanout;
 mod histogram;
 pub mod model;
+mod run;
 mod script;
 
 use std::collections::BTreeMap;
@@ -23,49 +24,20 @@ pub use self::deflate::{mode_name, percent};
 pub use self::fanout::{FanoutReport, Slice};
 pub use self::histogram::Histogram;
 pub use self::model::Render;
+pub use self::run::{
+    ConnectionsReport, GeneratorReport, RunReport, SCHEMA, ServerReport, SetupReport,
+};
 pub use self::script::{ScriptReport, StepReport};
 pub use crate::errors::Errors;
 
 use crate::RateStage;
-use crate::negotiated::TlsReport;
 use crate::plan::{Content, Mode, Pace, Plan};
-use crate::record::Summary;
-use crate::sampler::{CpuUsage, Memory};
-use crate::slo::SloReport;
+use crate::record::{Record, Summary};
+use crate::sampler::Memory;
 use crate::units::{rounded, show_duration};
-use crate::verdict::Verdict;
 
-/// Version of the JSON's shape. Fields may be added within one version, not renamed or removed.
-pub const SCHEMA: &str = "throng-bench/1";
-
-/// Everything about one run. `Display` prints the table.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
-    /// Settings of the run.
-    pub plan: PlanReport,
-    /// Set-up of the connections.
-    pub setup: SetupReport,
-    /// The TLS that was agreed on, over the whole run; empty without TLS.
-    pub tls: Vec<TlsReport>,
-    /// Measurements; the shape depends on `plan.mode`.
-    pub result: Measured,
-    /// The server, if its processes could be watched.
-    pub server: Option<ServerReport>,
-    /// This generator.
-    pub generator: GeneratorReport,
-    /// Share (0 to 1) of the whole machine's CPU time that was busy during the measurement.
-    pub machine_busy_share: Option<f64>,
-    /// Counts of errors.
-    pub errors: Errors,
-    /// Thresholds, and what became of them.
-    pub slo: Vec<SloReport>,
-    /// All times of the kind that thresholds are about; `null` without any.
-    pub histogram: Option<Histogram>,
-    /// Party that limited the run.
-    pub verdict: Verdict,
-}
+/// Everything about one run of WebSocket connections. `Display` prints the table.
+pub type Report = RunReport<PlanReport, Measured, Errors>;
 
 /// The plan, as far as it matters for repeating a run.
 #[derive(Clone, Debug, Serialize)]
@@ -205,23 +177,6 @@ pub(crate) fn header_names(headers: &[(String, String)]) -> Option<Vec<String>> 
     Some(names.collect()).filter(|names: &Vec<String>| !names.is_empty())
 }
 
-/// Set-up of the plan's connections (all zero in connect mode, which measures the set-up itself).
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct SetupReport {
-    /// Connections opened and upgraded.
-    pub connections: u64,
-    /// Time until the last was ready.
-    pub took_s: f64,
-    /// From the connect call to the established TCP connection.
-    pub tcp: Option<Summary>,
-    /// From there to the end of the TLS handshake; `null` without TLS.
-    pub tls: Option<Summary>,
-    /// From there to the accepted upgrade.
-    pub upgrade: Option<Summary>,
-    /// Connections whose server chose one of the subprotocols; `null` if none was offered.
-    pub subprotocol_agreed: Option<u64>,
-}
-
 /// Measurements of a mode.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
@@ -277,6 +232,17 @@ pub struct OpenLoopReport {
     pub unanswered: u64,
     /// Lateness of sent messages, whatever the reason.
     pub lateness: Option<Summary>,
+}
+
+impl OpenLoopReport {
+    pub(crate) fn of(planned: u64, unanswered: u64, lateness: &Record, measured_s: f64) -> Self {
+        Self {
+            planned,
+            planned_per_s: planned as f64 / measured_s,
+            unanswered,
+            lateness: lateness.summary(),
+        }
+    }
 }
 
 /// Connections that do nothing.
@@ -365,32 +331,4 @@ pub struct BroadcastReport {
     pub server_cpu_us_per_publish: Option<f64>,
     /// Server CPU time by message delivered.
     pub server_cpu_us_per_delivery: Option<f64>,
-}
-
-/// The watched server.
-#[derive(Clone, Debug, Serialize)]
-pub struct ServerReport {
-    /// Its processes.
-    pub pids: Vec<u32>,
-    /// Command name of the first.
-    pub name: Option<String>,
-    /// CPUs that it may use.
-    pub cpus_allowed: Option<usize>,
-    /// CPU during the measurement.
-    pub cpu: Option<CpuUsage>,
-    /// Memory at its end, with all connections still open.
-    pub memory: Option<Memory>,
-    /// Descriptors at its end.
-    pub descriptors: Option<usize>,
-    /// True if the server runs inside this very process.
-    pub same_process: bool,
-}
-
-/// Ourselves.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct GeneratorReport {
-    /// CPU during the measurement.
-    pub cpu: CpuUsage,
-    /// Memory at its end.
-    pub memory: Option<Memory>,
 }

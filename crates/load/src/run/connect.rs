@@ -5,12 +5,13 @@ use std::time::Duration;
 use throng_io::Instant;
 
 use super::RunContext;
-use super::modes::{DRAIN, NO_ANSWER, Times, measure};
+use super::modes::{DRAIN, NO_ANSWER, measure};
+use super::report::Times;
 use super::steer::{Measured, Steering};
 use crate::report::{ConnectReport, Measured as Results, OpenLoopReport, Report};
 use crate::verdict::{Facts, Pacing};
 use crate::work::{Connect, ConnectOutcome, OpenConnect, OpenConnectOutcome};
-use crate::{Error, Record, Stage};
+use crate::{Error, Record};
 
 /// As each connection ends, its place makes the next.
 pub(super) fn closed(
@@ -91,10 +92,7 @@ pub(super) fn open(
             let warmup = warmup + context.plan.common.rate_ramp;
             let timeline = context.begin(warmup, duration);
             let measured = measure(&mut steering, timeline, warmup, duration)?;
-            let shared = &context.base.shared;
-            let waiting =
-                || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
-            steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+            steering.drain(DRAIN);
             Ok(measured)
         },
     )?;
@@ -103,21 +101,16 @@ pub(super) fn open(
     let OpenConnectOutcome { steps, open, waited } = sum;
     let measured_s = measured.seconds(duration);
     let connect = ConnectReport {
-        open_loop: Some(OpenLoopReport {
-            planned: open.planned,
-            planned_per_s: open.planned as f64 / measured_s,
-            unanswered: open.unanswered,
-            lateness: open.lateness.summary(),
-        }),
+        open_loop: Some(OpenLoopReport::of(
+            open.planned,
+            open.unanswered,
+            &open.lateness,
+            measured_s,
+        )),
         waited_for_place: Some(waited),
         ..report(&steps, &open.latency, open.in_time, measured_s, &measured)
     };
-    let pacing = Pacing {
-        of: "connections",
-        lateness_p99_ns: open.lateness.quantile_ns(0.99),
-        planned: open.planned,
-        in_time: open.in_time,
-    };
+    let pacing = Pacing::of("connections", &open.lateness, open.planned, open.in_time);
     let completed = open.planned - open.unanswered;
     let facts = Facts { completed, pacing: Some(pacing), ..Facts::default() };
     let times = Times { of: "total", record: &open.latency, rate_per_s: connect.connections_per_s };

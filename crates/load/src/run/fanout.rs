@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-use super::steer::{Moment, Steering};
+use super::report::Times;
+use super::steer::{Measured, Moment, Steering};
 use super::{RunContext, modes};
 use crate::client::Timeline;
 use crate::report::{FanoutReport, Measured as Results, Report, Slice};
@@ -54,30 +55,59 @@ pub(super) fn run(
                 tally.until_ns.store(steering.clock.now().0, Ordering::Release);
             }
             let measured = steering.measured(begin);
-            // By the plan, not by what has left: the last messages may be a moment late themselves.
-            let until = timeline.to.min(Instant(tally.until_ns.load(Ordering::Acquire)));
-            let each = rate_per_s / layout.channels as f64;
-            let planned =
-                Schedule::new(timeline.start, layout.channels, each).due(Instant(until.0 - 1));
-            let wanted = planned * layout.subscribers as u64;
-            let done = || context.base.shared.sum(|lane| &lane.done);
-            let waiting = || wanted.saturating_sub(done());
-            let deadline = steering.clock.now().after(DRAIN);
-            let mut before = u64::MAX;
-            // What a server has dropped never comes: waiting ends when nothing comes any more.
-            while waiting() > 0 && done() != before && steering.clock.now() < deadline {
-                before = done();
-                let stage = || Stage::Draining { waiting: waiting() };
-                steering.wait_for(QUIET, || waiting() == 0, stage);
-            }
+            await_deliveries(context, &mut steering, &tally, layout, (timeline, rate_per_s));
             Ok((took, measured, slices))
         },
     )?;
     let mut sum = FanoutOutcome::default();
     outcomes.iter().for_each(|outcome| sum.merge(outcome));
+    let fanout = report(&sum, layout, &measured, duration, slices);
+    let pacing = Pacing::of("messages", &sum.lateness, sum.expected, sum.in_time);
+    let facts = Facts { completed: sum.received, pacing: Some(pacing), ..Facts::default() };
+    let rate_per_s = fanout.received_per_s;
+    let times = Times { of: "latency", record: &sum.latency, rate_per_s };
+    let result = Results::Fanout(fanout);
+    let mut report = context.report(Some(took), setup, &measured, result, facts, &times);
+    report.verdict = report.verdict.with_loss(sum.lost, sum.expected);
+    Ok(report)
+}
+
+/// Waits until the messages that were planned up to the end have reached their subscribers, for as
+/// long as any delivery comes.
+fn await_deliveries(
+    context: &RunContext<'_>,
+    steering: &mut Steering<'_>,
+    tally: &FanoutTally,
+    layout: ChannelLayout,
+    (timeline, rate_per_s): (Timeline, f64),
+) {
+    // By the plan, not by what has left: the last messages may be a moment late themselves.
+    let until = timeline.to.min(Instant(tally.until_ns.load(Ordering::Acquire)));
+    let each = rate_per_s / layout.channels as f64;
+    let planned = Schedule::new(timeline.start, layout.channels, each).due(Instant(until.0 - 1));
+    let wanted = planned * layout.subscribers as u64;
+    let done = || context.base.shared.sum(|lane| &lane.done);
+    let waiting = || wanted.saturating_sub(done());
+    let deadline = steering.clock.now().after(DRAIN);
+    let mut before = u64::MAX;
+    // What a server has dropped never comes: waiting ends when nothing comes any more.
+    while waiting() > 0 && done() != before && steering.clock.now() < deadline {
+        before = done();
+        let stage = || Stage::Draining { waiting: waiting() };
+        steering.wait_for(QUIET, || waiting() == 0, stage);
+    }
+}
+
+fn report(
+    sum: &FanoutOutcome,
+    layout: ChannelLayout,
+    measured: &Measured,
+    duration: Duration,
+    slices: Vec<Slice>,
+) -> FanoutReport {
     let measured_s = measured.seconds(duration);
     let server_cpu_us = measured.server().map(|cpu| cpu.cpu_s * 1e6);
-    let fanout = FanoutReport {
+    FanoutReport {
         measured_s,
         channels: layout.channels as u64,
         subscribers_per_channel: layout.subscribers as u64,
@@ -97,21 +127,7 @@ pub(super) fn run(
             .filter(|_| sum.received > 0)
             .map(|us| us / sum.received as f64),
         slices,
-    };
-    let pacing = Pacing {
-        of: "messages",
-        lateness_p99_ns: sum.lateness.quantile_ns(0.99),
-        planned: sum.expected,
-        in_time: sum.in_time,
-    };
-    let facts = Facts { completed: sum.received, pacing: Some(pacing), ..Facts::default() };
-    let lost = (sum.lost, sum.expected);
-    let rate_per_s = fanout.received_per_s;
-    let times = modes::Times { of: "latency", record: &sum.latency, rate_per_s };
-    let result = Results::Fanout(fanout);
-    let mut report = context.report(Some(took), setup, &measured, result, facts, &times);
-    report.verdict = report.verdict.with_loss(lost.0, lost.1);
-    Ok(report)
+    }
 }
 
 /// Waits through the measurement, and looks at everything at the end of each slice.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::RunContext;
-use super::modes::{DRAIN, Times, measure};
+use super::modes::{DRAIN, measure};
+use super::report::Times;
 use super::steer::Steering;
 use crate::report::{ClosesReport, Errors, IdleReport, Measured as Results, Report};
 use crate::sampler::{Memory, Processes};

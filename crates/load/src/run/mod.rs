@@ -6,6 +6,7 @@ mod connect;
 mod fanout;
 mod idle;
 mod modes;
+mod report;
 mod script;
 mod steer;
 
@@ -15,7 +16,8 @@ use std::sync::atomic::AtomicBool;
 
 pub(crate) use self::base::Base;
 pub use self::base::FinishOnPanic;
-pub use self::modes::{LEAD, NO_ANSWER, measure, server_report};
+pub use self::modes::{LEAD, NO_ANSWER, measure};
+pub(crate) use self::report::{ProtocolParts, RunOutcome, Times};
 pub use self::steer::{Measured, Steering};
 
 use crate::client::{self, Handshake, Setup, Start, Work};

@@ -7,18 +7,19 @@ use std::time::Duration;
 use throng_io::Instant;
 
 use super::RunContext;
+use super::report::{ProtocolParts, RunOutcome, Times};
 use super::steer::{Measured, Moment, Steering};
 use crate::client::{Setup, Timeline};
 use crate::report::{
-    BroadcastReport, DeflateReport, EchoReport, GeneratorReport, Histogram, Measured as Results,
-    OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
+    BroadcastReport, DeflateReport, EchoReport, Measured as Results, OpenLoopReport, PlanReport,
+    Report, SetupReport,
 };
-use crate::sampler::{CpuUsage, Processes};
-use crate::verdict::{Facts, Pacing, Verdict};
+use crate::sampler::CpuUsage;
+use crate::verdict::{Facts, Pacing};
 use crate::work::{
     Broadcast, BroadcastOutcome, ClosedEcho, ClosedOutcome, OpenEcho, OpenOutcome, Publication,
 };
-use crate::{Error, Record, Slo, Stage};
+use crate::{Error, Record, Stage};
 
 /// Between all being ready and the first message: the threads have to hear of it.
 pub const LEAD: Duration = Duration::from_millis(5);
@@ -105,10 +106,7 @@ pub(super) fn open_echo(
             let warmup = warmup + context.plan.common.rate_ramp;
             let timeline = context.begin(warmup, duration);
             let measured = measure(&mut steering, timeline, warmup, duration)?;
-            let shared = &context.base.shared;
-            let waiting =
-                || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
-            steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+            steering.drain(DRAIN);
             Ok((took, measured))
         },
     )?;
@@ -124,19 +122,9 @@ pub(super) fn open_echo(
         payload_bytes_per_s: sum.in_time as f64 * context.plan.size as f64 / measured_s,
         messages_per_server_cpu_s: measured.per_server_cpu_s(),
         latency: sum.latency.summary(),
-        open_loop: Some(OpenLoopReport {
-            planned: sum.planned,
-            planned_per_s: sum.planned as f64 / measured_s,
-            unanswered: sum.unanswered,
-            lateness: sum.lateness.summary(),
-        }),
+        open_loop: Some(OpenLoopReport::of(sum.planned, sum.unanswered, &sum.lateness, measured_s)),
     };
-    let pacing = Pacing {
-        of: "messages",
-        lateness_p99_ns: sum.lateness.quantile_ns(0.99),
-        planned: sum.planned,
-        in_time: sum.in_time,
-    };
+    let pacing = Pacing::of("messages", &sum.lateness, sum.planned, sum.in_time);
     let facts =
         Facts { completed: sum.planned - sum.unanswered, pacing: Some(pacing), ..Facts::default() };
     let times = Times { of: "latency", record: &sum.latency, rate_per_s: echo.messages_per_s };
@@ -253,27 +241,6 @@ impl Measured {
     }
 }
 
-/// Returns the report about the server after a measurement.
-pub fn server_report(processes: &Processes, measured: &Measured) -> ServerReport {
-    ServerReport {
-        pids: processes.pids().to_vec(),
-        name: processes.name(),
-        cpus_allowed: processes.cpus_allowed(),
-        cpu: measured.server(),
-        memory: measured.server_memory,
-        descriptors: measured.server_descriptors,
-        same_process: processes.pids().contains(&std::process::id()),
-    }
-}
-
-/// The times that a mode is about.
-pub(super) struct Times<'a> {
-    pub(super) of: &'static str,
-    pub(super) record: &'a Record,
-    /// Answers, connections or deliveries a second.
-    pub(super) rate_per_s: f64,
-}
-
 impl RunContext<'_> {
     /// Sets the timeline; the threads begin.
     pub(super) fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
@@ -293,39 +260,32 @@ impl RunContext<'_> {
         facts: Facts,
         times: &Times<'_>,
     ) -> Report {
-        let server = self.base.server.as_ref().map(|processes| server_report(processes, measured));
-        let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
-        let facts = Facts {
-            failures: setup.errors.total(),
-            generator: generator.cpu,
-            server: measured.server(),
-            server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
-            same_process: server.as_ref().is_some_and(|server| server.same_process),
-            tolerates_failures: self.plan.common.slos.iter().any(Slo::is_about_errors),
-            ..facts
+        let outcome = RunOutcome {
+            common: &self.plan.common,
+            server: self.base.server.as_ref(),
+            measured,
+            facts: Facts { failures: setup.errors.total(), ..facts },
+            times: *times,
         };
-        let figures = facts.figures(times.record, times.rate_per_s);
-        let setup_report = took.map_or_else(SetupReport::default, |took| SetupReport {
+        outcome.report(ProtocolParts {
+            plan: PlanReport::of(self.plan, self.base.sources.count()),
+            setup: self.setup_report(took, &setup),
+            tls: setup.negotiated.into_report(),
+            result,
+            connections: None,
+            errors: setup.errors,
+        })
+    }
+
+    fn setup_report(&self, took: Option<Duration>, setup: &Setup) -> SetupReport {
+        let has_subprotocols = !self.plan.subprotocols.is_empty();
+        took.map_or_else(SetupReport::default, |took| SetupReport {
             connections: self.plan.sockets() as u64,
             took_s: took.as_secs_f64(),
             tcp: setup.tcp.summary(),
             tls: setup.tls.summary(),
             upgrade: setup.upgrade.summary(),
-            subprotocol_agreed: (!self.plan.subprotocols.is_empty()).then_some(setup.subprotocols),
-        });
-        Report {
-            schema: SCHEMA,
-            plan: PlanReport::of(self.plan, self.base.sources.count()),
-            setup: setup_report,
-            tls: setup.negotiated.into_report(),
-            result,
-            server,
-            generator,
-            machine_busy_share: measured.machine_busy(),
-            errors: setup.errors,
-            slo: self.plan.common.slos.iter().map(|slo| slo.judge(&figures)).collect(),
-            histogram: Histogram::of(times.of, times.record),
-            verdict: Verdict::of(&facts),
-        }
+            subprotocol_agreed: has_subprotocols.then_some(setup.subprotocols),
+        })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::RunContext;
-use super::modes::Times;
+use super::report::Times;
 use super::steer::Steering;
 use crate::report::{Measured as Results, Report, ScriptReport};
 use crate::script::Script;

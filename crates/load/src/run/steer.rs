@@ -143,6 +143,14 @@ impl<'a> Steering<'a> {
         true
     }
 
+    /// Waits until each message sent has its answer, for `limit` at most.
+    pub fn drain(&mut self, limit: Duration) {
+        let shared = self.shared;
+        let waiting =
+            || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
+        self.wait_for(limit, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+    }
+
     /// Waits until none of `total` messages is left, or none is answered for `limit`.
     pub fn count(&mut self, total: u64, limit: Duration, left: impl Fn(&Shared) -> u64) {
         let shared = self.shared;

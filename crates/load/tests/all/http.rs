@@ -63,7 +63,7 @@ fn right_answers_are_counted_with_their_bytes() {
     let answer = crate::http_server::RIGHT.len() as u64;
     assert_eq!(report.result.received_bytes, report.result.requests * answer);
     assert_eq!(report.result.latency.unwrap().count, report.result.requests);
-    assert_eq!((report.connections.opened, seen.connections), (4, 4), "all of them kept");
+    assert_eq!((report.connections.unwrap().opened, seen.connections), (4, 4), "all of them kept");
     assert_eq!(report.setup.connections, 4);
     // The server runs in this very process, so that the two cannot be distinguished, but a
     // generator at 92 % of a core recognises its own limit.
@@ -81,7 +81,7 @@ fn any_framing_of_an_answer_is_understood() {
     }
     let (report, seen) = measured(Behaviour::UntilClose, |_| ());
     assert_eq!(report.errors.total(), 0, "{report}");
-    assert!(report.result.requests > 0 && report.connections.ended_by_server > 0);
+    assert!(report.result.requests > 0 && report.connections.unwrap().ended_by_server > 0);
     assert!(seen.connections > 4);
 }
 
@@ -128,7 +128,7 @@ fn one_request_a_connection() {
     assert_eq!(seen.requests, seen.asked_to_close, "every one of them says Connection: close");
     assert!(result.connect.is_some());
     assert_eq!(result.connect_and_answer.unwrap().count, result.requests);
-    assert_eq!(report.connections.ended_by_server, 0, "that is what was asked for");
+    assert_eq!(report.connections.unwrap().ended_by_server, 0, "that is what was asked for");
     assert_eq!(report.setup.connections, 0);
     // Who ignores it, and keeps the connection, is left.
     let (report, seen) = measured(Behaviour::Clinging, |plan| plan.keep_alive = false);
@@ -173,14 +173,14 @@ fn a_server_that_ends_connections_between_requests_is_counted_not_blamed() {
         for pace in [Pace::Closed, Pace::Open { rate_per_s: 2000.0 }] {
             let (report, seen) = measured(behaviour, |plan| plan.pace = pace);
             assert_eq!(report.errors.total(), 0, "{behaviour:?}: {report}");
-            assert!(report.connections.ended_by_server > 0, "{behaviour:?}: {report}");
+            assert!(report.connections.unwrap().ended_by_server > 0, "{behaviour:?}: {report}");
             assert!(seen.connections > 4 && report.result.requests > 0);
             let unanswered = report.result.open_loop.map_or(0, |open| open.unanswered);
             assert_eq!(unanswered, 0, "they were asked again: {report}");
         }
     }
     let (report, _) = measured(Behaviour::LastOfFive, |plan| plan.pipeline = 3);
-    assert!(report.connections.requests_resent > 0, "{report}");
+    assert!(report.connections.unwrap().requests_resent > 0, "{report}");
     assert_eq!(report.errors.total(), 0, "{report}");
 }
 

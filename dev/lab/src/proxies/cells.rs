@@ -200,10 +200,7 @@ impl Bench<'_> {
                 shared.begin(timeline);
                 shared.wake_all();
                 let measured = measure(steering, timeline, warmup, duration)?;
-                let waiting =
-                    || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
-                let stage = || Stage::Draining { waiting: waiting() };
-                steering.wait_for(DRAIN, || waiting() == 0, stage);
+                steering.drain(DRAIN);
                 Ok(measured)
             })?;
         flawless(&setup.errors)?;
