@@ -167,8 +167,9 @@ pub struct Start {
 const MAX_CERTIFICATE: usize = 4 << 10;
 
 /// The number of bytes read at a time, from any connection: a tunnel forwards at most this much in
-/// a turn, and holds at most this much while its receiver is behind.
-pub(crate) const RECEIVE_BUFFER: usize = 64 << 10;
+/// a turn, and holds at most this much while its receiver is behind. A message of 64 KiB fits, with
+/// its header.
+pub(crate) const RECEIVE_BUFFER: usize = 65 << 10;
 
 /// The interval of sweeps while there are requests under way; tunnels alone need one a second.
 const SWEEP: Duration = Duration::from_millis(250);
