@@ -326,7 +326,7 @@ impl Server {
     /// KiB; 16 KiB where a channel, a route or the server has rules that drop old messages
     /// ([`Latest`](crate::SlowPolicy::Latest), [`DropOldest`](crate::SlowPolicy::DropOldest),
     /// [`Backpressure::max_age`]), so that a stalled client gets about 64 KiB of old messages at
-    /// most besides those in its own receive buffer.
+    /// most besides those in its own receive buffer. At least 1: the kernel takes 0 for no limit.
     pub fn unsent_limit(mut self, bytes: usize) -> Self {
         self.unsent_limit = Some(bytes);
         self

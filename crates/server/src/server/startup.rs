@@ -76,6 +76,11 @@ impl Server {
             let message = "stall_warning is 0; give for example 50 ms, or None to turn it off";
             return Err(Error::setting("stall_warning", message));
         }
+        if self.unsent_limit == Some(0) {
+            let message = "unsent_limit is 0, which the kernel takes for no limit; give for \
+                           example 16384 for 16 KiB";
+            return Err(Error::setting("unsent_limit", message));
+        }
         if self.proxy_protocol && self.trusted_proxies.is_empty() {
             let message = "proxy_protocol is on, and trusted_proxies is empty: any client could \
                            claim any address; name the proxies, for example [\"10.0.0.0/8\"]";
@@ -319,8 +324,7 @@ impl Server {
     /// Returns how much unsent output the kernel may hold for a connection.
     fn unsent_low_water(&self) -> u32 {
         match self.unsent_limit {
-            // 0 means no limit to the kernel.
-            Some(bytes) => u32::try_from(bytes.max(1)).unwrap_or(u32::MAX),
+            Some(bytes) => u32::try_from(bytes).unwrap_or(u32::MAX),
             None if self.classes().drop_stale() => FRESH_LOW_WATER,
             None => UNSENT_LOW_WATER,
         }

@@ -531,6 +531,7 @@ fn mistakes_are_errors_of_bind() {
     assert!(error_of(echo().shards(5000)).contains("shards is 5000"));
     assert!(error_of(echo().shards(0)).contains("shards is 0"));
     assert!(error_of(echo().stall_warning(Duration::ZERO)).contains("stall_warning is 0"));
+    assert!(error_of(echo().unsent_limit(0)).contains("unsent_limit is 0"));
     let Err(error) = echo().bind("9001") else { panic!("bound") };
     assert_eq!(error.blame(), throng::Blame::Configuration);
     let error = error.to_string();
