@@ -117,14 +117,7 @@ impl fmt::Display for Event<'_> {
         match self {
             Self::Refused { peer, client, route, status, reason } => {
                 f.write_str("refused")?;
-                match (client, peer) {
-                    (Some(client), Some(peer)) if peer.ip().to_canonical() != *client => {
-                        write!(f, " {client} (through {peer})")?;
-                    }
-                    (_, Some(peer)) => write!(f, " {peer}")?,
-                    (Some(client), None) => write!(f, " {client} (through a Unix socket)")?,
-                    (None, None) => {}
-                }
+                write_client(f, *client, *peer)?;
                 if let Some(route) = route {
                     write!(f, " at {route}")?;
                 }
@@ -173,6 +166,22 @@ impl fmt::Display for Event<'_> {
             }
             Self::Stalled(stall) => stall.fmt(f),
         }
+    }
+}
+
+/// Writes who sent a request, if that is known: the client, and the peer through which it came.
+fn write_client(
+    f: &mut fmt::Formatter<'_>,
+    client: Option<IpAddr>,
+    peer: Option<SocketAddr>,
+) -> fmt::Result {
+    match (client, peer) {
+        (Some(client), Some(peer)) if peer.ip().to_canonical() != client => {
+            write!(f, " {client} (through {peer})")
+        }
+        (_, Some(peer)) => write!(f, " {peer}"),
+        (Some(client), None) => write!(f, " {client} (through a Unix socket)"),
+        (None, None) => Ok(()),
     }
 }
 

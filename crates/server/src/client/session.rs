@@ -323,14 +323,10 @@ impl Session {
         match event {
             Ok(None) => outcome = Ok(Some(Step::NeedInput)),
             Ok(Some(Event::Text(text))) if self.by_chunks => {
-                held.clear();
-                held.extend_from_slice(text.as_bytes());
-                self.next = Next::HeldChunk { text: true, first: true, last: true };
+                self.next = hold_chunk(whole_chunk(true, text.as_bytes()), held);
             }
             Ok(Some(Event::Binary(bytes))) if self.by_chunks => {
-                held.clear();
-                held.extend_from_slice(bytes);
-                self.next = Next::HeldChunk { text: false, first: true, last: true };
+                self.next = hold_chunk(whole_chunk(false, bytes), held);
             }
             Ok(Some(Event::Text(_))) if spare.joined_text().is_some() => {
                 self.next = Next::Joined { text: true };
@@ -349,20 +345,9 @@ impl Session {
             Ok(Some(event @ (Event::Text(_) | Event::Binary(_)))) => {
                 self.next = hold(event, held, held_text);
             }
-            Ok(Some(Event::Chunk(chunk))) => {
-                held.clear();
-                held.extend_from_slice(chunk.bytes);
-                let Chunk { text, first, last, .. } = chunk;
-                self.next = Next::HeldChunk { text, first, last };
-            }
+            Ok(Some(Event::Chunk(chunk))) => self.next = hold_chunk(chunk, held),
             Ok(Some(Event::Ping(payload))) => {
-                if output.stage == Stage::Open
-                    && let Ok(key) = output.key()
-                {
-                    let before = output.bytes.len();
-                    encode_masked(Opcode::Pong, payload, key, &mut output.bytes);
-                    output.pongs += output.bytes.len() - before;
-                }
+                output.answer_ping(payload);
                 outcome = Ok(None);
             }
             Ok(Some(Event::Pong(_))) => {
@@ -371,14 +356,9 @@ impl Session {
             }
             Ok(Some(Event::Close(close))) => {
                 let (code, reason) = close.map_or((1005, ""), |close| (close.code, close.reason));
-                if output.stage == Stage::Open
-                    && let Ok(key) = output.key()
-                {
-                    encode_close(code, "", Some(key), &mut output.bytes);
-                }
                 let reason = reason.to_owned();
                 self.close = Some(CloseFrame { code: CloseCode::new(code), reason });
-                output.stage = Stage::Ending;
+                output.answer_close(code);
                 outcome = Ok(Some(Step::Ended));
             }
             Err(error) => outcome = Err(error),
@@ -448,6 +428,19 @@ fn hold(event: Event<'_>, bytes: &mut Vec<u8>, text: &mut String) -> Next {
     }
 }
 
+/// A message as its only chunk.
+fn whole_chunk(text: bool, bytes: &[u8]) -> Chunk<'_> {
+    Chunk { text, first: true, last: true, bytes }
+}
+
+/// Copies a chunk that cannot be lent.
+fn hold_chunk(chunk: Chunk<'_>, held: &mut Vec<u8>) -> Next {
+    let Chunk { text, first, last, bytes } = chunk;
+    held.clear();
+    held.extend_from_slice(bytes);
+    Next::HeldChunk { text, first, last }
+}
+
 impl Output {
     fn new(entropy: Entropy) -> Self {
         Self { bytes: Vec::new(), sent: 0, pongs: 0, entropy, stage: Stage::Open, failure: None }
@@ -492,6 +485,28 @@ impl Output {
     /// Ends the use of the connection.
     pub(crate) fn end(&mut self) {
         self.stage = Stage::Ended;
+    }
+
+    /// Queues the pong to a ping, while the session is open.
+    fn answer_ping(&mut self, payload: &[u8]) {
+        if self.is_open()
+            && let Ok(key) = self.key()
+        {
+            let before = self.bytes.len();
+            encode_masked(Opcode::Pong, payload, key, &mut self.bytes);
+            self.pongs += self.bytes.len() - before;
+        }
+    }
+
+    /// Queues the answer to a Close frame with that code, unless one was sent before; the session
+    /// is over.
+    fn answer_close(&mut self, code: u16) {
+        if self.is_open()
+            && let Ok(key) = self.key()
+        {
+            encode_close(code, "", Some(key), &mut self.bytes);
+        }
+        self.stage = Stage::Ending;
     }
 
     /// Queues a Close frame with the error, which ends the session.
