@@ -18,32 +18,32 @@ pub const MAX_INTERMEDIATES: usize = 5;
 
 /// A verifier that refuses long chains before it looks at them.
 #[derive(Debug)]
-pub(crate) struct ShortChains<V: ?Sized>(pub(crate) Arc<V>);
+pub(crate) struct ChainLimit<V: ?Sized>(pub(crate) Arc<V>);
 
 /// The error for a chain that is too long.
 #[derive(Debug)]
-struct LongChain(usize);
+struct ChainTooLong(usize);
 
-impl std::fmt::Display for LongChain {
+impl std::fmt::Display for ChainTooLong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self(sent) = self;
         write!(f, "{sent} certificates of authorities were sent, more than {MAX_INTERMEDIATES}")
     }
 }
 
-impl std::error::Error for LongChain {}
+impl std::error::Error for ChainTooLong {}
 
 fn check(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     match intermediates.len() {
         ..=MAX_INTERMEDIATES => Ok(()),
         sent => {
-            let why = OtherError(Arc::new(LongChain(sent)));
+            let why = OtherError(Arc::new(ChainTooLong(sent)));
             Err(Error::InvalidCertificate(CertificateError::Other(why)))
         }
     }
 }
 
-impl<V: ClientCertVerifier + ?Sized> ClientCertVerifier for ShortChains<V> {
+impl<V: ClientCertVerifier + ?Sized> ClientCertVerifier for ChainLimit<V> {
     fn offer_client_auth(&self) -> bool {
         self.0.offer_client_auth()
     }
@@ -93,7 +93,7 @@ impl<V: ClientCertVerifier + ?Sized> ClientCertVerifier for ShortChains<V> {
     }
 }
 
-impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for ShortChains<V> {
+impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for ChainLimit<V> {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

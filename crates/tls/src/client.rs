@@ -19,7 +19,7 @@ use rustls::{
 };
 use throng_io::{ClientTls, TlsFailure};
 
-use crate::chain::ShortChains;
+use crate::chain::ChainLimit;
 use crate::config::{
     CertificateFiles, ConfigError, HTTP_1_1, certified_key, preferring_aes128, read_chain,
     without_file,
@@ -130,9 +130,9 @@ impl ClientSettings {
             .with_protocol_versions(versions)
             .map_err(without_file)?;
         let builder = match &self.trust {
-            Trust::Anyone => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
-            }
+            Trust::Anyone => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
             Trust::System => trusting(builder, system_roots()?, provider)?,
             Trust::File(file) => {
                 let mut roots = RootCertStore::empty();
@@ -171,7 +171,7 @@ fn trusting(
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
         .map_err(|error| ConfigError::without_file(error.to_string()))?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(ShortChains(verifier))))
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(ChainLimit(verifier))))
 }
 
 /// Returns the authorities that the system trusts.
@@ -357,9 +357,9 @@ impl fmt::Debug for TlsClient {
 
 /// Accepts every certificate. Signatures are verified all the same: the server has its key.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

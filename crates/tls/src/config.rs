@@ -23,7 +23,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::time::ASN1Time;
 use zeroize::Zeroizing;
 
-use crate::chain::ShortChains;
+use crate::chain::ChainLimit;
 use crate::challenges::{ACME_TLS_1, Challenges, is_validation};
 use crate::cipher::Version;
 pub use crate::error::ConfigError;
@@ -347,7 +347,7 @@ impl Clients {
             false => builder.allow_unauthenticated(),
         };
         let verifier = builder.build().map_err(|error| wrong(&error))?;
-        Ok(Arc::new(ShortChains(verifier)))
+        Ok(Arc::new(ChainLimit(verifier)))
     }
 }
 

@@ -8,22 +8,22 @@ use crate::conn::timers::Tick;
 pub(crate) struct Rates {
     /// Whether any route has a limit: checked for each read.
     are_limited: bool,
-    said: Vec<Said>,
+    received: Vec<Received>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct Received {
     second: Tick,
     messages: u64,
     bytes: u64,
 }
 
-const NOTHING: Said = Said { second: Tick::NEVER, messages: 0, bytes: 0 };
+const NOTHING: Received = Received { second: Tick::NEVER, messages: 0, bytes: 0 };
 
 impl Rates {
     /// Creates the counts; nothing is counted unless it is limited.
     pub(crate) fn new(are_limited: bool) -> Self {
-        Self { are_limited, said: Vec::new() }
+        Self { are_limited, received: Vec::new() }
     }
 
     /// Returns whether any limit is set.
@@ -34,8 +34,8 @@ impl Rates {
 
     /// Clears the counts of `slot`, which has a new connection.
     pub(crate) fn forget(&mut self, slot: usize) {
-        if let Some(said) = self.said.get_mut(slot) {
-            *said = NOTHING;
+        if let Some(received) = self.received.get_mut(slot) {
+            *received = NOTHING;
         }
     }
 
@@ -51,16 +51,16 @@ impl Rates {
         if !limits.are_set() {
             return true;
         }
-        if self.said.len() <= slot {
-            self.said.resize(slot + 1, NOTHING);
+        if self.received.len() <= slot {
+            self.received.resize(slot + 1, NOTHING);
         }
-        let said = &mut self.said[slot];
-        if said.second != now {
-            *said = Said { second: now, ..NOTHING };
+        let received = &mut self.received[slot];
+        if received.second != now {
+            *received = Received { second: now, ..NOTHING };
         }
-        said.messages += messages;
-        said.bytes += bytes;
-        said.messages <= limits.max_messages && said.bytes <= limits.max_bytes
+        received.messages += messages;
+        received.bytes += bytes;
+        received.messages <= limits.max_messages && received.bytes <= limits.max_bytes
     }
 }
 

@@ -9,7 +9,7 @@ use crate::conn::stage::{Stage, flag};
 use crate::connections::Connections;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::{REFERENCE_COST, Sent};
-use crate::outbox::{Content, Form, Formless, Outbox, TooSlow};
+use crate::outbox::{Content, Form, FormError, Outbox, TooSlow};
 
 /// Destination of a published frame.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,8 +82,8 @@ impl Connections {
         let Some(conn) = table.conn_mut(id) else { return Sent::Closed };
         let (bytes, form) = match outbox.form(conn, frame, stats) {
             Ok(formed) => formed,
-            Err(Formless::Closed) => return Sent::Closed,
-            Err(Formless::TooLarge(lost)) => return self.send_lost(id, lost, of),
+            Err(FormError::Closed) => return Sent::Closed,
+            Err(FormError::TooLarge(lost)) => return self.send_lost(id, lost, of),
         };
         if outbox.fan_out(conn, frame, bytes, form) {
             stats.messages_out += 1;

@@ -17,7 +17,7 @@ use crate::stats::Stats;
 const IN_CALLBACK: usize = 16;
 
 /// Reason why a frame has no form on a connection.
-pub(crate) enum Formless<'f> {
+pub(crate) enum FormError<'f> {
     /// The connection is closed or closing.
     Closed,
     /// The connection is a stream of events, and the event would be too large: the event `lost`
@@ -115,7 +115,7 @@ impl Outbox {
         conn: &Conn,
         frame: &'f Frame,
         stats: &mut Stats,
-    ) -> Result<(&'f Arc<[u8]>, Form), Formless<'f>> {
+    ) -> Result<(&'f Arc<[u8]>, Form), FormError<'f>> {
         match conn.stage() {
             Stage::Open if conn.has(flag::DEFLATE) => {
                 let deflated = self.compression.frame(conn.id.slot(), frame, stats);
@@ -128,9 +128,9 @@ impl Outbox {
                     compression.record_work(work);
                     *published += work;
                 });
-                event.map(|bytes| (bytes, Form::Event)).map_err(Formless::TooLarge)
+                event.map(|bytes| (bytes, Form::Event)).map_err(FormError::TooLarge)
             }
-            _ => Err(Formless::Closed),
+            _ => Err(FormError::Closed),
         }
     }
 

@@ -12,7 +12,7 @@ pub(crate) mod sent;
 pub(crate) mod spares;
 mod waiting;
 
-pub(crate) use admit::{Formless, TooSlow};
+pub(crate) use admit::{FormError, TooSlow};
 pub(crate) use fanout::Form;
 pub(crate) use queue::{Content, Millis};
 

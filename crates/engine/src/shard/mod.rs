@@ -49,7 +49,7 @@ use crate::shard::moves::Handover;
 use crate::shard::peak::Peak;
 use crate::shard::proxy::ProxyProtocol;
 use crate::shard::shutdown::Phase;
-use crate::shard::state::{State, Then};
+use crate::shard::state::{AfterEvent, State};
 use crate::stats::Snapshot;
 use crate::ws::inbound::Inbound;
 use crate::ws::messages::Assembly;
@@ -178,27 +178,27 @@ impl<D: Driver, S: Service> Shard<D, S> {
         while let Some(event) = self.driver.next_event() {
             // `event` borrows the driver, so nothing in `on_event` *can* write to a socket.
             match self.state.on_event(event) {
-                Then::Flush(id) => self.flush(id),
-                Then::Hold(id) => {
+                AfterEvent::Flush(id) => self.flush(id),
+                AfterEvent::Hold(id) => {
                     self.flush(id);
                     self.hold(id);
                 }
-                Then::Place(socket, peer) => self.place(socket, peer),
-                Then::RestAccept => {
+                AfterEvent::Place(socket, peer) => self.place(socket, peer),
+                AfterEvent::RestAccept => {
                     self.accept_rests_until = Some(self.state.core.now().after(ACCEPT_REST));
                 }
-                Then::Explain(id) => {
+                AfterEvent::ReportTlsFailure(id) => {
                     if let Some(why) = self.driver.session_failure(id) {
                         self.state.report(id, Fault::Tls(why));
                     }
                 }
-                Then::RetryAccept(counted) => {
+                AfterEvent::RetryAccept(counted) => {
                     if let Some(id) = counted {
                         self.state.report_traffic(id, self.driver.traffic(id));
                     }
                     self.retry_accept();
                 }
-                Then::Nothing => {}
+                AfterEvent::Nothing => {}
             }
             self.flush_published();
             self.checkpoint();

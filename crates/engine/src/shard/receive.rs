@@ -13,7 +13,7 @@ use crate::outbox::borrowed::LARGE;
 use crate::service::{Fault, Service};
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
-use crate::ws::messages::{self, End, Messages, Over};
+use crate::ws::messages::{self, End, Messages, StopReason};
 
 impl<S: Service> State<S> {
     /// Handles received bytes. Returns true if part of them was held back; then the connection must
@@ -135,7 +135,7 @@ impl<S: Service> State<S> {
         service.on_read(&mut messages);
         match messages.into_end() {
             End::AtRest => {}
-            End::Over { over, completed } => self.finish_input(id, over, completed),
+            End::Stopped { reason, completed } => self.finish_input(id, reason, completed),
             End::NotOpen => self.await_close(id, input),
         }
         true
@@ -150,18 +150,18 @@ impl<S: Service> State<S> {
         let Some(ServiceFields { route, .. }) = core.connections.receiving_late(id) else {
             return;
         };
-        let over = messages::skip_to_close(decoder, input, assembly, core, id, route);
-        self.finish_input(id, over, false);
+        let reason = messages::skip_to_close(decoder, input, assembly, core, id, route);
+        self.finish_input(id, reason, false);
     }
 
     /// Handles the end of input. `completed`: a message that is incomplete now is not the one that
     /// was incomplete before.
     #[inline(never)]
-    fn finish_input(&mut self, id: ConnId, over: Over, completed: bool) {
+    fn finish_input(&mut self, id: ConnId, reason: StopReason, completed: bool) {
         // Only reads that come here had a message in a form that can be relayed.
         self.core.connections.outbox.compression().end_relay();
-        match over {
-            Over::Taken => {
+        match reason {
+            StopReason::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
                 // Messages passed on in chunks hold no memory and have no deadline.
                 let conn = self.core.connections.table.conn(id);
@@ -176,11 +176,11 @@ impl<S: Service> State<S> {
                     self.record_assembling(id, between);
                 }
             }
-            Over::Closed => {
+            StopReason::Closed => {
                 let (code, reason) = std::mem::take(&mut self.assembly.close);
                 self.on_peer_close(id, code, &reason);
             }
-            Over::Failed(error) => {
+            StopReason::Failed(error) => {
                 self.core.connections.stats.protocol_errors += 1;
                 let code = error.close_code();
                 // Answers from before the error leave first; Autobahn calls the rest NON-STRICT.

@@ -35,7 +35,7 @@ fn is_longer(request: &Request<'_>, max: u64) -> bool {
 }
 
 /// Result of an event for its connection.
-pub(crate) enum Then {
+pub(crate) enum RequestOutcome {
     /// The next event is decoded.
     Continue,
     /// All input is taken. `is_between`: the last request in it is complete.
@@ -77,7 +77,7 @@ pub(crate) struct Requests<'a, S> {
 
 impl<S: Service> Requests<'_, S> {
     /// Calls the service with a head. `is_last_input`: nothing that has arrived follows it.
-    pub(crate) fn on_head(&mut self, request: &Request<'_>, is_last_input: bool) -> Then {
+    pub(crate) fn on_head(&mut self, request: &Request<'_>, is_last_input: bool) -> RequestOutcome {
         let Self { core, service, id, .. } = self;
         let connections = &mut core.connections;
         connections.stats.requests += 1;
@@ -92,7 +92,7 @@ impl<S: Service> Requests<'_, S> {
         let close_mode = close_mode(&connections.table, *id, request, is_here);
         if let Some(why) = connections.table.refusal(*id) {
             service.on_request_refused(&mut Cx::new(core, *id), request, why);
-            return Then::End(close_mode);
+            return RequestOutcome::End(close_mode);
         }
         core.input_time.spend(REQUEST_EVENTS - 1);
         let answer = service.on_request(&mut Cx::new(core, *id), request);
@@ -106,7 +106,7 @@ impl<S: Service> Requests<'_, S> {
         answer: Answer,
         close_mode: AfterFlush,
         is_last_input: bool,
-    ) -> Then {
+    ) -> RequestOutcome {
         let connections = &mut self.core.connections;
         let (mode, max_body) = match answer {
             Answer::Body { max_body } => (BodyMode::Buffer, max_body),
@@ -115,7 +115,7 @@ impl<S: Service> Requests<'_, S> {
         };
         let is_too_large = is_longer(request, max_body);
         if is_too_large && mode != BodyMode::Discard {
-            return Then::Refuse(http1::Error::BodyTooLarge);
+            return RequestOutcome::Refuse(http1::Error::BodyTooLarge);
         }
         // A service that asks for a body where there is none gets its end at once.
         if request.has_body() || mode != BodyMode::Discard {
@@ -126,41 +126,41 @@ impl<S: Service> Requests<'_, S> {
         if mode != BodyMode::Discard && request.expects_continue() && is_last_input {
             connections.write(self.id, http1::encode::encode_continue);
         }
-        Then::Begin { answer, close_mode, is_too_large }
+        RequestOutcome::Begin { answer, close_mode, is_too_large }
     }
 
     /// Handles the next bytes of a body, as the service's answer to its head says.
-    pub(crate) fn on_body(&mut self, bytes: &[u8]) -> Then {
+    pub(crate) fn on_body(&mut self, bytes: &[u8]) -> RequestOutcome {
         let Self { core, service, bodies, id } = self;
         let connections = &mut core.connections;
-        let Some(body) = bodies.of(*id) else { return Then::Continue };
+        let Some(body) = bodies.of(*id) else { return RequestOutcome::Continue };
         let timeout = connections.limits.handshake;
         let enough = u64::from(timeout) * connections.limits.min_body_rate as u64;
         if body.note(bytes.len(), enough, connections.now) {
             connections.timers.due_in(*id, timeout);
         }
         match body.mode {
-            BodyMode::Discard => Then::Continue,
+            BodyMode::Discard => RequestOutcome::Continue,
             BodyMode::Buffer => self.buffer(bytes),
             BodyMode::Stream => {
                 if service.on_body_chunk(&mut Cx::new(core, *id), bytes) == Flow::Stop {
                     core.connections.await_answer(*id);
                 }
-                Then::Continue
+                RequestOutcome::Continue
             }
         }
     }
 
     /// Appends bytes to a buffered body, for which others may have to end.
-    fn buffer(&mut self, bytes: &[u8]) -> Then {
+    fn buffer(&mut self, bytes: &[u8]) -> RequestOutcome {
         let most = self.core.connections.limits.max_body_memory;
         self.core.connections.memory.add(bytes.len());
         while !self.bodies.buffer(self.id, bytes, most) {
             if !self.end_slowest_bodies() {
-                return Then::TurnAway;
+                return RequestOutcome::TurnAway;
             }
         }
-        Then::Continue
+        RequestOutcome::Continue
     }
 
     /// Ends bodies that hold memory which this one needs. Returns false if there are none.
@@ -182,23 +182,29 @@ impl<S: Service> Requests<'_, S> {
     }
 
     /// Ends a request, and calls the service with its body if it asked for one.
-    pub(crate) fn on_end(&mut self, trailers: HeaderLines<'_>, is_last_input: bool) -> Then {
+    pub(crate) fn on_end(
+        &mut self,
+        trailers: HeaderLines<'_>,
+        is_last_input: bool,
+    ) -> RequestOutcome {
         let Self { core, service, bodies, id } = self;
         core.connections.end_request(*id);
-        let Some(body) = bodies.end(*id) else { return Then::Continue };
+        let Some(body) = bodies.end(*id) else { return RequestOutcome::Continue };
         let cx = &mut Cx::new(core, *id);
-        let then = match body.mode {
-            BodyMode::Discard => Then::Continue,
-            BodyMode::Stream => Then::Answer(service.on_body_end(cx, trailers), AfterFlush::Linger),
-            BodyMode::Buffer => body.head.request().map_or(Then::Continue, |request| {
+        let outcome = match body.mode {
+            BodyMode::Discard => RequestOutcome::Continue,
+            BodyMode::Stream => {
+                RequestOutcome::Answer(service.on_body_end(cx, trailers), AfterFlush::Linger)
+            }
+            BodyMode::Buffer => body.head.request().map_or(RequestOutcome::Continue, |request| {
                 let answer = service.on_body(cx, &request, &body.body);
-                Then::Answer(
+                RequestOutcome::Answer(
                     answer,
                     close_mode(&cx.core().connections.table, *id, &request, is_last_input),
                 )
             }),
         };
         bodies.put_back(body);
-        then
+        outcome
     }
 }

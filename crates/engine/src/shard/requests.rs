@@ -11,7 +11,7 @@ use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::message::Refusal;
 use crate::service::{Answer, Service};
-use crate::shard::request_events::{Requests, Then, event_limits};
+use crate::shard::request_events::{RequestOutcome, Requests, event_limits};
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
 
@@ -43,8 +43,10 @@ impl<S: Service> State<S> {
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
             let limits = event_limits(core, decoder, request_bodies, id);
             let mut requests = Requests { core, service, bodies: request_bodies, id };
-            let then = match decoder.next_event(input, &limits) {
-                Ok(None) => Then::Incomplete { is_between: decoder.is_between_requests() },
+            let outcome = match decoder.next_event(input, &limits) {
+                Ok(None) => {
+                    RequestOutcome::Incomplete { is_between: decoder.is_between_requests() }
+                }
                 Ok(Some(http1::Event::Head(request))) => {
                     requests.on_head(&request, input.is_empty())
                 }
@@ -52,9 +54,9 @@ impl<S: Service> State<S> {
                 Ok(Some(http1::Event::End)) => {
                     requests.on_end(decoder.trailers(), input.is_empty())
                 }
-                Err(error) => Then::Refuse(error),
+                Err(error) => RequestOutcome::Refuse(error),
             };
-            if self.apply(id, then, input).is_break() {
+            if self.apply(id, outcome, input).is_break() {
                 return;
             }
         }
@@ -74,17 +76,22 @@ impl<S: Service> State<S> {
     }
 
     /// Applies the result of an event. Breaks if no further request is decoded now.
-    fn apply(&mut self, id: ConnId, then: Then, input: &mut Input<'_>) -> ControlFlow<()> {
-        match then {
-            Then::Continue => return ControlFlow::Continue(()),
-            Then::Incomplete { is_between } => self.record_request(id, is_between),
-            Then::Refuse(error) => self.refuse(id, error),
-            Then::TurnAway => self.turn_away(id),
-            Then::End(close_mode) => {
+    fn apply(
+        &mut self,
+        id: ConnId,
+        outcome: RequestOutcome,
+        input: &mut Input<'_>,
+    ) -> ControlFlow<()> {
+        match outcome {
+            RequestOutcome::Continue => return ControlFlow::Continue(()),
+            RequestOutcome::Incomplete { is_between } => self.record_request(id, is_between),
+            RequestOutcome::Refuse(error) => self.refuse(id, error),
+            RequestOutcome::TurnAway => self.turn_away(id),
+            RequestOutcome::End(close_mode) => {
                 self.inbound[id.slot()] = Inbound::Refused;
                 self.core.connections.finish(id, close_mode);
             }
-            Then::Begin { answer, close_mode, is_too_large } => {
+            RequestOutcome::Begin { answer, close_mode, is_too_large } => {
                 self.complete_handshake(id);
                 self.apply_answer(id, answer, input, close_mode)?;
                 if is_too_large {
@@ -94,7 +101,7 @@ impl<S: Service> State<S> {
                 }
                 return ControlFlow::Continue(());
             }
-            Then::Answer(answer, close_mode) => {
+            RequestOutcome::Answer(answer, close_mode) => {
                 return self.apply_answer(id, answer, input, close_mode);
             }
         }

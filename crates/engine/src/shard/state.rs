@@ -60,15 +60,15 @@ pub(crate) struct State<S> {
 }
 
 /// Action for when the lent bytes are returned.
-pub(crate) enum Then<T> {
+pub(crate) enum AfterEvent<T> {
     Nothing,
     Flush(ConnId),
     /// Flush it; part of its input was not decoded.
     Hold(ConnId),
     Place(T, Option<SocketAddr>),
     RestAccept,
-    /// The peer's stream has ended, perhaps because its TLS session failed.
-    Explain(ConnId),
+    /// The peer's stream has ended. If its TLS session failed, that is reported to the service.
+    ReportTlsFailure(ConnId),
     /// A connection is gone, whose bytes the service asks for if it is named.
     RetryAccept(Option<ConnId>),
 }
@@ -88,16 +88,16 @@ impl<S: Service> State<S> {
     }
 
     #[inline(always)]
-    pub(crate) fn on_event<T>(&mut self, event: Event<'_, T>) -> Then<T> {
+    pub(crate) fn on_event<T>(&mut self, event: Event<'_, T>) -> AfterEvent<T> {
         match event {
             Event::Received(id, bytes) => {
                 return match self.on_received(id, bytes) {
-                    false => Then::Flush(id),
-                    true => Then::Hold(id),
+                    false => AfterEvent::Flush(id),
+                    true => AfterEvent::Hold(id),
                 };
             }
             Event::Sent(id, batch) => self.on_sent(id, batch),
-            Event::Incoming(socket, peer, _listener) => return Then::Place(socket, peer),
+            Event::Incoming(socket, peer, _listener) => return AfterEvent::Place(socket, peer),
             Event::Connected(id) => self.on_connected(id),
             // Its first bytes follow; until they do, its deadline is that of a silent client. Bound
             // here, or the event would be kept in memory for its drop, which costs every event.
@@ -106,19 +106,19 @@ impl<S: Service> State<S> {
             Event::PassedThrough(_, passed) => drop(passed),
             Event::Finished(id) => {
                 self.on_finished(id);
-                return Then::Explain(id);
+                return AfterEvent::ReportTlsFailure(id);
             }
             Event::Closed(id, why) => {
                 let is_counted = self.core.connections.table.has(id, flag::COUNTED);
                 self.on_closed(id, why);
-                return Then::RetryAccept(is_counted.then_some(id));
+                return AfterEvent::RetryAccept(is_counted.then_some(id));
             }
             Event::AcceptStopped(_) => {
                 self.core.connections.stats.accept_stopped += 1;
-                return Then::RestAccept;
+                return AfterEvent::RestAccept;
             }
         }
-        Then::Nothing
+        AfterEvent::Nothing
     }
 
     pub(crate) fn enter(&mut self, id: ConnId, stage: Stage, inbound: Inbound) {

@@ -60,16 +60,15 @@ pub struct Messages<'a, 'b> {
 pub(crate) enum End {
     /// All bytes are decoded, and no message is incomplete.
     AtRest,
-    /// The decoder stopped, as [`Over`] describes. `completed`: at least one message ended in this
-    /// read.
-    Over { over: Over, completed: bool },
+    /// The decoder stopped, and why. `completed`: at least one message ended in this read.
+    Stopped { reason: StopReason, completed: bool },
     /// The session is not open any more.
     NotOpen,
 }
 
 /// Reason why the bytes at hand give no further message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum StopReason {
     /// All bytes are decoded, or the rest has to wait.
     Taken,
     /// The peer closed, as [`Assembly::close`] says.
@@ -83,7 +82,7 @@ enum Next<'a> {
     Message(Message<'a>),
     Chunk(Chunk<'a>),
     Control,
-    Over(Over),
+    Stop(StopReason),
 }
 
 impl<'a, 'b> Messages<'a, 'b> {
@@ -146,14 +145,14 @@ impl<'a, 'b> Messages<'a, 'b> {
         // The fields of the service are read where they are needed: rarely.
         let id = *id;
         let mut completed = false;
-        let over = loop {
+        let reason = loop {
             let message = match decoder.whole_message(input, service.inline_limit.into()) {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
                 Some(Event::Text(text)) => Message::Text(text),
                 _ => {
                     // A message may have been incomplete before: the engine must check, even where
                     // nothing is left.
-                    *end = End::Over { over: Over::Taken, completed: true };
+                    *end = End::Stopped { reason: StopReason::Taken, completed: true };
                     match next(decoder, input, assembly, core, id, service.route) {
                         Next::Message(message) => message,
                         Next::Chunk(chunk) => {
@@ -167,15 +166,15 @@ impl<'a, 'b> Messages<'a, 'b> {
                             if !input.is_empty()
                                 && (core.must_yield(id) || core.input_time.is_up(id, &core.clock))
                             {
-                                break Over::Taken;
+                                break StopReason::Taken;
                             }
                             continue;
                         }
                         Next::Control if core.input_time.is_up(id, &core.clock) => {
-                            break Over::Taken;
+                            break StopReason::Taken;
                         }
                         Next::Control => continue,
-                        Next::Over(over) => break over,
+                        Next::Stop(reason) => break reason,
                     }
                 }
             };
@@ -195,10 +194,10 @@ impl<'a, 'b> Messages<'a, 'b> {
             }
             if !input.is_empty() && (is_late || core.must_yield(id)) {
                 // Back-pressure means to stop decoding; `State::decode` holds the rest.
-                break Over::Taken;
+                break StopReason::Taken;
             }
         };
-        *end = End::Over { over, completed };
+        *end = End::Stopped { reason, completed };
     }
 }
 
@@ -210,10 +209,10 @@ pub(crate) fn skip_to_close(
     core: &mut Core,
     id: ConnId,
     route: u16,
-) -> Over {
+) -> StopReason {
     loop {
-        if let Next::Over(over) = next(decoder, input, assembly, core, id, route) {
-            return over;
+        if let Next::Stop(reason) = next(decoder, input, assembly, core, id, route) {
+            return reason;
         }
     }
 }
@@ -236,7 +235,7 @@ fn next<'a, 'b: 'a>(
     core.connections.outbox.compression().end_relay();
     if decoder.deflates() && core.connections.outbox.compression().is_phase_spent() {
         // The rest is held until the next turn.
-        return Next::Over(Over::Taken);
+        return Next::Stop(StopReason::Taken);
     }
     let event = match streams {
         true => decoder.next_chunk(input, &limits, spare),
@@ -264,7 +263,7 @@ fn take<'a>(
     event: Result<Option<Event<'a>>, ws::ProtocolError>,
 ) -> Next<'a> {
     match event {
-        Ok(None) => Next::Over(Over::Taken),
+        Ok(None) => Next::Stop(StopReason::Taken),
         Ok(Some(Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
         Ok(Some(Event::Text(text))) => Next::Message(Message::Text(text)),
         Ok(Some(Event::Chunk(chunk))) => Next::Chunk(chunk),
@@ -278,9 +277,9 @@ fn take<'a>(
             // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
             let code = reason.map_or(1005, |reason| reason.code);
             *close = (code, reason.map_or_else(String::new, |reason| reason.reason.to_owned()));
-            Next::Over(Over::Closed)
+            Next::Stop(StopReason::Closed)
         }
-        Err(error) => Next::Over(Over::Failed(error)),
+        Err(error) => Next::Stop(StopReason::Failed(error)),
     }
 }
 

@@ -186,7 +186,7 @@ impl ShardService {
 
     fn on_session_event(&mut self, cx: &mut Cx<'_>, event: SessionEvent) {
         match event {
-            SessionEvent::Then(continuation, credits) => {
+            SessionEvent::Continue(continuation, credits) => {
                 self.resume_session(cx, continuation);
                 if self.shared.pool.get().is_some_and(|pool| pool.release_credits(cx.id(), credits))
                 {

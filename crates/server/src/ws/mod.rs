@@ -33,7 +33,7 @@ pub use timers::Timer;
 pub(crate) enum SessionEvent {
     /// An offloaded job is done: the [`Continuation`](offload::Continuation), and the number of
     /// credits of the job.
-    Then(Box<dyn Any + Send>, usize),
+    Continue(Box<dyn Any + Send>, usize),
     /// It sets a timer: when it is due, its name, and the
     /// [`Continuation`](offload::Continuation).
     SetTimer(Instant, Timer, Box<dyn Any + Send>),

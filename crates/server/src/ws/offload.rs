@@ -10,10 +10,10 @@ use super::{SessionEvent, Socket};
 pub(super) const BUSY: &str = "the server is busy; try again later";
 
 /// Runs on the shard after a job.
-pub(super) type Then<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
+pub(super) type ContinuationFn<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
 
-/// A [`Then`] on its way to the session's route, which alone knows `D`.
-pub(crate) struct Continuation<D>(pub(crate) Then<D>);
+/// A [`ContinuationFn`] on its way to the session's route, which alone knows `D`.
+pub(crate) struct Continuation<D>(pub(crate) ContinuationFn<D>);
 
 impl<D: 'static> Socket<'_, D> {
     /// Runs `work` on the server's worker pool, where it may block, and then `then` with its result
@@ -95,8 +95,8 @@ impl<D: 'static> Socket<'_, D> {
         let work = move || {
             reporter.must_report = true;
             let result = work();
-            let then: Then<D> = Box::new(move |ws| then(ws, result));
-            reporter.report(SessionEvent::Then(Box::new(Continuation(then)), credits));
+            let then: ContinuationFn<D> = Box::new(move |ws| then(ws, result));
+            reporter.report(SessionEvent::Continue(Box::new(Continuation(then)), credits));
         };
         // A session that has ended takes no result, and cannot be paused.
         let when_full = if self.cx().is_open() {

@@ -9,7 +9,7 @@ use throng_engine::ConnMap;
 use throng_io::{ConnId, Instant};
 
 use super::SessionEvent;
-use super::offload::{Continuation, Then};
+use super::offload::{Continuation, ContinuationFn};
 use super::socket::Socket;
 
 /// The name of a timer of a session: see [`Socket::after`].
@@ -52,7 +52,7 @@ impl<D: 'static> Socket<'_, D> {
     {
         let timer = Timer(NEXT.fetch_add(1, Ordering::Relaxed));
         let at = self.cx().core_ref().read_clock().after(duration);
-        let then: Then<D> = Box::new(then);
+        let then: ContinuationFn<D> = Box::new(then);
         self.post(SessionEvent::SetTimer(at, timer, Box::new(Continuation(then))));
         timer
     }

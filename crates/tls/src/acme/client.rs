@@ -27,7 +27,7 @@ use crate::server::TlsServer;
 const ORDER_LIMIT: Duration = Duration::from_secs(600);
 
 /// The longest sleep before a look at the clock, which may have been set in the meantime.
-const NAP: Duration = Duration::from_secs(3600);
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
 /// The shortest time between two certificates.
 const BETWEEN_ORDERS: Duration = Duration::from_secs(3600);
@@ -461,7 +461,7 @@ async fn sleep_until(time: SystemTime) {
     while let Ok(left) = time.duration_since(SystemTime::now())
         && !left.is_zero()
     {
-        tokio::time::sleep(left.min(NAP)).await;
+        tokio::time::sleep(left.min(MAX_SLEEP)).await;
     }
 }
 

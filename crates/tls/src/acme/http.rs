@@ -50,7 +50,7 @@ impl Http {
     }
 
     /// Reads Retry-After, and leaves for instant-acme only what it can add to a time.
-    fn heed(&self, response: &mut BytesResponse) {
+    fn read_retry_after(&self, response: &mut BytesResponse) {
         let is_refused = matches!(
             response.parts.status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -97,7 +97,7 @@ impl HttpClient for Http {
                     return Err(unreachable(format!("no answer within {} s", LIMIT.as_secs())));
                 }
             };
-            this.heed(&mut response);
+            this.read_retry_after(&mut response);
             Ok(response)
         })
     }
@@ -167,13 +167,13 @@ mod tests {
     use crate::client::{ClientSettings, Trust};
 
     /// Returns the wait that is kept of a response, and the header that is left in it.
-    fn heeded(status: u16, retry_after: &str) -> (Option<Duration>, Option<String>) {
+    fn retry_after_of(status: u16, retry_after: &str) -> (Option<Duration>, Option<String>) {
         let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
         let http = Http::new(ClientConfigs::load(settings).unwrap());
         let response = hyper::Response::builder().status(status).header(RETRY_AFTER, retry_after);
         let (parts, ()) = response.body(()).unwrap().into_parts();
         let mut response = BytesResponse { parts, body: Box::new(Bytes::new()) };
-        http.heed(&mut response);
+        http.read_retry_after(&mut response);
         let left = response.parts.headers.get(RETRY_AFTER);
         let left = left.map(|value| value.to_str().unwrap().to_owned());
         (http.take_retry_after(), left)
@@ -195,12 +195,12 @@ mod tests {
         ] {
             let wait = expected.map(Duration::from_secs);
             let text = expected.map(|seconds| seconds.to_string());
-            assert_eq!(heeded(429, value), (wait, text.clone()), "{value:?}");
+            assert_eq!(retry_after_of(429, value), (wait, text.clone()), "{value:?}");
             // Only a refusal is about further requests.
-            assert_eq!(heeded(200, value), (None, text), "{value:?}");
+            assert_eq!(retry_after_of(200, value), (None, text), "{value:?}");
         }
         let soon = SystemTime::now() + Duration::from_secs(3600);
-        let (wait, _) = heeded(503, &httpdate::fmt_http_date(soon));
+        let (wait, _) = retry_after_of(503, &httpdate::fmt_http_date(soon));
         assert!((3500..=3600).contains(&wait.unwrap().as_secs()), "{wait:?}");
     }
 }

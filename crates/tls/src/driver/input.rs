@@ -372,7 +372,7 @@ impl<D: Driver> Tls<D> {
     /// Lets a client wait for its handshake.
     fn queue_hello(&mut self, id: ConnId) {
         let Some(conn) = self.table.conn(id) else { return };
-        let Some(address) = conn.stage.party().map(|party| party.address) else { return };
+        let Some(address) = conn.stage.handshake_peer().map(|peer| peer.address) else { return };
         if !conn.has(flag::QUEUED) {
             conn.flags |= flag::QUEUED;
             for id in self.handshakes.push_hello(address, id) {
@@ -408,9 +408,9 @@ impl<D: Driver> Tls<D> {
         let Some(conn) = self.table.conn(id) else { return };
         if has_record
             && !conn.has(flag::QUEUED)
-            && let Some(party) = conn.stage.party()
+            && let Some(peer) = conn.stage.handshake_peer()
         {
-            self.handshakes.push_step(party.address, id);
+            self.handshakes.push_step(peer.address, id);
             conn.flags |= flag::QUEUED;
             self.inner.pause(id);
         }
@@ -450,11 +450,11 @@ impl<D: Driver> Tls<D> {
         let Some(id) = next else { return false };
         let Some(conn) = self.table.conn(id) else { return true };
         conn.flags &= !flag::QUEUED;
-        let is_over = conn.has(flag::OVER_MASK);
+        let may_proceed = !conn.has(flag::NO_HANDSHAKE_MASK);
         match (&conn.stage, conn.has(flag::CONNECTING)) {
-            (Stage::Begin(_), true) if !is_over => self.begin_client(id),
-            (Stage::Begin(_), false) if !is_over => self.begin_server(id),
-            (Stage::Handshake(..), _) if !is_over => self.continue_handshake(id, Input::Kept),
+            (Stage::Begin(_), true) if may_proceed => self.begin_client(id),
+            (Stage::Begin(_), false) if may_proceed => self.begin_server(id),
+            (Stage::Handshake(..), _) if may_proceed => self.continue_handshake(id, Input::Kept),
             _ => {}
         }
         // Nothing was read while a handshake under way waited.

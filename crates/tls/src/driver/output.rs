@@ -196,7 +196,7 @@ impl<D: Driver> Tls<D> {
             Some(batch) if batch.is_empty() => Some(batch),
             // A message of the handshake has left: there are no keys yet, and their coming sends
             // the batch.
-            Some(batch) if conn.stage.party().is_some() => {
+            Some(batch) if conn.stage.handshake_peer().is_some() => {
                 busy.batch = Some(batch);
                 None
             }

@@ -18,10 +18,10 @@ use crate::session::{Messages, Session};
 pub(super) enum Stage {
     /// No handshake has begun: the ClientHello is not complete, or waits for its turn; or we have
     /// not connected yet.
-    Begin(Party),
+    Begin(HandshakePeer),
     /// The handshake has begun; it is in [`Table::handshakes`], but for its secrets, which have
     /// the place of the session's keys.
-    Handshake(Party, Secrets),
+    Handshake(HandshakePeer, Secrets),
     /// The handshake is complete.
     Established(Session),
     /// Nothing more is opened or sealed; the session's failure, if that is why.
@@ -29,7 +29,7 @@ pub(super) enum Stage {
 }
 
 /// The client that the handshake of a connection concerns.
-pub(super) struct Party {
+pub(super) struct HandshakePeer {
     /// The address that the handshake is counted for.
     pub(super) address: Address,
     /// Whether the outcome is to be counted: a client has sent something.
@@ -38,16 +38,16 @@ pub(super) struct Party {
 
 impl Stage {
     /// Returns the client that the handshake concerns, until it is complete.
-    pub(super) fn party(&self) -> Option<&Party> {
+    pub(super) fn handshake_peer(&self) -> Option<&HandshakePeer> {
         match self {
-            Self::Begin(party) | Self::Handshake(party, _) => Some(party),
+            Self::Begin(peer) | Self::Handshake(peer, _) => Some(peer),
             Self::Established(_) | Self::Ended(_) => None,
         }
     }
 
-    fn party_mut(&mut self) -> Option<&mut Party> {
+    fn handshake_peer_mut(&mut self) -> Option<&mut HandshakePeer> {
         match self {
-            Self::Begin(party) | Self::Handshake(party, _) => Some(party),
+            Self::Begin(peer) | Self::Handshake(peer, _) => Some(peer),
             Self::Established(_) | Self::Ended(_) => None,
         }
     }
@@ -77,7 +77,7 @@ pub(super) mod flag {
     pub(crate) const NO_INPUT_MASK: u8 = FINISHED | CLOSING;
 
     /// A handshake does not begin or go on.
-    pub(crate) const OVER_MASK: u8 = NO_INPUT_MASK | CLOSE_SENT;
+    pub(crate) const NO_HANDSHAKE_MASK: u8 = NO_INPUT_MASK | CLOSE_SENT;
 }
 
 /// A secured connection. All parts are bytes, so that none is lost to alignment.
@@ -292,8 +292,8 @@ impl Table {
 
     /// Adds a connection whose handshake is to begin.
     pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, address: Address, flags: u8) {
-        let party = Party { address, is_counted: false };
-        self.add(id, Some(endpoint), Stage::Begin(party), flags);
+        let peer = HandshakePeer { address, is_counted: false };
+        self.add(id, Some(endpoint), Stage::Begin(peer), flags);
     }
 
     fn add(&mut self, id: ConnId, endpoint: Option<Endpoint>, stage: Stage, flags: u8) {
@@ -378,11 +378,11 @@ impl Table {
     /// Counts the outcome of a handshake, once: returns the server and the client's address if it
     /// was not counted yet.
     pub(super) fn count(&mut self, id: ConnId) -> Option<(Arc<TlsServer>, Address)> {
-        let party = self.conn(id)?.stage.party_mut()?;
-        if !std::mem::take(&mut party.is_counted) {
+        let peer = self.conn(id)?.stage.handshake_peer_mut()?;
+        if !std::mem::take(&mut peer.is_counted) {
             return None;
         }
-        let address = party.address;
+        let address = peer.address;
         match self.endpoint(id)? {
             Endpoint::Server(server) => Some((Arc::clone(server), address)),
             Endpoint::Client(_) => None,
@@ -391,8 +391,8 @@ impl Table {
 
     /// Lets the outcome of a connection's handshake be counted.
     pub(super) fn count_later(&mut self, id: ConnId) {
-        if let Some(party) = self.conn(id).and_then(|conn| conn.stage.party_mut()) {
-            party.is_counted = true;
+        if let Some(peer) = self.conn(id).and_then(|conn| conn.stage.handshake_peer_mut()) {
+            peer.is_counted = true;
         }
     }
 
@@ -401,8 +401,8 @@ impl Table {
         // Of a session, keys would stay behind.
         let is_first = |conn: &&mut Conn| matches!(conn.stage, Stage::Begin(_));
         let Some(conn) = self.conn(id).filter(is_first) else { return };
-        if let Stage::Begin(party) = std::mem::replace(&mut conn.stage, Stage::Ended(None)) {
-            conn.stage = Stage::Handshake(party, Secrets::default());
+        if let Stage::Begin(peer) = std::mem::replace(&mut conn.stage, Stage::Ended(None)) {
+            conn.stage = Stage::Handshake(peer, Secrets::default());
             self.handshakes.insert(id.slot() as u32, Box::new(handshake));
         }
     }
@@ -440,8 +440,9 @@ impl Table {
 
     /// Returns whether the connection waits for its handshake to begin.
     pub(super) fn is_waiting(&self, id: ConnId) -> bool {
-        self.conn_ref(id)
-            .is_some_and(|conn| !conn.has(flag::OVER_MASK) && matches!(conn.stage, Stage::Begin(_)))
+        self.conn_ref(id).is_some_and(|conn| {
+            !conn.has(flag::NO_HANDSHAKE_MASK) && matches!(conn.stage, Stage::Begin(_))
+        })
     }
 
     /// Returns whether the connection's handshake is not complete.

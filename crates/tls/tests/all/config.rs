@@ -499,7 +499,7 @@ fn long_chains_of_clients_are_refused() {
     assert_eq!(crate::support::resumes(&server, &longest), Ok(false));
     let error =
         crate::support::resumes(&server, &crate::support::with_chain(&known, &others)).unwrap_err();
-    assert!(error.contains("LongChain(6)"), "{error}");
+    assert!(error.contains("ChainTooLong(6)"), "{error}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
