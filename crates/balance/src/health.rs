@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[derive(Clone, Copy, Debug)]
-    enum Happening {
+    enum HealthEvent {
         Failures(u32),
         FailedAnswer,
         Ignore,
@@ -434,14 +434,14 @@ mod tests {
         Expire,
     }
 
-    fn happening() -> impl Strategy<Value = Happening> {
+    fn health_event() -> impl Strategy<Value = HealthEvent> {
         prop_oneof![
-            (0u32..4).prop_map(Happening::Failures),
-            Just(Happening::FailedAnswer),
-            Just(Happening::Ignore),
-            Just(Happening::Success),
-            any::<bool>().prop_map(Happening::Check),
-            Just(Happening::Expire),
+            (0u32..4).prop_map(HealthEvent::Failures),
+            Just(HealthEvent::FailedAnswer),
+            Just(HealthEvent::Ignore),
+            Just(HealthEvent::Success),
+            any::<bool>().prop_map(HealthEvent::Check),
+            Just(HealthEvent::Expire),
         ]
     }
 
@@ -449,23 +449,23 @@ mod tests {
         /// Reports are always changes, agree with the state, and memory stays small.
         #[test]
         fn only_changes_are_reported(
-            happenings in prop::collection::vec((happening(), 0u64..4000, any::<bool>()), 0..200),
+            events in prop::collection::vec((health_event(), 0u64..4000, any::<bool>()), 0..200),
         ) {
             let mut tracker = HealthTracker::new();
             let (mut now, mut up) = (Instant::default(), true);
-            for (happening, millis, with_check) in happenings {
+            for (event, millis, with_check) in events {
                 now = now.after(Duration::from_millis(millis));
                 let health = if with_check { active() } else { observing() };
-                let change = match happening {
-                    Happening::Failures(count) => tracker.handle_failures(now, count, &health),
-                    Happening::FailedAnswer => tracker.handle_failed_answer(now, 0, &health),
-                    Happening::Ignore => tracker.ignore_answers(),
-                    Happening::Success => {
+                let change = match event {
+                    HealthEvent::Failures(count) => tracker.handle_failures(now, count, &health),
+                    HealthEvent::FailedAnswer => tracker.handle_failed_answer(now, 0, &health),
+                    HealthEvent::Ignore => tracker.ignore_answers(),
+                    HealthEvent::Success => {
                         tracker.handle_success();
                         None
                     }
-                    Happening::Check(passed) => tracker.handle_check(now, passed, &health),
-                    Happening::Expire => tracker.expire(now, &health),
+                    HealthEvent::Check(passed) => tracker.handle_check(now, passed, &health),
+                    HealthEvent::Expire => tracker.expire(now, &health),
                 };
                 if let Some(state) = change {
                     prop_assert_eq!(state, if up { State::Down } else { State::Up });

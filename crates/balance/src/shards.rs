@@ -163,23 +163,8 @@ impl Shards {
                 seed: seed(shard),
                 access: launch.access.clone(),
             };
-            let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
-            let (own, (entering, entered)) = (tables.clone(), mpsc::sync_channel(1));
-            let run = move || {
-                // First: what the shard opens belongs into its own table.
-                let table = own.map(|tables| tables.enter(shard)).transpose();
-                let is_in = table.is_ok();
-                let _ = entering.send(is_in);
-                let _table = table?;
-                run(Shard::new(driver, start))
-            };
-            let spawned = thread.spawn(run);
-            let is_in = spawned.is_ok() && entered.recv() == Ok(true);
-            if let Some(tables) = tables.as_ref().filter(|_| is_in) {
-                tables.leave_to(shard);
-            }
-            let error = match spawned {
-                Ok(thread) => {
+            let error = match spawn(driver, start, tables.as_ref()) {
+                Ok((thread, is_in)) => {
                     begun.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
                     begun.all.push(Running { mailbox, metrics });
                     if is_in {
@@ -367,6 +352,31 @@ fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
     while shard.turn()? {}
     shard.publish();
     Ok(())
+}
+
+/// Starts the thread of a shard. Returns it, and whether the shard is in its own descriptor table,
+/// if it is to have one.
+fn spawn<D: Driver + Send + 'static>(
+    driver: D,
+    start: Start,
+    tables: Option<&Arc<Tables>>,
+) -> io::Result<(JoinHandle<io::Result<()>>, bool)> {
+    let shard = start.shard as usize;
+    let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
+    let (own, (entering, entered)) = (tables.cloned(), mpsc::sync_channel(1));
+    let thread = thread.spawn(move || {
+        // First: what the shard opens belongs into its own table.
+        let table = own.map(|tables| tables.enter(shard)).transpose();
+        let is_in = table.is_ok();
+        let _ = entering.send(is_in);
+        let _table = table?;
+        run(Shard::new(driver, start))
+    })?;
+    let is_in = entered.recv() == Ok(true);
+    if let Some(tables) = tables.filter(|_| is_in) {
+        tables.leave_to(shard);
+    }
+    Ok((thread, is_in))
 }
 
 /// Returns a seed that differs in each shard and process: two balancers must not pick alike.

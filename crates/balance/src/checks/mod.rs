@@ -23,18 +23,18 @@ const MOST_THREADS: usize = 256;
 const STACK: usize = 128 << 10;
 
 /// The callback for a check's outcome.
-type OnOutcome = dyn Fn(&Arc<Backend>, Result<(), Wrong>) + Send + Sync;
+type OnOutcome = dyn Fn(&Arc<Backend>, Result<(), CheckFailure>) + Send + Sync;
 
 /// The reason why a check did not pass.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
+pub(crate) enum CheckFailure {
     /// A fault of the backend.
     Backend(String),
     /// A fault of the balancer: the backend was not checked.
     Ours(Failure),
 }
 
-impl From<String> for Wrong {
+impl From<String> for CheckFailure {
     fn from(why: String) -> Self {
         Self::Backend(why)
     }
@@ -82,7 +82,7 @@ impl Checks {
     /// Creates the checks without any backend. `on_outcome` is called from the threads of the
     /// checks.
     pub(crate) fn new(
-        on_outcome: impl Fn(&Arc<Backend>, Result<(), Wrong>) + Send + Sync + 'static,
+        on_outcome: impl Fn(&Arc<Backend>, Result<(), CheckFailure>) + Send + Sync + 'static,
     ) -> Self {
         let on_outcome = Box::new(on_outcome);
         let shared = Shared { jobs: Mutex::default(), changed: Condvar::new(), on_outcome };

@@ -11,7 +11,7 @@ use throng_proto::ws::handshake::{Key, check_response, encode_request};
 use throng_proto::ws::{self, Event, Opcode, Role};
 use throng_tls::{TlsClient, TlsStream};
 
-use super::Wrong;
+use super::CheckFailure;
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, Target};
 
@@ -23,7 +23,7 @@ pub(super) fn probe(
     target: &Target,
     source: Option<SocketAddr>,
     check: &Check,
-) -> Result<(), Wrong> {
+) -> Result<(), CheckFailure> {
     let mut peer = Peer::connect(target.backend.address(), source, check.timeout)?;
     if target.send_proxy {
         peer.send(&PROXY_LOCAL)?;
@@ -76,12 +76,12 @@ impl Peer {
         address: SocketAddr,
         source: Option<SocketAddr>,
         timeout: Duration,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, CheckFailure> {
         let deadline = Instant::now() + timeout;
         let stream = throng_io::connect_timeout(address, source, timeout).map_err(|error| {
             let failure = Failure::of_connect(&error);
             match error.kind() {
-                _ if failure.is_ours() => Wrong::Ours(failure),
+                _ if failure.is_ours() => CheckFailure::Ours(failure),
                 ErrorKind::TimedOut | ErrorKind::WouldBlock => {
                     format!("no connection within {timeout:?}").into()
                 }

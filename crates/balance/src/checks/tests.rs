@@ -36,8 +36,8 @@ fn read_head(stream: &mut TcpStream) -> String {
 /// A probe from wherever the system likes, and what the backend did wrong.
 fn probe(address: SocketAddr, check: &Check) -> Result<(), String> {
     probe::probe(&target(address, false), None, check).map_err(|wrong| match wrong {
-        Wrong::Backend(why) => why,
-        Wrong::Ours(failure) => panic!("{failure}"),
+        CheckFailure::Backend(why) => why,
+        CheckFailure::Ours(failure) => panic!("{failure}"),
     })
 }
 

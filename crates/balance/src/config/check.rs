@@ -9,7 +9,7 @@ use throng_proto::ws::handshake::is_token;
 
 use throng_tls::{TlsClient, is_server_name_pattern};
 
-use super::{ClientSide, Config, keys};
+use super::{BackendConfig, ClientSide, Config, keys};
 use crate::backend::MAX_WEIGHT;
 use crate::settings::{Check, CheckKind, Settings, Sticky, Timeouts};
 
@@ -20,7 +20,7 @@ pub(crate) const MAX_BACKENDS: usize = 4096;
 const MAX_NAMES: usize = 256;
 
 /// A mistake in the value of a key.
-pub(crate) struct Wrong {
+pub(crate) struct Mistake {
     pub(crate) key: String,
     pub(crate) value: String,
     pub(crate) remedy: String,
@@ -28,11 +28,11 @@ pub(crate) struct Wrong {
 
 /// Collects mistakes.
 #[derive(Default)]
-struct Wrongs(Vec<Wrong>);
+struct Mistakes(Vec<Mistake>);
 
-impl Wrongs {
+impl Mistakes {
     fn add(&mut self, key: impl Into<String>, value: impl fmt::Display, remedy: impl Into<String>) {
-        self.0.push(Wrong { key: key.into(), value: value.to_string(), remedy: remedy.into() });
+        self.0.push(Mistake { key: key.into(), value: value.to_string(), remedy: remedy.into() });
     }
 
     /// Adds a mistake unless `holds`.
@@ -62,25 +62,25 @@ impl Wrongs {
 }
 
 /// Returns all mistakes in a configuration.
-pub(super) fn mistakes(config: &Config) -> Vec<Wrong> {
-    let mut wrongs = Wrongs::default();
-    listen(config, &mut wrongs);
-    wrongs.number("shards", config.shards as u64);
-    backends(config, &mut wrongs);
-    settings(&config.settings, &mut wrongs);
-    sources(config, &mut wrongs);
+pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
+    let mut mistakes = Mistakes::default();
+    listen(config, &mut mistakes);
+    mistakes.number("shards", config.shards as u64);
+    backends(config, &mut mistakes);
+    settings(&config.settings, &mut mistakes);
+    sources(config, &mut mistakes);
     if let Some(register) = &config.register {
-        wrongs.duration("register.time_to_live", register.time_to_live);
+        mistakes.duration("register.time_to_live", register.time_to_live);
     }
     if let Some(admin) = config.admin {
-        wrongs.must(
+        mistakes.must(
             admin.ip().to_canonical().is_loopback() || config.admin_token.is_some(),
             "admin.listen",
             quoted(admin),
             "every client that reaches it can change everything: write a loopback address such as \
              \"127.0.0.1:8081\", or set admin.token_file",
         );
-        wrongs.must(
+        mistakes.must(
             admin.port() == 0 || !config.listen.contains(&admin),
             "admin.listen",
             quoted(admin),
@@ -88,18 +88,18 @@ pub(super) fn mistakes(config: &Config) -> Vec<Wrong> {
         );
     }
     let shutdown = config.shutdown;
-    wrongs.must(
+    mistakes.must(
         shutdown.deadline >= shutdown.window,
         "shutdown.deadline",
         format_args!("{:?}", shutdown.deadline),
         format!("it is at least shutdown.window, which is {:?}", shutdown.window),
     );
-    wrongs.0
+    mistakes.0
 }
 
-fn listen(config: &Config, wrongs: &mut Wrongs) {
+fn listen(config: &Config, mistakes: &mut Mistakes) {
     let remedy = "write where clients connect, for example \"127.0.0.1:8080\"";
-    wrongs.must(!config.listen.is_empty(), "listen", "empty", remedy);
+    mistakes.must(!config.listen.is_empty(), "listen", "empty", remedy);
     let all = config.all_addresses();
     for (at, (address, _)) in all.iter().enumerate() {
         let first = all.iter().position(|(other, _)| other == address);
@@ -107,7 +107,7 @@ fn listen(config: &Config, wrongs: &mut Wrongs) {
             None => format!("listen[{at}]"),
             Some(at) => format!("tls.listen[{at}]"),
         };
-        wrongs.must(
+        mistakes.must(
             address.port() == 0 || first == Some(at),
             key,
             quoted(*address),
@@ -116,34 +116,17 @@ fn listen(config: &Config, wrongs: &mut Wrongs) {
     }
 }
 
-fn backends(config: &Config, wrongs: &mut Wrongs) {
+fn backends(config: &Config, mistakes: &mut Mistakes) {
     let backends = &config.backends;
-    wrongs.must(
+    mistakes.must(
         !backends.is_empty() || !config.names.is_empty() || config.register.is_some(),
         "backends",
         "empty",
         "write for example backends = [\"127.0.0.1:9001\"], or a [register] table so that \
          backends register themselves",
     );
-    wrongs.duration("lookup_interval", config.lookup_interval);
-    wrongs.must(
-        config.names.len() <= MAX_NAMES,
-        "backends",
-        format_args!("a list with {} names", config.names.len()),
-        format!("{MAX_NAMES} are the most"),
-    );
-    for (at, named) in config.names.iter().enumerate() {
-        let value = format_args!("\"{}\"", named.name);
-        let is_first = config.names[..at].iter().all(|other| other.name != named.name);
-        wrongs.must(is_first, "backends", value, "it is there twice: give it once");
-        let has_port = named.name.rsplit_once(':').is_some_and(|(_, port)| port != "0");
-        wrongs.must(has_port, "backends", value, "port 0 cannot be connected to: write its own");
-        server_name(wrongs, "backends".to_owned(), named.tls_name.as_deref());
-        passthrough(wrongs, "backends.", &named.passthrough, named.tls, config.tls.as_ref());
-        let is_weight = (1..=MAX_WEIGHT).contains(&named.weight);
-        wrongs.must(is_weight, "backends", value, format!("its weight is 1 to {MAX_WEIGHT}"));
-    }
-    wrongs.must(
+    named_backends(config, mistakes);
+    mistakes.must(
         backends.len() <= MAX_BACKENDS,
         "backends",
         format_args!("a list of {}", backends.len()),
@@ -152,45 +135,79 @@ fn backends(config: &Config, wrongs: &mut Wrongs) {
     let mut places = HashMap::new();
     for (index, backend) in backends.iter().enumerate() {
         let at = config.places.get(index).copied().unwrap_or(index);
-        let address = backend.address;
-        // Written as a text or as a table, its location is that of the item.
-        let key = format!("backends[{at}]");
         // ::ffff:127.0.0.1 is another form of 127.0.0.1.
-        let canonical = (address.ip().to_canonical(), address.port());
-        if let Some(first) = places.insert(canonical, at) {
-            let remedy = format!(
-                "backends[{first}] has this address already: give each once, and more of the load \
-                 by weight"
-            );
-            wrongs.add(&key, quoted(address), remedy);
-        } else if let Err(remedy) = check_backend(address, &config.listen) {
-            wrongs.add(&key, quoted(address), remedy);
-        }
-        server_name(wrongs, format!("{key}.tls_name"), backend.tls_name.as_deref());
-        let tls = config.tls.as_ref();
-        passthrough(wrongs, &format!("{key}."), &backend.passthrough, backend.tls, tls);
-        let weight = format!("{key}.weight");
-        wrongs.must(
-            (1..=MAX_WEIGHT).contains(&backend.weight),
-            weight,
-            backend.weight,
-            format!("write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"),
-        );
+        let canonical = (backend.address.ip().to_canonical(), backend.address.port());
+        let first = places.insert(canonical, at);
+        check_listed(config, backend, at, first, mistakes);
     }
 }
 
+/// Checks the backends whose addresses are looked up.
+fn named_backends(config: &Config, mistakes: &mut Mistakes) {
+    mistakes.duration("lookup_interval", config.lookup_interval);
+    mistakes.must(
+        config.names.len() <= MAX_NAMES,
+        "backends",
+        format_args!("a list with {} names", config.names.len()),
+        format!("{MAX_NAMES} are the most"),
+    );
+    for (at, named) in config.names.iter().enumerate() {
+        let value = format_args!("\"{}\"", named.name);
+        let is_first = config.names[..at].iter().all(|other| other.name != named.name);
+        mistakes.must(is_first, "backends", value, "it is there twice: give it once");
+        let has_port = named.name.rsplit_once(':').is_some_and(|(_, port)| port != "0");
+        mistakes.must(has_port, "backends", value, "port 0 cannot be connected to: write its own");
+        server_name(mistakes, "backends".to_owned(), named.tls_name.as_deref());
+        passthrough(mistakes, "backends.", &named.passthrough, named.tls, config.tls.as_ref());
+        let is_weight = (1..=MAX_WEIGHT).contains(&named.weight);
+        mistakes.must(is_weight, "backends", value, format!("its weight is 1 to {MAX_WEIGHT}"));
+    }
+}
+
+/// Checks the backend at place `at` of the list; `first`: that of another one with its address.
+fn check_listed(
+    config: &Config,
+    backend: &BackendConfig,
+    at: usize,
+    first: Option<usize>,
+    mistakes: &mut Mistakes,
+) {
+    let address = backend.address;
+    // Written as a text or as a table, its location is that of the item.
+    let key = format!("backends[{at}]");
+    if let Some(first) = first {
+        let remedy = format!(
+            "backends[{first}] has this address already: give each once, and more of the load by \
+             weight"
+        );
+        mistakes.add(&key, quoted(address), remedy);
+    } else if let Err(remedy) = check_backend(address, &config.listen) {
+        mistakes.add(&key, quoted(address), remedy);
+    }
+    server_name(mistakes, format!("{key}.tls_name"), backend.tls_name.as_deref());
+    let tls = config.tls.as_ref();
+    passthrough(mistakes, &format!("{key}."), &backend.passthrough, backend.tls, tls);
+    let weight = format!("{key}.weight");
+    mistakes.must(
+        (1..=MAX_WEIGHT).contains(&backend.weight),
+        weight,
+        backend.weight,
+        format!("write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"),
+    );
+}
+
 /// Checks the name in the certificate of a backend.
-fn server_name(wrongs: &mut Wrongs, key: String, name: Option<&str>) {
+fn server_name(mistakes: &mut Mistakes, key: String, name: Option<&str>) {
     let Some(name) = name else { return };
     let remedy = "it is no host name and no IP address: write a name such as \"app.internal\"";
-    wrongs.must(TlsClient::check_name(name).is_ok(), key, format_args!("{name:?}"), remedy);
+    mistakes.must(TlsClient::check_name(name).is_ok(), key, format_args!("{name:?}"), remedy);
 }
 
 /// Checks the server names whose connections are passed through to a backend: their form, that TLS
 /// with it is not the balancer's, by its `tls`, and that `clients` orders no certificate for them.
 /// `prefix` comes before the names of settings.
 fn passthrough(
-    wrongs: &mut Wrongs,
+    mistakes: &mut Mistakes,
     prefix: &str,
     patterns: &[Box<str>],
     tls: Option<bool>,
@@ -201,18 +218,18 @@ fn passthrough(
         let remedy = "write a name such as \"db.example.com\", \"*.example.com\" for all of one \
                       label more, or \"*\" for all names that nothing else is for";
         let value = format_args!("{pattern:?}");
-        wrongs.must(is_server_name_pattern(pattern), &key, value, remedy);
+        mistakes.must(is_server_name_pattern(pattern), &key, value, remedy);
     }
     let is_secured = tls == Some(true) && !patterns.is_empty();
     let remedy = "its clients' TLS is passed through to it: drop tls, or passthrough";
-    wrongs.must(!is_secured, format!("{prefix}tls"), "true", remedy);
+    mistakes.must(!is_secured, format!("{prefix}tls"), "true", remedy);
     let acme = clients.and_then(|clients| clients.acme.as_ref());
     let domains = acme.map_or(&[][..], |acme| &acme.domains);
     for pattern in patterns {
         let is_ordered = domains.iter().any(|domain| domain.eq_ignore_ascii_case(pattern));
         let remedy = "a certificate is ordered for it, with which its TLS is ended here: drop it \
                       here, or from tls.acme.domains";
-        wrongs.must(!is_ordered, &key, format_args!("{pattern:?}"), remedy);
+        mistakes.must(!is_ordered, &key, format_args!("{pattern:?}"), remedy);
     }
 }
 
@@ -222,13 +239,13 @@ pub(crate) fn check_passthrough(
     patterns: &[Box<str>],
     tls: Option<bool>,
     clients: Option<&ClientSide>,
-) -> Result<(), Wrong> {
-    let mut wrongs = Wrongs::default();
-    passthrough(&mut wrongs, "", patterns, tls, clients);
+) -> Result<(), Mistake> {
+    let mut mistakes = Mistakes::default();
+    passthrough(&mut mistakes, "", patterns, tls, clients);
     let remedy = "the balancer was started without TLS of clients: restart it with a table [tls], \
                   or with a backend in the file that has passthrough";
-    wrongs.must(clients.is_some(), "passthrough", format_args!("{patterns:?}"), remedy);
-    wrongs.0.into_iter().next().map_or(Ok(()), Err)
+    mistakes.must(clients.is_some(), "passthrough", format_args!("{patterns:?}"), remedy);
+    mistakes.0.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Checks that connections to `address` can lead to a backend, and not back to the balancer. The
@@ -256,18 +273,18 @@ pub(crate) fn check_backend(address: SocketAddr, listen: &[SocketAddr]) -> Resul
     }
 }
 
-fn settings(settings: &Settings, wrongs: &mut Wrongs) {
-    wrongs.must(
+fn settings(settings: &Settings, mistakes: &mut Mistakes) {
+    mistakes.must(
         !settings.accept_proxy || !settings.trusted_proxies.is_empty(),
         "accept_proxy",
         true,
         "any client could claim any address: name the trusted ones in trusted_proxies, for example \
          [\"10.0.0.0/8\"]",
     );
-    sticky(&settings.sticky, wrongs);
+    sticky(&settings.sticky, mistakes);
     for (at, name) in settings.drop_headers.iter().enumerate() {
         let remedy = "write a header's name, for example \"X-Client-IP\"";
-        wrongs.must(
+        mistakes.must(
             is_token(name),
             format!("drop_headers[{at}]"),
             format_args!("{name:?}"),
@@ -300,7 +317,7 @@ fn settings(settings: &Settings, wrongs: &mut Wrongs) {
         ("health.within", settings.health.within),
         ("health.down_for", settings.health.down_for),
     ] {
-        wrongs.duration(key, timeout);
+        mistakes.duration(key, timeout);
     }
     for (key, number) in [
         ("max_header_bytes", settings.max_header_bytes),
@@ -309,24 +326,24 @@ fn settings(settings: &Settings, wrongs: &mut Wrongs) {
         ("max_response_headers", settings.max_response_headers),
         ("close_rate", settings.close_rate as usize),
     ] {
-        wrongs.number(key, number as u64);
+        mistakes.number(key, number as u64);
     }
     if let Some(check) = &settings.health.check {
-        active(check, wrongs);
+        active(check, mistakes);
     }
 }
 
-fn active(check: &Check, wrongs: &mut Wrongs) {
-    wrongs.duration("health.check.interval", check.interval);
-    wrongs.duration("health.check.timeout", check.timeout);
+fn active(check: &Check, mistakes: &mut Mistakes) {
+    mistakes.duration("health.check.interval", check.interval);
+    mistakes.duration("health.check.timeout", check.timeout);
     let (timeout, interval) = (check.timeout, check.interval);
-    wrongs.must(
+    mistakes.must(
         timeout <= Duration::from_secs(60),
         "health.check.timeout",
         format_args!("{timeout:?}"),
         "a check ends within \"60s\": write that, or less",
     );
-    wrongs.must(
+    mistakes.must(
         timeout <= interval,
         "health.check.timeout",
         format_args!("{timeout:?}"),
@@ -335,17 +352,17 @@ fn active(check: &Check, wrongs: &mut Wrongs) {
              {interval:?}"
         ),
     );
-    wrongs.number("health.check.rise", check.rise.into());
-    wrongs.number("health.check.fall", check.fall.into());
+    mistakes.number("health.check.rise", check.rise.into());
+    mistakes.number("health.check.fall", check.fall.into());
     if let CheckKind::Http(path) | CheckKind::WebSocket(path) = &check.kind {
         let sendable =
             path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
         let remedy = "write a path as it stands in a request, for example \"/healthz\"";
-        wrongs.must(sendable, "health.check.path", format_args!("{path:?}"), remedy);
+        mistakes.must(sendable, "health.check.path", format_args!("{path:?}"), remedy);
     }
 }
 
-fn sticky(sticky: &Sticky, wrongs: &mut Wrongs) {
+fn sticky(sticky: &Sticky, mistakes: &mut Mistakes) {
     let (name, holds) = match sticky {
         Sticky::None | Sticky::Ip => return,
         Sticky::Cookie(name) | Sticky::Header(name) => (name, is_token(name)),
@@ -355,10 +372,10 @@ fn sticky(sticky: &Sticky, wrongs: &mut Wrongs) {
         }
     };
     let remedy = "write a name of letters, digits, - and _";
-    wrongs.must(holds, "sticky", format_args!("{name:?}"), remedy);
+    mistakes.must(holds, "sticky", format_args!("{name:?}"), remedy);
 }
 
-fn sources(config: &Config, wrongs: &mut Wrongs) {
+fn sources(config: &Config, mistakes: &mut Mistakes) {
     let sources = &config.settings.sources;
     let reached = |address: &SocketAddr| {
         sources.is_empty() || sources.iter().any(|source| source.is_ipv4() == address.is_ipv4())
@@ -368,7 +385,7 @@ fn sources(config: &Config, wrongs: &mut Wrongs) {
         let kind = if backend.address.is_ipv4() { "an IPv4" } else { "an IPv6" };
         let remedy =
             format!("from none of these {} can be reached: add {kind} address", backend.address);
-        wrongs.add("sources", format_args!("[{}]", list.join(", ")), remedy);
+        mistakes.add("sources", format_args!("[{}]", list.join(", ")), remedy);
     }
 }
 

@@ -19,7 +19,7 @@ use throng_io::tables::DescriptorTables;
 
 use crate::Network;
 use crate::settings::Settings;
-pub(crate) use check::{MAX_BACKENDS, Wrong, check_backend, check_passthrough};
+pub(crate) use check::{MAX_BACKENDS, Mistake, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
 pub use tls::{BackendSide, ClientSide};
@@ -244,7 +244,7 @@ impl Config {
         let config = read::read(&draft);
         let (backends, names) = (config.backends.clone(), config.names.clone());
         let mut config = config.with_passthrough(&backends, &names);
-        for Wrong { key, value, remedy } in check::mistakes(&config) {
+        for Mistake { key, value, remedy } in check::mistakes(&config) {
             draft.add(draft.values().error(&key, value, remedy));
         }
         config.warnings = draft.take_warnings();
@@ -315,7 +315,7 @@ impl Config {
     /// # Errors
     /// All mistakes, with their location if the value came from a file.
     pub fn check(&self) -> Result<(), ConfigErrors> {
-        let error = |Wrong { key, value, remedy }: Wrong| match self.values() {
+        let error = |Mistake { key, value, remedy }: Mistake| match self.values() {
             Some(values) => values.error(&key, value, remedy),
             None => ConfigError::message(format_args!("{key} is {value}: {remedy}")),
         };

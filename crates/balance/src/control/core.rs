@@ -20,7 +20,7 @@ use super::error::Error;
 use crate::backend::{Backend, MAX_WEIGHT, State};
 use crate::clients::Clients;
 use crate::config::{
-    BackendConfig, BackendSide, ClientSide, Config, MAX_BACKENDS, NamedBackend, Register, Wrong,
+    BackendConfig, BackendSide, ClientSide, Config, MAX_BACKENDS, Mistake, NamedBackend, Register,
     check_backend, check_passthrough,
 };
 use crate::registry::{DesiredState, Drain, Entry};
@@ -252,7 +252,7 @@ impl Core {
         if !passthrough.is_empty() {
             // What needs a restart is as at the start: whether there is TLS, and what is ordered.
             check_passthrough(&passthrough, added.tls, self.started.tls.as_ref()).map_err(
-                |Wrong { key, value, remedy }| Error::Passthrough { setting: key, value, remedy },
+                |Mistake { key, value, remedy }| Error::Passthrough { setting: key, value, remedy },
             )?;
             added.passthrough = passthrough;
         }

@@ -94,14 +94,20 @@ impl State {
             }
         }
         let left = input.len();
-        // The first request's deadline runs since the accept.
-        let is_later = client.phase == Phase::Head && client.has_asked;
-        if is_later && was_between && client.decoder.is_in_head() {
-            let head = self.configuration.settings.timeouts.head;
-            self.conns.set_deadline(id, self.tick.after(head));
+        if was_between {
+            self.begin_head_timeout(id, client);
         }
         self.forward_or_pause(id, client, has_progressed);
         left
+    }
+
+    /// Sets the deadline of a head that has begun. That of the first request runs since the accept.
+    fn begin_head_timeout(&mut self, id: ConnId, client: &Client) {
+        let is_later = client.phase == Phase::Head && client.has_asked;
+        if is_later && client.decoder.is_in_head() {
+            let head = self.configuration.settings.timeouts.head;
+            self.conns.set_deadline(id, self.tick.after(head));
+        }
     }
 
     /// Returns the answer to a request that no backend sees, and the reason for it.

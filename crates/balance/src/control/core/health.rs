@@ -7,7 +7,7 @@ use throng_io::Instant;
 
 use super::{ControlCommand, Core};
 use crate::backend::{Backend, State};
-use crate::checks::Wrong;
+use crate::checks::CheckFailure;
 use crate::health::Verdict;
 use crate::registry::{Cause, Entry};
 use crate::report::Failure;
@@ -89,17 +89,17 @@ impl Core {
     pub(crate) fn handle_check(
         &mut self,
         backend: &Arc<Backend>,
-        outcome: Result<(), Wrong>,
+        outcome: Result<(), CheckFailure>,
         now: Instant,
         at: SystemTime,
     ) {
-        if let Err(Wrong::Ours(failure)) = outcome {
+        if let Err(CheckFailure::Ours(failure)) = outcome {
             return self.handle_failure(backend, failure, false, now, at);
         }
         let Some(place) = self.place(backend) else { return };
         let entry = &mut self.entries[place];
         let passed = outcome.is_ok();
-        if let Err(Wrong::Backend(why)) = outcome {
+        if let Err(CheckFailure::Backend(why)) = outcome {
             entry.last_failure = Some((Cause::Check(why), at));
         }
         entry.failed_checks = if passed { 0 } else { entry.failed_checks.saturating_add(1) };

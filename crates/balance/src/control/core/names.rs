@@ -101,7 +101,21 @@ impl Core {
         let explicit = self.entries.iter().filter(|entry| entry.desired.name.is_none());
         let explicit: Vec<_> = explicit.filter_map(|entry| entry.desired.file.clone()).collect();
         let files = self.listed(&explicit, &self.names);
-        for listed in &files {
+        self.add_found(name, &files, &before, now);
+        tell(self);
+        self.remove_vanished(name, &files, now);
+    }
+
+    /// Makes backends of the addresses of `name` that were not there `before`, and applies what the
+    /// list says of those that are known.
+    fn add_found(
+        &mut self,
+        name: &Arc<str>,
+        files: &[Listed],
+        before: &[SocketAddr],
+        now: Instant,
+    ) {
+        for listed in files {
             let Listed { file: BackendConfig { address, .. }, name: of } = listed;
             // An address that was there before and is no backend was removed by an operator.
             let is_new = of.as_ref() == Some(name) && !before.contains(address);
@@ -112,7 +126,10 @@ impl Core {
                 self.apply_backend(listed, now, &mut Changes::default());
             }
         }
-        tell(self);
+    }
+
+    /// Lets backends leave whose address `name` does not have any more.
+    fn remove_vanished(&mut self, name: &Arc<str>, files: &[Listed], now: Instant) {
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
             let address = entry.backend.address();
