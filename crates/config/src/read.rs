@@ -19,21 +19,14 @@ pub(crate) fn read(
     let value = match (kind, &raw.node) {
         (Kind::List(item), Node::List(items)) => list(key, item, items, errors)?,
         (Kind::List(item), Node::Scalar(text)) => {
-            let parts = text.split(',').map(str::trim);
-            let may_be_empty = matches!(item, Kind::Path | Kind::Text(_));
-            let parts: Vec<&str> = match text.trim() {
-                "" => Vec::new(),
-                _ => parts.filter(|part| !may_be_empty || !part.is_empty()).collect(),
-            };
-            list(key, item, &as_items(raw, &parts), errors)?
+            list(key, item, &as_items(raw, &list_parts(item, text)), errors)?
         }
         (Kind::List(item), Node::Switch(_)) => list(key, item, std::slice::from_ref(raw), errors)?,
         (Kind::Switch, Node::Switch(text)) => Value::Switch(text == "true"),
         (Kind::Records(records), Node::List(items)) => self::records(key, records, items, errors)?,
         (Kind::Records(records), Node::Scalar(text)) => {
-            let parts: Vec<&str> = text.split(';').map(str::trim).collect();
-            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-            self::records(key, records, &as_items(raw, &parts), errors)?
+            let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
+            self::records(key, records, &as_items(raw, &parts.collect::<Vec<_>>()), errors)?
         }
         (Kind::Tagged { tags, .. }, Node::Table(pairs)) => {
             return tagged(key, kind, tags, raw, pairs, errors);
@@ -83,6 +76,16 @@ fn wrong(key: &str, kind: &Kind, raw: &Raw, remedy: &str) -> ConfigError {
     }
 }
 
+/// Returns the parts of a list of `kind` that is written as one text.
+fn list_parts<'a>(kind: &Kind, text: &'a str) -> Vec<&'a str> {
+    let may_be_empty = matches!(kind, Kind::Path | Kind::Text(_));
+    let parts = text.split(',').map(str::trim);
+    match text.trim() {
+        "" => Vec::new(),
+        _ => parts.filter(|part| !may_be_empty || !part.is_empty()).collect(),
+    }
+}
+
 /// The parts of a text as the items of a list. A text that is one item keeps its form.
 fn as_items(raw: &Raw, parts: &[&str]) -> Vec<Raw> {
     match parts {
@@ -126,33 +129,15 @@ fn records(
 }
 
 fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>) -> Option<Entry> {
-    let fields = match &raw.node {
-        Node::Table(pairs) => pairs.clone(),
-        Node::Scalar(text) => match (records.parse)(text.trim()) {
-            Ok(fields) => fields.into_iter().map(|(name, text)| field(raw, name, text)).collect(),
-            Err(remedy) => {
-                errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
-                return None;
-            }
-        },
-        Node::List(_) | Node::Switch(_) => {
-            let remedy = format!("write {}", records.example);
+    let fields = match record_fields(records, raw) {
+        Ok(fields) => fields,
+        Err(remedy) => {
             errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
             return None;
         }
     };
     let before = errors.len();
-    let names = || records.fields.iter().map(|field| field.name);
-    for pair in &fields {
-        if !names().any(|name| name == pair.name) {
-            let remedy = units::did_you_mean(&pair.name, names()).unwrap_or_else(|| {
-                format!("the keys here are {}", names().collect::<Vec<_>>().join(", "))
-            });
-            let name = format!("{key}.{}", pair.name);
-            let what = format!("{name} is an unknown key: {remedy}");
-            errors.push(ConfigError::without_value(&name, pair.origin.clone(), what));
-        }
-    }
+    refuse_unknown(key, records, &fields, errors);
     let mut entries = Vec::new();
     for (at, known) in records.fields.iter().enumerate() {
         let written = fields.iter().find(|pair| pair.name == known.name);
@@ -185,6 +170,33 @@ fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>
         value: Value::Record(entries),
         is_secret: false,
     })
+}
+
+/// Returns the fields of a record as they are written. The error is the remedy.
+fn record_fields(records: &Records, raw: &Raw) -> Result<Vec<Pair>, String> {
+    match &raw.node {
+        Node::Table(pairs) => Ok(pairs.clone()),
+        Node::Scalar(text) => {
+            let fields = (records.parse)(text.trim())?;
+            Ok(fields.into_iter().map(|(name, text)| field(raw, name, text)).collect())
+        }
+        Node::List(_) | Node::Switch(_) => Err(format!("write {}", records.example)),
+    }
+}
+
+/// Refuses fields that a record does not have.
+fn refuse_unknown(key: &str, records: &Records, fields: &[Pair], errors: &mut Vec<ConfigError>) {
+    let names = || records.fields.iter().map(|field| field.name);
+    for pair in fields {
+        if !names().any(|name| name == pair.name) {
+            let remedy = units::did_you_mean(&pair.name, names()).unwrap_or_else(|| {
+                format!("the keys here are {}", names().collect::<Vec<_>>().join(", "))
+            });
+            let name = format!("{key}.{}", pair.name);
+            let what = format!("{name} is an unknown key: {remedy}");
+            errors.push(ConfigError::without_value(&name, pair.origin.clone(), what));
+        }
+    }
 }
 
 fn field(item: &Raw, name: &str, text: String) -> Pair {
