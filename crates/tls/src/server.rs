@@ -87,6 +87,19 @@ impl TlsServer {
         self.read(files).inspect_err(|error| files.watch.note_until(stamps, error.until))
     }
 
+    /// Reads the files again for a certificate that was issued. Returns false if they cannot be
+    /// used: the mistake is left for [`TlsServer::reload_if_changed`] to report.
+    #[cfg(feature = "acme")]
+    pub(crate) fn reload_issued(&self) -> bool {
+        let Some(files) = &self.files else { return true };
+        let stamps = stamps(&files.config());
+        let is_read = self.read(files).is_ok();
+        if is_read {
+            files.watch.note(stamps);
+        }
+        is_read
+    }
+
     fn read(&self, files: &Files) -> Result<(), ConfigError> {
         let config = files.config().clone();
         self.check_managed(&config)?;

@@ -330,11 +330,11 @@ impl Worker {
     }
 
     /// Makes the server read a certificate, unless it has done so. Returns false if it could not:
-    /// another one of its files has a mistake. That is no failure of the authority, and reported by
+    /// another one of its files has a mistake. That is no failure of the authority, and reported to
     /// those who watch the files.
     fn serve(&mut self, issued: &Issued) -> bool {
         if self.served.as_ref() != Some(&issued.certificate) {
-            if self.server.reload().is_err() {
+            if !self.server.reload_issued() {
                 return false;
             }
             self.served = Some(issued.certificate.clone());
@@ -536,6 +536,14 @@ mod tests {
         };
         runtime.block_on(worker.attend()).unwrap();
         assert_eq!((server.orders().failed, events.try_iter().count()), (0, 0));
+        // Who watches the files gets the mistake, once, however often it is in the way.
+        assert!(!server.reload_if_changed().unwrap(), "it may be half of a change");
+        let error = server.reload_if_changed().unwrap_err().to_string();
+        assert!(error.contains("other.pem"), "{error}");
+        runtime.block_on(worker.attend()).unwrap();
+        for _ in 0..3 {
+            assert!(!server.reload_if_changed().unwrap());
+        }
         std::fs::write(&chain, &other.0).unwrap();
         runtime.block_on(worker.attend()).unwrap();
         let reported: Vec<_> = events.try_iter().collect();
