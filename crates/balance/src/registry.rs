@@ -84,7 +84,7 @@ pub(crate) struct Probation {
 /// The cause of a backend's last failure.
 #[derive(Clone, Debug)]
 pub(crate) enum Cause {
-    /// A client's request.
+    /// A client's request, or its tunnel.
     Request(Failure),
     /// An active check.
     Check(String),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use serde::Serialize;
-use throng_io::TlsFailure;
+use throng_io::{Closed, SessionFailure, TlsFailure};
 
 use crate::Backend;
 use crate::forward::BadUpgrade;
@@ -12,16 +12,25 @@ use crate::forward::BadUpgrade;
 /// A report of a shard.
 #[derive(Debug)]
 pub enum Report {
-    /// A connect, a handshake or an answer of this backend failed, and the client was not to blame.
+    /// A connect, a handshake, an answer or a tunnel of this backend failed, and the client was not
+    /// to blame.
     /// [`Failure::is_ours`] distinguishes the backend from the balancer.
     Failed {
         /// The backend.
         backend: Arc<Backend>,
         /// The failure.
         failure: Failure,
-        /// The request failed at another backend before, so this failure says nothing about health.
-        is_retry: bool,
+        /// The failure says nothing about its health: the request failed at another backend
+        /// before, or it ended a tunnel, many of which may end at once.
+        spares_health: bool,
     },
+}
+
+impl Report {
+    /// Returns the report of a tunnel whose backend's TLS session failed; it is counted as lost.
+    pub(crate) fn of_tunnel(backend: Arc<Backend>, why: SessionFailure) -> Self {
+        Self::Failed { backend, failure: Failure::Tls(why), spares_health: true }
+    }
 }
 
 /// A failure between the balancer and a backend.
@@ -36,6 +45,8 @@ pub enum Failure {
     ConnectTimeout,
     /// It ended the connection before its answer was complete.
     Reset,
+    /// Its TLS session failed before its answer was complete, or in a tunnel.
+    Tls(SessionFailure),
     /// No answer within `timeouts.response`, or a body without progress for `timeouts.body`.
     ResponseTimeout,
     /// Its answer breaks this rule of HTTP.
@@ -65,11 +76,23 @@ impl Failure {
         }
     }
 
+    /// Returns the failure of a backend whose connection was closed, and which had accepted it.
+    #[must_use]
+    pub fn of_closed(why: Closed) -> Self {
+        why.session_failure().map_or(Self::Reset, Self::Tls)
+    }
+
     /// Returns whether the backend did not accept the connection. Every other failure is one of an
     /// answer, and clients decide which requests are answered badly.
     #[must_use]
     pub const fn is_of_connection(self) -> bool {
         matches!(self, Self::Refused | Self::Insecure(_) | Self::ConnectTimeout)
+    }
+
+    /// Returns whether the backend broke off a connection.
+    #[must_use]
+    pub const fn is_break(self) -> bool {
+        matches!(self, Self::Reset | Self::Tls(_))
     }
 
     /// Returns whether it is a failure of the balancer, which says nothing about the backend.
@@ -113,6 +136,7 @@ impl fmt::Display for Failure {
                 f.write_str("the backend did not accept the connection in time")
             }
             Self::Reset => f.write_str("the backend ended the connection before its answer"),
+            Self::Tls(why) => write!(f, "the backend's TLS session failed: {why}"),
             Self::ResponseTimeout => f.write_str("the backend did not answer in time"),
             Self::BadResponse(what) => write!(f, "the backend's answer is not valid HTTP: {what}"),
             Self::BadUpgrade(what) => what.fmt(f),

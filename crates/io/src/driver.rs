@@ -105,6 +105,18 @@ pub enum Closed {
     Insecure(TlsFailure),
 }
 
+impl Closed {
+    /// Returns why the TLS session of a connection failed that was established: of all failures,
+    /// only an alert of the peer closes one.
+    #[must_use]
+    pub fn session_failure(self) -> Option<SessionFailure> {
+        match self {
+            Self::Insecure(TlsFailure::Alert(alert)) => Some(SessionFailure::PeerAlert(alert)),
+            _ => None,
+        }
+    }
+}
+
 /// The result of a send.
 #[derive(Debug)]
 pub enum SendOutcome {
@@ -264,7 +276,8 @@ pub trait Driver {
     }
 
     /// Returns why the TLS session of a connection failed whose end was reported
-    /// ([`Event::Finished`]); `None` if its peer has just ended the stream.
+    /// ([`Event::Finished`]); `None` if its peer has just ended the stream. For a connection that
+    /// was closed, [`Closed::session_failure`] says it.
     fn session_failure(&self, conn: ConnId) -> Option<SessionFailure> {
         let _ = conn;
         None

@@ -19,4 +19,4 @@ pub use random::{Random, noise};
 pub use redis::Redis;
 pub use redis_cluster::RedisCluster;
 pub use waiting::{eventually, hold_up, poll};
-pub use wire::{TIMEOUT, dial, read_head};
+pub use wire::{Damaging, TIMEOUT, dial, read_head};

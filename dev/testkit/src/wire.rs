@@ -1,6 +1,6 @@
 //! Connections with a time limit on everything.
 
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -39,4 +39,42 @@ pub fn read_head(stream: &mut impl Read) -> String {
         }
     }
     String::from_utf8(head).unwrap()
+}
+
+/// A stream that can damage what is read from it: a peer with TLS answers that with an alert.
+#[derive(Debug)]
+pub struct Damaging<S> {
+    /// The stream below.
+    pub inner: S,
+    /// Whether the last byte of each read is changed.
+    pub damages: bool,
+}
+
+impl<S> Damaging<S> {
+    /// Wraps a stream, which is left as it is for now.
+    pub fn new(inner: S) -> Self {
+        Self { inner, damages: false }
+    }
+}
+
+impl<S: Read> Read for Damaging<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        if self.damages
+            && let Some(last) = buffer[..n].last_mut()
+        {
+            *last ^= 1;
+        }
+        Ok(n)
+    }
+}
+
+impl<S: Write> Write for Damaging<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
 }

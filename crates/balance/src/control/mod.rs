@@ -589,8 +589,8 @@ impl Inner {
             // A burst of failures is one change.
             self.change(|core, now| {
                 for report in std::iter::once(first).chain(reports.try_iter()) {
-                    let Report::Failed { backend, failure, is_retry } = report;
-                    core.handle_failure(&backend, failure, is_retry, now, SystemTime::now());
+                    let Report::Failed { backend, failure, spares_health } = report;
+                    core.handle_failure(&backend, failure, spares_health, now, SystemTime::now());
                 }
             });
         }

@@ -4,12 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use throng_http::RequestSummary;
-use throng_io::{ConnId, Driver, Instant};
+use throng_io::{ConnId, Driver, Instant, SessionFailure};
 use throng_proto::http1::Request;
 
 use super::State;
 use super::conn::{Client, Tunnel, flag};
 use super::exchange::Exchange;
+use crate::Failure;
 use crate::access::{Access, AccessDetail};
 
 /// A request, or a connection that is passed through, that is of interest.
@@ -29,6 +30,8 @@ pub(super) struct Entry {
     pub(super) bytes_out: u64,
     /// A tunnel's backend ended without a Close frame.
     is_lost: bool,
+    /// Why the backend's TLS session failed, if that ended the tunnel.
+    tls_failure: Option<SessionFailure>,
 }
 
 impl Entry {
@@ -45,6 +48,7 @@ impl Entry {
             bytes_in: 0,
             bytes_out: 0,
             is_lost: false,
+            tls_failure: None,
         }
     }
 
@@ -53,9 +57,19 @@ impl Entry {
         self.status = Some(status);
     }
 
-    /// Notes that the backend of a tunnel ended without a Close frame.
-    pub(super) fn note_loss(&mut self) {
-        self.is_lost = true;
+    /// Notes that the backend of a tunnel ended without a Close frame, perhaps because its TLS
+    /// session failed.
+    pub(super) fn note_loss(&mut self, failure: Option<SessionFailure>) {
+        (self.is_lost, self.tls_failure) = (true, failure);
+    }
+
+    /// Returns why a tunnel ended that was not closed.
+    fn loss(&self) -> String {
+        match (self.is_lost, self.tls_failure) {
+            (false, _) => String::new(),
+            (true, None) => "the backend ended without a Close frame".to_owned(),
+            (true, Some(why)) => Failure::Tls(why).to_string(),
+        }
     }
 
     fn access(&self, now: Instant) -> Access<'_> {
@@ -220,10 +234,7 @@ impl State {
             code,
             bytes_in: traffic.map(|(bytes_in, _)| bytes_in),
             bytes_out: traffic.map(|(_, bytes_out)| bytes_out),
-            reason: match entry.is_lost {
-                true => "the backend ended without a Close frame",
-                false => "",
-            },
+            reason: &entry.loss(),
             ..entry.access(self.now)
         });
     }

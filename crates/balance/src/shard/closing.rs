@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use throng_engine::TokenBucket;
-use throng_io::{ConnId, Driver, Instant};
+use throng_io::{ConnId, Driver, Instant, SessionFailure};
 use throng_proto::ws::encode_close;
 
 use super::conn::{Conn, Phase, Tick, Tunnel, flag};
 use super::{Action, ShutdownState, State};
 use crate::settings::CloseOrder;
-use crate::{Backend, Closing};
+use crate::{Backend, Closing, Report};
 
 /// The code for a service that restarts or has moved: clients reconnect, to another backend.
 pub(super) const SERVICE_RESTART: u16 = 1012;
@@ -364,13 +364,15 @@ impl State {
         self.conns.set_end(client, deadline);
     }
 
-    /// Handles a client whose backend ended without a Close frame.
+    /// Handles a client whose backend ended without a Close frame, and perhaps because its TLS
+    /// session failed.
     pub(super) fn orphan<D: Driver>(
         &mut self,
         driver: &mut D,
         client_id: ConnId,
         can_close: bool,
         backend: Option<Arc<Backend>>,
+        failure: Option<SessionFailure>,
     ) {
         let Some(client) = self.conns.tunnel(client_id) else { return };
         // Many servers end the stream in answer to a Close: this is no loss, and their client waits
@@ -379,10 +381,14 @@ impl State {
         if !was_leaving {
             self.metrics.lost += 1;
             if let Some(entry) = self.entries.get_mut(&client_id) {
-                entry.note_loss();
+                entry.note_loss(failure);
             }
             if let Some(backend) = backend {
                 backend.totals().lost.fetch_add(1, Relaxed);
+                if let Some(why) = failure {
+                    // The receiver is gone only when the whole balancer ends.
+                    let _ = self.reports.send(Report::of_tunnel(backend, why));
+                }
             }
         }
         client.peer = client_id;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use throng_io::{ConnId, Driver};
+use throng_io::{Closed, ConnId, Driver, SessionFailure};
 
 use super::conn::{Client, Conn, Upstream};
 use super::{Action, State};
@@ -28,20 +28,26 @@ impl State {
         failure: Failure,
     ) {
         let Some(exchange) = client.exchange.as_mut() else { return };
-        // The backend had accepted the balancer: what comes later is a reset.
-        let is_late = matches!(failure, Failure::Insecure(_)) && exchange.is_answered;
-        let failure = if is_late { Failure::Reset } else { failure };
+        let failure = match failure {
+            // The backend had accepted the balancer: what comes later breaks the connection off.
+            Failure::Insecure(why) if exchange.is_answered => {
+                Failure::of_closed(Closed::Insecure(why))
+            }
+            failure => failure,
+        };
         exchange.upstream = None;
         exchange.count = None;
         exchange.permit = None;
-        // An idle connection may end at any moment: that says nothing about the backend.
-        let is_stale = upstream.is_reused && failure == Failure::Reset && !exchange.is_answered;
+        // An idle connection may end at any moment: that says nothing about the backend, unless TLS
+        // gives a reason.
+        let is_stale = upstream.is_reused && failure.is_break() && !exchange.is_answered;
+        let is_silent = is_stale && failure == Failure::Reset;
         // Mostly an early answer (413) that its reset overtook: a refusal of this upload, and no
         // sign of its health.
         let is_refusal = failure == Failure::Reset
             && upstream.is_connected
             && (!exchange.is_complete || !upstream.http.is_clear());
-        if !is_stale && !is_refusal {
+        if !is_silent && !is_refusal {
             let is_retry = !exchange.tried.is_empty();
             self.report(&upstream.backend, failure, is_retry);
         }
@@ -74,11 +80,16 @@ impl State {
         }
         let backend = Arc::clone(backend);
         // The receiver is gone only when the whole balancer ends.
-        let _ = self.reports.send(Report::Failed { backend, failure, is_retry });
+        let _ = self.reports.send(Report::Failed { backend, failure, spares_health: is_retry });
     }
 
-    /// Handles the end of a backend's stream.
-    pub(super) fn upstream_finished(&mut self, id: ConnId, was_truncated: bool) {
+    /// Handles the end of a backend's stream; `failure` says why its TLS session failed.
+    pub(super) fn upstream_finished(
+        &mut self,
+        id: ConnId,
+        was_truncated: bool,
+        failure: Option<SessionFailure>,
+    ) {
         let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
         upstream.http.finished = true;
         if upstream.client.is_none() {
@@ -90,9 +101,16 @@ impl State {
         let end = upstream.decoder.handle_end_of_stream();
         let client = upstream.client;
         self.conns.insert(id, Conn::Upstream(upstream));
-        match (end, client) {
-            (Ok(Some(_)), Some(client)) if !was_truncated => self.end_answer(client),
-            _ => self.actions.push_back(Action::Fail(id, Failure::Reset)),
+        let is_end = matches!(end, Ok(Some(_)));
+        match client {
+            Some(client) if is_end && !was_truncated => self.end_answer(client),
+            _ => {
+                // The answer would be complete if TLS said so (RFC 9112 section 9.8).
+                let is_cut = is_end && was_truncated;
+                let failure = failure.or(is_cut.then_some(SessionFailure::Truncated));
+                let failure = failure.map_or(Failure::Reset, Failure::Tls);
+                self.actions.push_back(Action::Fail(id, failure));
+            }
         }
     }
 

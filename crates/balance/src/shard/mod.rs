@@ -312,7 +312,7 @@ impl<D: Driver> Shard<D> {
 
 /// Returns whether a failure of TLS means that the two do not trust each other. When the handshake
 /// is complete, that is only the backend's refusal of our certificate, on its first use; whatever
-/// else comes then is a reset that gives a reason.
+/// else comes then breaks the connection off, as a reset does.
 fn is_untrusted(why: TlsFailure, upstream: &Upstream) -> bool {
     !upstream.is_connected || !upstream.is_reused && why.refuses_certificate()
 }
@@ -364,19 +364,24 @@ impl State {
         match self.conns.entry(id) {
             Some(Conn::Tunnel(_)) => self.tunnel_finished(driver, id),
             Some(Conn::Client(_)) => self.client_finished(id),
-            Some(Conn::Upstream(_)) => self.upstream_finished(id, driver.was_truncated(id)),
+            Some(Conn::Upstream(_)) => {
+                let failure = driver.session_failure(id);
+                self.upstream_finished(id, driver.was_truncated(id), failure);
+            }
             Some(Conn::Vacant) | None => {}
         }
     }
 
     fn on_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId, why: Closed) {
         match self.conns.take(id) {
-            Conn::Tunnel(tunnel) => self.tunnel_closed(driver, id, tunnel, why),
+            Conn::Tunnel(tunnel) => {
+                self.tunnel_closed(driver, id, tunnel, why, why.session_failure());
+            }
             Conn::Client(client) => self.client_closed(id, *client),
             Conn::Upstream(upstream) => {
                 let failure = match why {
                     Closed::Insecure(why) if is_untrusted(why, &upstream) => Failure::Insecure(why),
-                    _ if upstream.is_connected => Failure::Reset,
+                    _ if upstream.is_connected => Failure::of_closed(why),
                     _ => Failure::Refused,
                 };
                 self.upstream_closed(id, *upstream, failure);

@@ -3,7 +3,7 @@
 //! A tunnel holds data only while a side is behind: then its other side is not read, and the driver
 //! has the one batch that is in flight.
 
-use throng_io::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
+use throng_io::{Batch, Closed, ConnId, Driver, Segment, SendOutcome, SessionFailure};
 
 use super::conn::{Conn, Tunnel, flag};
 use super::{Action, State};
@@ -243,13 +243,15 @@ impl State {
         }
     }
 
-    /// Handles the end of a side's connection: a reset, or the network gave up.
+    /// Handles the end of a side's connection: a reset, or the network gave up, or its TLS session
+    /// failed.
     pub(super) fn tunnel_closed<D: Driver>(
         &mut self,
         driver: &mut D,
         id: ConnId,
         tunnel: Tunnel,
         why: Closed,
+        failure: Option<SessionFailure>,
     ) {
         if tunnel.flags & flag::UNFRAMED != 0 {
             return self.unframed_closed(driver, id, tunnel, why);
@@ -274,7 +276,7 @@ impl State {
             self.queued.remove(&id);
             let can_close = tunnel.boundary.is_at_boundary();
             let backend = tunnel.count.as_ref().map(|count| count.backend().clone());
-            self.orphan(driver, tunnel.peer, can_close, backend);
+            self.orphan(driver, tunnel.peer, can_close, backend, failure);
         } else {
             let is_client = tunnel.peer != id && tunnel.count.is_none();
             if why == Closed::Reset && is_client && !tunnel.boundary.saw_close() {
@@ -310,8 +312,10 @@ impl State {
     /// Handles a backend's side that ended its stream without a Close frame.
     fn lose_backend<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         if let Conn::Tunnel(tunnel) = self.conns.take(id) {
+            // The driver forgets it with the connection.
+            let failure = driver.session_failure(id);
             driver.close(id);
-            self.tunnel_closed(driver, id, tunnel, Closed::Local);
+            self.tunnel_closed(driver, id, tunnel, Closed::Local, failure);
         }
     }
 

@@ -160,6 +160,10 @@ fn backend(
     (address, heard)
 }
 
+const UPGRADE: &[u8] = b"GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\n\
+                         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
 fn serve_head(stream: &mut (impl Read + Write)) -> String {
@@ -332,13 +336,7 @@ fn a_tunnel_has_tls_on_both_sides_with_the_client_named_before_it() {
         &folder,
     );
     let mut client = secured(running.0.addresses()[0], &own, "balancer.example");
-    client
-        .write_all(
-            b"GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\n\
-              Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        )
-        .unwrap();
+    client.write_all(UPGRADE).unwrap();
     let answer = head(&mut client);
     assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
     // "echo", masked with zeros.

@@ -21,14 +21,14 @@ const GROWTH: Duration = Duration::from_millis(100);
 const LAST_TUNNEL: Duration = Duration::from_millis(250);
 
 impl Core {
-    /// Records that a connection to `backend`, or its answer, failed. Failures of the balancer
-    /// itself are kept and not held against it; nor is an answer to a request that failed elsewhere
-    /// before.
+    /// Records that a connection to `backend`, its answer or a tunnel failed. Failures of the
+    /// balancer itself are kept and not held against it; nor is what `spares_health`, unless it is
+    /// a failure to connect: an answer to a request that failed elsewhere before, and a tunnel.
     pub(crate) fn handle_failure(
         &mut self,
         backend: &Arc<Backend>,
         failure: Failure,
-        is_retry: bool,
+        spares_health: bool,
         now: Instant,
         at: SystemTime,
     ) {
@@ -43,7 +43,7 @@ impl Core {
         let health = &self.settings.health;
         let change = if failure.is_of_connection() {
             entry.tracker.handle_failures(now, 1, health)
-        } else if !is_retry && self.half_are_up_without(Some(place)) {
+        } else if !spares_health && self.half_are_up_without(Some(place)) {
             let entry = &mut self.entries[place];
             let answered = entry.answered();
             entry.tracker.handle_failed_answer(now, answered, health)
