@@ -184,9 +184,9 @@ fn nodes_list_each_others_members_and_are_reported_of_joins_and_leaves_once() {
 
 #[test]
 fn members_of_a_killed_node_leave_once() {
-    let Some(redis) = Redis::start("buried", &[]) else { return };
+    let Some(redis) = Redis::start("dead", &[]) else { return };
     let [one, two, three] = [1, 2, 3].map(|node| Node::start(&redis, node));
-    // More than one call buries.
+    // More than one call removes.
     (0..1_200).for_each(|client| one.enter(client, "x"));
     one.bus.enter("b".into(), 7, "".into(), false);
     two.enter(1, "y");
@@ -196,7 +196,7 @@ fn members_of_a_killed_node_leave_once() {
     one.kill();
     // Each sign of life reads the nodes once.
     let beats = calls(&redis, "smembers");
-    eventually("it is buried", || redis.ask("EXISTS test.i.0000000000000001") == ":0");
+    eventually("it is removed", || redis.ask("EXISTS test.i.0000000000000001") == ":0");
     // A fifth one in a row is 12 seconds after the first.
     assert!(calls(&redis, "smembers") <= beats + 2 * 5);
     for node in [&two, &three] {
@@ -285,7 +285,7 @@ fn after_an_outage_that_lasts_nodes_have_the_time_to_come_back() {
     assert_eq!(one.others(), all, "those that may come back are listed");
     let_in(&redis, 2);
     eventually("the other one is back", || two.bus.status().is_up());
-    eventually("one that is not is buried", || one.reported_of(3, 1) == [true, false]);
+    eventually("one that is not is removed", || one.reported_of(3, 1) == [true, false]);
     for node in [&one, &two] {
         assert_eq!((node.reported_of(1, 1), node.reported_of(2, 1)), (vec![true], vec![true]));
     }
@@ -351,13 +351,13 @@ fn members_of_a_node_that_ended_while_data_was_lost_leave() {
 }
 
 #[test]
-fn a_node_that_was_buried_and_writes_before_it_knows_is_buried_again() {
+fn a_node_that_was_removed_and_writes_before_it_knows_is_removed_again() {
     let Some(redis) = Redis::start("again", &[]) else { return };
     let one = Node::start(&redis, 1);
     eventually("it has shown that it lives", || {
         redis.ask("SISMEMBER test.nodes 0000000000000001") == ":1"
     });
-    // As who buries it leaves it behind.
+    // As who removes it leaves it behind.
     redis.ask("SREM test.nodes 0000000000000001");
     one.enter(1, "ann");
     eventually("it has joined", || redis.ask("EXISTS test.i.0000000000000001") == ":1");
@@ -365,7 +365,7 @@ fn a_node_that_was_buried_and_writes_before_it_knows_is_buried_again() {
 }
 
 #[test]
-fn a_node_that_ends_without_its_last_leaves_at_the_server_is_buried() {
+fn a_node_that_ends_without_its_last_leaves_at_the_server_is_removed() {
     let Some(redis) = Redis::start("leaves", &[]) else { return };
     let [one, two] = [1, 2].map(|node| Node::start(&redis, node));
     // As after a failover to a server that had not got its leave yet.
@@ -466,7 +466,7 @@ fn a_server_that_refuses_to_write_is_asked_again_and_others_go_on() {
 }
 
 #[test]
-fn a_node_that_cannot_be_buried_does_not_keep_others() {
+fn a_node_that_cannot_be_removed_does_not_keep_others() {
     let Some(redis) = Redis::start("kept", &[]) else { return };
     let one = Node::start(&redis, 1);
     let dead: Vec<u64> = (10..18).collect();
@@ -481,7 +481,7 @@ fn a_node_that_cannot_be_buried_does_not_keep_others() {
         }
     }
     for node in dead.iter().filter(|node| *node % 2 == 1) {
-        eventually("it is buried", || one.reported_of(*node, 7) == [true, false]);
+        eventually("it is removed", || one.reported_of(*node, 7) == [true, false]);
     }
     assert!(one.bus.status().snapshot().failed_presence > 0);
     assert_eq!(one.bus.status().snapshot().reconnects, 0);

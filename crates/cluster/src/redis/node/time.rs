@@ -28,13 +28,13 @@ impl Node {
         let early = self.early.iter().filter_map(Event::due).min().map(|due| self.at(due));
         let stop = self.stop.as_ref().map(|(at, _)| *at);
         let publish = Some(self.next_publish).filter(|at| *at > now);
-        let beat = self.link.as_ref().and_then(|_| self.presence.next_beat());
+        let heartbeat = self.link.as_ref().and_then(|_| self.presence.next_heartbeat());
         let due = [
             retry,
             down,
             early,
             stop,
-            beat,
+            heartbeat,
             publish,
             self.presence.next_list().filter(|at| *at > now),
             self.survey.next_due(),

@@ -22,9 +22,10 @@ const SCRIPTS: [&str; 5] = [
 /// Time after its last sign of life for which a node lives.
 pub(super) const LIFE: u64 = 10_000;
 
-/// Members that one call buries, and time for which no other node does meanwhile.
-const BURIED: usize = 500;
-const BURIAL: u64 = 5_000;
+/// Members of a dead node that one call removes, and milliseconds for which no other node does so
+/// meanwhile.
+const REMOVED_AT_ONCE: usize = 500;
+const REMOVAL_TIME: u64 = 5_000;
 
 /// Bytes of members in one answer.
 const LIST_BYTES: usize = 1 << 20;
@@ -86,9 +87,9 @@ impl Keys<'_> {
     }
 }
 
-/// Answer to a sign of life.
+/// Answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Beat {
+pub(crate) struct Heartbeat {
     pub(super) has_lived: bool,
     /// Number of the server's data, which another one has after it was lost.
     pub(super) epoch: String,
@@ -97,13 +98,13 @@ pub(crate) struct Beat {
     pub(super) dead: Vec<String>,
 }
 
-/// Shows that this node lives.
-pub(super) async fn beat(
+/// Sends a heartbeat: this node lives.
+pub(super) async fn send_heartbeat(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
     names: &Names,
     fresh: u64,
-) -> Result<Beat, RedisError> {
+) -> Result<Heartbeat, RedisError> {
     let keys = Keys(names);
     let (has_lived, epoch, rest, dead) = redis::cmd("EVALSHA")
         .arg(&scripts.beat)
@@ -117,7 +118,7 @@ pub(super) async fn beat(
         .arg(keys.of("n", ""))
         .query_async(connection)
         .await?;
-    Ok(Beat { has_lived, epoch, rest, dead })
+    Ok(Heartbeat { has_lived, epoch, rest, dead })
 }
 
 /// Writes joins and leaves.
@@ -260,7 +261,7 @@ pub(super) async fn remove_dead(
             command.arg(keys.of(kind, node));
         }
         command.arg(keys.nodes()).arg(node).arg(keys.own()).arg(&names.prefix);
-        command.arg(BURIED).arg(BURIAL);
+        command.arg(REMOVED_AT_ONCE).arg(REMOVAL_TIME);
         let done = loop {
             match command.query_async::<bool>(connection).await {
                 Ok(true) => {}

@@ -5,7 +5,7 @@
 local is_new = redis.call('HSET', KEYS[1], ARGV[3], ARGV[4])
 redis.call('SADD', KEYS[2], ARGV[1])
 redis.call('HSET', KEYS[3], ARGV[2], ARGV[5])
--- A node that was buried, and does not know it, may end before its next sign of life.
+-- A node that was removed, and does not know it, may end before its next sign of life.
 redis.call('SADD', KEYS[4], ARGV[1])
 if is_new == 1 and ARGV[5] == '1' then
   redis.call('PUBLISH', ARGV[6], '\1\2j' .. ARGV[1] .. ARGV[3] .. ARGV[4])

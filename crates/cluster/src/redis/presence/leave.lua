@@ -1,4 +1,4 @@
--- Removes a client from the members of a channel, and tells the others, unless who buried the node
+-- Removes a client from the members of a channel, and tells the others, unless who removed the node
 -- has done so.
 -- KEYS: the node's members in the channel, the channel's nodes, the node's channels, the number of
 --       the server's data.

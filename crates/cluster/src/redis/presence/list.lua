@@ -1,5 +1,5 @@
 -- Returns members of a channel. Those of a node that does not live are among them
--- until it is buried: their leaves are still to come.
+-- until it is removed: their leaves are still to come.
 -- KEYS: the channel's nodes, the number of the server's data.
 -- ARGV: the node whose own members are left out, channel, the beginning of all names, most members,
 --       most bytes.

@@ -1,11 +1,11 @@
 //! Presence in channels on all nodes: each node writes its own members, reads those of others, and
 //! removes those of nodes that have died.
 //!
-//! Once in three seconds a node says that it lives, for ten. A node that finds another one dead
-//! buries it: a script removes its members and publishes their leaves at once, so that no member
-//! has two. A node that was taken for dead finds so at its next sign of life, and writes its
-//! members again: those that were removed join. While the broker was away no node could say that it
-//! lives: each one buries others only when it has lived for ten seconds itself.
+//! Once in three seconds a node sends a heartbeat, which says that it lives for ten. A node that
+//! finds another one dead removes it: a script removes its members and publishes their leaves at
+//! once, so that no member has two. A node that was taken for dead finds so at its next heartbeat,
+//! and writes its members again: those that were removed join. While the broker was away no node
+//! could send a heartbeat: each one removes others only when it has lived for ten seconds itself.
 
 mod calls;
 mod question;
@@ -29,13 +29,13 @@ use super::{Bus, StartError};
 use crate::Announcement;
 use crate::roster::{Roster, Update};
 use crate::view::View;
-use calls::{Answer, Beat, Found, LIFE, Scripts};
+use calls::{Answer, Found, Heartbeat, LIFE, Scripts};
 
 use question::Question;
 pub use question::{Listed, RemoteMember};
 
 /// Time between two signs of life, and until something is tried again.
-const BEAT: u64 = 3_000;
+const HEARTBEAT_INTERVAL: u64 = 3_000;
 const AGAIN: u64 = 1_000;
 
 /// Time until members are listed again whose slot is on its way to another master: the few keys of
@@ -62,12 +62,12 @@ pub(crate) enum Event {
     Leave { channel: Arc<str>, client: u64 },
     Watch(Arc<str>),
     Ask(Question),
-    Beaten(u64, Result<(Scripts, Beat), RedisError>),
+    HeartbeatDone(u64, Result<(Scripts, Heartbeat), RedisError>),
     Written(u64, u64, Vec<Update>, Result<Vec<Result<Value, RedisError>>, RedisError>),
     Listed(u64, Vec<Question>, Result<Vec<Result<Answer, RedisError>>, RedisError>),
     Viewed(u64, Vec<Arc<str>>, Result<Vec<Result<Answer, RedisError>>, RedisError>),
     Audited(u64, Result<Vec<Found>, RedisError>),
-    Buried(u64, Result<(), RedisError>),
+    DeadRemoved(u64, Result<(), RedisError>),
 }
 
 /// A node's part of presence.
@@ -86,12 +86,12 @@ pub(super) struct State {
     round: u64,
     /// When to compare the server's members of this node with those it has.
     audit: Option<u64>,
-    is_beating: bool,
+    is_sending_heartbeat: bool,
     is_writing: bool,
     is_listing: bool,
-    is_burying: bool,
-    /// When to beat, and when to write again, after what the server refused.
-    next_beat: u64,
+    is_removing_dead: bool,
+    /// When to send a heartbeat, and when to write again, after what the server refused.
+    next_heartbeat: u64,
     next_write: u64,
     questions: VecDeque<Question>,
     /// When to ask again, after questions about a slot that is on its way to another master.
@@ -109,10 +109,10 @@ impl State {
     pub(super) fn broken(&mut self, follows: u64) {
         self.view.restart(follows);
         self.round += 1;
-        (self.is_synced, self.scripts, self.next_beat) = (false, None, 0);
+        (self.is_synced, self.scripts, self.next_heartbeat) = (false, None, 0);
         self.lives_since = None;
-        (self.is_beating, self.is_writing) = (false, false);
-        (self.is_listing, self.is_burying, self.is_viewing) = (false, false, false);
+        (self.is_sending_heartbeat, self.is_writing) = (false, false);
+        (self.is_listing, self.is_removing_dead, self.is_viewing) = (false, false, false);
     }
 
     /// Notes that a channel is not followed any more.
@@ -121,8 +121,8 @@ impl State {
     }
 
     /// Returns when a sign of life is due.
-    pub(super) fn next_beat(&self) -> Option<u64> {
-        (!self.is_beating).then_some(self.next_beat)
+    pub(super) fn next_heartbeat(&self) -> Option<u64> {
+        (!self.is_sending_heartbeat).then_some(self.next_heartbeat)
     }
 
     /// Returns when questions are asked again.
@@ -136,7 +136,7 @@ impl State {
     }
 
     fn forget_scripts(&mut self) {
-        (self.scripts, self.is_synced, self.next_beat) = (None, false, 0);
+        (self.scripts, self.is_synced, self.next_heartbeat) = (None, false, 0);
     }
 }
 
@@ -184,7 +184,7 @@ pub(super) async fn begin(link: &Link, names: &Names) -> Result<(), StartError> 
     let mut commands = link.commands.clone();
     let begun = async {
         let scripts = Scripts::load(&mut commands, names).await?;
-        calls::beat(&mut commands, &scripts, names, names.node).await
+        calls::send_heartbeat(&mut commands, &scripts, names, names.node).await
     };
     begun.await.map(drop).map_err(|error| StartError(explain(&link.shown, &error)))
 }
@@ -204,7 +204,9 @@ impl Node {
                 question.after = self.follows;
                 self.presence.questions.push_back(question);
             }
-            Event::Beaten(generation, done) if generation == current => self.beaten(done),
+            Event::HeartbeatDone(generation, done) if generation == current => {
+                self.on_heartbeat(done)
+            }
             Event::Written(generation, round, updates, done) if generation == current => {
                 self.written(round, &updates, done);
             }
@@ -215,8 +217,8 @@ impl Node {
                 self.viewed(&channels, done);
             }
             Event::Audited(generation, done) if generation == current => self.audited(done),
-            Event::Buried(generation, done) if generation == current => {
-                self.presence.is_burying = false;
+            Event::DeadRemoved(generation, done) if generation == current => {
+                self.presence.is_removing_dead = false;
                 if let Err(error) = done {
                     self.failed(&error);
                 }
@@ -237,18 +239,18 @@ impl Node {
         }
     }
 
-    fn beaten(&mut self, done: Result<(Scripts, Beat), RedisError>) {
+    fn on_heartbeat(&mut self, done: Result<(Scripts, Heartbeat), RedisError>) {
         let now = self.now();
         let state = &mut self.presence;
-        (state.is_beating, state.next_beat) = (false, now + AGAIN);
-        let (scripts, Beat { has_lived, epoch, rest, dead }) = match done {
-            Ok(beaten) => beaten,
+        (state.is_sending_heartbeat, state.next_heartbeat) = (false, now + AGAIN);
+        let (scripts, Heartbeat { has_lived, epoch, rest, dead }) = match done {
+            Ok(done) => done,
             Err(error) => return self.failed(&error),
         };
         if !has_lived {
             state.lives_since = None;
         }
-        let buries_from = *state.lives_since.get_or_insert(now) + LIFE;
+        let removes_dead_from = *state.lives_since.get_or_insert(now) + LIFE;
         let is_other = state.epoch != epoch;
         if !state.is_synced || !has_lived || is_other {
             let is_lost = is_other && !state.epoch.is_empty();
@@ -264,13 +266,13 @@ impl Node {
         }
         (state.is_synced, state.epoch) = (true, epoch);
         // Just after another node may have died.
-        state.next_beat = now + BEAT.min(rest + 20);
+        state.next_heartbeat = now + HEARTBEAT_INTERVAL.min(rest + 20);
         state.scripts = Some(scripts.clone());
-        if dead.is_empty() || state.is_burying {
+        if dead.is_empty() || state.is_removing_dead {
             return;
         }
-        if now < buries_from {
-            state.next_beat = state.next_beat.min(buries_from);
+        if now < removes_dead_from {
+            state.next_heartbeat = state.next_heartbeat.min(removes_dead_from);
         } else {
             self.remove_dead(scripts, dead);
         }
@@ -278,12 +280,12 @@ impl Node {
 
     fn remove_dead(&mut self, scripts: Scripts, dead: Vec<String>) {
         let Some(link) = &self.link else { return };
-        self.presence.is_burying = true;
+        self.presence.is_removing_dead = true;
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let generation = self.generation;
         self.start(async move {
             let done = calls::remove_dead(&mut connection, &scripts, &names, &dead).await;
-            node::Event::Presence(Event::Buried(generation, done))
+            node::Event::Presence(Event::DeadRemoved(generation, done))
         });
     }
 
@@ -375,11 +377,11 @@ impl Node {
             questions.pop_front();
         }
         let state = &mut self.presence;
-        if state.is_beating || now < state.next_beat {
+        if state.is_sending_heartbeat || now < state.next_heartbeat {
             return;
         }
         let Some(link) = &self.link else { return };
-        state.is_beating = true;
+        state.is_sending_heartbeat = true;
         let (mut connection, names) = (link.commands.clone(), self.target.names.clone());
         let (scripts, generation) = (state.scripts.clone(), self.generation);
         let fresh = self.draw();
@@ -389,10 +391,11 @@ impl Node {
                     Some(scripts) => scripts,
                     None => Scripts::load(&mut connection, &names).await?,
                 };
-                let beat = calls::beat(&mut connection, &scripts, &names, fresh).await?;
-                Ok((scripts, beat))
+                let heartbeat =
+                    calls::send_heartbeat(&mut connection, &scripts, &names, fresh).await?;
+                Ok((scripts, heartbeat))
             };
-            node::Event::Presence(Event::Beaten(generation, done.await))
+            node::Event::Presence(Event::HeartbeatDone(generation, done.await))
         });
     }
 

@@ -1,6 +1,6 @@
 -- Removes members of a node that is dead, and publishes their leaves.
--- KEYS: the node's sign of life, who buries it, the node's channels, all nodes.
--- ARGV: the dead node, the one that buries it, the beginning of all names, most members, time for
+-- KEYS: the node's sign of life, who removes it, the node's channels, all nodes.
+-- ARGV: the dead node, the one that removes it, the beginning of all names, most members, time for
 --       which another one keeps away (ms).
 -- Returns: 1 if there are more.
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
