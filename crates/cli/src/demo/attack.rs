@@ -136,6 +136,27 @@ impl Attacked {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
     }
+
+    /// Returns the most resident memory that was seen while the condition holds.
+    fn peak_while(&self, condition: impl Fn() -> bool) -> u64 {
+        let mut peak = 0;
+        while condition() {
+            thread::sleep(SAMPLE);
+            peak = peak.max(self.resident());
+        }
+        peak
+    }
+
+    /// Waits until the resident memory is near what it was `before`, and returns it.
+    fn settled(&self, before: u64) -> u64 {
+        let ended = Instant::now();
+        let mut after = self.resident();
+        while after > before + before / 2 && ended.elapsed() < SETTLE {
+            thread::sleep(SAMPLE);
+            after = self.resident();
+        }
+        after
+    }
 }
 
 impl Drop for Attacked {
@@ -143,6 +164,14 @@ impl Drop for Attacked {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Resident memory of the attacked server, in bytes.
+#[derive(Clone, Copy)]
+struct Memory {
+    before: u64,
+    peak: u64,
+    after: u64,
 }
 
 /// The outcome of an attack.
@@ -188,7 +217,7 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
         connections: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
     };
-    let (before, peak, after) = thread::scope(|scope| {
+    let memory = thread::scope(|scope| {
         let started = neighbours::start(scope, server.address, (&counts, &stop), &totals);
         if let Err(error) = started {
             stop.store(true, Relaxed);
@@ -200,51 +229,48 @@ fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
             (attack.run)(&context);
         });
         counts.store(true, Relaxed);
-        let mut peak = before;
-        let begun = Instant::now();
         // On a busy machine an attack may take longer than that to begin.
         let has_begun = || is_none || context.connections.load(Relaxed) > 0;
-        while begun.elapsed() < duration || !totals.has_some_of_each() || !has_begun() {
-            thread::sleep(SAMPLE);
-            peak = peak.max(server.resident());
-        }
+        let begun = Instant::now();
+        let peak = server.peak_while(|| {
+            begun.elapsed() < duration || !totals.has_some_of_each() || !has_begun()
+        });
         counts.store(false, Relaxed);
         stop_attack.store(true, Relaxed);
         let _ = attacker.join();
-        peak = peak.max(server.resident());
-        let ended = Instant::now();
-        let mut after = server.resident();
-        while after > before + before / 2 && ended.elapsed() < SETTLE {
-            thread::sleep(SAMPLE);
-            after = server.resident();
-        }
+        let peak = peak.max(before).max(server.resident());
+        let after = server.settled(before);
         stop.store(true, Relaxed);
-        Ok((before, peak, after))
+        Ok(Memory { before, peak, after })
     })?;
-    let latencies = totals.latencies();
-    let part = |percent: usize| {
-        let last = latencies.len().saturating_sub(1);
-        latencies.get(last * percent / 100).copied().unwrap_or(0)
-    };
-    Ok(Row {
-        attack: attack.name,
-        echoes: latencies.len(),
-        p50_us: part(50),
-        p99_us: part(99),
-        longest_us: part(100),
-        served: totals.arrivals.load(Relaxed),
-        refused: totals.refused.load(Relaxed),
-        disconnected: totals.disconnected.load(Relaxed),
-        first_error: totals.first_error(),
-        memory_before: before,
-        memory_peak: peak,
-        memory_after: after,
-        attacker_connections: context.connections.load(Relaxed),
-        attacker_bytes: context.bytes.load(Relaxed),
-    })
+    Ok(Row::of(attack, &totals, memory, &context))
 }
 
 impl Row {
+    fn of(attack: &Attack, totals: &Totals, memory: Memory, context: &Context<'_>) -> Self {
+        let latencies = totals.latencies();
+        let part = |percent: usize| {
+            let last = latencies.len().saturating_sub(1);
+            latencies.get(last * percent / 100).copied().unwrap_or(0)
+        };
+        Self {
+            attack: attack.name,
+            echoes: latencies.len(),
+            p50_us: part(50),
+            p99_us: part(99),
+            longest_us: part(100),
+            served: totals.arrivals.load(Relaxed),
+            refused: totals.refused.load(Relaxed),
+            disconnected: totals.disconnected.load(Relaxed),
+            first_error: totals.first_error(),
+            memory_before: memory.before,
+            memory_peak: memory.peak,
+            memory_after: memory.after,
+            attacker_connections: context.connections.load(Relaxed),
+            attacker_bytes: context.bytes.load(Relaxed),
+        }
+    }
+
     /// The table's first two lines.
     const HEAD: &str = "\
 | attack | others: echoes | p50, p99, longest ms | new: served | refused | disconnected | \

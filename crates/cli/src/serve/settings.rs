@@ -124,47 +124,16 @@ impl Settings {
     /// # Errors
     /// All mistakes, with their place and remedy.
     pub fn from_draft(draft: Draft) -> Result<Self, ConfigErrors> {
-        let listen: Vec<String> = draft.get("listen");
-        if listen.is_empty() {
-            draft.wrong("listen", "write HOST:PORT, for example \"127.0.0.1:9001\"");
-        }
-        for (at, address) in listen.iter().enumerate() {
-            if address.parse::<SocketAddr>().is_err()
-                && Listen::parse(address).is_address()
-                && let Err(error) = address.to_socket_addrs()
-            {
-                let remedy = format!("it has no address ({error}): write HOST:PORT");
-                draft.wrong(&format!("listen[{at}]"), remedy);
-            }
-        }
-        let hand_over = hands_over(&draft, &listen);
+        let listen = addresses(&draft);
+        let drain = drain(&draft, &listen);
         let backpressure = Backpressure::new(draft.parse("slow_policy").unwrap_or_default())
             .max_age(unless_zero(draft.get("max_age")));
         #[cfg(not(feature = "tls"))]
-        for key in [
-            "tls.cert",
-            "tls.key",
-            "tls.acme.domains",
-            "tls.client_ca",
-            "tls.client_crl",
-            "tls.client_auth",
-            "tls.ticket_keys",
-            "tls.hsts",
-        ] {
-            if draft.values().is_set(key) {
-                draft.wrong(key, crate::NO_TLS);
-            }
-        }
+        refuse_tls(&draft);
         let hosts: Option<Vec<String>> = draft.get("allowed_hosts");
         let admin = admin(&draft, &listen);
         let is_local = listen.iter().all(|address| is_loopback(address));
-        let trusted_proxies: Vec<ProxyNetwork> = draft.parse_list("trusted_proxies");
-        let proxy_protocol = draft.get("proxy_protocol");
-        if proxy_protocol && trusted_proxies.is_empty() {
-            let remedy = "any client could claim any address: name the proxies in \
-                          trusted_proxies, for example [\"10.0.0.0/8\"]";
-            draft.wrong("proxy_protocol", remedy);
-        }
+        let (trusted_proxies, proxy_protocol) = proxies(&draft);
         let mut settings = Self {
             trusted_proxies,
             proxy_protocol,
@@ -184,16 +153,9 @@ impl Settings {
             backlog: draft.get("backlog"),
             dir: draft.path("dir"),
             share_port: draft.get("share_port"),
-            origins: match draft.get::<Vec<String>>("allowed_origins") {
-                list if list.is_empty() => Origins::SameHost,
-                list => Origins::list(list),
-            },
+            origins: origins(&draft),
             limits: limits(&draft),
-            drain: DrainPlan::default()
-                .delay(draft.get::<Option<_>>("drain.delay").unwrap_or_else(drain_delay))
-                .window(draft.get("drain.window"))
-                .grace(draft.get("drain.grace"))
-                .hand_over(hand_over),
+            drain,
             backpressure,
             channels: channels(&draft, backpressure),
             wildcards: draft.get("wildcards"),
@@ -238,6 +200,71 @@ impl FromStr for ProxyNetwork {
     fn from_str(text: &str) -> Result<Self, String> {
         let checked = Server::new(App::new()).trusted_proxies([text]).check();
         checked.map(|()| Self(text.to_owned())).map_err(|error| error.to_string())
+    }
+}
+
+/// Reads the addresses to listen on, and looks up the names among them.
+fn addresses(draft: &Draft) -> Vec<String> {
+    let listen: Vec<String> = draft.get("listen");
+    if listen.is_empty() {
+        draft.wrong("listen", "write HOST:PORT, for example \"127.0.0.1:9001\"");
+    }
+    for (at, address) in listen.iter().enumerate() {
+        if address.parse::<SocketAddr>().is_err()
+            && Listen::parse(address).is_address()
+            && let Err(error) = address.to_socket_addrs()
+        {
+            let remedy = format!("it has no address ({error}): write HOST:PORT");
+            draft.wrong(&format!("listen[{at}]"), remedy);
+        }
+    }
+    listen
+}
+
+/// Reads the settings `drain.*`.
+fn drain(draft: &Draft, listen: &[String]) -> DrainPlan {
+    DrainPlan::default()
+        .delay(draft.get::<Option<_>>("drain.delay").unwrap_or_else(drain_delay))
+        .window(draft.get("drain.window"))
+        .grace(draft.get("drain.grace"))
+        .hand_over(hands_over(draft, listen))
+}
+
+/// Refuses settings of TLS, which this build does not have.
+#[cfg(not(feature = "tls"))]
+fn refuse_tls(draft: &Draft) {
+    for key in [
+        "tls.cert",
+        "tls.key",
+        "tls.acme.domains",
+        "tls.client_ca",
+        "tls.client_crl",
+        "tls.client_auth",
+        "tls.ticket_keys",
+        "tls.hsts",
+    ] {
+        if draft.values().is_set(key) {
+            draft.wrong(key, crate::NO_TLS);
+        }
+    }
+}
+
+/// Reads which proxies are trusted, and whether their connections begin with a PROXY header.
+fn proxies(draft: &Draft) -> (Vec<ProxyNetwork>, bool) {
+    let trusted_proxies: Vec<ProxyNetwork> = draft.parse_list("trusted_proxies");
+    let proxy_protocol = draft.get("proxy_protocol");
+    if proxy_protocol && trusted_proxies.is_empty() {
+        let remedy = "any client could claim any address: name the proxies in trusted_proxies, \
+                      for example [\"10.0.0.0/8\"]";
+        draft.wrong("proxy_protocol", remedy);
+    }
+    (trusted_proxies, proxy_protocol)
+}
+
+fn origins(draft: &Draft) -> Origins {
+    match draft.get::<Vec<String>>("allowed_origins") {
+        list if list.is_empty() => Origins::SameHost,
+        list => Origins::list(list),
     }
 }
 
