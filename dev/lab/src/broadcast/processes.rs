@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::child::{Child, ChildEvent};
@@ -73,43 +73,8 @@ impl<'a> ProcessGroup<'a> {
             server_processes: Processes::new(Vec::new()),
             client_processes: Processes::new(Vec::new()),
         };
-        // A child's number: the servers' come first. The first server finds the port that the
-        // others share.
-        let mut address = "127.0.0.1:0".to_owned();
-        let share_port = plan.processes > 1;
-        for number in 0..plan.processes {
-            let role = Role::Server { address, share_port, shards, size: plan.size };
-            group.servers.push(Child::start(launch(&role), number, sender.clone())?);
-            let mut listening = String::new();
-            group.collect(
-                1,
-                plan.setup_timeout,
-                "a server to listen",
-                |_, message| match message {
-                    ChildMessage::Listening { address } => {
-                        listening = address;
-                        true
-                    }
-                    _ => false,
-                },
-            )?;
-            address = listening;
-        }
-        let (clients, mut first) = (plan.processes * plan.clients, 0);
-        for client in 0..clients {
-            let part = share(subscribers, clients, client);
-            let role = Role::Subscribers {
-                address: address.clone(),
-                subscribers: part,
-                of: subscribers,
-                first,
-                size: plan.size,
-                setup_timeout: plan.setup_timeout,
-            };
-            first += part;
-            let number = plan.processes + client;
-            group.clients.push(Child::start(launch(&role), number, sender.clone())?);
-        }
+        let address = group.start_servers(shards, launch, &sender)?;
+        group.start_subscribers(&address, launch, &sender)?;
         // Each watches its own progress; this is for one that hangs.
         let timeout = plan.setup_timeout + Duration::from_secs(600);
         group.collect(group.clients.len(), timeout, "subscribers to connect", |_, message| {
@@ -119,6 +84,60 @@ impl<'a> ProcessGroup<'a> {
         group.server_processes = pids(&group.servers);
         group.client_processes = pids(&group.clients);
         Ok(group)
+    }
+
+    /// Starts the servers, whose numbers come first; returns the address of all. The first finds
+    /// the port that the others share.
+    fn start_servers(
+        &mut self,
+        shards: usize,
+        launch: &dyn Fn(&Role) -> Command,
+        events: &Sender<(usize, ChildEvent)>,
+    ) -> Result<String, Error> {
+        let plan = self.plan;
+        let mut address = "127.0.0.1:0".to_owned();
+        let share_port = plan.processes > 1;
+        for number in 0..plan.processes {
+            let role = Role::Server { address, share_port, shards, size: plan.size };
+            self.servers.push(Child::start(launch(&role), number, events.clone())?);
+            let mut listening = String::new();
+            let what = "a server to listen";
+            self.collect(1, plan.setup_timeout, what, |_, message| match message {
+                ChildMessage::Listening { address } => {
+                    listening = address;
+                    true
+                }
+                _ => false,
+            })?;
+            address = listening;
+        }
+        Ok(address)
+    }
+
+    /// Starts the processes of the subscribers, each with its part of them.
+    fn start_subscribers(
+        &mut self,
+        address: &str,
+        launch: &dyn Fn(&Role) -> Command,
+        events: &Sender<(usize, ChildEvent)>,
+    ) -> Result<(), Error> {
+        let plan = self.plan;
+        let (clients, mut first) = (plan.processes * plan.clients, 0);
+        for client in 0..clients {
+            let part = share(self.subscribers, clients, client);
+            let role = Role::Subscribers {
+                address: address.to_owned(),
+                subscribers: part,
+                of: self.subscribers,
+                first,
+                size: plan.size,
+                setup_timeout: plan.setup_timeout,
+            };
+            first += part;
+            let number = plan.processes + client;
+            self.clients.push(Child::start(launch(&role), number, events.clone())?);
+        }
+        Ok(())
     }
 
     /// Sends one message to all subscribers in this variant; returns when the last one has it.

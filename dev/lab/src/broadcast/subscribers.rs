@@ -1,7 +1,7 @@
 //! Subscribers of one process: they connect, and report when the last of them has a broadcast.
 
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use throng_engine::{Close, Cx, Message};
@@ -14,7 +14,7 @@ use throng_load::client::{
     self, ClientPool, Handshake, Setup, Shared, Start, Timeline, Work, clock, describe_close,
     open_driver,
 };
-use throng_load::clock::machine_now_ns;
+use throng_load::clock::{Clock, machine_now_ns};
 use throng_load::{Error, Sources, descriptors, sources};
 
 /// Sends a message to the coordinator from any thread.
@@ -34,59 +34,10 @@ pub(crate) fn subscribe(
     wait: impl FnOnce(),
 ) -> Result<(), Error> {
     let report: Report = Arc::new(report);
-    let peer = plan.target.resolve()?;
-    let sources = Sources::plan(peer, plan.of, sources::ephemeral_ports(), None)?;
-    descriptors::make_room(plan.subscribers)?;
     let shared = Arc::new(Shared::new(1));
     let clock = clock()?;
-    let start = Start {
-        tls: None,
-        shared: Arc::clone(&shared),
-        clock,
-        thread: 0,
-        peer,
-        handshake: Arc::new(Handshake::plain(&plan.target.host_header())),
-        connections: plan.subscribers,
-        wanted: plan.subscribers,
-        first: plan.first,
-        sources,
-        window: 100,
-        ramp: Duration::ZERO,
-        setup_timeout: plan.setup_timeout,
-        size: plan.size,
-        backlog: 1 << 20,
-        exact: false,
-        driver: open_driver(plan.subscribers, plan.size, None)?,
-        tables: None,
-    };
-    // Both clocks tick alike; only their origins differ.
-    let machine_offset_ns = machine_now_ns().wrapping_sub(clock.now().0);
-    let receive = Receive {
-        resource: plan.target.resource("/").to_owned(),
-        size: plan.size,
-        machine_offset_ns,
-        had: vec![0; plan.subscribers],
-        round: 0,
-        received: 0,
-        first: Instant(0),
-        report: Arc::clone(&report),
-    };
-    let thread = thread::Builder::new()
-        .name("throng-load-0".to_owned())
-        .spawn({
-            let (shared, report) = (Arc::clone(&shared), Arc::clone(&report));
-            move || {
-                let ran = client::run(start, receive);
-                let failure = ran.as_ref().err().map(Error::to_string);
-                if let Some(reason) = failure {
-                    report(&ChildMessage::Failed { reason });
-                }
-                // A thread that waits for connections must not wait for ever.
-                shared.finish();
-                ran.ok()
-            }
-        })
-        .map_err(|error| Error::io("start a thread", error))?;
+    let start = start(plan, &shared, clock)?;
+    let thread = spawn(start, Receive::new(plan, clock, Arc::clone(&report)))?;
     let connected = connected(&shared, plan);
     if connected.is_ok() {
         let now = clock.now();
@@ -106,6 +57,50 @@ pub(crate) fn subscribe(
         report(&ChildMessage::Left { wrong, lost, received, first });
     }
     Ok(())
+}
+
+/// Returns the beginning of the thread that has all connections.
+fn start(plan: &SubscriberPlan, shared: &Arc<Shared>, clock: Clock) -> Result<Start, Error> {
+    let peer = plan.target.resolve()?;
+    let sources = Sources::plan(peer, plan.of, sources::ephemeral_ports(), None)?;
+    descriptors::make_room(plan.subscribers)?;
+    Ok(Start {
+        tls: None,
+        shared: Arc::clone(shared),
+        clock,
+        thread: 0,
+        peer,
+        handshake: Arc::new(Handshake::plain(&plan.target.host_header())),
+        connections: plan.subscribers,
+        wanted: plan.subscribers,
+        first: plan.first,
+        sources,
+        window: 100,
+        ramp: Duration::ZERO,
+        setup_timeout: plan.setup_timeout,
+        size: plan.size,
+        backlog: 1 << 20,
+        exact: false,
+        driver: open_driver(plan.subscribers, plan.size, None)?,
+        tables: None,
+    })
+}
+
+/// Starts the thread that receives.
+fn spawn(start: Start, receive: Receive) -> Result<JoinHandle<Option<(Setup, usize)>>, Error> {
+    let (shared, report) = (Arc::clone(&start.shared), Arc::clone(&receive.report));
+    let run = move || {
+        let ran = client::run(start, receive);
+        let failure = ran.as_ref().err().map(Error::to_string);
+        if let Some(reason) = failure {
+            report(&ChildMessage::Failed { reason });
+        }
+        // A thread that waits for connections must not wait for ever.
+        shared.finish();
+        ran.ok()
+    };
+    let thread = thread::Builder::new().name("throng-load-0".to_owned());
+    thread.spawn(run).map_err(|error| Error::io("start a thread", error))
 }
 
 /// Waits until all are connected.
@@ -146,6 +141,20 @@ struct Receive {
 }
 
 impl Receive {
+    fn new(plan: &SubscriberPlan, clock: Clock, report: Report) -> Self {
+        Self {
+            resource: plan.target.resource("/").to_owned(),
+            size: plan.size,
+            // Both clocks tick alike; only their origins differ.
+            machine_offset_ns: machine_now_ns().wrapping_sub(clock.now().0),
+            had: vec![0; plan.subscribers],
+            round: 0,
+            received: 0,
+            first: Instant(0),
+            report,
+        }
+    }
+
     fn machine_ns(&self, at: Instant) -> u64 {
         at.0.wrapping_add(self.machine_offset_ns)
     }

@@ -69,8 +69,25 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let connections = Connections::default();
     let handler = Handler { blocking: args.blocking, cpu: args.cpu };
-    let app = App::new()
-        .ws(ALL, all_route(&connections))
+    let bound = configured(app(&connections, handler), args).bind(args.listen.as_str())?;
+    let report = |message: &ChildMessage| {
+        write_line(&mut stdout().lock(), message).map_err(Failure::runtime)
+    };
+    report(&ChildMessage::Listening { address: bound.local_addr().to_string() })?;
+    let hub = bound.hub();
+    // Kept to the end: dropped, it would stop the server.
+    let _running = bound.spawn()?;
+    let (mut input, mut text) = (stdin().lock(), String::new());
+    while let Some(order) = read_line::<Order>(&mut input).map_err(Failure::runtime)? {
+        report(&broadcast(&hub, &connections, order, args.size, &mut text))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the routes that benchmarks use.
+fn app(connections: &Connections, handler: Handler) -> App {
+    App::new()
+        .ws(ALL, all_route(connections))
         .ws("/ws/{channel}", channels())
         .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
         .ws("/compose", Ws::new().on_message(answer_composed))
@@ -101,32 +118,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .any("/", |request| match request.body() {
             [] => Response::text("OK"),
             body => Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec()),
-        });
-    let server = Server::new(app);
-    let server = match args.workers {
-        0 => server,
-        pool_size => server.workers(WorkerSettings::default().pool_size(pool_size)),
-    };
-    let bound = server
+        })
+}
+
+/// Returns the server with the settings of its command line.
+fn configured(app: App, args: &Args) -> Server {
+    let server = Server::new(app)
         .io(args.io)
         .shards(Some(args.shards).filter(|&shards| shards > 0))
         .reuse_port(args.share_port)
         // A broadcast that waits behind a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))
-        .compression(args.deflate)
-        .bind(args.listen.as_str())?;
-    let report = |message: &ChildMessage| {
-        write_line(&mut stdout().lock(), message).map_err(Failure::runtime)
-    };
-    report(&ChildMessage::Listening { address: bound.local_addr().to_string() })?;
-    let hub = bound.hub();
-    // Kept to the end: dropped, it would stop the server.
-    let _running = bound.spawn()?;
-    let (mut input, mut text) = (stdin().lock(), String::new());
-    while let Some(order) = read_line::<Order>(&mut input).map_err(Failure::runtime)? {
-        report(&broadcast(&hub, &connections, order, args.size, &mut text))?;
+        .compression(args.deflate);
+    match args.workers {
+        0 => server,
+        pool_size => server.workers(WorkerSettings::default().pool_size(pool_size)),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Registers who comes, for the loop, and makes a member, for publishing.
