@@ -334,6 +334,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.expire_writes(now);
         self.end_deserted();
         self.measure_memory();
+        self.state.assembly.spare.release_unused();
         self.state.core.end_waits();
         let core = &self.state.core;
         core.remote.expire_histories(core.shard, secs, core.now());
@@ -546,6 +547,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.burst.is_awaited()
                 || self.trim.is_requested()
                 || self.peak.is_awaited()
+                || state.assembly.spare.capacity() > 0
                 || self.threads().is_some_and(|threads| threads > 0)
         };
         let sweeping = core.connections.stats.connections > 0

@@ -103,18 +103,28 @@ impl Reassembly {
     }
 }
 
-/// Maximum capacity kept for the next message.
+/// Maximum buffers kept for the next messages: so many messages that arrive at the same time, in
+/// turns, allocate nothing. Blocks of that size are mapped afresh each time they are allocated, and
+/// to fault their pages in takes a quarter of what a message of 1 MiB costs.
+const MAX_SPARES: usize = 8;
+/// Maximum capacity of one of them.
 const MAX_SPARE: usize = 4 << 20;
+/// Maximum capacity of all of them.
+const MAX_SPARE_TOTAL: usize = 8 << 20;
 
-/// A reassembly buffer that is not in use, kept for the next split message.
+/// Reassembly buffers that are not in use, kept for the next split messages.
 ///
 /// One per shard is meant to be shared by its connections, see [`Decoder::next_event_with`]. It
-/// holds at most one buffer, of at most 4 MiB; [`Spare::default`] holds none.
+/// holds at most 8 buffers, of at most 4 MiB each and 8 MiB together; [`Spare::default`] holds
+/// none.
 ///
 /// [`Decoder::next_event_with`]: super::Decoder::next_event_with
 #[derive(Debug, Default)]
 pub struct Spare {
-    reassembly: Option<Box<Reassembly>>,
+    #[allow(clippy::vec_box, reason = "a decoder takes and gives boxes: nothing is boxed again")]
+    kept: Vec<Box<Reassembly>>,
+    /// The fewest that were kept since [`Spare::release_unused`].
+    fewest: usize,
     joined: Option<Arc<JoinBuffer>>,
 }
 
@@ -122,7 +132,7 @@ impl Spare {
     /// Creates a spare without a buffer.
     #[must_use]
     pub const fn new() -> Self {
-        Self { reassembly: None, joined: None }
+        Self { kept: Vec::new(), fewest: 0, joined: None }
     }
 
     /// Returns the memory of the message that the last call returned, if it was reassembled: keep
@@ -145,12 +155,16 @@ impl Spare {
         self.joined.as_ref().map(|joined| joined.as_bytes())
     }
 
-    /// Returns the bytes of memory kept for the next message.
+    /// Returns the bytes of memory kept for the next messages.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.reassembly
-            .as_ref()
-            .map_or(0, |reassembly| size_of::<Reassembly>() + reassembly.message.capacity())
+        self.kept.iter().map(|kept| size_of::<Reassembly>() + kept.message.capacity()).sum()
+    }
+
+    /// Frees the buffers that no message has needed since the last call: to be called now and then.
+    pub fn release_unused(&mut self) {
+        self.kept.drain(..self.fewest.min(self.kept.len()));
+        self.fewest = self.kept.len();
     }
 
     pub(super) fn set_joined(&mut self, joined: Option<&Arc<JoinBuffer>>) {
@@ -158,22 +172,91 @@ impl Spare {
     }
 
     pub(super) fn take(&mut self) -> Box<Reassembly> {
-        let mut reassembly = self.reassembly.take().unwrap_or_else(|| Box::new(Reassembly::new()));
-        match Arc::get_mut(&mut reassembly.message) {
-            Some(message) => message.clear(),
-            // The message is still being sent.
-            None => reassembly.message = Arc::default(),
-        }
+        // Others hold messages that are still being sent.
+        let mut all = self.kept.iter_mut();
+        let free = all.rposition(|kept| Arc::get_mut(&mut kept.message).is_some());
+        let Some(mut reassembly) = free.map(|at| self.kept.remove(at)) else {
+            return Box::new(Reassembly::new());
+        };
+        self.fewest = self.fewest.min(self.kept.len());
+        Arc::make_mut(&mut reassembly.message).clear();
         reassembly.streamed = StreamedMessage::default();
         reassembly
     }
 
     pub(super) fn give(&mut self, mut reassembly: Box<Reassembly>) {
         let capacity = reassembly.message.capacity();
-        let kept = self.reassembly.as_ref().map_or(0, |kept| kept.message.capacity());
-        if capacity <= MAX_SPARE && (self.reassembly.is_none() || capacity > kept) {
-            reassembly.clear_control();
-            self.reassembly = Some(reassembly);
+        let total: usize = self.kept.iter().map(|kept| kept.message.capacity()).sum();
+        if capacity > MAX_SPARE {
+            return;
         }
+        reassembly.clear_control();
+        if self.kept.len() < MAX_SPARES && total + capacity <= MAX_SPARE_TOTAL {
+            return self.kept.push(reassembly);
+        }
+        let smallest = self.kept.iter_mut().min_by_key(|kept| kept.message.capacity());
+        let Some(smallest) = smallest else { return };
+        let replaced = smallest.message.capacity();
+        if capacity > replaced && total - replaced + capacity <= MAX_SPARE_TOTAL {
+            *smallest = reassembly;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reassembly(capacity: usize) -> Box<Reassembly> {
+        let mut reassembly = Reassembly::new();
+        reassembly.reserve(capacity, 0);
+        Box::new(reassembly)
+    }
+
+    fn capacities(spare: &Spare) -> Vec<usize> {
+        spare.kept.iter().map(|kept| kept.message.capacity()).collect()
+    }
+
+    #[test]
+    fn as_many_buffers_are_kept_as_have_room_and_large_ones_before_small_ones() {
+        let mut spare = Spare::new();
+        (0..9).for_each(|_| spare.give(reassembly(100)));
+        assert_eq!(capacities(&spare), [100; 8]);
+        spare.give(reassembly(2 << 20));
+        spare.give(reassembly(50));
+        assert_eq!(capacities(&spare).iter().filter(|capacity| **capacity == 100).count(), 7);
+        (0..9).for_each(|_| spare.give(reassembly(4 << 20)));
+        spare.give(reassembly((4 << 20) + 1));
+        let total: usize = capacities(&spare).iter().sum();
+        assert!((6 << 20..=8 << 20).contains(&total), "{total}");
+    }
+
+    #[test]
+    fn a_buffer_whose_message_is_still_being_sent_is_left_alone() {
+        let mut spare = Spare::new();
+        spare.give(reassembly(300));
+        let being_sent = reassembly(500);
+        let message = Arc::clone(&being_sent.message);
+        spare.give(being_sent);
+        assert_eq!(spare.take().message.capacity(), 300);
+        assert_eq!(spare.take().message.capacity(), 0);
+        drop(message);
+        assert_eq!(spare.take().message.capacity(), 500);
+    }
+
+    #[test]
+    fn buffers_that_no_message_needs_are_freed() {
+        let mut spare = Spare::new();
+        (0..3).for_each(|_| spare.give(reassembly(300)));
+        spare.release_unused();
+        assert_eq!(spare.kept.len(), 3, "they were given since");
+        for _ in 0..5 {
+            let one = spare.take();
+            spare.give(one);
+        }
+        spare.release_unused();
+        assert_eq!(spare.kept.len(), 1, "two were in use at no time");
+        spare.release_unused();
+        assert_eq!(spare.capacity(), 0);
     }
 }
