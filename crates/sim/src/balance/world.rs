@@ -262,6 +262,7 @@ impl World {
             plan,
         };
         let configuration = world.configuration();
+        let admission = Arc::default();
         for number in 0..world.plan.shards {
             let faults = world.plan.faults.clone();
             let fork = world.rng.fork();
@@ -280,7 +281,7 @@ impl World {
                 shard: number as u32,
                 shards: world.plan.shards as u32,
                 descriptors_for: world.plan.most_connections,
-                admission: Arc::default(),
+                admission: Arc::clone(&admission),
                 tls: vec![world.listeners_tls()],
                 seed: world.plan.seed + number as u64,
                 access: None,
