@@ -6,8 +6,8 @@
 //! * Depends on: `throng-engine`, `throng-balance`, `throng-io`, `throng-proto`, `throng-tls`,
 //!   rustls.
 //! * Start reading at: [`world`], which runs a [`plan`]; then [`driver`], which asserts the driver
-//!   contract from the engine's side, and `world/checks.rs`, which judges the end. [`secured`] has
-//!   what runs over TLS need.
+//!   contract from the engine's side, and `world/checks.rs`, which judges the end. [`balance`] has
+//!   the worlds in which the balancer alone is real, and [`secured`] what runs over TLS need.
 #![forbid(unsafe_code)]
 
 pub mod ask;

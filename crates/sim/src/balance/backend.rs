@@ -1,26 +1,24 @@
-//! A connection to a simulated backend: HTTP requests, a handshake, a tunnel.
+//! Connections of simulated backends that speak HTTP: requests, a handshake, a tunnel.
 
 use std::collections::BTreeMap;
 
+use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, Limits};
 use throng_proto::ws::handshake::accept_key;
-use throng_proto::{Input, proxy_protocol};
 
 use super::frames::{self, Scan};
+use super::peers::Conn;
 use super::plan::{BackendClose, Behaviour};
 use super::wire::{Over, Then, Wire};
 use crate::plan::SECOND;
 use crate::rng::Rng;
 
 /// A request that has come, as far as it has.
-#[derive(Clone, Debug)]
-pub(super) struct Delivery {
-    pub(super) id: u32,
-    pub(super) method: String,
+struct Delivery {
+    id: u32,
+    method: String,
     len: usize,
     expected: usize,
-    pub(super) is_whole: bool,
-    pub(super) is_answered: bool,
 }
 
 /// A tunnel, and the state of its backend.
@@ -41,44 +39,27 @@ pub(super) struct Tunnelled {
     pub(super) leaving: Option<BackendClose>,
 }
 
-/// A connection of a simulated backend.
-pub(super) struct Conn {
-    pub(super) backend_index: usize,
-    pub(super) wire: Wire,
+/// A backend's side of a connection.
+pub(super) struct HttpBackend {
     pub(super) way: Behaviour,
     leaving: BackendClose,
-    skip_proxy: bool,
     decoder: Decoder,
     read: usize,
-    pub(super) deliveries: Vec<Delivery>,
+    deliveries: Vec<Delivery>,
     key: Option<String>,
     /// A handshake has come, and its answer has not gone.
     pub(super) is_shaking: bool,
     answer_at: Option<u64>,
     pub(super) tunnel: Option<Tunnelled>,
     largest: usize,
-    /// Our rules that the balancer broke.
-    pub(super) faults: Vec<String>,
     rng: Rng,
-    /// The peer's mistakes are its own, e.g. a head that it could not finish.
-    pub(super) misbehaved: bool,
 }
 
-impl Conn {
-    pub(super) fn new(
-        backend_index: usize,
-        wire: Wire,
-        (way, leaving): (Behaviour, BackendClose),
-        skip_proxy: bool,
-        largest: usize,
-        rng: Rng,
-    ) -> Self {
+impl HttpBackend {
+    pub(super) fn new(way: Behaviour, leaving: BackendClose, largest: usize, rng: Rng) -> Self {
         Self {
-            backend_index,
-            wire,
             way,
             leaving,
-            skip_proxy,
             decoder: Decoder::new(),
             read: 0,
             deliveries: Vec::new(),
@@ -87,78 +68,58 @@ impl Conn {
             answer_at: None,
             tunnel: None,
             largest,
-            faults: Vec::new(),
             rng,
-            misbehaved: false,
         }
     }
 
+    /// Returns when it has something to say of its own accord.
     pub(super) fn next_at(&self) -> Option<u64> {
-        if self.wire.gone {
-            return None;
-        }
         let own = self.tunnel.as_ref().filter(|tunnel| tunnel.at > 0).map(|tunnel| tunnel.at);
-        [self.wire.next_at(), self.answer_at, own].into_iter().flatten().min()
+        own.into_iter().chain(self.answer_at).min()
     }
 
     /// Bytes of the tunnel that were written.
-    pub(super) fn said(&self) -> &[u8] {
+    pub(super) fn said<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.out_from);
-        self.wire.log.get(from..self.wire.written).unwrap_or_default()
+        wire.said().get(from..).unwrap_or_default()
     }
 
     /// Bytes of the tunnel that came.
-    pub(super) fn received(&self) -> &[u8] {
+    pub(super) fn received<'a>(&self, wire: &'a Wire) -> &'a [u8] {
         let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.in_from);
-        self.wire.got.get(from..).unwrap_or_default()
+        wire.got.get(from..).unwrap_or_default()
     }
 
-    pub(super) fn step(&mut self, now: u64) {
-        self.wire.step();
-        if self.wire.gone {
-            return;
-        }
+    /// Does what is due after a read, where the requests begin at `from`.
+    pub(super) fn step(&mut self, now: u64, wire: &mut Wire, from: Option<usize>) {
         match self.way {
-            Behaviour::CloseAtOnce => return self.wire.leave(false),
-            Behaviour::ResetAfter(bytes) if self.wire.got.len() >= bytes => {
-                return self.wire.leave(true);
-            }
+            Behaviour::CloseAtOnce => return wire.leave(false),
+            Behaviour::ResetAfter(bytes) if wire.got.len() >= bytes => return wire.leave(true),
             _ => {}
         }
-        if self.skip_proxy {
-            match proxy_protocol::decode(&self.wire.got) {
-                Ok(proxy_protocol::Decoded::Header(header)) if header.addresses.is_some() => {
-                    self.read = header.len;
-                    self.skip_proxy = false;
-                }
-                Ok(proxy_protocol::Decoded::Needs(_)) => {}
-                other => {
-                    self.faults.push(format!("a PROXY header was due, and came: {other:?}"));
-                    return self.wire.leave(true);
-                }
-            }
-        }
-        if !self.skip_proxy && self.tunnel.is_none() {
-            self.read_requests(now);
+        if let Some(from) = from
+            && self.tunnel.is_none()
+        {
+            self.read = self.read.max(from);
+            self.read_requests(now, wire);
         }
         if self.answer_at.is_some_and(|at| at <= now) {
             self.answer_at = None;
-            self.answer(now);
+            self.answer(now, wire);
             if self.tunnel.is_none() {
-                self.read_requests(now);
+                self.read_requests(now, wire);
             }
         }
         if self.tunnel.is_some() {
-            self.go_on(now);
-        } else if self.wire.over == Some(Over::Finished) && self.answer_at.is_none() {
-            self.wire.then(Then::Close);
+            self.go_on(now, wire);
+        } else if wire.over == Some(Over::Finished) && self.answer_at.is_none() {
+            wire.then(Then::Close);
         }
-        self.wire.write();
     }
 
-    fn read_requests(&mut self, now: u64) {
+    fn read_requests(&mut self, now: u64, wire: &mut Wire) {
         let limits = Limits::default();
-        let mut fresh = self.wire.got[self.read..].to_vec();
+        let mut fresh = wire.got[self.read..].to_vec();
         let mut input = Input::new(&mut fresh);
         while self.answer_at.is_none() && !self.is_shaking {
             match self.decoder.next_event(&mut input, &limits) {
@@ -174,17 +135,10 @@ impl Conn {
                     if (kind == "t") != self.is_shaking
                         || request.header("X-Forwarded-For").is_none()
                     {
-                        self.faults.push(format!("the head of {id} is not as it should be"));
+                        wire.faults.push(format!("the head of {id} is not as it should be"));
                     }
-                    let is_complete = Delivery {
-                        id,
-                        method,
-                        len: 0,
-                        expected: expected.unwrap_or(0),
-                        is_whole: false,
-                        is_answered: false,
-                    };
-                    self.deliveries.push(is_complete);
+                    let expected = expected.unwrap_or(0);
+                    self.deliveries.push(Delivery { id, method, len: 0, expected });
                     if self.is_shaking {
                         // The decoder's End follows the head; nothing else may come before our
                         // answer.
@@ -192,7 +146,6 @@ impl Conn {
                     }
                     if self.way == Behaviour::Early {
                         self.answer_at = Some(now);
-                        self.misbehaved = true;
                     }
                 }
                 Ok(Some(Event::Body(piece))) => {
@@ -201,62 +154,55 @@ impl Conn {
                         frames::pattern(delivery.id, delivery.len + at) == *byte
                     };
                     if !piece.iter().enumerate().all(right) {
-                        self.faults.push(format!("the body of request {} is wrong", delivery.id));
+                        wire.faults.push(format!("the body of request {} is wrong", delivery.id));
                     }
                     delivery.len += piece.len();
                 }
                 Ok(Some(Event::End)) => {
                     let Some(delivery) = self.deliveries.last_mut() else { break };
-                    delivery.is_whole = true;
                     if delivery.len != delivery.expected {
                         let Delivery { id, len, expected, .. } = delivery;
-                        self.faults.push(format!("{len} of {expected} bytes of request {id}"));
+                        wire.faults.push(format!("{len} of {expected} bytes of request {id}"));
                     }
                     let wait = self.rng.pick(&[0, 1_000, 3_000_000, SECOND / 2]);
                     self.answer_at = Some(now + wait);
                 }
                 Err(error) => {
-                    self.faults.push(format!("a backend cannot read its request: {error:?}"));
-                    return self.wire.leave(true);
+                    wire.faults.push(format!("a backend cannot read its request: {error:?}"));
+                    return wire.leave(true);
                 }
             }
         }
         // A handshake's End, which needs no more bytes.
         if self.is_shaking && self.answer_at.is_none() {
             let _ = self.decoder.next_event(&mut input, &limits);
-            if let Some(delivery) = self.deliveries.last_mut() {
-                delivery.is_whole = true;
-            }
             self.answer_at = Some(now + self.rng.pick(&[1, 1_000, 3_000_000, SECOND / 2]));
         }
-        self.read = self.wire.got.len() - input.len();
+        self.read = wire.got.len() - input.len();
     }
 
-    fn answer(&mut self, now: u64) {
-        let Some(delivery) = self.deliveries.last_mut() else { return };
-        delivery.is_answered = true;
+    fn answer(&mut self, now: u64, wire: &mut Wire) {
+        let Some(delivery) = self.deliveries.last() else { return };
         let (id, method) = (delivery.id, delivery.method.clone());
         match self.way {
-            Behaviour::Mute => return self.misbehaved = true,
+            Behaviour::Mute => return,
             Behaviour::Garbage => {
-                self.misbehaved = true;
                 let garbage = self.rng.bytes(200);
-                return self.wire.put(&garbage);
+                return wire.put(&garbage);
             }
             Behaviour::HalfHead => {
-                self.misbehaved = true;
-                self.wire.put(b"HTTP/1.1 200 OK\r\nContent-Le");
+                wire.put(b"HTTP/1.1 200 OK\r\nContent-Le");
                 let then = self.rng.pick(&[Then::Close, Then::Reset, Then::Stay]);
-                return self.wire.then(then);
+                return wire.then(then);
             }
             _ => {}
         }
         if std::mem::take(&mut self.is_shaking) {
-            return self.shake(now, id);
+            return self.shake(now, wire, id);
         }
         let rng = &mut self.rng;
         if rng.one_in(6) {
-            self.wire.put(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n");
+            wire.put(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n");
         }
         let len = rng.pick(&[0, 10, 300, self.largest, 2 * self.largest]);
         let body = frames::body(id ^ 0x55, len);
@@ -273,15 +219,7 @@ impl Conn {
         match kind {
             1 => {
                 out.extend_from_slice((head + "Transfer-Encoding: chunked\r\n\r\n").as_bytes());
-                let mut rest = &body[..];
-                while !rest.is_empty() {
-                    let n = (1 + rng.below(rest.len())).max(rest.len() / 10);
-                    out.extend_from_slice(format!("{n:x}\r\n").as_bytes());
-                    out.extend_from_slice(&rest[..n]);
-                    out.extend_from_slice(b"\r\n");
-                    rest = &rest[n..];
-                }
-                out.extend_from_slice(b"0\r\n\r\n");
+                out.extend_from_slice(&frames::chunked(rng, &body));
             }
             2 => {
                 ends = true;
@@ -299,29 +237,27 @@ impl Conn {
         }
         match self.way {
             Behaviour::Surplus if kind != 2 => {
-                self.misbehaved = true;
                 out.extend_from_slice(b"HTTP/1.1 200 OK\r\nX-Id: 0\r\nContent-Length: 0\r\n\r\n");
             }
             Behaviour::CutBody if !is_head && len > 20 => {
-                self.misbehaved = true;
                 out.truncate(out.len() - 10);
                 // The end of a body without a length must not look like its end.
-                self.wire.put(&out);
+                wire.put(&out);
                 let then =
                     if kind == 2 { Then::Reset } else { rng.pick(&[Then::Reset, Then::Close]) };
-                return self.wire.then(then);
+                return wire.then(then);
             }
             _ => {}
         }
-        self.wire.put(&out);
+        wire.put(&out);
         if ends {
-            self.wire.then(Then::Finish);
+            wire.then(Then::Finish);
         }
     }
 
-    fn shake(&mut self, now: u64, id: u32) {
-        if self.wire.got.len() > self.read {
-            self.faults.push(format!("frames of {id} came before its 101"));
+    fn shake(&mut self, now: u64, wire: &mut Wire, id: u32) {
+        if wire.got.len() > self.read {
+            wire.faults.push(format!("frames of {id} came before its 101"));
         }
         let key = self.key.clone().unwrap_or_default();
         let accept = match self.way {
@@ -333,25 +269,24 @@ impl Conn {
             Behaviour::Deny => {
                 let no =
                     format!("HTTP/1.1 403 Forbidden\r\nX-Id: {id}\r\nContent-Length: 2\r\n\r\nno");
-                return self.wire.put(no.as_bytes());
+                return wire.put(no.as_bytes());
             }
             Behaviour::Plain => {
                 let no = format!("HTTP/1.1 200 OK\r\nX-Id: {id}\r\nContent-Length: 2\r\n\r\nno");
-                return self.wire.put(no.as_bytes());
+                return wire.put(no.as_bytes());
             }
-            Behaviour::WrongAccept => self.misbehaved = true,
             _ => {}
         }
         let head = format!(
             "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Accept: {accept}\r\n\r\n"
         );
-        self.wire.put(head.as_bytes());
+        wire.put(head.as_bytes());
         let gap = self.rng.pick(&[100_000, SECOND / 3]);
         let rounds = self.rng.below(6);
         self.tunnel = Some(Tunnelled {
             id,
-            out_from: self.wire.log.len(),
+            out_from: wire.log.len(),
             in_from: self.read,
             at: if self.rng.one_in(2) { now } else { now + gap },
             rounds,
@@ -361,9 +296,8 @@ impl Conn {
         });
     }
 
-    fn go_on(&mut self, now: u64) {
+    fn go_on(&mut self, now: u64, wire: &mut Wire) {
         let Some(tunnel) = self.tunnel.as_mut() else { return };
-        let wire = &mut self.wire;
         while let Some((first, payload)) = tunnel.received.next(&wire.got[tunnel.in_from..]) {
             if tunnel.has_closed || tunnel.leaving.is_some() {
                 continue;
@@ -424,7 +358,7 @@ impl Conn {
 /// Returns how often each request came to any backend.
 pub(super) fn arrivals(conns: &[Conn]) -> BTreeMap<u32, (String, usize)> {
     let mut all: BTreeMap<u32, (String, usize)> = BTreeMap::new();
-    for delivery in conns.iter().flat_map(|conn| &conn.deliveries) {
+    for delivery in conns.iter().filter_map(Conn::http).flat_map(|(_, it)| &it.deliveries) {
         all.entry(delivery.id).or_insert_with(|| (delivery.method.clone(), 0)).1 += 1;
     }
     all

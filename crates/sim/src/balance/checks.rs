@@ -1,17 +1,16 @@
 //! Conditions that must hold after each turn, when all is quiet, and at the end.
 
-use std::sync::Arc;
+use throng_balance::Settings;
 
-use throng_balance::shard_over_driver::Holdings;
-use throng_balance::{Backend, Settings};
-
-use super::backend::{Conn, arrivals};
-use super::client::Client;
+use super::backend::{HttpBackend, arrivals};
+use super::client::{Answer, HttpClient};
 use super::frames::{self, Scan};
-use super::plan::{Behaviour, ClientClose, SessionPlan};
-use super::run::Run;
-use super::wire::Over;
-use super::world::{Look, World};
+use super::node::{Node, still_counted};
+use super::peers::{Client, Conn, Session};
+use super::plan::{Behaviour, ClientClose, ControlCommand, SessionPlan};
+use super::through;
+use super::wire::{Over, Wire};
+use super::world::{World, backend_address};
 
 /// Checks that no backend has more handshakes than the cap allows: seen from the backend, and
 /// counted by the balancer.
@@ -21,20 +20,14 @@ pub(super) fn caps_hold(world: &mut World) {
         return;
     }
     for backend_index in 0..world.plan.backends.len() {
-        let is_shaking = |conn: &&Conn| {
-            conn.backend_index == backend_index
-                && conn.is_shaking
-                && !conn.wire.gone
-                && conn.wire.is_wanted()
-        };
-        let shaking = world.conns.iter().filter(is_shaking).count();
+        let of_backend = world.conns.iter().filter(|conn| conn.backend_index == backend_index);
+        let shaking = of_backend
+            .filter_map(Conn::http)
+            .filter(|(wire, it)| it.is_shaking && !wire.gone && wire.is_wanted())
+            .count();
         // A backend that was removed and added again has two counts.
-        let lives = 1 + world
-            .backends
-            .iter()
-            .filter(|backend| usize::from(backend.address().port()) == 9000 + backend_index)
-            .count()
-            .saturating_sub(1);
+        let address = backend_address(backend_index);
+        let lives = world.backends.iter().filter(|it| it.address() == address).count().max(1);
         if shaking > cap as usize * lives {
             world.violation(format!(
                 "{shaking} handshakes at backend {backend_index}, where {cap} may be"
@@ -49,53 +42,22 @@ pub(super) fn caps_hold(world: &mut World) {
 
 /// Checks that nothing is held when no connection is left.
 pub(super) fn nothing_is_held(world: &mut World) {
-    for (shard, look) in world.looks().into_iter().enumerate() {
-        for what in still_held(&look) {
-            world.violation(format!("shard {shard} {what}"));
-        }
-    }
-    for what in still_counted(&world.backends) {
-        world.violation(what);
-    }
-}
-
-/// Returns what a shard without clients still holds.
-pub(super) fn still_held(Look { audit, connections, metrics, ended }: &Look) -> Vec<String> {
-    let mut held = Vec::new();
-    let left = audit.clients
-        + audit.sides
-        + audit.queued
-        + audit.waiting
-        + audit.closing
-        + audit.new_clients
-        + audit.addresses;
-    if left > 0 || audit.upstreams != audit.idle {
-        held.push(format!("still holds {audit:?}"));
-    }
-    if metrics.connections + metrics.tunnels + metrics.queued > 0 {
-        held.push(format!("still counts {metrics:?}"));
-    }
-    // An ended shard leaves idle connections, and ends that were not reported, to its driver's end.
-    if *connections != audit.upstreams && !ended {
-        held.push(format!("has {connections} connections in its driver"));
-    }
-    held
-}
-
-/// Returns what backends without clients still count.
-pub(super) fn still_counted(backends: &[Arc<Backend>]) -> Vec<String> {
-    let counts = |backend: &Backend| (backend.tunnels(), backend.requests(), backend.handshakes());
-    let wrong = backends.iter().filter(|backend| counts(backend) != (0, 0, 0));
-    wrong.map(|it| format!("{} still counts {:?}", it.address(), counts(it))).collect()
+    let nodes = world.nodes.iter().enumerate();
+    let of_shard = |(shard, node): (usize, &Node)| {
+        let held = node.still_held().into_iter();
+        held.map(move |what| format!("shard {shard} {what}")).collect::<Vec<_>>()
+    };
+    let mut held: Vec<String> = nodes.flat_map(of_shard).collect();
+    held.extend(still_counted(&world.backends));
+    held.into_iter().for_each(|what| world.violation(what));
 }
 
 /// Checks a whole run.
 pub(super) fn at_the_end(world: &mut World) {
     let mut faults = Vec::new();
     for conn in &world.conns {
-        faults.extend(
-            conn.faults.iter().map(|fault| format!("backend {}: {fault}", conn.backend_index)),
-        );
+        let of = |fault: &String| format!("backend {}: {fault}", conn.backend_index);
+        faults.extend(conn.wire.faults.iter().map(of));
     }
     for (id, (method, times)) in arrivals(&world.conns) {
         if method == "POST" && times > 1 {
@@ -103,73 +65,53 @@ pub(super) fn at_the_end(world: &mut World) {
         }
     }
     for client in &world.clients {
-        let (id, mut own) = (client.plan.id, client.faults.clone());
-        match &client.plan.session {
-            SessionPlan::Tunnel { parting, .. } => {
-                own.extend(tunnel_is_well(world, client, *parting))
-            }
-            SessionPlan::Http { asks, .. } => {
-                own.extend(answers_are_well(world, client, asks.len()))
-            }
-        }
-        faults.extend(own.into_iter().map(|fault| format!("client {id}: {fault}")));
+        let own = match &client.session {
+            Session::Http(http) => http_is_well(world, client, http),
+            Session::Passed(passed) => through::client_is_well(world, client, passed),
+        };
+        let broken = client.wire.iter().flat_map(|wire| wire.faults.iter().cloned());
+        let id = client.plan.id;
+        faults.extend(broken.chain(own).map(|fault| format!("client {id}: {fault}")));
     }
+    faults.extend(through::hellos_are_well(world));
     faults.extend(closings_are_paced(world));
     faults.extend(little_is_held(world));
-    for fault in faults {
-        world.violation(fault);
+    faults.into_iter().for_each(|fault| world.violation(fault));
+}
+
+fn little_is_held(world: &World) -> Vec<String> {
+    let plan = &world.plan;
+    let read = plan.secured.most_received(plan.faults.receive_buffer);
+    // What is sent on first is a head, or a ClientHello, which is longer than a head may be.
+    let head = match plan.passes_through() {
+        true => through::MOST_OF_HELLO,
+        false => plan.settings.max_header_bytes,
+    };
+    world.most().above_bounds(read, head)
+}
+
+fn http_is_well(world: &World, client: &Client, http: &HttpClient) -> Vec<String> {
+    match (&client.wire, &http.plan) {
+        (None, _) if world.plan.calm => vec!["was not let in".to_owned()],
+        (None, _) => Vec::new(),
+        (Some(wire), SessionPlan::Tunnel { parting, .. }) => {
+            tunnel_is_well(world, client, http, wire, *parting)
+        }
+        (Some(wire), SessionPlan::Http { asks, .. }) => {
+            answers_are_well(world, http, wire, asks.len())
+        }
     }
 }
 
-/// Whatever peers do, no connection held more of anything than one read above the mark at which
-/// reading stops.
-fn little_is_held(world: &World) -> Vec<String> {
-    let read = world.plan.secured.most_received(world.plan.faults.receive_buffer);
-    held_too_much(world.most, world.most_in_flight, read, world.plan.settings.max_header_bytes)
-}
-
-/// Returns the bounds on held bytes that were exceeded, where `read` bytes are read at once and
-/// heads have up to `head`.
-pub(crate) fn held_too_much(
-    most: Holdings,
-    most_in_flight: usize,
-    read: usize,
-    head: usize,
-) -> Vec<String> {
-    const HIGH_WATER: usize = 64 << 10;
-    // What comes in pieces may leave as chunks, each of which needs a few bytes more.
-    let passed_on = HIGH_WATER + head + 2 * read;
-    let Holdings { client_input, client_head, replay, client_output, backend_output, tunnel } =
-        most;
-    let table = [
-        // The buffer's used part is never more than what was left of it when it last grew.
-        ("of a client's input", client_input, 2 * HIGH_WATER + read),
-        ("of a client's head", client_head, head),
-        ("for another try", replay, passed_on),
-        ("for a client", client_output, passed_on),
-        ("for a backend", backend_output, passed_on),
-        ("behind a tunnel's send", tunnel, passed_on),
-        ("in a send", most_in_flight, passed_on),
-    ];
-    let above = table.into_iter().filter(|(_, held, bound)| held > bound);
-    above
-        .map(|(what, held, bound)| format!("{held} bytes were held {what}, above {bound}"))
-        .collect()
-}
-
-fn answers_are_well(world: &World, client: &Client, count: usize) -> Vec<String> {
+fn answers_are_well(world: &World, client: &HttpClient, wire: &Wire, count: usize) -> Vec<String> {
     let mut faults = Vec::new();
-    let Some(wire) = &client.wire else {
-        return if world.plan.calm { vec!["was not let in".to_owned()] } else { faults };
-    };
     let whole = client.answers.iter().filter(|answer| answer.is_whole).count();
     if whole > count {
         faults.push(format!("{whole} answers to {count} requests"));
     }
     if world.plan.calm {
-        let good = |answer: &&super::client::Answer| {
-            answer.is_whole && answer.status == 200 && answer.id.is_some()
-        };
+        let good =
+            |answer: &&Answer| answer.is_whole && answer.status == 200 && answer.id.is_some();
         let good = client.answers.iter().filter(good).count();
         if good != count {
             let (answers, over) = (&client.answers, wire.over);
@@ -179,36 +121,41 @@ fn answers_are_well(world: &World, client: &Client, count: usize) -> Vec<String>
     faults
 }
 
-fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<String> {
+fn tunnel_is_well(
+    world: &World,
+    client: &Client,
+    http: &HttpClient,
+    wire: &Wire,
+    parting: ClientClose,
+) -> Vec<String> {
     let mut faults = Vec::new();
     let calm = world.plan.calm;
-    let Some(wire) = &client.wire else {
-        return if calm { vec!["was not let in".to_owned()] } else { faults };
-    };
     let id = client.plan.id;
-    let (said, received) = (client.said(), client.received());
-    let ours = |conn: &&Conn| conn.tunnel.as_ref().is_some_and(|tunnel| tunnel.id == id);
-    let sides: Vec<&Conn> = world.conns.iter().filter(ours).collect();
-    for side in &sides {
-        if !said.starts_with(side.received()) {
+    let (said, received) = (http.said(wire), http.received(wire));
+    let ours = |(_, side): &(&Wire, &HttpBackend)| {
+        side.tunnel.as_ref().is_some_and(|tunnel| tunnel.id == id)
+    };
+    let sides: Vec<_> = world.conns.iter().filter_map(Conn::http).filter(ours).collect();
+    for (side_wire, side) in &sides {
+        let came = side.received(side_wire);
+        if !said.starts_with(came) {
             faults.push(format!(
                 "its backend received bytes that were not sent: {} of {} bytes agree",
-                agreeing(said, side.received()),
-                side.received().len()
+                agreeing(said, came),
+                came.len()
             ));
         }
     }
-    if client.in_from.is_none() {
+    if http.in_from.is_none() {
         if calm {
-            faults.push(format!(
-                "its tunnel was never opened: {:?}, {:?}",
-                client.answers, wire.over
-            ));
+            let (answers, over) = (&http.answers, wire.over);
+            faults.push(format!("its tunnel was never opened: {answers:?}, {over:?}"));
         }
         return faults;
     }
-    let Some(side) = sides.iter().rfind(|side| injected(side.said(), received).is_some()) else {
-        let agree = sides.iter().map(|side| agreeing(side.said(), received)).max();
+    let kind_of = |(wire, side): &(&Wire, &HttpBackend)| injected(side.said(wire), received);
+    let Some((side_wire, side)) = sides.iter().rfind(|side| kind_of(side).is_some()) else {
+        let agree = sides.iter().map(|(wire, side)| agreeing(side.said(wire), received)).max();
         faults.push(format!(
             "it received {} bytes, of which {agree:?} were sent to it, and no Close of ours in \
              its place",
@@ -216,19 +163,21 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
         ));
         return faults;
     };
-    let kind = injected(side.said(), received).unwrap_or(Injected::None);
-    let is_cut = wire.was_cut() || side.wire.was_cut();
+    let kind = injected(side.said(side_wire), received).unwrap_or(Injected::None);
+    let is_cut = wire.was_cut() || side_wire.was_cut();
     let was_close = kind == Injected::Whole || Scan::of(received).close.is_some();
-    let may_end_so = client.broke_off || parting == ClientClose::Silent || wire.vanished;
+    let may_end_so = http.broke_off || parting == ClientClose::Silent || wire.vanished;
     match wire.over {
         _ if wire.vanished => {}
         Some(Over::Finished) if !was_close && !may_end_so => {
             faults.push("its stream ended without a Close frame and without a reset".to_owned());
         }
         Some(Over::Finished)
-            if kind == Injected::None && side.said().len() != received.len() && !may_end_so =>
+            if kind == Injected::None
+                && side.said(side_wire).len() != received.len()
+                && !may_end_so =>
         {
-            let (received, said) = (received.len(), side.said().len());
+            let (received, said) = (received.len(), side.said(side_wire).len());
             faults.push(format!("{received} of {said} bytes came, then the end of the stream"));
         }
         Some(Over::Finished) if matches!(kind, Injected::Part) => {
@@ -244,17 +193,17 @@ fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<S
         && side.tunnel.as_ref().is_some_and(|tunnel| tunnel.leaving.is_none());
     let is_prompt = client.plan.behaviour.nap.is_none() && client.plan.behaviour.rest < 10_000;
     let may_have_read = kind == Injected::Whole
-        && client.has_closed
+        && http.has_closed
         && wire.is_flushed()
         && !wire.vanished
-        && !client.broke_off
+        && !http.broke_off
         && matches!(parting, ClientClose::Close | ClientClose::Stay)
         && backend_lives
         && is_prompt
         && !leaps
         && world.shut_down_at.is_none_or(|at| at > wire.ended_at);
-    if (calm || may_have_read) && !is_cut && side.received() != said {
-        let (received, said) = (side.received().len(), said.len());
+    if (calm || may_have_read) && !is_cut && side.received(side_wire) != said {
+        let (received, said) = (side.received(side_wire).len(), said.len());
         faults.push(format!("its backend received {received} of its {said} bytes, {kind:?}"));
     }
     faults
@@ -301,17 +250,14 @@ fn closings_are_paced(world: &World) -> Vec<String> {
     let mut faults = Vec::new();
     let has_deadline = world.orders.iter().any(|(_, _, has)| *has);
     let tunnel = world.plan.settings.timeouts.tunnel;
-    let is_shut_down = world
-        .plan
-        .commands
-        .iter()
-        .any(|(_, tell)| matches!(tell, super::plan::ControlCommand::ShutDown { .. }));
+    let ends = |command: &ControlCommand| matches!(command, ControlCommand::ShutDown { .. });
+    let is_shut_down = world.plan.commands.iter().any(|(_, command)| ends(command));
     if has_deadline || is_shut_down {
         return faults;
     }
     let shards = world.plan.shards as f64;
     // Clients whose backends were lost are closed at a rate of their own.
-    let lost = world.looks().iter().any(|look| look.metrics.lost > 0);
+    let lost = world.nodes.iter().any(|node| node.metrics().lost > 0);
     let own = lost.then_some(world.plan.settings.close_rate);
     let (mut rate, mut burst) = (0.0, 0.0);
     for one in world.orders.iter().map(|(rate, _, _)| *rate).chain(own) {

@@ -1,10 +1,10 @@
-//! A simulated client of a balancer: a tunnel, or requests one after the other.
+//! Simulated clients that speak HTTP: a tunnel, or requests one after the other.
 
 use throng_proto::Input;
 use throng_proto::http1::{Limits, ResponseDecoder, ResponseEvent};
 
 use super::frames::{self, Scan};
-use super::plan::{ClientClose, ClientPlan, SessionPlan};
+use super::plan::{ClientClose, SessionPlan};
 use super::wire::{Over, Then, Wire};
 use crate::plan::SECOND;
 use crate::rng::Rng;
@@ -24,12 +24,10 @@ pub(super) struct Answer {
     pub(super) is_whole: bool,
 }
 
-/// A simulated client of the balancer.
-pub(super) struct Client {
-    pub(super) plan: ClientPlan,
-    /// `None` before it comes, or if no balancer listened.
-    pub(super) wire: Option<Wire>,
-    pub(super) came: bool,
+/// A client's side of a tunnel, or of requests.
+pub(super) struct HttpClient {
+    id: u32,
+    pub(super) plan: SessionPlan,
     rng: Rng,
     decoder: ResponseDecoder,
     read: usize,
@@ -48,15 +46,13 @@ pub(super) struct Client {
     pub(super) has_closed: bool,
     /// It began the end itself, and without a Close frame.
     pub(super) broke_off: bool,
-    pub(super) faults: Vec<String>,
 }
 
-impl Client {
-    pub(super) fn new(plan: ClientPlan, rng: Rng) -> Self {
+impl HttpClient {
+    pub(super) fn new(id: u32, plan: &SessionPlan, rng: Rng) -> Self {
         Self {
-            plan,
-            wire: None,
-            came: false,
+            id,
+            plan: plan.clone(),
             rng,
             decoder: ResponseDecoder::new(),
             read: 0,
@@ -72,53 +68,35 @@ impl Client {
             leave_at: None,
             has_closed: false,
             broke_off: false,
-            faults: Vec::new(),
         }
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.came && self.wire.as_ref().is_none_or(|wire| wire.gone)
     }
 
     /// Returns its state, for reports.
     pub(super) fn describe(&self) -> String {
-        let id = self.plan.id;
-        let Some(wire) = &self.wire else { return format!("client {id} has not come") };
-        let (written, all, got) = (wire.written, wire.log.len(), wire.got.len());
-        let (over, tunnel, next) = (wire.over, self.in_from.is_some(), self.next_at());
-        let (answers, session) = (&self.answers, &self.plan.session);
-        format!(
-            "client {id}: {written} of {all} bytes written, {got} read, {over:?}, tunnel {tunnel}, \
-             next {next:?}, {answers:?}, {session:?}"
-        )
+        let (tunnel, answers) = (self.in_from.is_some(), &self.answers);
+        format!("tunnel {tunnel}, {answers:?}, ")
     }
 
+    /// Returns when it has something to say of its own accord.
     pub(super) fn next_at(&self) -> Option<u64> {
-        match &self.wire {
-            None if self.came => None,
-            None => Some(self.plan.at),
-            Some(wire) if wire.gone => None,
-            Some(wire) => [wire.next_at(), self.at, self.leave_at].into_iter().flatten().min(),
-        }
+        self.at.into_iter().chain(self.leave_at).min()
     }
 
     /// Bytes of the tunnel that were written.
-    pub(super) fn said(&self) -> &[u8] {
-        let Some(wire) = &self.wire else { return &[] };
-        wire.log.get(self.out_from..wire.written).unwrap_or_default()
+    pub(super) fn said<'a>(&self, wire: &'a Wire) -> &'a [u8] {
+        wire.said().get(self.out_from..).unwrap_or_default()
     }
 
     /// Bytes of the tunnel that came.
-    pub(super) fn received(&self) -> &[u8] {
-        let (Some(wire), Some(from)) = (&self.wire, self.in_from) else { return &[] };
-        &wire.got[from..]
+    pub(super) fn received<'a>(&self, wire: &'a Wire) -> &'a [u8] {
+        self.in_from.map_or(&[], |from| &wire.got[from..])
     }
 
     /// Starts it on its link.
-    pub(super) fn begin(&mut self, mut wire: Wire) {
-        match self.plan.session.clone() {
-            SessionPlan::Tunnel { frames, early, gap, largest, .. } => {
-                let id = self.plan.id;
+    pub(super) fn begin(&mut self, wire: &mut Wire) {
+        match self.plan.clone() {
+            SessionPlan::Tunnel { frames, early, largest, .. } => {
+                let id = self.id;
                 let head = format!(
                     "GET /t/{id}?k={id} HTTP/1.1\r\nHost: example.com\r\nX-Key: {id}\r\n\
                      Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -130,23 +108,21 @@ impl Client {
                     wire.put(&frames::any(&mut self.rng, largest, true));
                 }
                 self.frames_left = frames - early;
-                let _ = gap;
             }
             SessionPlan::Http { asks, pipelined, finish } => {
                 let count = if pipelined { asks.len() } else { 1 };
                 for _ in 0..count {
-                    self.ask(&mut wire);
+                    self.ask(wire);
                 }
                 if finish && count == asks.len() {
                     wire.then(Then::Finish);
                 }
             }
         }
-        self.wire = Some(wire);
     }
 
     fn ask(&mut self, wire: &mut Wire) {
-        let SessionPlan::Http { asks, .. } = &self.plan.session else { return };
+        let SessionPlan::Http { asks, .. } = &self.plan else { return };
         let Some(ask) = asks.get(self.asked) else { return };
         self.asked += 1;
         let (id, method, len) = (ask.id, ask.method, ask.len);
@@ -161,15 +137,7 @@ impl Client {
         let body = frames::body(id, len);
         if ask.chunked {
             wire.put((head + "Transfer-Encoding: chunked\r\n\r\n").as_bytes());
-            let mut rest = &body[..];
-            while !rest.is_empty() {
-                let n = (1 + self.rng.below(rest.len())).max(rest.len() / 10);
-                wire.put(format!("{n:x}\r\n").as_bytes());
-                wire.put(&rest[..n]);
-                wire.put(b"\r\n");
-                rest = &rest[n..];
-            }
-            wire.put(b"0\r\n\r\n");
+            wire.put(&frames::chunked(&mut self.rng, &body));
         } else {
             if len > 0 || method == "POST" {
                 head += &format!("Content-Length: {len}\r\n");
@@ -179,19 +147,17 @@ impl Client {
         }
     }
 
-    pub(super) fn step(&mut self, now: u64) {
-        let Some(mut wire) = self.wire.take() else { return };
-        wire.step();
-        match self.plan.session.clone() {
+    /// Does what is due after a read.
+    pub(super) fn step(&mut self, now: u64, wire: &mut Wire) {
+        match self.plan {
             SessionPlan::Tunnel { gap, parting, largest, .. } => {
-                self.step_tunnel(now, &mut wire, gap, parting, largest);
+                self.step_tunnel(now, wire, gap, parting, largest);
             }
-            SessionPlan::Http { pipelined, finish, asks } => {
-                self.step_http(&mut wire, pipelined, finish, asks.len());
+            SessionPlan::Http { pipelined, finish, ref asks } => {
+                let count = asks.len();
+                self.step_http(wire, pipelined, finish, count);
             }
         }
-        wire.write();
-        self.wire = Some(wire);
     }
 
     fn step_http(&mut self, wire: &mut Wire, pipelined: bool, finish: bool, count: usize) {
@@ -201,7 +167,7 @@ impl Client {
             if wire.over == Some(Over::Finished)
                 && let Ok(Some(ResponseEvent::End)) = self.decoder.handle_end_of_stream()
             {
-                self.end_answer();
+                self.end_answer(wire);
             }
             return wire.leave(false);
         }
@@ -220,13 +186,13 @@ impl Client {
         self.answers.iter().filter(|answer| answer.is_whole).count()
     }
 
-    fn read_answers(&mut self, wire: &Wire) {
+    fn read_answers(&mut self, wire: &mut Wire) {
         let limits = Limits::default();
         let mut fresh = wire.got[self.read..].to_vec();
         let mut input = Input::new(&mut fresh);
         loop {
             let number = self.answers.iter().filter(|answer| answer.is_whole).count();
-            let SessionPlan::Http { asks, .. } = &self.plan.session else { return };
+            let SessionPlan::Http { asks, .. } = &self.plan else { return };
             if self.decoder.is_between_responses()
                 && asks.get(number).is_some_and(|ask| ask.method == "HEAD")
             {
@@ -236,7 +202,7 @@ impl Client {
                 Ok(None) => break,
                 Ok(Some(ResponseEvent::Head(response))) if response.is_interim() => {
                     if asks.get(number).is_none_or(|ask| ask.http10) {
-                        self.faults.push("an interim answer to HTTP/1.0, or to nothing".to_owned());
+                        wire.faults.push("an interim answer to HTTP/1.0, or to nothing".to_owned());
                     }
                 }
                 Ok(Some(ResponseEvent::Head(response))) => {
@@ -252,22 +218,22 @@ impl Client {
                     // from the next answer.
                     self.is_out_of_step |= answer.id == Some(0);
                     match asks.get(number).filter(|_| number < self.asked) {
-                        None => self.faults.push(format!("an answer to nothing: {answer:?}")),
+                        None => wire.faults.push(format!("an answer to nothing: {answer:?}")),
                         Some(ask)
                             if !self.is_out_of_step && answer.id.is_some_and(|id| id != ask.id) =>
                         {
-                            self.faults.push(format!("the answer to {} is {answer:?}", ask.id));
+                            wire.faults.push(format!("the answer to {} is {answer:?}", ask.id));
                         }
                         Some(_) => {}
                     }
                     if self.refused {
-                        self.faults
+                        wire.faults
                             .push("an answer behind one that said it was the last".to_owned());
                     }
                     if answer.id.is_none() {
                         self.refused = true;
                         if answer.status < 400 || response.keep_alive() {
-                            self.faults.push(format!("an odd refusal: {answer:?}"));
+                            wire.faults.push(format!("an odd refusal: {answer:?}"));
                         }
                     }
                     self.answers.push(answer);
@@ -279,7 +245,7 @@ impl Client {
                             frames::pattern(id ^ 0x55, answer.len + at) == *byte
                         };
                         if !piece.iter().enumerate().all(right) {
-                            self.faults.push(format!("the body of the answer to {id} is wrong"));
+                            wire.faults.push(format!("the body of the answer to {id} is wrong"));
                         }
                     }
                     answer.len += piece.len();
@@ -287,11 +253,11 @@ impl Client {
                 Ok(Some(ResponseEvent::End)) => {
                     // An interim one has an end, too, but is no answer.
                     if self.answers.last().is_some_and(|answer| !answer.is_whole) {
-                        self.end_answer();
+                        self.end_answer(wire);
                     }
                 }
                 Err(error) => {
-                    self.faults.push(format!("a client cannot read its answer: {error:?}"));
+                    wire.faults.push(format!("a client cannot read its answer: {error:?}"));
                     break;
                 }
             }
@@ -299,14 +265,14 @@ impl Client {
         self.read = wire.got.len() - input.len();
     }
 
-    fn end_answer(&mut self) {
+    fn end_answer(&mut self, wire: &mut Wire) {
         let number = self.answers.len() - 1;
-        let SessionPlan::Http { asks, .. } = &self.plan.session else { return };
+        let SessionPlan::Http { asks, .. } = &self.plan else { return };
         let is_head = asks.get(number).is_some_and(|ask| ask.method == "HEAD");
         let Some(answer) = self.answers.last_mut() else { return };
         answer.is_whole = true;
         if answer.id.is_some() && !self.is_out_of_step && !is_head && answer.len != answer.sum {
-            self.faults.push(format!("an answer that looks whole and is not: {answer:?}"));
+            wire.faults.push(format!("an answer that looks whole and is not: {answer:?}"));
         }
     }
 
@@ -399,7 +365,7 @@ impl Client {
         match status {
             101 => {
                 if !head.contains(ACCEPT) {
-                    self.faults.push(format!("a 101 that is not ours: {head}"));
+                    wire.faults.push(format!("a 101 that is not ours: {head}"));
                 }
                 self.in_from = Some(end);
                 self.at = Some(now);

@@ -1,4 +1,4 @@
-//! Frames as the peers of a balancer make and read them, without any code of the balancer's.
+//! Frames and bodies as the peers of a balancer make and read them, without any of its code.
 
 use crate::rng::Rng;
 
@@ -104,4 +104,18 @@ pub(super) fn pattern(id: u32, at: usize) -> u8 {
 /// A whole such body.
 pub(super) fn body(id: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| pattern(id, at)).collect()
+}
+
+/// A body in chunks (RFC 9112 section 7.1).
+pub(super) fn chunked(rng: &mut Rng, mut body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    while !body.is_empty() {
+        let len = (1 + rng.below(body.len())).max(body.len() / 10);
+        out.extend_from_slice(format!("{len:x}\r\n").as_bytes());
+        out.extend_from_slice(&body[..len]);
+        out.extend_from_slice(b"\r\n");
+        body = &body[len..];
+    }
+    out.extend_from_slice(b"0\r\n\r\n");
+    out
 }

@@ -1,21 +1,24 @@
 //! The production balancer on the simulated driver: real shards between simulated clients and
 //! backends.
 //!
-//! [`Plan::of`] says what a seed means, [`World::run`] runs it, and `checks` judges the end;
-//! [`run_seed`] is all of them.
+//! A plan says what a seed means: [`Plan::of`], [`Plan::secured`] with TLS, and
+//! [`Plan::passed_through`] with connections that are passed through by their server name.
+//! [`World::run`] runs it, and `checks` judges the end; [`run_seed`] and its like are all of them.
+//! A shard is a `Node`, here and where the servers are real, too.
 
 mod backend;
 mod checks;
 mod client;
 mod frames;
+pub(crate) mod node;
+mod peers;
 mod plan;
 mod run;
 mod script;
-pub mod through;
+mod through;
 mod wire;
 mod world;
 
-pub(crate) use checks::held_too_much;
 pub use plan::Plan;
 pub use script::{PeerEnd, PeerId, Script};
 pub use world::{Outcome, World};
@@ -34,6 +37,14 @@ pub fn run_seed(seed: u64) -> Result<Outcome, String> {
 /// The rules that were broken, with the command that repeats the run.
 pub fn run_secured_seed(seed: u64) -> Result<Outcome, String> {
     run_plan(seed, Plan::secured(seed), "secured::balancers")
+}
+
+/// Runs the plan of a seed whose connections are passed through.
+///
+/// # Errors
+/// The rules that were broken, with the command that repeats the run.
+pub fn run_passed_through_seed(seed: u64) -> Result<Outcome, String> {
+    run_plan(seed, Plan::passed_through(seed), "through::")
 }
 
 fn run_plan(seed: u64, plan: Plan, test: &str) -> Result<Outcome, String> {

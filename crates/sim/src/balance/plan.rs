@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use throng_balance::{CloseOrder, Pick, Settings, Sticky, Timeouts};
 
+use super::through::{Conduct, HelloPlan};
 use super::wire::PeerBehaviour;
 use crate::faults::Faults;
 use crate::net::LinkOptions;
@@ -65,16 +66,24 @@ pub(super) enum BackendClose {
 #[derive(Clone, Debug)]
 pub(super) struct BackendPlan {
     pub(super) weight: u32,
+    /// The patterns of server names whose connections are passed through to it.
+    pub(super) patterns: Vec<&'static str>,
     pub(super) send_proxy: bool,
     /// No process listens there.
     pub(super) is_dead: bool,
     /// Bytes that are sent there are lost on the way.
     pub(super) is_silent: bool,
-    pub(super) behaviours: Vec<Behaviour>,
-    pub(super) leavings: Vec<BackendClose>,
+    pub(super) protocol: BackendProtocol,
     /// In the list from the beginning.
     pub(super) is_member: bool,
     pub(super) link: LinkOptions,
+}
+
+/// The protocol of a backend, with what it does of it on each connection.
+#[derive(Clone, Debug)]
+pub(super) enum BackendProtocol {
+    Http { behaviours: Vec<Behaviour>, leavings: Vec<BackendClose> },
+    Passed(Vec<Conduct>),
 }
 
 /// One request of a client.
@@ -118,15 +127,26 @@ pub(super) struct ClientPlan {
     pub(super) link: LinkOptions,
     pub(super) address: u8,
     pub(super) behaviour: PeerBehaviour,
-    pub(super) session: SessionPlan,
+    pub(super) protocol: ClientProtocol,
+}
+
+/// The protocol of a client, with what it does of it.
+#[derive(Clone, Debug)]
+pub(super) enum ClientProtocol {
+    Http(SessionPlan),
+    Passed(HelloPlan),
 }
 
 /// A command of the control thread.
 #[derive(Clone, Debug)]
 pub(super) enum ControlCommand {
     Add(usize),
+    /// Removes a backend, and closes its tunnels.
     Remove(usize),
+    /// Takes it as down, and closes its tunnels.
     Down(usize),
+    /// Drains it within so long.
+    Drain(usize, u64),
     Weight(usize, u32),
     Close {
         backend_index: usize,
@@ -165,19 +185,8 @@ impl Plan {
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0062_616c_616e_6365);
-        let calm = rng.one_in(2);
-        let mut faults = Faults::of(&mut rng);
-        if calm {
-            (faults.adopt_fails, faults.clock_leaps, faults.cut_links) = (0, 0, 0);
-        } else {
-            faults.connect_fails = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
-            faults.cut_dials = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
-        }
-        let finely = faults.receive_buffer < 1000 || (1..1000).contains(&faults.cut_receives);
-        if calm && finely {
-            // A byte at a time, and each of them late: longer than any time that is allowed.
-            faults.starved_receives = 0;
-        }
+        let (calm, faults) = calm_and_faults(&mut rng);
+        let finely = faults.is_fine();
         let largest = if finely { rng.pick(&[130, 700]) } else { rng.pick(&[300, 5000, 70_000]) };
         let settings = settings(&mut rng, calm);
         let busy = rng.between(1, 6) * SECOND;
@@ -230,48 +239,65 @@ impl Plan {
         plan
     }
 
+    /// Returns whether connections are passed through.
+    pub(super) fn passes_through(&self) -> bool {
+        self.backends.iter().any(|backend| !backend.patterns.is_empty())
+    }
+
     /// In virtual nanoseconds: everything that time ends has ended by then.
     pub(super) fn time_limit(&self) -> u64 {
-        let requests = |client: &ClientPlan| match &client.session {
-            SessionPlan::Http { asks, .. } => asks.len(),
-            SessionPlan::Tunnel { .. } => 1,
+        let requests = |client: &ClientPlan| match &client.protocol {
+            ClientProtocol::Http(SessionPlan::Http { asks, .. }) => asks.len(),
+            ClientProtocol::Http(SessionPlan::Tunnel { .. }) => 1,
+            ClientProtocol::Passed(_) => 0,
         };
         // Those of one client are served one after another.
         let most = self.clients.iter().map(requests).max().unwrap_or(0) as u32;
-        let Timeouts { connect, response, queue, .. } = self.settings.timeouts;
+        let Timeouts {
+            connect,
+            response,
+            upgrade,
+            body,
+            head,
+            keep_alive,
+            tunnel,
+            half_closed,
+            close,
+            queue,
+        } = self.settings.timeouts;
         let each = queue + connect * (1 + u32::from(self.settings.retries)) + response;
-        time_limit(&self.settings, &self.faults) + (each * most).as_nanos() as u64
+        let tunnel = if tunnel > Duration::from_secs(10_000) { Duration::ZERO } else { tunnel };
+        let all = connect
+            + response
+            + upgrade
+            + body
+            + head
+            + keep_alive
+            + tunnel
+            + half_closed
+            + close
+            + queue;
+        // A leap takes longer than anything.
+        let leaps = if self.faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
+        (all * 3 + each * most).as_nanos() as u64 + 60 * SECOND + leaps
     }
 }
 
-/// In virtual nanoseconds: everything that time ends has ended by then.
-pub(super) fn time_limit(settings: &Settings, faults: &Faults) -> u64 {
-    let Timeouts {
-        connect,
-        response,
-        upgrade,
-        body,
-        head,
-        keep_alive,
-        tunnel,
-        half_closed,
-        close,
-        queue,
-    } = settings.timeouts;
-    let tunnel = if tunnel > Duration::from_secs(10_000) { Duration::ZERO } else { tunnel };
-    let all = connect
-        + response
-        + upgrade
-        + body
-        + head
-        + keep_alive
-        + tunnel
-        + half_closed
-        + close
-        + queue;
-    // A leap takes longer than anything.
-    let leaps = if faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
-    all.as_nanos() as u64 * 3 + 60 * SECOND + leaps
+/// Draws whether a run is calm, and its faults.
+pub(super) fn calm_and_faults(rng: &mut Rng) -> (bool, Faults) {
+    let calm = rng.one_in(2);
+    let mut faults = Faults::of(rng);
+    if calm {
+        (faults.adopt_fails, faults.clock_leaps, faults.cut_links) = (0, 0, 0);
+    } else {
+        faults.connect_fails = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
+        faults.cut_dials = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
+    }
+    if calm && faults.is_fine() {
+        // A byte at a time, and each of them late: longer than any time that is allowed.
+        faults.starved_receives = 0;
+    }
+    (calm, faults)
 }
 
 /// A client that sends all its requests at once, without waiting for an answer: many times what may
@@ -294,7 +320,7 @@ fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> ClientPlan {
         link: LinkOptions { capacity, ..link(rng) },
         address: 1,
         behaviour: PeerBehaviour::default(),
-        session: SessionPlan::Http { asks, pipelined: true, finish: false },
+        protocol: ClientProtocol::Http(SessionPlan::Http { asks, pipelined: true, finish: false }),
     }
 }
 
@@ -313,13 +339,13 @@ fn many_tunnels(
             link: link(rng),
             address: 1,
             behaviour: PeerBehaviour::default(),
-            session: SessionPlan::Tunnel {
+            protocol: ClientProtocol::Http(SessionPlan::Tunnel {
                 frames: rng.below(3),
                 early: 0,
                 gap: SECOND,
                 parting: ClientClose::Stay,
                 largest: 130,
-            },
+            }),
         });
     }
     let rate = rng.pick(&[1, 2, 5]);
@@ -418,11 +444,11 @@ fn backend(rng: &mut Rng, calm: bool, finely: bool) -> BackendPlan {
     }
     BackendPlan {
         weight: 1 + rng.below(3) as u32,
+        patterns: Vec::new(),
         send_proxy: rng.one_in(6),
         is_dead: !calm && rng.one_in(10),
         is_silent: !calm && rng.one_in(12),
-        behaviours,
-        leavings,
+        protocol: BackendProtocol::Http { behaviours, leavings },
         is_member: rng.below(4) > 0,
         link: link(rng),
     }
@@ -494,7 +520,7 @@ fn client(
         link,
         address: 1 + rng.below(3) as u8,
         behaviour,
-        session,
+        protocol: ClientProtocol::Http(session),
     }
 }
 

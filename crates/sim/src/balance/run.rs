@@ -1,6 +1,6 @@
-//! Virtual time of a run, and the violations found in it, of all worlds with a balancer.
+//! Virtual time of a run, and the violations found in it.
 
-use crate::net::SharedNet;
+use super::world::World;
 
 /// Violations after which a run ends.
 const MAX_VIOLATIONS: usize = 12;
@@ -8,42 +8,30 @@ const MAX_VIOLATIONS: usize = 12;
 /// Actions without progress of time after which a run has failed.
 const MAX_ACTIONS: u32 = 200_000;
 
-/// A world that runs in virtual time.
-pub(super) trait Run: Sized {
-    fn net(&self) -> &SharedNet;
-
-    fn violations(&mut self) -> &mut Vec<String>;
-
-    /// Does everything that is due now, once. False: nothing was.
-    fn step(&mut self) -> bool;
-
-    /// The next time at which anything is due.
-    fn next_at(&self) -> Option<u64>;
-
-    fn now(&self) -> u64 {
-        self.net().borrow().now()
+impl World {
+    pub(super) fn now(&self) -> u64 {
+        self.net.borrow().now()
     }
 
     /// Adds a violation, unless it is known.
-    fn violation(&mut self, what: String) {
+    pub(super) fn violation(&mut self, what: String) {
         let at = self.now() / 1_000_000;
-        let violations = self.violations();
-        let is_new = violations.iter().all(|known| !known.ends_with(&what));
-        if is_new && violations.len() < MAX_VIOLATIONS {
-            violations.push(format!("at {at} ms: {what}"));
+        let is_new = self.violations.iter().all(|known| !known.ends_with(&what));
+        if is_new && self.violations.len() < MAX_VIOLATIONS {
+            self.violations.push(format!("at {at} ms: {what}"));
         }
     }
 
     /// Runs until `until` holds, nothing is left to happen, or that much time has passed. True: it
     /// holds.
-    fn run_until(&mut self, most: u64, until: impl Fn(&Self) -> bool) -> bool {
+    pub(super) fn run_until(&mut self, most: u64, until: impl Fn(&Self) -> bool) -> bool {
         let end = self.now().saturating_add(most);
         let mut stood_still = 0;
         loop {
             if until(self) {
                 return true;
             }
-            if self.violations().len() >= MAX_VIOLATIONS {
+            if self.violations.len() >= MAX_VIOLATIONS {
                 return false;
             }
             let before = self.now();
@@ -56,7 +44,7 @@ pub(super) trait Run: Sized {
                 continue;
             }
             let Some(next) = self.next_at().filter(|next| *next <= end) else { return until(self) };
-            self.net().borrow_mut().advance_to(next.max(before + 1));
+            self.net.borrow_mut().advance_to(next.max(before + 1));
             stood_still = 0;
         }
     }

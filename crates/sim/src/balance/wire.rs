@@ -43,6 +43,8 @@ pub(super) struct Wire {
     pub(super) written: usize,
     /// All that was read.
     pub(super) got: Vec<u8>,
+    /// Rules that are broken by it.
+    pub(super) faults: Vec<String>,
     behaviour: PeerBehaviour,
     write_at: u64,
     read_at: u64,
@@ -73,6 +75,7 @@ impl Wire {
             log: Vec::new(),
             written: 0,
             got: Vec::new(),
+            faults: Vec::new(),
             behaviour,
             write_at: 0,
             read_at: 0,
@@ -84,6 +87,11 @@ impl Wire {
             ended_at: 0,
             rng,
         }
+    }
+
+    /// Returns the bytes that were written.
+    pub(super) fn said(&self) -> &[u8] {
+        &self.log[..self.written]
     }
 
     pub(super) fn put(&mut self, bytes: &[u8]) {

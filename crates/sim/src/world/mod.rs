@@ -258,7 +258,7 @@ impl World {
                 note(Next::Shard(index), at, &mut ready);
             }
         }
-        for (index, at) in self.balancer.iter_mut().flat_map(|balancer| balancer.due(now)) {
+        for (index, at) in self.balancer.iter_mut().flat_map(Balancer::due) {
             note(Next::Balancer(index), at, &mut ready);
         }
         let mut net = self.net.borrow_mut();

@@ -1,10 +1,11 @@
-//! The balancer: a thousand seeds, and every seed that ever failed.
+//! The balancer: a thousand seeds, every seed that ever failed, and planted bugs.
 //!
 //! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;
 use throng_sim::balance::{Plan, World, run_seed};
+use throng_sim::net::Bug;
 
 /// Seeds that once found a fault. The meaning of a seed changes with the plans, so this keeps the
 /// dice, not the case; ends
@@ -34,5 +35,17 @@ fn the_same_seed_gives_the_same_trace() {
     for seed in 0..50 {
         let trace = || World::new(Plan::of(seed)).run().trace;
         assert_eq!(trace(), trace(), "seed {seed} is not deterministic");
+    }
+}
+
+#[test]
+fn bytes_that_are_lost_or_swapped_are_found() {
+    for bug in [Bug::Lose, Bug::Swap] {
+        let is_found = |seed: &u64| {
+            let world = World::new(Plan::of(*seed)).with_bug(bug, 5);
+            !world.run().violations.is_empty()
+        };
+        let found = (0..40).filter(is_found).count();
+        assert!(found > 10, "{bug:?} was found by {found} of 40 seeds");
     }
 }

@@ -1,14 +1,14 @@
-//! Conditions that must hold when all is quiet, and at the end.
+//! Conditions that must hold at the end where connections are passed through.
 
 use std::time::Duration;
 
-use super::backend::Conn;
-use super::client::Client;
-use super::plan::Beginning;
-use super::world::World;
-use crate::balance::checks::{held_too_much, still_counted, still_held};
-use crate::balance::run::Run;
-use crate::balance::wire::Over;
+use super::client::PassedClient;
+use super::hello::id_of;
+use super::plan::{Beginning, HelloPlan};
+use crate::balance::peers::{Client, Conn};
+use crate::balance::plan::ClientPlan;
+use crate::balance::wire::{Over, Wire};
+use crate::balance::world::World;
 
 /// The alert of a client whose name nothing is for, and of one that sent none (RFC 8446 section 6).
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
@@ -17,75 +17,76 @@ const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
 const ILLEGAL_PARAMETER: [u8; 7] = [21, 3, 3, 0, 2, 2, 47];
 
 /// Bytes of a ClientHello that are kept, at most, before the last read.
-const MOST_OF_HELLO: usize = 64 << 10;
+pub(in crate::balance) const MOST_OF_HELLO: usize = 64 << 10;
 
-/// Checks that nothing is held once all clients and backends are gone.
-pub(super) fn nothing_is_held(world: &mut World) {
-    let look = world.look();
-    let mut held = still_held(&look);
-    held.extend(still_counted(&world.backends));
-    let of_tls = world.held_by_tls();
-    if of_tls > 0 && !look.ended {
-        held.push(format!("the TLS driver still has {of_tls} connections"));
-    }
-    held.into_iter().for_each(|what| world.violation(what));
-}
-
-/// Checks a whole run.
-pub(super) fn at_the_end(world: &mut World) {
+/// Checks what came to backends that end TLS themselves, and what was held of ClientHellos.
+pub(in crate::balance) fn hellos_are_well(world: &World) -> Vec<String> {
     let mut faults = Vec::new();
-    for conn in &world.conns {
-        let of = |fault: &String| format!("backend {}: {fault}", conn.backend_index);
-        faults.extend(conn.faults.iter().map(of));
-        // The number of its client is in the first bytes, however small their records are.
-        if conn.client().is_none() && conn.received().len() >= 100 {
-            faults.push(of(&"bytes came that no client had sent".to_owned()));
-        }
-    }
-    for client in &world.clients {
-        let id = client.plan.id;
-        let own = client_is_well(world, client);
-        faults.extend(own.into_iter().map(|fault| format!("client {id}: {fault}")));
-    }
-    let read = world.plan.faults.receive_buffer;
-    // What is sent on first is a ClientHello, which is longer than a head may be.
-    faults.extend(held_too_much(world.most, world.most_in_flight, read, MOST_OF_HELLO));
-    let bound = 2 * (MOST_OF_HELLO + read);
-    if world.most_of_hello > bound {
-        let most = world.most_of_hello;
-        faults.push(format!("{most} bytes were held of a ClientHello, above {bound}"));
-    }
-    faults.into_iter().for_each(|fault| world.violation(fault));
-}
-
-fn client_is_well(world: &World, client: &Client) -> Vec<String> {
-    let id = client.plan.id;
-    let ours = |conn: &&Conn| conn.client() == Some(id);
-    let conns: Vec<&Conn> = world.conns.iter().filter(ours).collect();
-    let mut faults = Vec::new();
-    if client.wire.is_none() {
-        if world.plan.calm {
-            faults.push("was not let in".to_owned());
-        }
+    if !world.plan.passes_through() {
         return faults;
     }
-    if !client.said_hello() {
+    for conn in &world.conns {
+        // The number of its client is in the first bytes, however small their records are.
+        if id_of(conn.received()).is_none() && conn.received().len() >= 100 {
+            let backend_index = conn.backend_index;
+            faults.push(format!("backend {backend_index}: bytes came that no client had sent"));
+        }
+    }
+    let (held, bound) =
+        (world.most().tls_input, 2 * (MOST_OF_HELLO + world.plan.faults.receive_buffer));
+    if held > bound {
+        faults.push(format!("{held} bytes were held of a ClientHello, above {bound}"));
+    }
+    faults
+}
+
+/// Checks a client whose connection was to be passed through.
+pub(in crate::balance) fn client_is_well(
+    world: &World,
+    client: &Client,
+    passed: &PassedClient,
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    let Some(wire) = &client.wire else {
+        return if world.plan.calm { vec!["was not let in".to_owned()] } else { faults };
+    };
+    let ours = |conn: &&Conn| id_of(conn.received()) == Some(client.plan.id);
+    let conns: Vec<&Conn> = world.conns.iter().filter(ours).collect();
+    let visit = Visit {
+        world,
+        plan: &client.plan,
+        hello: &passed.plan,
+        wire,
+        said_hello: passed.said_hello(wire),
+    };
+    if !visit.said_hello {
         if !conns.is_empty() {
             faults.push("it is passed through without a whole ClientHello".to_owned());
         }
-        faults.extend(ends_in_time(world, client));
+        faults.extend(ends_in_time(&visit));
     }
     match conns[..] {
-        [] => faults.extend(refusal_is_well(world, client)),
-        [conn] => faults.extend(tunnel_is_well(world, client, conn)),
+        [] => faults.extend(refusal_is_well(&visit)),
+        [conn] => faults.extend(tunnel_is_well(&visit, conn)),
         _ => faults.push(format!("its ClientHello came to {} backends", conns.len())),
     }
     faults
 }
 
+/// A client that was let in.
+struct Visit<'a> {
+    world: &'a World,
+    plan: &'a ClientPlan,
+    hello: &'a HelloPlan,
+    wire: &'a Wire,
+    /// Its whole ClientHello was written.
+    said_hello: bool,
+}
+
 /// Checks a client of which no backend has received anything.
-fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
-    let (received, plan) = (client.received(), &client.plan);
+fn refusal_is_well(visit: &Visit) -> Vec<String> {
+    let Visit { world, wire, said_hello, hello: plan, .. } = *visit;
+    let received = &wire.got[..];
     let mut faults = Vec::new();
     let none_sent = match plan.name {
         Some(_) => UNRECOGNIZED_NAME,
@@ -98,7 +99,7 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
         Beginning::Plain => b"HTTP/1.1 40",
         Beginning::Oversized => &ILLEGAL_PARAMETER,
         Beginning::Part(_) => &[],
-        Beginning::Hello if is_kept && (has_backend || !client.said_hello()) => &[],
+        Beginning::Hello if is_kept && (has_backend || !said_hello) => &[],
         Beginning::Hello => &none_sent,
     };
     let is_right = match plan.beginning {
@@ -120,8 +121,8 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
             faults.push(format!("it received {received:?}, not {expected:?}"));
         }
         let head = world.plan.settings.timeouts.head;
-        let took = client.wire.as_ref().map_or(0, |wire| wire.ended_at.saturating_sub(plan.at));
-        if client.said_hello() && Duration::from_nanos(took) >= head {
+        let took = wire.ended_at.saturating_sub(visit.plan.at);
+        if said_hello && Duration::from_nanos(took) >= head {
             faults.push("it was left waiting although its ClientHello is whole".to_owned());
         }
         if plan.beginning == Beginning::Hello && has_backend {
@@ -133,10 +134,10 @@ fn refusal_is_well(world: &World, client: &Client) -> Vec<String> {
 
 /// Checks a client whose ClientHello does not come whole: it is closed at the deadline, whatever
 /// comes meanwhile.
-fn ends_in_time(world: &World, client: &Client) -> Option<String> {
-    let Some(wire) = &client.wire else { return None };
-    let (plan, all) = (&client.plan, &world.plan);
-    let is_hello = matches!(plan.beginning, Beginning::Part(_) | Beginning::Hello);
+fn ends_in_time(visit: &Visit) -> Option<String> {
+    let Visit { plan, wire, .. } = *visit;
+    let all = &visit.world.plan;
+    let is_hello = matches!(visit.hello.beginning, Beginning::Part(_) | Beginning::Hello);
     let faults = &all.faults;
     let is_late = faults.clock_leaps + faults.accept_fails + faults.starved_receives > 0;
     if !is_hello || is_late || wire.vanished || wire.was_cut() || plan.behaviour.nap.is_some() {
@@ -158,17 +159,18 @@ fn ends_in_time(world: &World, client: &Client) -> Option<String> {
 }
 
 /// Checks a client and the backend that it was passed through to.
-fn tunnel_is_well(world: &World, client: &Client, conn: &Conn) -> Vec<String> {
-    let Some(wire) = &client.wire else { return Vec::new() };
+fn tunnel_is_well(visit: &Visit, conn: &Conn) -> Vec<String> {
+    let Visit { world, wire, hello, .. } = *visit;
     let mut faults = Vec::new();
     let backend = &world.plan.backends[conn.backend_index];
     let is_fixed = world.plan.commands.is_empty();
-    if is_fixed && !world.plan.backends_for(client.plan.name).contains(&conn.backend_index) {
-        let (name, patterns) = (client.plan.name, &backend.patterns);
+    if is_fixed && !world.plan.backends_for(hello.name).contains(&conn.backend_index) {
+        let (name, patterns) = (hello.name, &backend.patterns);
         faults.push(format!("{name:?} was passed through to a backend of {patterns:?}"));
     }
+    let (sent, answered) = (wire.said(), conn.wire.said());
     for (who, said, received) in
-        [("backend", client.said(), conn.received()), ("client", conn.said(), client.received())]
+        [("backend", sent, conn.received()), ("client", answered, &wire.got[..])]
     {
         if !said.starts_with(received) {
             let agree = said.iter().zip(received).take_while(|(one, other)| one == other).count();
@@ -179,10 +181,10 @@ fn tunnel_is_well(world: &World, client: &Client, conn: &Conn) -> Vec<String> {
         }
     }
     // The end of a stream says that all of it has come.
-    let client_ended = wire.finish_sent || wire.gone;
+    let has_ended = |wire: &Wire| wire.finish_sent || wire.gone;
     let ends = [
-        ("backend", conn.wire.over, client_ended, conn.received().len() == client.said().len()),
-        ("client", wire.over, conn.has_finished(), client.received().len() == conn.said().len()),
+        ("backend", conn.wire.over, has_ended(wire), conn.received().len() == sent.len()),
+        ("client", wire.over, has_ended(&conn.wire), wire.got.len() == answered.len()),
     ];
     for (who, over, has_ended, is_all) in ends {
         if over == Some(Over::Finished) && !(has_ended && is_all) {

@@ -1,17 +1,18 @@
 //! Plans for connections that are passed through, made from a seed.
 
-use throng_balance::Settings;
-
-use crate::balance::plan::{behaviour, link, settings, time_limit};
-use crate::balance::wire::{PeerBehaviour, Then};
+use crate::balance::plan::{
+    BackendPlan, BackendProtocol, ClientPlan, ClientProtocol, ControlCommand, Plan, behaviour,
+    calm_and_faults, link, settings,
+};
+use crate::balance::wire::Then;
 use crate::faults::Faults;
-use crate::net::LinkOptions;
 use crate::plan::SECOND;
 use crate::rng::Rng;
+use crate::secured::Hops;
 
 /// Behavior of a backend on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Conduct {
+pub(in crate::balance) enum Conduct {
     /// So many bytes of its own once its client's first have come; its end follows its client's.
     Answer(usize),
     /// So many bytes of its own once its client's first have come, and its end at once.
@@ -28,21 +29,6 @@ pub(super) enum Conduct {
     AnswerAndReset(usize),
 }
 
-/// One backend.
-#[derive(Clone, Debug)]
-pub(super) struct BackendPlan {
-    pub(super) patterns: Vec<&'static str>,
-    pub(super) send_proxy: bool,
-    /// No process listens there.
-    pub(super) is_dead: bool,
-    /// Bytes that are sent there are lost on the way.
-    pub(super) is_silent: bool,
-    pub(super) conducts: Vec<Conduct>,
-    /// In the list from the beginning.
-    pub(super) is_member: bool,
-    pub(super) link: LinkOptions,
-}
-
 /// First bytes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
@@ -56,14 +42,9 @@ pub(super) enum Beginning {
     Plain,
 }
 
-/// One client.
-#[derive(Clone, Debug)]
-pub(super) struct ClientPlan {
-    pub(super) id: u32,
-    pub(super) at: u64,
-    pub(super) link: LinkOptions,
-    pub(super) address: u8,
-    pub(super) behaviour: PeerBehaviour,
+/// The ClientHello of a client, and what follows it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::balance) struct HelloPlan {
     pub(super) beginning: Beginning,
     pub(super) name: Option<&'static str>,
     pub(super) padding: usize,
@@ -73,35 +54,6 @@ pub(super) struct ClientPlan {
     pub(super) surplus: usize,
     /// The action that follows when all is written.
     pub(super) then: Then,
-}
-
-/// A command of the control thread.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum ControlCommand {
-    /// Adds a backend with its names, as the admin API does.
-    Add(usize),
-    /// Removes one, and closes its tunnels.
-    Remove(usize),
-    /// Drains one within so long.
-    Drain(usize, u64),
-    ShutDown {
-        window: u64,
-        deadline: u64,
-    },
-}
-
-/// The plan of a run.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub(super) seed: u64,
-    /// There are no faults and no timeouts, and so every byte must arrive.
-    pub(super) calm: bool,
-    pub(super) most_connections: usize,
-    pub(super) settings: Settings,
-    pub(super) faults: Faults,
-    pub(super) backends: Vec<BackendPlan>,
-    pub(super) clients: Vec<ClientPlan>,
-    pub(super) commands: Vec<(u64, ControlCommand)>,
 }
 
 /// Names that clients ask for; the last two have no backend unless there is one for all.
@@ -115,23 +67,12 @@ const NAMES: [Option<&str>; 6] = [
 ];
 
 impl Plan {
-    /// The plan of a seed.
+    /// The plan of a seed whose connections are passed through.
     #[must_use]
-    pub fn of(seed: u64) -> Self {
+    pub fn passed_through(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x7468_726f_7567_6800);
-        let calm = rng.one_in(2);
-        let mut faults = Faults::of(&mut rng);
-        if calm {
-            (faults.adopt_fails, faults.clock_leaps, faults.cut_links) = (0, 0, 0);
-        } else {
-            faults.connect_fails = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
-            faults.cut_dials = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
-        }
+        let (calm, faults) = calm_and_faults(&mut rng);
         let finely = faults.is_fine();
-        if calm && finely {
-            // A byte at a time, and each of them late: longer than any time that is allowed.
-            faults.starved_receives = 0;
-        }
         let busy = rng.between(1, 6) * SECOND;
         let backends: Vec<BackendPlan> =
             (0..1 + rng.below(4)).map(|at| backend(&mut rng, at, calm, finely)).collect();
@@ -150,23 +91,19 @@ impl Plan {
         Self {
             seed,
             calm,
+            shards: 1,
             most_connections: if few { 1 + rng.below(4) } else { 1000 },
             settings: settings(&mut rng, calm),
             faults,
             backends,
             clients,
             commands,
+            secured: Hops::default(),
         }
     }
 
-    /// In virtual nanoseconds: everything that time ends has ended by then.
-    pub(super) fn time_limit(&self) -> u64 {
-        time_limit(&self.settings, &self.faults)
-    }
-
     /// Returns whether a name that has a backend at the beginning has one to the end: a calm run
-    /// only adds
-    /// some.
+    /// only adds some.
     pub(super) fn keeps_backends(&self) -> bool {
         self.calm || self.commands.is_empty()
     }
@@ -211,11 +148,12 @@ fn backend(rng: &mut Rng, at: usize, calm: bool, finely: bool) -> BackendPlan {
         &["a.example.com", "*"],
     ]);
     BackendPlan {
+        weight: 1,
         patterns: patterns.to_vec(),
         send_proxy: rng.one_in(5),
         is_dead: !calm && rng.one_in(8),
         is_silent: !calm && rng.one_in(12),
-        conducts,
+        protocol: BackendProtocol::Passed(conducts),
         is_member: at == 0 || rng.below(4) > 0,
         link: link(rng),
     }
@@ -250,12 +188,8 @@ fn client(
     let slowly = behaviour.rest > 10_000_000;
     let padding =
         if finely || slowly { rng.pick(&[0, 90]) } else { rng.pick(&[0, 300, 8_000, 50_000]) };
-    ClientPlan {
-        id,
-        at: rng.between(0, busy),
-        link,
-        address: 1 + rng.below(3) as u8,
-        behaviour,
+    let (at, address) = (rng.between(0, busy), 1 + rng.below(3) as u8);
+    let hello = HelloPlan {
         beginning,
         name: rng.pick(&NAMES),
         padding,
@@ -270,7 +204,8 @@ fn client(
             true => Then::Finish,
             false => rng.pick(&[Then::Finish, Then::Finish, Then::Stay, Then::Close, Then::Reset]),
         },
-    }
+    };
+    ClientPlan { id, at, link, address, behaviour, protocol: ClientProtocol::Passed(hello) }
 }
 
 /// Adds a backend to a calm run, where no client may notice it: about when the ClientHello of one
