@@ -62,7 +62,8 @@ pub enum Fault<'a> {
         reason: &'a str,
     },
     /// The TLS session failed after its handshake: by an alert, a violation of the protocol, or
-    /// keys that are used up. The end of a stream is no failure.
+    /// keys that are used up. A client that ends its stream without close_notify is no failure, a
+    /// server that does is one.
     Tls(SessionFailure),
     /// The peer read too slowly, and its policy closed it.
     SlowConsumer,
@@ -205,7 +206,8 @@ pub trait Service {
         let _ = (core, event);
     }
 
-    /// Called with a fault of this connection, which is being closed, or has ended.
+    /// Called with a fault of this connection, which is being closed, or has ended. A failure
+    /// of TLS that ends a session is reported before its [`Service::on_close`].
     fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
         let _ = (cx, fault);
     }

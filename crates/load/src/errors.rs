@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::session_failures::SessionFailures;
+
 /// Counts of failures, by kind. Any failure makes the verdict "not valid".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Errors {
@@ -18,6 +20,8 @@ pub struct Errors {
     pub sends_refused: u64,
     /// Publishes that did not reach all subscribers in time.
     pub publishes_incomplete: u64,
+    /// Connections whose TLS session failed, by cause: a part of those lost or failed.
+    pub tls_failures: SessionFailures,
     /// The first of them, in words.
     pub first: Option<String>,
 }
@@ -57,6 +61,7 @@ impl Errors {
         self.connects_failed += other.connects_failed;
         self.sends_refused += other.sends_refused;
         self.publishes_incomplete += other.publishes_incomplete;
+        self.tls_failures.merge(other.tls_failures);
         if self.first.is_none() {
             self.first = other.first;
         }

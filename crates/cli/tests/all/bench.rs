@@ -45,7 +45,7 @@ impl Drop for Served {
     }
 }
 
-fn bench(words: &[&str]) -> Output {
+pub(crate) fn bench(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_throng")).arg("bench").args(words).output().unwrap()
 }
 
@@ -344,6 +344,8 @@ fn rfc9112_9_8_a_body_cut_without_close_notify_is_an_answer_cut_short() {
         let cut = report["errors"]["cut_short"].as_u64().unwrap();
         assert_eq!(cut == 0, says_so, "{report}");
         assert_eq!(report["result"]["requests"].as_u64().unwrap() > 0, says_so, "{report}");
+        let named = report["errors"]["tls_failures"]["TLS failure: truncated"].as_u64();
+        assert_eq!(named.unwrap_or(0), cut, "{report}");
     }
 }
 

@@ -9,6 +9,8 @@ mod balance_sockets;
 mod bench;
 mod bench_http;
 #[cfg(feature = "tls")]
+mod bench_tls;
+#[cfg(feature = "tls")]
 mod client_certificates;
 mod cluster;
 mod cluster_failures;

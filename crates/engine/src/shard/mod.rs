@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_io::memory::Trim;
-use throng_io::{Clock, ConnId, Driver, Instant};
+use throng_io::{Clock, ConnId, Driver, Instant, SessionFailure};
 
 use crate::conn::arrivals::{Arrivals, ArrivalsByAddress};
 use crate::conn::by_address::KeyBySlot;
@@ -187,10 +187,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 AfterEvent::RestAccept => {
                     self.accept_rests_until = Some(self.state.core.now().after(ACCEPT_REST));
                 }
-                AfterEvent::ReportTlsFailure(id) => {
-                    if let Some(why) = self.driver.session_failure(id) {
+                AfterEvent::Finish(id) => {
+                    if let Some(why) = self.session_failure(id) {
                         self.state.report(id, Fault::Tls(why));
                     }
+                    self.state.on_finished(id);
                 }
                 AfterEvent::RetryAccept(counted) => {
                     if let Some(id) = counted {
@@ -218,6 +219,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.state.core.samples.end_turn(now);
         }
         Ok(self.stopped())
+    }
+
+    /// Returns why the TLS session of a connection failed whose stream has ended. Many clients end
+    /// theirs without close_notify; of a server that is a failure.
+    fn session_failure(&self, id: ConnId) -> Option<SessionFailure> {
+        let is_cut = || {
+            let is_client = self.state.core.connections.table.has(id, flag::CLIENT);
+            is_client && self.driver.was_truncated(id)
+        };
+        let failure = self.driver.session_failure(id);
+        failure.or_else(|| is_cut().then_some(SessionFailure::Truncated))
     }
 
     /// Measures the time since the last checkpoint, after each step that may have called a handler,

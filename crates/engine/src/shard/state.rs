@@ -67,8 +67,8 @@ pub(crate) enum AfterEvent<T> {
     Hold(ConnId),
     Place(T, Option<SocketAddr>),
     RestAccept,
-    /// The peer's stream has ended. If its TLS session failed, that is reported to the service.
-    ReportTlsFailure(ConnId),
+    /// The peer's stream has ended. If its TLS session failed, that is reported first.
+    Finish(ConnId),
     /// A connection is gone, whose bytes the service asks for if it is named.
     RetryAccept(Option<ConnId>),
 }
@@ -104,10 +104,7 @@ impl<S: Service> State<S> {
             Event::Secured(id, info) => self.on_secured(id, info),
             // No listener of a server passes connections through.
             Event::PassedThrough(_, passed) => drop(passed),
-            Event::Finished(id) => {
-                self.on_finished(id);
-                return AfterEvent::ReportTlsFailure(id);
-            }
+            Event::Finished(id) => return AfterEvent::Finish(id),
             Event::Closed(id, why) => {
                 let is_counted = self.core.connections.table.has(id, flag::COUNTED);
                 self.on_closed(id, why);
@@ -279,8 +276,12 @@ impl<S: Service> State<S> {
         self.core.samples.forget(id);
         let Some(conn) = self.core.connections.table.conn(id) else { return };
         let client = conn.has(flag::CLIENT);
+        let is_session = conn.has(flag::SESSION);
         if self.core.connections.table.cold(id).is_some_and(|cold| cold.is_slow) {
             self.report(id, Fault::SlowConsumer);
+        }
+        if is_session && let Some(why) = why.session_failure() {
+            self.report(id, Fault::Tls(why));
         }
         let code = match self.core.connections.table.cold(id).map_or(0, |cold| cold.closed_with) {
             0 => CloseCode::ABNORMAL,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_engine::{Answer, Close, Core, Cx, Message, Refusal, Sent, Service};
-use throng_io::{Closed, ConnId, Instant, TlsFailure};
+use throng_engine::{Answer, Close, Core, Cx, Fault, Message, Refusal, Sent, Service};
+use throng_io::{Closed, ConnId, Instant, SessionFailure, TlsFailure};
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::handshake::{BadResponse, Key};
 
@@ -170,6 +170,8 @@ struct ClientConn {
     nonce: u64,
     /// Dials of this connection before, which its own values are made from.
     redials: u32,
+    /// Why its TLS session failed, if it did.
+    failure: Option<SessionFailure>,
 }
 
 /// When the steps of a connection were taken.
@@ -233,6 +235,11 @@ impl ClientPool {
         Times { dialled, tcp, connected, opened }
     }
 
+    /// Why the TLS session of a connection failed that has ended; `None` if it did not.
+    pub fn session_failure(&self, index: usize) -> Option<SessionFailure> {
+        self.conns[index].failure
+    }
+
     #[inline]
     pub fn lane(&self) -> &Lane {
         self.shared.lane(self.thread)
@@ -270,14 +277,26 @@ impl ClientPool {
         if self.shared.is_finishing() {
             return;
         }
-        let reason = describe_close(index, close);
+        let reason = self.describe_close(index, close);
         if self.shared.timeline().is_none() {
             let ready = self.shared.sum(|lane| &lane.ready) as usize;
             self.shared.fail(Error::Lost { ready, wanted: self.wanted, reason });
             return;
         }
+        self.count_lost(index, || reason);
+    }
+
+    /// Counts a connection that ended while it was needed.
+    #[cold]
+    pub fn count_lost(&mut self, index: usize, reason: impl FnOnce() -> String) {
         self.errors.connections_lost += 1;
-        self.errors.note(|| reason);
+        self.errors.tls_failures.count(self.conns[index].failure);
+        self.errors.note(reason);
+    }
+
+    /// The end of a connection in words.
+    pub fn describe_close(&self, index: usize, close: Close<'_>) -> String {
+        describe_close(index, close, self.conns[index].failure)
     }
 
     /// The time of the read at hand: one look at the clock, however many messages it brought. The
@@ -364,9 +383,12 @@ fn describe_refusal(bad: BadResponse) -> String {
     format!("{bad}{remedy}")
 }
 
-pub fn describe_close(index: usize, close: Close<'_>) -> String {
+fn describe_close(index: usize, close: Close<'_>, failure: Option<SessionFailure>) -> String {
     match (close.code.get(), close.reason) {
-        (1006, "") => format!("connection {index} was cut off by the server"),
+        (1006, "") => match failure {
+            Some(why) => format!("connection {index} was cut off by the server: {why}"),
+            None => format!("connection {index} was cut off by the server"),
+        },
         (1005, _) => format!("connection {index} was closed by the server without a code"),
         (code, "") => format!("connection {index} was closed with {code}"),
         (code, reason) => format!("connection {index} was closed with {code} ({reason})"),
@@ -389,10 +411,12 @@ impl Client<'_> {
 
     fn no_answer(&self, index: usize, why: Closed) -> Error {
         let resource = self.work.resource(index).to_owned();
-        let reason = match why {
-            Closed::Insecure(why) => why.to_string(),
-            _ => "it ended the connection, or was silent, instead of answering the upgrade request"
-                .to_owned(),
+        let silent =
+            "it ended the connection, or was silent, instead of answering the upgrade request";
+        let reason = match (why, self.pool.conns[index].failure) {
+            (Closed::Insecure(why), _) => why.to_string(),
+            (_, Some(why)) => format!("{silent}: {why}"),
+            _ => silent.to_owned(),
         };
         Error::Upgrade { resource, reason }
     }
@@ -468,7 +492,11 @@ impl Service for Client<'_> {
         let index = self.index(cx);
         let error = match self.pool.conns[index].step {
             Step::Connecting => self.pool.explain_refusal(why),
-            Step::Upgrading => self.no_answer(index, why),
+            Step::Upgrading => {
+                let failure = &mut self.pool.conns[index].failure;
+                *failure = failure.or(why.session_failure());
+                self.no_answer(index, why)
+            }
             // Its failure has been reported already.
             Step::Out | Step::Open => return,
         };
@@ -502,6 +530,18 @@ impl Service for Client<'_> {
     }
 
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
+
+    /// Keeps why the TLS session of a connection failed, for its end, which follows.
+    fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
+        let index = self.index(cx);
+        let conn = &mut self.pool.conns[index];
+        // Another one may have its place already.
+        if let Fault::Tls(why) = fault
+            && conn.id == cx.id()
+        {
+            conn.failure = Some(why);
+        }
+    }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
         let index = self.index(cx);

@@ -231,6 +231,7 @@ impl<'w> Worker<'w> {
                 opened: now,
                 nonce,
                 redials: conns[index].redials.wrapping_add(u32::from(conns[index].nonce > 0)),
+                failure: None,
             };
         }
     }
@@ -266,6 +267,7 @@ const OUT: ClientConn = ClientConn {
     opened: Instant(0),
     nonce: 0,
     redials: 0,
+    failure: None,
 };
 
 fn limits(start: &Start) -> Limits {

@@ -70,8 +70,9 @@ impl<'a> Client<'a> {
                 Event::Received(id, bytes) => self.pool.on_received(id, bytes),
                 Event::Connected(id) => self.pool.on_connected(id),
                 Event::Finished(id) => {
+                    let failure = self.driver.session_failure(id);
                     let was_cut = self.driver.was_truncated(id);
-                    self.pool.on_finished(id, was_cut)?
+                    self.pool.on_finished(id, was_cut, failure)?
                 }
                 Event::Sent(id, batch) => self.pool.on_sent(id, batch),
                 Event::Closed(id, why) => {

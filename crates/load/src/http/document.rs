@@ -12,7 +12,9 @@ use crate::units::{grouped, rounded, show_bytes, show_duration};
 impl Render for Report {
     fn document(&self) -> Document {
         let tables = [self.figures(), self.times()];
-        let mut errors = error_remarks(&self.errors.kinds(), self.errors.first.as_deref());
+        let counts = &self.errors;
+        let first = counts.first.as_deref();
+        let mut errors = error_remarks(&counts.kinds(), &counts.tls_failures, first);
         if self.errors.unexpected_status > 0 {
             let expected = &self.plan.expect_status;
             errors.push(("", format!("{expected} was expected; --expect-status says what counts")));

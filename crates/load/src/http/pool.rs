@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_io::{Batch, Closed, ConnId, Instant, TlsInfo};
+use throng_io::{Batch, Closed, ConnId, Instant, SessionFailure, TlsInfo};
 
 use super::answer::{Answer, Reader};
 use super::conn::{ClientConn, Step};
@@ -275,12 +275,21 @@ impl ClientPool<'_> {
         Next::Fill(index)
     }
 
-    /// Handles the end of the server's stream; `was_cut` if it is no complete one.
-    pub(super) fn on_finished(&mut self, id: ConnId, was_cut: bool) -> Result<Next, Error> {
+    /// Handles the end of the server's stream; `was_cut` if it is no complete one, and why its TLS
+    /// session failed, if it did.
+    pub(super) fn on_finished(
+        &mut self,
+        id: ConnId,
+        was_cut: bool,
+        failure: Option<SessionFailure>,
+    ) -> Result<Next, Error> {
         let (index, now) = (self.index(id), self.start.clock.now());
         let Some(Running { timeline, schedule }) = &self.running else {
-            return Err(self.lost("the server closed a connection before it was used"));
+            let what = "the server closed a connection before it was used";
+            return Err(self.lost(&format!("{what}{}", because(failure))));
         };
+        // Many servers end their streams so, which matters only to an answer.
+        let cut = failure.or(was_cut.then_some(SessionFailure::Truncated));
         let conn = &mut self.conns[index];
         match conn.reading.end_of_stream(was_cut) {
             Ok(Some(Answer { status, .. })) if conn.under_way() > 0 => {
@@ -297,17 +306,24 @@ impl ClientPool<'_> {
             Err(error) => {
                 conn.has_failed = true;
                 self.tally.errors.cut_short += 1;
-                self.tally.errors.note(|| format!("connection {index}: {error}"));
+                self.tally.errors.tls_failures.count(cut);
+                self.tally.errors.note(|| format!("connection {index}: {error}{}", because(cut)));
             }
         }
         let has_more = conn.under_way() > 0;
         if conn.step == Step::Open && has_more && !conn.has_answered && !conn.has_failed {
             conn.has_failed = true;
             self.tally.errors.unanswered += 1;
-            self.tally
-                .errors
-                .note(|| format!("connection {index}: the server closed it without an answer"));
+            self.tally.errors.tls_failures.count(cut);
+            self.tally.errors.note(|| {
+                let why = because(cut);
+                format!("connection {index}: the server closed it without an answer{why}")
+            });
         }
+        if conn.step == Step::Open && !conn.has_failed && failure.is_some() {
+            self.on_reset(index, Step::Open, failure);
+        }
+        let conn = &self.conns[index];
         if !conn.has_failed && (self.start.plan.keep_alive || conn.step == Step::Open) {
             self.tally.ended_by_server += 1;
         }
@@ -327,19 +343,21 @@ impl ClientPool<'_> {
         }
         match why {
             Closed::Local => {}
-            Closed::Insecure(_) if self.conns[index].has_answered => self.on_reset(index, step),
-            Closed::Refused | Closed::Insecure(_) => self.on_refused(index, why)?,
+            Closed::Insecure(_) if self.conns[index].has_answered => {
+                self.on_reset(index, step, why.session_failure());
+            }
+            Closed::Refused | Closed::Insecure(_) => self.on_refused(index, step, why)?,
             Closed::Reset if self.running.is_none() => {
                 return Err(self.lost("the server reset a connection before it was used"));
             }
-            Closed::Reset => self.on_reset(index, step),
+            Closed::Reset => self.on_reset(index, step, None),
         }
         self.settle(index, now);
         Ok(())
     }
 
     #[cold]
-    fn on_refused(&mut self, index: usize, why: Closed) -> Result<(), Error> {
+    fn on_refused(&mut self, index: usize, step: Step, why: Closed) -> Result<(), Error> {
         // While nothing was ever answered the server is not there, or the address is wrong.
         if self.tally.done == 0 || self.running.is_none() {
             return Err(explain_refusal(
@@ -351,6 +369,9 @@ impl ClientPool<'_> {
         }
         self.conns[index].has_failed = true;
         self.tally.errors.connects_failed += 1;
+        if step != Step::Connecting {
+            self.tally.errors.tls_failures.count(why.session_failure());
+        }
         self.tally.errors.note(|| match why {
             Closed::Insecure(why) => format!("connection {index} was refused: {why}"),
             _ => format!("connection {index} was refused"),
@@ -358,20 +379,30 @@ impl ClientPool<'_> {
         Ok(())
     }
 
-    fn on_reset(&mut self, index: usize, step: Step) {
+    /// Handles a connection that was reset, or whose TLS session failed: unlike a reset, that is no
+    /// way to end one that is idle.
+    fn on_reset(&mut self, index: usize, step: Step, failure: Option<SessionFailure>) {
         let conn = &mut self.conns[index];
         let is_between = conn.reading.is_between();
         // A server that closes while our next request is on its way resets it: no other end than a
         // FIN in time.
         let is_idle = conn.under_way() == 0 || conn.has_answered;
-        if step == Step::Ending || is_between && is_idle {
+        if step == Step::Ending || is_between && is_idle && failure.is_none() {
             self.tally.ended_by_server += u64::from(self.start.plan.keep_alive);
             return;
         }
         conn.has_failed = true;
         self.tally.errors.resets += 1;
-        let what = if is_between { "instead of an answer" } else { "in the middle of an answer" };
-        self.tally.errors.note(|| format!("connection {index}: the server reset it {what}"));
+        self.tally.errors.tls_failures.count(failure);
+        let what = match (is_between, conn.under_way()) {
+            (true, 0) => "between two answers",
+            (true, _) => "instead of an answer",
+            (false, _) => "in the middle of an answer",
+        };
+        self.tally.errors.note(|| {
+            let why = because(failure);
+            format!("connection {index}: the server reset it {what}{why}")
+        });
     }
 
     /// There is no socket for a connection.
@@ -464,6 +495,11 @@ impl ClientPool<'_> {
             reason: reason.to_owned(),
         }
     }
+}
+
+/// The cause of an end, for the end of a sentence.
+fn because(failure: Option<SessionFailure>) -> String {
+    failure.map_or(String::new(), |why| format!(": {why}"))
 }
 
 /// When a request was asked: when it was sent, which its connection's ring of `stamps` knows; by a

@@ -18,6 +18,7 @@ use crate::report::{
     ConnectionsReport, OpenLoopReport, RunReport, SetupReport, StageReport, header_names, ramp_s,
 };
 use crate::run::{ProtocolParts, RunOutcome, Times};
+use crate::session_failures::SessionFailures;
 use crate::verdict::{Facts, Pacing};
 
 /// Everything about one run of HTTP requests. `Display` prints the table.
@@ -126,12 +127,14 @@ pub struct Errors {
     pub cut_short: u64,
     /// Connections closed without one answer.
     pub unanswered: u64,
-    /// Connections reset while an answer was awaited.
+    /// Connections reset while an answer was awaited, or whose TLS session failed.
     pub resets: u64,
     /// Connections on which nothing came in time.
     pub timeouts: u64,
     /// Connections that could not be made.
     pub connects_failed: u64,
+    /// Connections whose TLS session failed, by cause: a part of all these.
+    pub tls_failures: SessionFailures,
     /// The first of them, in words.
     pub first: Option<String>,
 }
@@ -172,6 +175,7 @@ impl Errors {
         self.resets += other.resets;
         self.timeouts += other.timeouts;
         self.connects_failed += other.connects_failed;
+        self.tls_failures.merge(other.tls_failures);
         if self.first.is_none() {
             self.first = other.first;
         }
@@ -318,6 +322,8 @@ impl PlanReport {
 
 #[cfg(test)]
 mod tests {
+    use throng_io::SessionFailure;
+
     use super::*;
 
     #[test]
@@ -333,6 +339,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_error_is_in_the_total_and_in_a_sum() {
+        let mut tls_failures = SessionFailures::default();
+        tls_failures.count(Some(SessionFailure::BadRecordMac));
         let one = Errors {
             unexpected_status: 1,
             malformed: 2,
@@ -341,6 +349,7 @@ mod tests {
             resets: 16,
             timeouts: 32,
             connects_failed: 64,
+            tls_failures,
             first: Some("first".to_owned()),
         };
         let mut sum = Errors::default();

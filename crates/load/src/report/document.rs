@@ -12,6 +12,7 @@ use super::{
 use crate::negotiated::tls_remark;
 use crate::record::Summary;
 use crate::row;
+use crate::session_failures::SessionFailures;
 use crate::slo::{SloReport, exit_code};
 use crate::units::{grouped, rounded, show_bytes, show_duration, show_ns};
 use crate::verdict::Limit;
@@ -492,8 +493,13 @@ fn generator_remark(generator: &GeneratorReport, machine_busy_share: Option<f64>
     ("generator", text)
 }
 
-/// Counts of what went wrong, those that are not 0, and the first of them in words.
-pub fn error_remarks(kinds: &[(u64, &str)], first: Option<&str>) -> Vec<Remark> {
+/// Counts of what went wrong, those that are not 0, which of them TLS has caused, and the first of
+/// them in words.
+pub fn error_remarks(
+    kinds: &[(u64, &str)],
+    tls: &SessionFailures,
+    first: Option<&str>,
+) -> Vec<Remark> {
     let seen: Vec<String> = kinds
         .iter()
         .filter(|(count, _)| *count > 0)
@@ -502,8 +508,9 @@ pub fn error_remarks(kinds: &[(u64, &str)], first: Option<&str>) -> Vec<Remark> 
     if seen.is_empty() {
         return Vec::new();
     }
-    let first = first.map(|first| ("", format!("first: {first}")));
-    std::iter::once(("errors", seen.join(", "))).chain(first).collect()
+    let more = [tls.words(), first.map(|first| format!("first: {first}"))];
+    let more = more.into_iter().flatten().map(|more| ("", more));
+    std::iter::once(("errors", seen.join(", "))).chain(more).collect()
 }
 
 impl Errors {
@@ -517,7 +524,7 @@ impl Errors {
             (self.sends_refused, "sends refused (backlog full)"),
             (self.publishes_incomplete, "publishes incomplete"),
         ];
-        error_remarks(&kinds, self.first.as_deref())
+        error_remarks(&kinds, &self.tls_failures, self.first.as_deref())
     }
 }
 

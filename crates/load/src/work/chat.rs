@@ -173,8 +173,9 @@ impl Work for Chat {
         // 1001: the server stops, which is its right.
         if !self.left && close.code != 1001 && !pool.shared.is_finishing() {
             self.counters.lost.fetch_add(1, Ordering::Relaxed);
-            self.counters
-                .note(|| format!("client {index} was closed with {} {}", close.code, close.reason));
+            let why = pool.session_failure(index).map(|why| why.to_string());
+            let why = why.as_deref().unwrap_or(close.reason);
+            self.counters.note(|| format!("client {index} was closed with {} {why}", close.code));
         }
     }
 

@@ -23,22 +23,31 @@ impl Failures {
     }
 
     /// Counts a connect that failed. Returns false if that ends the run, as `most` in a row do.
-    pub(super) fn add(&mut self, pool: &mut ClientPool, most: u32, error: Error) -> bool {
+    pub(super) fn add(
+        &mut self,
+        pool: &mut ClientPool,
+        index: usize,
+        most: u32,
+        error: Error,
+    ) -> bool {
         self.0 += 1;
         if self.0 >= most {
             pool.shared.fail(error);
             return false;
         }
         pool.errors.connects_failed += 1;
+        pool.errors.tls_failures.count(pool.session_failure(index));
         pool.errors.note(|| error.to_string());
         true
     }
 }
 
 /// Counts a connection that ended without an answer.
-pub(super) fn note_lost(pool: &mut ClientPool, close: &Close<'_>) {
-    pool.errors.connections_lost += 1;
-    pool.errors.note(|| format!("a connection ended with {} before it had its answer", close.code));
+pub(super) fn note_lost(pool: &mut ClientPool, index: usize, close: &Close<'_>) {
+    let why = pool.session_failure(index).map_or(String::new(), |why| format!(": {why}"));
+    pool.count_lost(index, || {
+        format!("a connection ended with {} before it had its answer{why}", close.code)
+    });
 }
 
 /// Connect mode on one thread, in a closed loop.
@@ -178,7 +187,7 @@ impl Work for Connect {
 
     fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
         if !std::mem::take(&mut self.answered[index]) && !pool.shared.is_finishing() {
-            note_lost(pool, &close);
+            note_lost(pool, index, &close);
         }
         self.begin_next(pool, index);
     }
@@ -187,7 +196,7 @@ impl Work for Connect {
         // The first ones show whether the run makes sense, unless all of them begin at once.
         let places = self.answered.len().min(HOPELESS as usize) as u32;
         let most = if self.total == 0 { places } else { HOPELESS };
-        if self.failures.add(pool, most, error) {
+        if self.failures.add(pool, index, most, error) {
             self.begin_next(pool, index);
         }
     }

@@ -141,6 +141,10 @@ impl Work for Idle {
         match self.closes_from {
             Some(from) if from <= now && !pool.shared.is_finishing() => {
                 self.closes.add(close.code.get(), now);
+                if close.code == 1006 {
+                    // It will be counted as lost.
+                    pool.errors.tls_failures.count(pool.session_failure(index));
+                }
             }
             _ => pool.note_lost(index, close),
         }

@@ -199,7 +199,7 @@ impl Work for OpenConnect {
             return;
         }
         if self.awaited[index].is_some() {
-            note_lost(pool, &close);
+            note_lost(pool, index, &close);
         }
         self.release(pool, index);
     }
@@ -207,7 +207,7 @@ impl Work for OpenConnect {
     fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
         // The first one shows whether the run makes sense.
         let most = if self.answered == 0 { 1 } else { HOPELESS };
-        if self.failures.add(pool, most, error) {
+        if self.failures.add(pool, index, most, error) {
             self.release(pool, index);
         }
     }

@@ -11,8 +11,7 @@ use super::plan::SubscriberPlan;
 use crate::servers::message;
 use crate::servers::wire::ChildMessage;
 use throng_load::client::{
-    self, ClientPool, Handshake, Setup, Shared, Start, Timeline, Work, clock, describe_close,
-    open_driver,
+    self, ClientPool, Handshake, Setup, Shared, Start, Timeline, Work, clock, open_driver,
 };
 use throng_load::clock::{Clock, machine_now_ns};
 use throng_load::{Error, Sources, descriptors, sources};
@@ -207,12 +206,11 @@ impl Work for Receive {
         if pool.shared.is_finishing() {
             return;
         }
-        let reason = describe_close(index, close);
+        let reason = pool.describe_close(index, close);
         // At once: the coordinator should not wait for a broadcast that cannot reach all
         // subscribers any more.
         (self.report)(&ChildMessage::Failed { reason: reason.clone() });
-        pool.errors.connections_lost += 1;
-        pool.errors.note(|| reason);
+        pool.count_lost(index, || reason);
     }
 
     fn finish(&mut self, _: &mut ClientPool, _: Instant) -> usize {
