@@ -41,6 +41,12 @@ impl TlsReport {
 #[derive(Clone, Debug, Default)]
 pub struct Negotiated(Vec<TlsReport>);
 
+impl From<Vec<TlsReport>> for Negotiated {
+    fn from(combinations: Vec<TlsReport>) -> Self {
+        Self(combinations)
+    }
+}
+
 impl Negotiated {
     /// Counts a connection.
     pub(crate) fn add(&mut self, info: &TlsInfo) {

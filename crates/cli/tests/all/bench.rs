@@ -434,6 +434,20 @@ fn servers_with_tls_are_measured_over_tls() {
     assert!(report["setup"]["tls"]["p50_us"].as_f64().unwrap() > 0.0, "{report}");
     assert_eq!(agreed(&report)["connections"], 20, "{report}");
 
+    // A search has what all its runs agreed on; no rate keeps this threshold.
+    let search = ["--insecure", "--find-max", "--rate", "0.2", "--slo", "max<1us"];
+    for words in [["echo", &served.url], ["http", &https]] {
+        let output = bench(&[&words[..], &short[..], &search].concat());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let runs = report["steps"].as_array().unwrap().len();
+        assert_eq!((output.status.code(), runs > 1), (Some(99), true), "{report}");
+        let tls = agreed(&report);
+        assert_eq!((&tls["version"], &tls["connections"]), (&json!("TLS 1.3"), &json!(20 * runs)));
+        let output = bench(&[&words[..], &short[1..], &search].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("TLS 1.3, TLS_AES_128_GCM_SHA256, X25519MLKEM768 ("), "{text}");
+    }
+
     // A server that wants a certificate of the client says so after the handshake.
     let client_ca = format!("tls.client_ca={chain}");
     let words = ["--tls-cert", chain, "--tls-key", key, "--set", &client_ca];

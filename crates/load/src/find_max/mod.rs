@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::report::{Report, Step};
 use self::search::Search;
+use crate::negotiated::Negotiated;
 use crate::plan::{MAX_CONNECTS_PER_S, Mode, Pace};
 use crate::record::Summary;
 use crate::report::{Measured, OpenLoopReport, RunReport};
 use crate::units::rounded;
 use crate::verdict::{Limit, waited_for_place};
-use crate::{Common, Error, Plan, Progress, http};
+use crate::{Common, Error, Plan, Progress, TlsReport, http};
 
 /// Share of the planned messages that have to be answered within the measured time.
 const ANSWERED: f64 = 0.95;
@@ -70,13 +71,17 @@ pub fn find_max(
     load.check(options)?;
     let mut search = Search::new(options.start_per_s, load.most_per_s(), options.precision);
     let mut steps: Vec<Step> = Vec::new();
+    let mut negotiated = Negotiated::default();
     while let Some(rate_per_s) = search.next() {
         watch(Event::Begins { step: steps.len() + 1, rate_per_s });
         let step = match load.run(rate_per_s, stop, &mut |progress| watch(Event::Running(progress)))
         {
             // A run that was cut short says nothing about its rate.
             _ if stop.load(Ordering::Relaxed) => break,
-            Ok(step) => step,
+            Ok((step, tls)) => {
+                negotiated.merge(tls.into());
+                step
+            }
             Err(error) if steps.is_empty() => return Err(error),
             Err(error) => Step::failed(rate_per_s, &error),
         };
@@ -88,7 +93,8 @@ pub fn find_max(
         return Err(Error::Interrupted);
     }
     let is_over = search.next().is_none();
-    Ok(Report::of(load, options, (search.kept(), search.missed()), steps, is_over))
+    let bounds = (search.kept(), search.missed());
+    Ok(Report::of(load, options, bounds, steps, negotiated.into_report(), is_over))
 }
 
 impl Load {
@@ -159,13 +165,13 @@ impl Load {
         plan
     }
 
-    /// One run at a rate.
+    /// One run at a rate, and the TLS that its connections agreed on.
     fn run(
         &self,
         rate_per_s: f64,
         stop: &AtomicBool,
         watch: &mut dyn FnMut(&Progress),
-    ) -> Result<Step, Error> {
+    ) -> Result<(Step, Vec<TlsReport>), Error> {
         match self {
             Self::WebSocket(plan) => {
                 let report = crate::run(&self.plan_at(plan, rate_per_s), stop, watch)?;
@@ -177,13 +183,14 @@ impl Load {
                 {
                     *reason += &format!("; {waited}");
                 }
-                Ok(step)
+                Ok((step, report.tls))
             }
             Self::Http(plan) => {
                 let report = http::run(&at(plan, rate_per_s), stop, watch)?;
                 let answered = Answered::of_requests(&report.result);
                 let errors = (report.errors.total(), report.errors.first.clone());
-                Ok(Step::measured(rate_per_s, &report, &answered, errors))
+                let step = Step::measured(rate_per_s, &report, &answered, errors);
+                Ok((step, report.tls))
             }
         }
     }

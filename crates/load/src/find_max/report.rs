@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{Load, Options};
+use crate::negotiated::{TlsReport, tls_remark};
 use crate::page::{Axis, Plot};
 use crate::record::Summary;
 use crate::report::SCHEMA;
@@ -52,6 +53,8 @@ pub struct Report {
     pub url: String,
     /// Connections; of `connect` the most at a time.
     pub connections: usize,
+    /// The TLS that was agreed on, over all runs; empty without TLS.
+    pub tls: Vec<TlsReport>,
     /// The thresholds, as they were typed.
     pub thresholds: Vec<String>,
     /// The highest rate that was kept, of all connections together; `null` if none was.
@@ -74,6 +77,7 @@ impl Report {
         options: Options,
         (max_rate_per_s, missed_rate_per_s): (Option<f64>, Option<f64>),
         steps: Vec<Step>,
+        tls: Vec<TlsReport>,
         complete: bool,
     ) -> Self {
         let common = load.common();
@@ -92,6 +96,7 @@ impl Report {
             of,
             url: common.url(resource),
             connections: common.connections,
+            tls,
             thresholds: thresholds.collect(),
             max_rate_per_s,
             missed_rate_per_s,
@@ -218,9 +223,9 @@ impl Render for Report {
                 ),
             ],
             tables: vec![self.table()],
+            remarks: tls_remark(&self.tls).into_iter().collect(),
             notices: self.few().into_iter().collect(),
             verdict: Some(self.verdict()),
-            ..Document::default()
         }
     }
 
