@@ -297,6 +297,14 @@ impl TlsClient {
     }
 }
 
+/// Returns whether a stream failed because the server has refused the client's certificate, or a
+/// client without one: in TLS 1.3 it says so when the client's handshake is complete.
+#[must_use]
+pub fn is_certificate_refused(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    inner.is_some_and(|error| Failed(error.clone()).kind().refuses_certificate())
+}
+
 /// A blocking socket that is secured by rustls alone: for few connections, such as checks.
 pub struct TlsStream(StreamOwned<ClientConnection, TimedSocket>);
 

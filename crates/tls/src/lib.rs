@@ -34,7 +34,9 @@ pub use alert::Alert;
 pub use certificate::Certificate;
 pub use challenges::Challenges;
 pub use cipher::{Suite, Version};
-pub use client::{ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust};
+pub use client::{
+    ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust, is_certificate_refused,
+};
 pub use config::{
     CertificateFiles, ClientAuth, ConfigError, Managed, ServedCertificate, SuitePreference,
     TlsConfig,

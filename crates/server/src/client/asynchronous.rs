@@ -374,12 +374,14 @@ impl Builder {
         deadline: Deadline,
     ) -> Result<AsyncClient, Error> {
         let Plan { request, asked, entropy, limits, .. } = plan;
-        let writing = async { write_all(&mut *stream, &request).await.map_err(Error::Lost) };
+        let writing =
+            async { write_all(&mut *stream, &request).await.map_err(Error::before_response) };
         deadline.bound(writing).await?;
         let mut answer = Answer::new();
         let mut buffer = vec![0; 8 << 10];
         let (opened, rest) = loop {
-            let reading = async { read(&mut *stream, &mut buffer).await.map_err(Error::Lost) };
+            let reading =
+                async { read(&mut *stream, &mut buffer).await.map_err(Error::before_response) };
             let n = match deadline.bound(reading).await {
                 Ok(0) => break (answer.finish()?, Vec::new()),
                 Ok(n) => n,

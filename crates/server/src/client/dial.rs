@@ -47,7 +47,7 @@ impl Deadline {
     }
 
     fn failed(self, error: io::Error) -> Error {
-        if is_timeout(&error) { self.missed() } else { Error::Lost(error) }
+        if is_timeout(&error) { self.missed() } else { Error::before_response(error) }
     }
 }
 

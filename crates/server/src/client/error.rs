@@ -40,7 +40,8 @@ pub enum Error {
     },
     /// The proxy refused, or does not follow its protocol.
     Proxy(String),
-    /// The TLS handshake failed, for example because of a certificate that is not trusted.
+    /// The TLS handshake failed, for example because of a certificate that is not trusted. In TLS
+    /// 1.3 a server refuses that of its client only instead of a response to the upgrade request.
     Tls(io::Error),
     /// The server answered the upgrade request with another status than 101.
     Refused(Box<Refused>),
@@ -58,7 +59,9 @@ pub enum Error {
         /// The time it had.
         limit: Duration,
     },
-    /// The connection ended or failed without a closing handshake (code 1006).
+    /// The connection ended or failed without a closing handshake (code 1006). Where the TLS
+    /// session failed, the error says why: an alert of the server, a record that cannot be used, or
+    /// an end of its stream without close_notify.
     Lost(io::Error),
     /// The session has ended before, or is ending: nothing can be sent.
     Closed,
@@ -146,6 +149,15 @@ impl Error {
     #[cfg(not(feature = "tls"))]
     pub(super) fn without_tls() -> Self {
         Self::setting("url", "a URL with wss:// needs the feature `tls` of the crate throng")
+    }
+
+    /// The error of a connection that failed before the response to the upgrade request came.
+    pub(super) fn before_response(source: io::Error) -> Self {
+        #[cfg(feature = "tls")]
+        if throng_tls::is_certificate_refused(&source) {
+            return Self::Tls(source);
+        }
+        Self::Lost(source)
     }
 
     pub(super) fn setting(name: &'static str, message: impl Into<String>) -> Self {

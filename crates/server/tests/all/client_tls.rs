@@ -1,15 +1,19 @@
 //! Clients of a server with TLS: whose certificate they accept, and their own certificate.
 
-use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use throng::client::{Builder, Client, Error, Step};
 use throng::prelude::*;
 use throng::{Blame, Running, Tls};
-use throng_testkit::hold_up;
+use throng_testkit::{Damaging, hold_up, read_head};
 
 use crate::support::served::{start, stop};
 
@@ -32,9 +36,82 @@ impl Files {
     }
 
     fn serve(&self) -> (SocketAddr, Running) {
+        self.serve_with(|tls| tls)
+    }
+
+    fn serve_with(&self, change: impl FnOnce(Tls) -> Tls) -> (SocketAddr, Running) {
         let echo = Ws::new().on_message(|ws, message| ws.send(message));
-        let tls = Tls::from_files(self.chain(), self.0.join("it.key"));
+        let tls = change(Tls::from_files(self.chain(), self.0.join("it.key")));
         start(Server::new(App::new().ws("/", echo)).tls(tls))
+    }
+
+    /// Starts a server that accepts a client, and ends its TLS session so after its first message.
+    fn fail(&self, fault: Fault) -> SocketAddr {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let key = PrivateKeyDer::from_pem_file(self.0.join("it.key")).unwrap();
+        let config = ServerConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![CertificateDer::from_pem_file(self.chain()).unwrap()], key)
+            .unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let socket = Damaging::new(listener.accept().unwrap().0);
+            let connection = ServerConnection::new(Arc::new(config)).unwrap();
+            let mut stream = StreamOwned::new(connection, socket);
+            let head = read_head(&mut stream);
+            let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "));
+            let accept = throng_proto::ws::handshake::accept_key(key.unwrap());
+            write!(
+                stream,
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                 Connection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\r\n",
+                std::str::from_utf8(&accept).unwrap()
+            )
+            .unwrap();
+            stream.sock.damages = fault == Fault::Alert;
+            let is_read = stream.read_exact(&mut [0]).is_ok();
+            assert_eq!(is_read, fault != Fault::Alert);
+            match fault {
+                Fault::Alert => {}
+                Fault::BadRecord => {
+                    let record = [&[23, 3, 3, 0, 40][..], &[0; 40]].concat();
+                    stream.sock.write_all(&record).unwrap();
+                }
+                Fault::Truncation => stream.sock.inner.shutdown(Shutdown::Write).unwrap(),
+            }
+            // Until the client has left.
+            let _ = stream.sock.inner.read_to_end(&mut Vec::new());
+        });
+        address
+    }
+}
+
+/// The end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A fatal alert, in answer to a message that was damaged on its way.
+    Alert,
+    /// A record that cannot be opened.
+    BadRecord,
+    /// An end of the stream without close_notify.
+    Truncation,
+}
+
+impl Fault {
+    const ALL: [Self; 3] = [Self::Alert, Self::BadRecord, Self::Truncation];
+
+    /// Asserts that the error of a client says what has ended its session.
+    fn assert_named_by(self, error: &Error) {
+        let (kind, why) = match self {
+            Self::Alert => (ErrorKind::InvalidData, "received fatal alert: BadRecordMac"),
+            Self::BadRecord => (ErrorKind::InvalidData, "cannot decrypt peer's message"),
+            Self::Truncation => (ErrorKind::UnexpectedEof, "without sending TLS close_notify"),
+        };
+        assert!(matches!(error, Error::Lost(lost) if lost.kind() == kind), "{self:?}: {error}");
+        assert!(error.to_string().contains(why), "{self:?}: {error}");
     }
 }
 
@@ -114,4 +191,49 @@ async fn the_asynchronous_client_has_tls_too() {
     assert_eq!(client.close(1000, "").await.unwrap().code, 1000);
     assert!(matches!(trusting.connect_async().await, Err(Error::Tls(_))));
     stop(running);
+}
+
+#[test]
+fn a_session_that_tls_ends_is_lost_for_the_reason() {
+    let files = Files::new("ended");
+    for fault in Fault::ALL {
+        let mut client = to(files.fail(fault)).trust_anyone().connect().unwrap();
+        client.send("hello").unwrap();
+        fault.assert_named_by(&client.recv().unwrap_err());
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn a_session_of_the_asynchronous_client_that_tls_ends_is_lost_for_the_reason() {
+    let files = Files::new("ended-asynchronous");
+    for fault in Fault::ALL {
+        let mut client = to(files.fail(fault)).trust_anyone().connect_async().await.unwrap();
+        client.send("hello").await.unwrap();
+        fault.assert_named_by(&client.recv().await.unwrap_err());
+    }
+}
+
+/// In TLS 1.3 it comes after the client's handshake, instead of the response.
+#[test]
+fn a_certificate_that_the_server_wants_is_a_failed_handshake_that_is_not_tried_again() {
+    let files = Files::new("wanted");
+    let (address, running) = files.serve_with(|tls| tls.client_auth(files.chain(), true));
+    assert_wanted(&to(address).trust_anyone().connect().unwrap_err());
+    stop(running);
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn a_certificate_that_the_server_wants_is_no_lost_connection_of_the_asynchronous_client() {
+    let files = Files::new("wanted-asynchronous");
+    let (address, running) = files.serve_with(|tls| tls.client_auth(files.chain(), true));
+    assert_wanted(&to(address).trust_anyone().connect_async().await.unwrap_err());
+    stop(running);
+}
+
+fn assert_wanted(error: &Error) {
+    assert!(matches!(error, Error::Tls(_)), "{error}");
+    assert_eq!((error.blame(), error.is_temporary()), (Blame::Peer, false), "{error}");
+    assert!(error.to_string().contains("received fatal alert: CertificateRequired"), "{error}");
 }
