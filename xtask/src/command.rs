@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,46 @@ pub(crate) fn run_quietly(command: &mut Command, limit: Duration) -> Result<Fini
     run(command.stderr(Stdio::null()), limit, false)
 }
 
+/// The end of a program that is run until it prints a certain line.
+pub(crate) enum Ended {
+    /// It printed this line, and was killed.
+    Line(String),
+    /// It ended without.
+    Finished(Finished),
+}
+
+/// Runs until the program prints a line for which `is_last`, without showing anything.
+///
+/// # Errors
+/// As for [`run_shown`].
+pub(crate) fn run_until(
+    command: &mut Command,
+    limit: Duration,
+    is_last: impl Fn(&str) -> bool,
+) -> Result<Ended, String> {
+    let name = display(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("cannot run `{name}`: {error}"))?;
+    let deadline = Instant::now() + limit;
+    let lines = lines_of(child.stdout.take());
+    let mut stdout = String::new();
+    while let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        if is_last(&line) {
+            end_tree(&mut child);
+            return Ok(Ended::Line(line));
+        }
+        stdout.push_str(&line);
+        stdout.push('\n');
+    }
+    let status =
+        wait_until(&mut child, deadline, limit).map_err(|error| format!("`{name}` {error}"))?;
+    Ok(Ended::Finished(Finished { status, stdout }))
+}
+
 /// Runs a step that must succeed, and shows its output only when it does not.
 ///
 /// # Errors
@@ -88,7 +129,11 @@ pub(crate) fn last_lines(text: &str, count: usize) -> String {
 
 /// Waits, at most `limit`; then kills the child and all its descendants.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, String> {
-    let deadline = Instant::now() + limit;
+    wait_until(child, Instant::now() + limit, limit)
+}
+
+/// Waits until the `deadline`, which the child has reached after `limit`; then kills it.
+fn wait_until(child: &mut Child, deadline: Instant, limit: Duration) -> Result<ExitStatus, String> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
@@ -164,6 +209,23 @@ fn read_in_background(pipe: Option<impl Read + Send + 'static>) -> thread::JoinH
     })
 }
 
+/// Reads lines in a thread that ends with the pipe.
+fn lines_of(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        let Some(mut pipe) = pipe.map(BufReader::new) else { return };
+        let mut line = Vec::new();
+        while pipe.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if sender.send(text).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    lines
+}
+
 fn display(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     std::iter::once(program)
@@ -229,6 +291,21 @@ mod tests {
             thread::yield_now();
         }
         panic!("the grandchild still runs");
+    }
+
+    #[test]
+    fn a_program_ends_at_the_line_that_is_waited_for() {
+        let run = |script: &str, limit| {
+            let mut shell = Command::new("sh");
+            run_until(shell.args(["-c", script]), limit, |line| line.ends_with("FAILED"))
+        };
+        let long = Duration::from_secs(60);
+        let ended = run("echo a; echo 'b FAILED'; sleep 600", long);
+        assert!(matches!(ended, Ok(Ended::Line(line)) if line == "b FAILED"));
+        let ended = run("echo a; echo b; exit 3", long);
+        let Ok(Ended::Finished(Finished { status, stdout })) = ended else { panic!("no end") };
+        assert_eq!((status.code(), stdout.as_str()), (Some(3), "a\nb\n"));
+        assert!(run("echo a; sleep 600", Duration::from_millis(50)).is_err());
     }
 
     #[test]

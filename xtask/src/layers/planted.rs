@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use self::faults::{FAULTS, Fault, Program};
 use super::cargo_test;
-use crate::command::{cargo, run_quietly, run_step};
+use crate::command::{Ended, cargo, run_step, run_until};
 use crate::outcome::{Stop, Tally};
 use crate::site::Site;
 
@@ -106,19 +106,18 @@ impl<'a> Copy<'a> {
         run_step(self.test(program).arg("--no-run"), BUILD)
     }
 
-    /// Runs a program. Returns the tests that failed, if some did.
+    /// Runs a program until a test fails. Returns which one, if one does.
     fn noticed_by(&self, program: Program) -> Result<Option<String>, String> {
         let start = Instant::now();
-        let finished = match run_quietly(&mut self.test(program), RUN) {
+        let is_failure = |line: &str| line.ends_with(" ... FAILED");
+        let finished = match run_until(&mut self.test(program), RUN, is_failure) {
             Err(_) if start.elapsed() >= RUN => return Ok(Some("the tests hang".into())),
-            finished => finished?,
+            Err(problem) => return Err(problem),
+            Ok(Ended::Line(line)) => return Ok(Some(line)),
+            Ok(Ended::Finished(finished)) => finished,
         };
         match cargo_test::tally(finished) {
-            Ok(tally) if tally.failures.is_empty() => Ok(None),
-            Ok(tally) => {
-                let name = tally.failures[0].lines().next().unwrap_or_default();
-                Ok(Some(format!("{} tests fail, {name} among them", tally.failures.len())))
-            }
+            Ok(tally) => Ok(tally.failures.into_iter().next()),
             Err(Stop::Failed(why) | Stop::Missing(why)) => Err(why),
         }
     }
