@@ -318,11 +318,26 @@ pub trait Driver {
     fn finish(&mut self, conn: ConnId);
 
     /// Closes the connection; bytes that the kernel has accepted are still sent. [`Event::Closed`]
-    /// follows, after the batch in flight is returned.
+    /// follows, after the batch in flight is returned. With TLS it comes when the close_notify has
+    /// left, for which a full socket has half a minute; unless bytes of the batch are unsent, whose
+    /// loss must not look like an end in order.
     fn close(&mut self, conn: ConnId);
 
+    /// Returns whether a connection that was [closed](Driver::close) still waits for its last bytes
+    /// to leave.
+    fn is_closing(&self, conn: ConnId) -> bool {
+        let _ = conn;
+        false
+    }
+
+    /// Ends the wait of a connection that [is closing](Driver::is_closing): without those bytes,
+    /// but not with a reset.
+    fn close_now(&mut self, conn: ConnId) {
+        let _ = conn;
+    }
+
     /// Resets the connection: for peers that do not read, and for clients that must not leave their
-    /// port in TIME_WAIT. Otherwise like [`Driver::close`].
+    /// port in TIME_WAIT. Otherwise like [`Driver::close`], but that nothing has to leave before.
     fn abort(&mut self, conn: ConnId);
 
     /// Resumes accepting after [`Event::AcceptStopped`].

@@ -143,7 +143,7 @@ impl State {
         };
         let Some(id) = oldest else { return false };
         self.count_refused(full);
-        self.close(driver, id);
+        self.close_for_another(driver, id);
         true
     }
 

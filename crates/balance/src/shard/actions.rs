@@ -65,13 +65,34 @@ impl State {
     /// sent.
     pub(super) fn close<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         match self.conns.take(id) {
-            Conn::Client(client) => self.client_closed(id, *client),
+            Conn::Client(client) => {
+                self.client_closed(id, *client);
+                return self.close_counted(driver, id);
+            }
             Conn::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
             Conn::Upstream(upstream) if upstream.client.is_none() => {
                 self.pool.remove(upstream.backend.address(), id);
             }
-            Conn::Upstream(_) | Conn::Vacant => {}
+            Conn::Upstream(_) | Conn::Vacant | Conn::Closing => {}
         }
         driver.close(id);
+    }
+
+    /// Closes the connection of a client whose record was taken out. It counts until it is gone.
+    pub(super) fn close_counted<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        driver.close(id);
+        match driver.is_closing(id) {
+            true => self.conns.insert(id, Conn::Closing),
+            false => self.give_room_back(id),
+        }
+    }
+
+    /// Closes a connection at once, so that another one can have its place.
+    pub(super) fn close_for_another<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        self.close(driver, id);
+        driver.close_now(id);
+        if self.conns.end_closing(id) {
+            self.give_room_back(id);
+        }
     }
 }

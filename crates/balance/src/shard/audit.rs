@@ -49,6 +49,8 @@ pub struct Audit {
     pub idle: usize,
     /// Sides of tunnels.
     pub sides: usize,
+    /// Clients whose connection was closed, and whose last bytes have not left.
+    pub ending: usize,
     /// Tunnels that wait for a frame's end before the balancer's Close frame.
     pub closing: usize,
     /// Batches queued behind a send in flight.
@@ -112,6 +114,10 @@ impl State {
         for (id, conn) in self.conns.iter() {
             let (held, broken) = match conn {
                 Conn::Vacant => continue,
+                Conn::Closing => {
+                    audit.ending += 1;
+                    continue;
+                }
                 Conn::Client(client) => {
                     audit.clients += 1;
                     self.audit_client(id, client)
@@ -222,7 +228,7 @@ impl State {
         };
         if tunnels as u64 != self.metrics.tunnels {
             Some("the metric of tunnels is not their number")
-        } else if (tunnels + audit.clients) as u64 != self.metrics.connections {
+        } else if (tunnels + audit.clients + audit.ending) as u64 != self.metrics.connections {
             Some("the metric of connections is not their number")
         } else if !self.queued.keys().all(is_tunnel) {
             Some("bytes are queued without a receiver")

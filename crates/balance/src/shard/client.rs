@@ -194,9 +194,8 @@ impl State {
         }
     }
 
-    /// Handles the end of a client's connection; its record was taken out.
+    /// Handles the end of a client, which still counts; its record was taken out.
     pub(super) fn client_closed(&mut self, id: ConnId, mut client: Client) {
-        self.give_room_back(id);
         for idle in self.pool.take_of(id) {
             self.actions.push_back(Action::Close(idle));
         }

@@ -177,7 +177,7 @@ impl State {
                         || client.phase == Phase::Head && client.decoder.is_between_requests()
                 }
                 Conn::Upstream(upstream) => upstream.client.is_none(),
-                Conn::Tunnel(_) | Conn::Vacant => false,
+                Conn::Tunnel(_) | Conn::Vacant | Conn::Closing => false,
             };
             if is_idle {
                 self.actions.push_back(Action::Close(id));

@@ -51,6 +51,8 @@ impl throng_engine::Tick for Tick {
 pub(super) enum Conn {
     /// The slot is empty, or its connection is being closed and only its end is awaited.
     Vacant,
+    /// A client whose connection was closed, and whose last bytes have not left: it still counts.
+    Closing,
     /// A client that speaks HTTP.
     Client(Box<Client>),
     /// A connection to a backend that speaks HTTP.
@@ -329,9 +331,19 @@ impl Conns {
         }
     }
 
-    /// Takes the record out; its slot stays until the driver uses it again.
+    /// Takes the record out; its slot stays until the driver uses it again. One that is closing
+    /// has nothing to be taken.
     pub(super) fn take(&mut self, id: ConnId) -> Conn {
-        self.entry(id).map_or(Conn::Vacant, |conn| std::mem::replace(conn, Conn::Vacant))
+        match self.entry(id) {
+            None | Some(Conn::Closing) => Conn::Vacant,
+            Some(conn) => std::mem::replace(conn, Conn::Vacant),
+        }
+    }
+
+    /// Removes the record of a client that is closing. Returns false if it is not.
+    pub(super) fn end_closing(&mut self, id: ConnId) -> bool {
+        let record = self.entry(id).filter(|conn| matches!(conn, Conn::Closing));
+        record.map(|conn| *conn = Conn::Vacant).is_some()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn)> {

@@ -326,7 +326,7 @@ impl State {
             Conn::Tunnel(_) => return self.tunnel_received(id, bytes),
             Conn::Client(_) => self.client_received(id, bytes),
             Conn::Upstream(_) => self.upstream_received(id, bytes),
-            Conn::Vacant => {}
+            Conn::Vacant | Conn::Closing => {}
         }
         None
     }
@@ -343,7 +343,7 @@ impl State {
                 upstream.http.sending = false;
                 self.flush(driver, id);
             }
-            Some(Conn::Vacant) | None => {}
+            Some(Conn::Vacant | Conn::Closing) | None => {}
         }
     }
 
@@ -368,7 +368,7 @@ impl State {
                 let failure = driver.session_failure(id);
                 self.upstream_finished(id, driver.was_truncated(id), failure);
             }
-            Some(Conn::Vacant) | None => {}
+            Some(Conn::Vacant | Conn::Closing) | None => {}
         }
     }
 
@@ -377,7 +377,10 @@ impl State {
             Conn::Tunnel(tunnel) => {
                 self.tunnel_closed(driver, id, tunnel, why, why.session_failure());
             }
-            Conn::Client(client) => self.client_closed(id, *client),
+            Conn::Client(client) => {
+                self.client_closed(id, *client);
+                self.give_room_back(id);
+            }
             Conn::Upstream(upstream) => {
                 let failure = match why {
                     Closed::Insecure(why) if is_untrusted(why, &upstream) => Failure::Insecure(why),
@@ -386,7 +389,8 @@ impl State {
                 };
                 self.upstream_closed(id, *upstream, failure);
             }
-            Conn::Vacant => {}
+            Conn::Vacant | Conn::Closing if self.conns.end_closing(id) => self.give_room_back(id),
+            Conn::Vacant | Conn::Closing => {}
         }
     }
 

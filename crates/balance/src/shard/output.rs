@@ -65,8 +65,8 @@ impl State {
         }
         if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
-            // A close sends close_notify only if the socket takes it at once: with TLS our side of
-            // the stream is ended first.
+            // With TLS a client still answers our close_notify, and after a close that would be met
+            // by a reset, which may destroy what it has not read.
             let sends_no_more = client.http.finished || client.has_sent_last && !client.is_secure;
             let due = self.tick.after(LINGER_SILENCE);
             self.conns.set_deadline(id, due);

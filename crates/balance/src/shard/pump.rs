@@ -342,11 +342,11 @@ impl State {
         }
         let mut end = |state: &mut Self, id: ConnId, tunnel: &Tunnel| {
             state.queued.remove(&id);
-            if tunnel.count.is_none() {
-                state.give_room_back(id);
-                state.metrics.tunnels -= 1;
+            if tunnel.count.is_some() {
+                return driver.close(id);
             }
-            driver.close(id);
+            state.metrics.tunnels -= 1;
+            state.close_counted(driver, id);
         };
         end(self, id, &tunnel);
         if tunnel.peer != id

@@ -116,7 +116,7 @@ impl State {
                 self.expire_silent(driver, id);
             }
             Some(Conn::Tunnel(_)) => self.end_in_time(driver, id),
-            Some(Conn::Vacant) | None => {}
+            Some(Conn::Vacant | Conn::Closing) | None => {}
         }
     }
 
@@ -217,6 +217,7 @@ impl State {
             let Some((id, conn)) = self.conns.at(slot) else { continue };
             match conn {
                 Conn::Vacant => {}
+                Conn::Closing => driver.close_now(id),
                 Conn::Tunnel(_) => self.cut_tunnel(driver, id),
                 Conn::Client(_) | Conn::Upstream(_) => {
                     driver.abort(id);

@@ -155,6 +155,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.state.core.connections.finish(id, AfterFlush::Abort);
             self.flush(id);
         }
+        self.driver.close_now(id);
     }
 
     /// Takes a connection beyond the caps into the reserve, or refuses it while the server is

@@ -304,9 +304,25 @@ impl<D: Driver, S: Service> Shard<D, S> {
         {
             self.begin_drain(plan);
         }
+        if let Phase::Draining(_) = self.state.phase {
+            self.continue_drain();
+        }
+    }
+
+    fn continue_drain(&mut self) {
         if self.state.continue_drain() {
             self.driver.stop_listening();
             self.add_late_threads();
+        }
+        let core = &self.state.core;
+        if let Phase::Draining(drain) = &self.state.phase
+            && drain.is_overdue(core.now())
+        {
+            // A close with TLS may wait for its peer.
+            let table = &core.connections.table;
+            for id in table.ids().filter(|id| table.stage(*id) == Stage::Ending) {
+                self.driver.close_now(id);
+            }
         }
     }
 

@@ -18,9 +18,8 @@ const REQUEST_EVENTS: u32 = 16;
 /// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
 /// arrived, and nothing else. A client that has announced this as its last request sends nothing
 /// more (RFC 9112 section 9.6), so no close of ours becomes a reset that destroys data it has not
-/// read; from any other, input is read for a while. A connection with TLS is not closed at once
-/// either: a close sends close_notify only if the socket takes it, and a body without it may look
-/// cut (RFC 9112 section 9.8).
+/// read; from any other, input is read for a while. So it is with TLS, where the client still
+/// answers our close_notify.
 fn close_mode(table: &Table, id: ConnId, request: &Request<'_>, is_here: bool) -> AfterFlush {
     let has_tls = || table.cold(id).is_some_and(|cold| cold.tls.is_some());
     match is_here && !request.keep_alive() && !has_tls() {

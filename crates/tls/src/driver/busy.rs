@@ -30,6 +30,8 @@ pub(super) struct Busy {
     pub(super) control: Vec<u8>,
     /// Whether our side of the stream is to end after that.
     pub(super) finish: bool,
+    /// Whether the connection was closed, and is to be closed below after that.
+    pub(super) close: bool,
     /// Whether the end of the peer's stream is to be reported when reading is resumed.
     pub(super) finished: bool,
 }
@@ -48,6 +50,7 @@ impl Busy {
             in_flight: false,
             control: Vec::new(),
             finish: false,
+            close: false,
             finished: false,
         }
     }
@@ -76,12 +79,13 @@ impl Busy {
             in_flight,
             control,
             finish,
+            close,
             finished,
         } = self;
         if connected.is_some() || resumption.is_some() || !messages.is_empty() {
             return false;
         }
-        let has_output = batch.is_some() || *in_flight || !control.is_empty() || *finish;
-        input.is_empty() && !has_output && !*finished
+        let has_output = batch.is_some() || *in_flight || !control.is_empty();
+        input.is_empty() && !has_output && !*finish && !*close && !*finished
     }
 }

@@ -562,6 +562,8 @@ impl<D: Driver> Tls<D> {
         }
         if info.alpn.as_deref() == Some(ACME_TLS_1) {
             // RFC 8737 section 3: no data follows the handshake of a validation.
+            self.table.set_stage(id, Stage::Established(session));
+            self.send_alert(id, Alert::CLOSE_NOTIFY);
             self.finish_input(id, flag::TRUNCATED);
             return self.end_stage(id);
         }

@@ -7,6 +7,7 @@
 //! have waited long have often given up.
 
 mod busy;
+mod closing;
 mod input;
 mod output;
 mod queue;
@@ -24,6 +25,7 @@ use throng_io::{
     SendOutcome, ServerTls, SessionFailure, TlsFailure, TlsInfo, Traffic, Waker,
 };
 
+use self::closing::Closing;
 pub use self::queue::HandshakeLimits;
 use self::queue::{Address, Queue};
 use self::table::{Endpoint, Established, Stage, Table, flag};
@@ -58,6 +60,7 @@ pub struct Tls<D: Driver> {
     growth: usize,
     /// Connections that we started and whose handshake or session failed, until they are closed.
     refused: Vec<(ConnId, TlsFailure)>,
+    closing: Closing,
     /// A batch for ciphertext.
     spare: Option<Box<Batch>>,
 }
@@ -168,6 +171,7 @@ impl<D: Driver> Tls<D> {
             handshakes: Queue::default(),
             growth: 0,
             refused: Vec::new(),
+            closing: Closing::default(),
             spare: None,
         }
     }
@@ -349,7 +353,10 @@ impl<D: Driver> Tls<D> {
     fn on_closed(&mut self, id: ConnId, why: Closed) -> Step<Socket<D::Socket>> {
         // Nothing is sealed from now on, whatever completes the handshake.
         let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
-        let batch = busy.and_then(|busy| busy.batch.take());
+        let (batch, was_closing) =
+            busy.map_or((None, false), |busy| (busy.batch.take(), busy.close));
+        // A close of ours came first, whatever has ended its wait.
+        let why = if was_closing { Closed::Local } else { why };
         self.hear_last_words(id);
         let refusal = self.refused.iter().position(|(of, _)| *of == id);
         let mut refusal = refusal.map(|at| self.refused.swap_remove(at).1);
@@ -428,7 +435,8 @@ impl<D: Driver> Driver for Tls<D> {
         self.lending = Lending::Nothing;
         let now = self.inner.now();
         let (handshakes, sweep) = (self.handshakes.begin_turn(now), self.warm.sweep(now));
-        let deadline = handshakes.into_iter().chain(sweep).chain(deadline).min();
+        let closing = self.expire_closing(now);
+        let deadline = [handshakes, sweep, closing, deadline].into_iter().flatten().min();
         let is_busy = !self.ready.is_empty() || !self.queued.is_empty();
         self.inner.wait(if is_busy { Some(now) } else { deadline })
     }
@@ -672,13 +680,25 @@ impl<D: Driver> Driver for Tls<D> {
     }
 
     fn close(&mut self, conn: ConnId) {
-        self.end_secured(conn, true);
-        self.inner.close(conn);
+        match self.table.is_secured(conn) {
+            true => self.close_secured(conn),
+            false => self.inner.close(conn),
+        }
+    }
+
+    fn is_closing(&self, conn: ConnId) -> bool {
+        self.is_closing_secured(conn)
+    }
+
+    fn close_now(&mut self, conn: ConnId) {
+        self.close_below(conn);
     }
 
     fn abort(&mut self, conn: ConnId) {
-        self.end_secured(conn, false);
-        self.inner.abort(conn);
+        match self.table.is_secured(conn) {
+            true => self.abort_secured(conn),
+            false => self.inner.abort(conn),
+        }
     }
 
     fn resume_accept(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use throng_io::{Batch, ConnId, Driver, SendOutcome, SessionFailure, TlsFailure};
+use throng_io::{Batch, ConnId, Driver, SendOutcome, SessionFailure};
 
 use super::Tls;
 use super::table::{Stage, flag};
@@ -168,7 +168,10 @@ impl<D: Driver> Tls<D> {
         let (conn, busy) = self.table.make_busy(id)?;
         let mut control = std::mem::take(&mut busy.control);
         if conn.has(flag::CLOSING) {
-            // Nothing more leaves.
+            // Nothing more leaves, but for what a close waits for.
+            if busy.close {
+                self.continue_closing(id, &control);
+            }
             return batch;
         }
         let is_open = !conn.has(flag::CLOSE_SENT);
@@ -215,12 +218,13 @@ impl<D: Driver> Tls<D> {
     /// connection did not take.
     fn keep_spare(&mut self, mut batch: Box<Batch>) {
         batch.clear();
-        self.spare = Some(batch);
+        self.spare.get_or_insert(batch);
     }
 
     /// Sends sealed records. Returns whether all of them have left.
-    fn send_records(&mut self, id: ConnId, records: &[u8]) -> bool {
-        let mut cipher = self.spare.take().unwrap_or_default();
+    pub(super) fn send_records(&mut self, id: ConnId, records: &[u8]) -> bool {
+        // Not in the memory for data, which is large: these may wait for long.
+        let mut cipher = Box::<Batch>::default();
         cipher.append(|out| out.extend_from_slice(records));
         self.send_cipher(id, cipher)
     }
@@ -290,36 +294,6 @@ impl<D: Driver> Tls<D> {
         if session.seal_alert(alert, &mut out).is_ok() {
             self.send_control(id, &out);
         }
-    }
-
-    /// Ends our side of the stream: close_notify, then the end of the stream below.
-    pub(super) fn finish_secured(&mut self, id: ConnId) {
-        self.send_alert(id, Alert::CLOSE_NOTIFY);
-        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
-        conn.flags |= flag::CLOSE_SENT;
-        match busy {
-            Some(busy) if busy.in_flight => busy.finish = true,
-            _ => self.inner.finish(id),
-        }
-    }
-
-    /// Prepares the close of a connection: says so to the peer if that can be said at once, and
-    /// drops the keys.
-    pub(super) fn end_secured(&mut self, id: ConnId, is_orderly: bool) {
-        self.count_failure(id, TlsFailure::GivenUp);
-        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
-        let can_say = !busy.is_some_and(|busy| busy.in_flight) && !conn.has(flag::CLOSE_SENT);
-        conn.flags |= flag::CLOSING;
-        if let Stage::Established(session) = &mut conn.stage
-            && is_orderly
-            && can_say
-        {
-            let mut out = Vec::new();
-            if session.seal_alert(Alert::CLOSE_NOTIFY, &mut out).is_ok() {
-                self.inner.try_send(id, &out);
-            }
-        }
-        self.end_stage(id);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod allocations;
+mod closes;
 mod config;
 mod contract;
 mod cuts;
