@@ -306,6 +306,9 @@ impl SimDriver {
             return;
         }
         conn.ending = Some((at, why));
+        if conn.batch.as_ref().is_some_and(|batch| !batch.is_empty()) {
+            net.cut_short(conn.link, conn.side);
+        }
         match reset {
             true => net.reset(conn.link, conn.side),
             false => net.close(conn.link, conn.side),

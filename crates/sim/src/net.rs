@@ -114,6 +114,8 @@ struct Link {
     reset_at: [Option<u64>; 2],
     /// The side has closed its socket.
     gone: [bool; 2],
+    /// The side has closed it with output that had not left, or where nothing could say so.
+    cut_short: [bool; 2],
     written: u64,
     /// Bytes that the acceptor has read.
     taken: usize,
@@ -128,6 +130,7 @@ impl Link {
             pipes: [Pipe::default(), Pipe::default()],
             reset_at: [None; 2],
             gone: [false; 2],
+            cut_short: [false; 2],
             written: 0,
             taken: 0,
             cut: false,
@@ -479,6 +482,12 @@ impl Net {
         pipe.fin_at = pipe.fin_at.filter(|at| *at <= now);
     }
 
+    /// Notes that `side` cannot end its stream in order: the end of the link is no end of a session
+    /// (RFC 8446 section 6.1).
+    pub(crate) fn cut_short(&mut self, link: LinkId, side: Side) {
+        self.links[link].cut_short[side as usize] = true;
+    }
+
     /// Returns whether `side` knows of a reset by now.
     #[must_use]
     pub fn knows_reset(&self, link: LinkId, side: Side) -> bool {
@@ -519,6 +528,8 @@ impl Net {
             std::mem::take(&mut *dropped)
         };
         for (link, side) in dropped {
+            // The keys of a session are gone with its socket.
+            self.cut_short(link, side);
             self.close(link, side);
         }
     }

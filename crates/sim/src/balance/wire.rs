@@ -240,6 +240,11 @@ impl Wire {
                 self.over = Some(Over::Finished);
                 self.ended_at = now;
             }
+            // The end of a link that did not end its session.
+            Readable::Reset => {
+                self.over = Some(Over::Reset);
+                self.leave(false);
+            }
             _ => {}
         }
     }

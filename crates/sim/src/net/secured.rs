@@ -3,10 +3,22 @@
 //! A peer uses such an end as any other one, so that every plan can run over TLS. Its bytes wait
 //! here for the handshake and for space on the link; what it has not read is left on the link but
 //! for a record.
+//!
+//! A driver's end of stream without a close_notify before it is a broken rule: a peer would take
+//! all that it got for cut (RFC 8446 section 6.1). These are none:
+//!
+//! * The handshake is not complete at the driver, which has no keys then.
+//! * The driver closed with bytes in flight. It has lost data, and must not say that they are
+//!   complete; or its close_notify had half a minute to leave, or until the end of a drain, or
+//!   another connection needed its place.
+//! * The socket was dropped on its way from one driver to another, as when a descriptor is missing.
+//!
+//! To its peer such an end is what a reset is. After a reset, or an alert of another kind, there is
+//! no end of stream to be judged.
 
 use std::io::{Read, Write};
 
-use rustls::{Connection, Error};
+use rustls::{Connection, Error, HandshakeKind, ProtocolVersion};
 
 use super::{LinkId, Net, Readable, Side};
 
@@ -40,6 +52,10 @@ pub(super) struct SecuredEnd {
     has_finished: bool,
     /// The other end has ended its stream with a close_notify.
     is_complete: bool,
+    /// A record has come since the handshake is complete here.
+    has_heard: bool,
+    /// It has come to an end without a close_notify.
+    is_cut: bool,
     failure: Option<Error>,
 }
 
@@ -54,6 +70,8 @@ impl SecuredEnd {
             ending: Ending::None,
             has_finished: false,
             is_complete: false,
+            has_heard: false,
+            is_cut: false,
             failure: None,
         }
     }
@@ -64,12 +82,26 @@ impl SecuredEnd {
         self.data.is_empty() && !is_over
     }
 
+    /// Returns whether the handshake is complete at the other end. A client that sends its last
+    /// message learns of that with the next record.
+    fn is_established(&self) -> bool {
+        let sends_last = match &self.tls {
+            Connection::Client(tls) => {
+                tls.protocol_version() != Some(ProtocolVersion::TLSv1_2)
+                    || tls.handshake_kind() == Some(HandshakeKind::Resumed)
+            }
+            Connection::Server(_) => false,
+        };
+        !self.tls.is_handshaking() && (self.has_heard || !sends_last)
+    }
+
     fn receive(&mut self, bytes: Vec<u8>) {
         let bytes = match self.preface.take() {
             None => bytes,
             Some(before) => self.after_preface([before, bytes].concat()),
         };
         let mut bytes = bytes.as_slice();
+        self.has_heard |= !self.tls.is_handshaking() && !bytes.is_empty();
         while !bytes.is_empty() && self.failure.is_none() && !self.is_complete {
             let n = self.tls.read_tls(&mut bytes).expect("all data are taken");
             match self.tls.process_new_packets() {
@@ -227,8 +259,26 @@ impl Net {
             Some(end) if !end.data.is_empty() => Readable::Bytes(end.data.len()),
             Some(end) if end.failure.is_some() => Readable::Reset,
             Some(end) if end.is_complete => Readable::Finished,
+            Some(end) if raw == Readable::Finished && end.is_established() => {
+                self.cut(link, side);
+                Readable::Reset
+            }
             Some(_) if raw == Readable::Finished => raw,
             Some(_) => Readable::Nothing,
+        }
+    }
+
+    /// Handles an end of stream without a close_notify.
+    fn cut(&mut self, link: LinkId, side: Side) {
+        let is_excused = self.links[link].cut_short[side.other() as usize];
+        let Some(end) = self.secured.get_mut(&(link, side as usize)) else { return };
+        if std::mem::replace(&mut end.is_cut, true) {
+            return;
+        }
+        self.say(|| format!("link {link} ends for the {side:?} without a close_notify"));
+        if !is_excused {
+            let what = "the stream ended without a close_notify";
+            self.failures.push(format!("link {link}, {side:?}: {what}"));
         }
     }
 

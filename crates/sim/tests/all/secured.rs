@@ -5,10 +5,17 @@
 //! records (see [`throng_sim::secured`]).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use throng_sim::net::{LinkOptions, Side};
+use throng_io::{ConnId, Driver, Event};
+use throng_sim::net::{LinkId, LinkOptions, Readable, Side};
 use throng_sim::secured::Configurations;
-use throng_sim::{Net, Plan, Rng, Seeds, World, balance, hush_planned_panics, run_secured_seed};
+use throng_sim::{
+    Faults, Net, Plan, Rng, Seeds, SharedNet, SimDriver, Waiting, World, balance,
+    hush_planned_panics, run_secured_seed,
+};
+use throng_tls::Tls;
 
 const SERVERS: Seeds = Seeds {
     package: "throng-sim",
@@ -66,6 +73,54 @@ fn a_secured_end_makes_room_for_what_arrives_at_once() {
     part.resize(options.capacity, 2);
     net.write(link, Side::Acceptor, &part);
     assert_eq!(net.space(link, Side::Acceptor), options.capacity);
+}
+
+/// A driver and a client of it on a new network, whose handshake is complete on both sides.
+fn session(seed: u64) -> (SharedNet, Tls<SimDriver>, ConnId, LinkId) {
+    let (net, tls) = (Net::shared(), Configurations::new());
+    let inner = SimDriver::new(&net, 0, Faults::default(), Rng::new(seed), Waiting::Jump);
+    let mut driver = Tls::new(inner);
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let listener = net.borrow_mut().listen(address);
+    let listening = driver.inner().add_listener(listener);
+    driver.secure(listening, Arc::clone(&tls.listeners));
+    let options = LinkOptions { latency: 1, capacity: 9_000, cut_after: None };
+    let link = net.borrow_mut().dial(listener, address, options).expect("it is open");
+    net.borrow_mut().secure(link, Side::Dialer, tls.client(&mut Rng::new(seed)));
+    let (mut id, mut is_secured) = (None, false);
+    for _ in 0..20 {
+        let until = driver.now().after(Duration::from_millis(1));
+        driver.wait(Some(until)).unwrap();
+        while let Some(event) = driver.next_event() {
+            match event {
+                Event::Incoming(socket, ..) => id = Some(driver.adopt(socket).unwrap()),
+                Event::Secured(..) => is_secured = true,
+                other => panic!("unexpected: {other:?}"),
+            }
+        }
+        assert_eq!(net.borrow_mut().readable(link, Side::Dialer), Readable::Nothing);
+    }
+    assert!(is_secured);
+    (net, driver, id.expect("it was accepted"), link)
+}
+
+#[test]
+fn an_end_of_stream_without_a_close_notify_breaks_a_rule() {
+    for seed in 0..6 {
+        for is_orderly in [true, false] {
+            let (net, mut driver, id, link) = session(seed);
+            match is_orderly {
+                true => driver.close(id),
+                false => driver.inner().close(id),
+            }
+            let mut net = net.borrow_mut();
+            let later = net.now() + 1_000_000;
+            net.advance_to(later);
+            let end = net.readable(link, Side::Dialer);
+            let expected = if is_orderly { Readable::Finished } else { Readable::Reset };
+            assert_eq!((end, net.failures().is_empty()), (expected, is_orderly), "seed {seed}");
+        }
+    }
 }
 
 #[test]
