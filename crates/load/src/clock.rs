@@ -6,30 +6,17 @@
 
 use std::time::Duration;
 
-use throng_io::{Driver, Instant};
+use throng_io::Instant;
 
-/// Reads the time on the scale of the drivers of this process.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    base: std::time::Instant,
-    at: Instant,
-}
+/// The clock that the drivers of this process read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock;
 
 impl Clock {
-    /// A clock that agrees with `driver` to well below a microsecond.
-    ///
-    /// # Errors
-    /// The driver's wait failed.
-    pub fn of(driver: &mut impl Driver) -> std::io::Result<Self> {
-        // A wait that does not sleep: it makes the driver read the time, just before we do.
-        driver.wait(Some(Instant(0)))?;
-        Ok(Self { base: std::time::Instant::now(), at: driver.now() })
-    }
-
     /// Now.
     #[inline]
     pub fn now(&self) -> Instant {
-        self.at.after(self.base.elapsed())
+        throng_io::Clock::System.read()
     }
 
     /// Returns the time until `then`; zero if it has passed.

@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::client::{self, Handshake, Shared, Start, Timeline, clock, open_driver};
+use crate::client::{self, Handshake, Shared, Start, Timeline, open_driver};
+use crate::clock::Clock;
 use crate::record::Summary;
 use crate::work::{Chat, ChatCounters};
 use crate::{Error, Sources, Target, TlsPlan, descriptors, sources};
@@ -89,7 +90,7 @@ pub fn spawn_clients(plan: ClientPlan) -> Result<ClientsHandle, Error> {
     descriptors::make_room(plan.clients)?;
     let shared = Arc::new(Shared::new(1));
     let counters = Arc::new(ChatCounters::default());
-    let clock = clock()?;
+    let clock = Clock;
     let now = clock.now();
     let never = now.after(Duration::from_secs(100 * 365 * 24 * 3600));
     shared.begin(Timeline { start: now, from: now, to: never });

@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use throng_load::client::{self, Handshake, Setup, Shared, Start, Work, clock, open_driver};
+use throng_load::client::{self, Handshake, Setup, Shared, Start, Work, open_driver};
+use throng_load::clock::Clock;
 use throng_load::run::{FinishOnPanic, Steering};
 use throng_load::sampler::Processes;
 use throng_load::{Error, Progress, Sources, Target, descriptors, sources};
@@ -43,7 +44,7 @@ impl SteeredPool<'_> {
         let peer = self.target.resolve()?;
         let sources = Sources::plan(peer, self.connections, sources::ephemeral_ports(), None)?;
         descriptors::make_room(self.connections)?;
-        let clock = clock()?;
+        let clock = Clock;
         let shared = Arc::new(Shared::new(1));
         let start = Start {
             tls: None,

@@ -22,7 +22,7 @@ pub use self::handshake::{Handshake, check_tokens, fields, template};
 pub use self::json::JSON_SMALLEST;
 pub use self::payload::Payload;
 pub use self::shared::{Lane, Shared, Timeline};
-pub use self::worker::{MOST_EVENTS, Start, clock, open_driver, run, tables_of, wake_exactly};
+pub use self::worker::{MOST_EVENTS, Start, open_driver, run, tables_of, wake_exactly};
 use crate::clock::Clock;
 use crate::errors::Errors;
 use crate::negotiated::Negotiated;

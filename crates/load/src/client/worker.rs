@@ -93,17 +93,6 @@ pub fn tables_of(_: &mut [Sockets]) -> io::Result<Tables> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// A clock on the scale of this process's drivers.
-///
-/// # Errors
-/// No descriptor for the poll.
-pub fn clock() -> Result<Clock, Error> {
-    let options = Options { receive_buffer: 1, max_connections: 1, ..Options::default() };
-    sockets(options, None)
-        .and_then(|mut driver| Clock::of(&mut driver))
-        .map_err(|error| Error::io("start the event loop", error))
-}
-
 /// Runs the connections of one thread until the run is finished, resets those that are left, and
 /// gives the results. Must be called on that thread.
 ///

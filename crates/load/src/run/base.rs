@@ -8,7 +8,7 @@ use std::thread;
 use throng_io::tables::Tables;
 
 use super::Steering;
-use crate::client::{Shared, clock, tables_of};
+use crate::client::{Shared, tables_of};
 use crate::clock::Clock;
 use crate::sampler::{Processes, listening_pids};
 use crate::tls::{Sockets, TlsClient};
@@ -39,7 +39,7 @@ impl Base {
             peer,
             tls: plan.tls.load(&plan.target)?,
             sources: Sources::plan(peer, sockets, sources::ephemeral_ports(), plan.sources)?,
-            clock: clock()?,
+            clock: Clock,
             shared: Arc::new(Shared::new(plan.threads)),
             server: watched(&plan.server_pids, peer)?,
         })

@@ -11,7 +11,7 @@ use super::plan::SubscriberPlan;
 use crate::servers::message;
 use crate::servers::wire::ChildMessage;
 use throng_load::client::{
-    self, ClientPool, Handshake, Setup, Shared, Start, Timeline, Work, clock, open_driver,
+    self, ClientPool, Handshake, Setup, Shared, Start, Timeline, Work, open_driver,
 };
 use throng_load::clock::{Clock, machine_now_ns};
 use throng_load::{Error, Sources, descriptors, sources};
@@ -34,7 +34,7 @@ pub(crate) fn subscribe(
 ) -> Result<(), Error> {
     let report: Report = Arc::new(report);
     let shared = Arc::new(Shared::new(1));
-    let clock = clock()?;
+    let clock = Clock;
     let start = start(plan, &shared, clock)?;
     let thread = spawn(start, Receive::new(plan, clock, Arc::clone(&report)))?;
     let connected = connected(&shared, plan);

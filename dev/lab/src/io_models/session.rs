@@ -7,7 +7,8 @@ use throng_engine::{Cx, Message};
 use throng_io::Instant;
 
 use crate::pool::SteeredPool;
-use throng_load::client::{ClientPool, Payload, Shared, Timeline, Work, clock};
+use throng_load::client::{ClientPool, Payload, Shared, Timeline, Work};
+use throng_load::clock::Clock;
 use throng_load::report::Errors;
 use throng_load::run::{Measured, Steering};
 use throng_load::sampler::{CpuSample, CpuUsage, Memory, Processes};
@@ -75,7 +76,7 @@ pub(super) fn run_session(
 ) -> Result<SessionResult, Error> {
     let target = Target::parse(&format!("ws://{}{PATH}", session.address))?;
     let plan = Plan::new(target, Mode::Idle { hold: Duration::ZERO });
-    let (clock, server) = (clock()?, Processes::new(vec![session.pid]));
+    let (clock, server) = (Clock, Processes::new(vec![session.pid]));
     let cpu = server.cpu(clock.now().0);
     let before = Before { memory: server.memory(), threads: threads(cpu.as_ref()) };
     let pool = SteeredPool {
