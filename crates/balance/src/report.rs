@@ -98,7 +98,7 @@ impl Failure {
     /// Returns whether it is a failure of the balancer, which says nothing about the backend.
     #[must_use]
     pub const fn is_ours(self) -> bool {
-        matches!(self, Self::NoPort | Self::Local(_))
+        matches!(self, Self::NoPort | Self::Local(_) | Self::Tls(SessionFailure::Internal))
     }
 
     /// Returns a remedy for a failure that is [ours](Failure::is_ours).
@@ -120,7 +120,7 @@ impl Failure {
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
-            Self::NoPort | Self::Local(_) => 503,
+            _ if self.is_ours() => 503,
             Self::ConnectTimeout | Self::ResponseTimeout => 504,
             _ => 502,
         }
@@ -136,6 +136,9 @@ impl fmt::Display for Failure {
                 f.write_str("the backend did not accept the connection in time")
             }
             Self::Reset => f.write_str("the backend ended the connection before its answer"),
+            Self::Tls(SessionFailure::Internal) => {
+                f.write_str("the balancer could not go on with the TLS session of the backend")
+            }
             Self::Tls(why) => write!(f, "the backend's TLS session failed: {why}"),
             Self::ResponseTimeout => f.write_str("the backend did not answer in time"),
             Self::BadResponse(what) => write!(f, "the backend's answer is not valid HTTP: {what}"),

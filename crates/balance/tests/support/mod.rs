@@ -338,7 +338,7 @@ impl ByHand {
         let (listener, address) =
             listen("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
         let options = Options {
-            receive_buffer: 64 << 10,
+            receive_buffer: 65 << 10,
             unsent_low_water: Some(128 << 10),
             ..Options::default()
         };
