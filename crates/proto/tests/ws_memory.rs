@@ -108,6 +108,7 @@ fn accident_131072_fragments_hold_one_buffer() {
         assert_eq!(pull(&mut decoder, &mut bytes, &mut Spare::new()), 0);
     });
     assert_eq!(decoder.buffered(), COUNT);
+    assert!(decoder.memory() >= COUNT && held.abs_diff(decoder.memory()) < 1024, "{held} bytes");
     assert!(held < 2 * COUNT + 1024, "{held} bytes");
     assert!(calls < 20, "{calls} allocations");
 }
@@ -161,6 +162,30 @@ fn spare_makes_split_messages_free() {
     assert_eq!(rounds.next(), Some(0));
     assert_eq!(rounds.next(), Some(0));
     assert!(spare.capacity() >= 100_000);
+}
+
+/// A peer that sends a byte would otherwise hold what a large message of another one has left.
+#[test]
+fn a_few_bytes_do_not_take_the_memory_of_a_large_message() {
+    let mut spare = Spare::new();
+    let mut decoder = Decoder::new(Role::Server);
+    let mut large = frames(1, Opcode::Binary, &[7; 1 << 20]);
+    for part in large.chunks_mut(1 << 19) {
+        pull(&mut decoder, part, &mut spare);
+    }
+    assert!(decoder.memory() <= 300 && spare.capacity() >= 1 << 20);
+    for opcode in [Opcode::Binary, Opcode::Ping] {
+        let mut slow = Decoder::new(Role::Server);
+        let mut frame = frames(1, opcode, &[7; 100]);
+        assert_eq!(pull(&mut slow, &mut frame[..50], &mut spare), 0);
+        assert!((40..1000).contains(&slow.memory()), "{} bytes", slow.memory());
+        assert!(spare.capacity() >= 1 << 20);
+    }
+    let mut streaming = Decoder::new(Role::Server);
+    let mut frame = frames(1, Opcode::Binary, &[7; 60_000]);
+    let mut input = Input::new(&mut frame[..50_000]);
+    streaming.next_chunk(&mut input, &Limits::default(), &mut spare).unwrap().unwrap();
+    assert!(streaming.memory() < 1000 && spare.capacity() >= 1 << 20);
 }
 
 #[test]

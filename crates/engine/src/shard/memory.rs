@@ -80,7 +80,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         let input = match &state.inbound[id.slot()] {
             Inbound::Http(decoder) => decoder.buffered(),
-            Inbound::Ws(decoder) => decoder.buffered(),
+            Inbound::Ws(decoder) => decoder.memory(),
             Inbound::ProxyHeader(start) => start.capacity(),
             _ => 0,
         };
@@ -93,6 +93,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
 }
 
 impl<S: Service> State<S> {
+    /// Frees the memory of earlier messages that no message needs now.
+    pub(super) fn release_messages(&mut self) {
+        self.assembly.spare.release_unused();
+        self.core.connections.outbox.borrowed().set_joined(None);
+    }
+
     /// Ends a connection to free its memory: a session with 1008, a request with 503; by a reset if
     /// its output is with the driver, since it would have to leave first, or while its TLS
     /// handshake is in progress.

@@ -63,6 +63,9 @@ const MAX_RESUMING: Duration = Duration::from_micros(500);
 /// Time that a turn spends on commands of other threads, and on connections from other shards.
 const MAX_MAIL_TIME: Duration = Duration::from_millis(1);
 
+/// Buffers for messages that a shard without connections may keep without looking after them.
+const SPARE_AT_REST: usize = 64 << 10;
+
 /// Heap that a thread of a connection uses, of its own and in its part of the allocator.
 const THREAD_MEMORY: usize = 8 << 10;
 
@@ -225,8 +228,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// theirs without close_notify; of a server that is a failure.
     fn session_failure(&self, id: ConnId) -> Option<SessionFailure> {
         let is_cut = || {
-            let is_client = self.state.core.connections.table.has(id, flag::CLIENT);
-            is_client && self.driver.was_truncated(id)
+            let table = &self.state.core.connections.table;
+            let is_open_client = table.has(id, flag::CLIENT) && table.has(id, flag::SESSION);
+            is_open_client && self.driver.was_truncated(id)
         };
         let failure = self.driver.session_failure(id);
         failure.or_else(|| is_cut().then_some(SessionFailure::Truncated))
@@ -362,7 +366,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.expire_writes(now);
         self.end_deserted();
         self.measure_memory();
-        self.state.assembly.spare.release_unused();
+        self.state.release_messages();
         self.state.core.end_waits();
         let core = &self.state.core;
         core.remote.expire_histories(core.shard, secs, core.now());
@@ -575,7 +579,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.burst.is_awaited()
                 || self.trim.is_requested()
                 || self.peak.is_awaited()
-                || state.assembly.spare.capacity() > 0
+                || state.assembly.spare.capacity() > SPARE_AT_REST
                 || self.threads().is_some_and(|threads| threads > 0)
         };
         let sweeping = core.connections.stats.connections > 0

@@ -163,7 +163,7 @@ impl<S: Service> State<S> {
         match reason {
             StopReason::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
-                // Messages passed on in chunks hold no memory and have no deadline.
+                // Messages passed on in chunks hold next to no memory and have no deadline.
                 let conn = self.core.connections.table.conn(id);
                 let (route, assembling) = conn
                     .map_or((0, false), |conn| (conn.service.route, conn.has(flag::ASSEMBLING)));

@@ -212,6 +212,15 @@ impl Decoder {
         }
     }
 
+    /// Returns the bytes of memory that a message takes which has arrived in part, or that was
+    /// returned last: more than [`Decoder::buffered`], since its buffer may have been another
+    /// message's before. That of one that is being forwarded is its sender's.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let own = self.reassembly.as_ref().filter(|reassembly| !reassembly.is_shared());
+        own.map_or(0, |reassembly| reassembly.memory())
+    }
+
     /// Returns the next event in the most common case: an unfragmented message of up to `max_len`
     /// bytes, and up to 65,535, that has arrived whole.
     ///
@@ -482,7 +491,8 @@ impl Decoder {
         limits: &Limits,
         spare: &mut Spare,
     ) -> Result<(), ProtocolError> {
-        let reassembly = self.reassembly.get_or_insert_with(|| spare.take());
+        let received = if frame.opcode.is_control() { 0 } else { chunk.len() };
+        let reassembly = self.reassembly.get_or_insert_with(|| spare.take(received));
         if frame.opcode.is_control() {
             reassembly.push_control(unmask(chunk, frame.key));
             return Ok(());
@@ -511,7 +521,7 @@ impl Decoder {
         chunk: &'b mut [u8],
         spare: &mut Spare,
     ) -> Result<Option<Chunk<'b>>, ProtocolError> {
-        let streamed = &mut self.reassembly.get_or_insert_with(|| spare.take()).streamed;
+        let streamed = &mut self.reassembly.get_or_insert_with(|| spare.take(0)).streamed;
         let last = frame.fin && frame.remaining == 0;
         let text = self.message == Some(Kind::Text);
         let key = frame.key;

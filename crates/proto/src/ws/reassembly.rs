@@ -84,6 +84,16 @@ impl Reassembly {
         message
     }
 
+    /// Returns whether a sender forwards the message.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.message) > 1
+    }
+
+    /// Returns the bytes of memory that it takes.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>() + self.message.capacity()
+    }
+
     /// Appends to the control frame. The caller has checked in its header that all of it fits.
     pub(super) fn push_control(&mut self, chunk: &[u8]) {
         let start = usize::from(self.control_len);
@@ -111,6 +121,11 @@ const MAX_SPARES: usize = 8;
 const MAX_SPARE: usize = 4 << 20;
 /// Maximum capacity of all of them.
 const MAX_SPARE_TOTAL: usize = 8 << 20;
+/// A buffer of at most this capacity is for any message.
+const SMALL: usize = 16 << 10;
+/// A larger one is for a message of whose bytes at least this part has come: memory follows what a
+/// peer sends, and a few bytes do not take what a large message has left.
+const LEAST_RECEIVED: usize = 8;
 
 /// Reassembly buffers that are not in use, kept for the next split messages.
 ///
@@ -155,14 +170,18 @@ impl Spare {
         self.joined.as_ref().map(|joined| joined.as_bytes())
     }
 
-    /// Returns the bytes of memory kept for the next messages.
+    /// Returns the bytes of memory kept: for the next messages, and of the message that the last
+    /// call returned.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.kept.iter().map(|kept| size_of::<Reassembly>() + kept.message.capacity()).sum()
+        let joined = self.joined.as_ref().map_or(0, |joined| joined.capacity());
+        self.kept.iter().map(|kept| kept.memory()).sum::<usize>() + joined
     }
 
-    /// Frees the buffers that no message has needed since the last call: to be called now and then.
+    /// Frees the buffers that no message has needed since the last call, and the message that the
+    /// last call returned: to be called now and then between two events. Otherwise they stay.
     pub fn release_unused(&mut self) {
+        self.joined = None;
         self.kept.drain(..self.fewest.min(self.kept.len()));
         self.fewest = self.kept.len();
     }
@@ -171,10 +190,13 @@ impl Spare {
         self.joined = joined.cloned();
     }
 
-    pub(super) fn take(&mut self) -> Box<Reassembly> {
-        // Others hold messages that are still being sent.
-        let mut all = self.kept.iter_mut();
-        let free = all.rposition(|kept| Arc::get_mut(&mut kept.message).is_some());
+    /// Returns a buffer for a message of which so many bytes have come.
+    pub(super) fn take(&mut self, received: usize) -> Box<Reassembly> {
+        let largest = received.saturating_mul(LEAST_RECEIVED).max(SMALL);
+        let free = self.kept.iter_mut().rposition(|kept| {
+            // Others hold messages that are still being sent.
+            kept.message.capacity() <= largest && Arc::get_mut(&mut kept.message).is_some()
+        });
         let Some(mut reassembly) = free.map(|at| self.kept.remove(at)) else {
             return Box::new(Reassembly::new());
         };
@@ -238,10 +260,46 @@ mod tests {
         let being_sent = reassembly(500);
         let message = Arc::clone(&being_sent.message);
         spare.give(being_sent);
-        assert_eq!(spare.take().message.capacity(), 300);
-        assert_eq!(spare.take().message.capacity(), 0);
+        assert_eq!(spare.take(1000).message.capacity(), 300);
+        assert_eq!(spare.take(1000).message.capacity(), 0);
         drop(message);
-        assert_eq!(spare.take().message.capacity(), 500);
+        assert_eq!(spare.take(1000).message.capacity(), 500);
+    }
+
+    #[test]
+    fn a_large_buffer_is_for_a_message_of_which_an_eighth_has_come() {
+        let mut spare = Spare::new();
+        for capacity in [300, 1 << 20, 200_000] {
+            spare.give(reassembly(capacity));
+        }
+        assert_eq!(spare.take(0).message.capacity(), 300);
+        assert_eq!(spare.take(0).message.capacity(), 0);
+        assert_eq!(spare.take(25_000).message.capacity(), 200_000);
+        assert_eq!(spare.take(25_000).message.capacity(), 0);
+        assert_eq!(spare.take(1 << 17).message.capacity(), 1 << 20);
+    }
+
+    #[test]
+    fn large_buffers_that_no_message_takes_make_room_for_others() {
+        let mut spare = Spare::new();
+        (0..2).for_each(|_| spare.give(reassembly(4 << 20)));
+        for _ in 0..2 {
+            let one = spare.take(1 << 17);
+            assert!(one.message.capacity() <= 1 << 20);
+            spare.give(reassembly(1 << 20));
+            spare.release_unused();
+        }
+        spare.give(reassembly(1 << 20));
+        assert_eq!(capacities(&spare), [1 << 20]);
+    }
+
+    #[test]
+    fn the_last_message_is_kept_no_longer_than_until_the_next_release() {
+        let mut spare = Spare::new();
+        spare.set_joined(Some(&reassembly(300).message));
+        assert_eq!(spare.capacity(), 300);
+        spare.release_unused();
+        assert_eq!(spare.capacity(), 0);
     }
 
     #[test]
@@ -251,7 +309,7 @@ mod tests {
         spare.release_unused();
         assert_eq!(spare.kept.len(), 3, "they were given since");
         for _ in 0..5 {
-            let one = spare.take();
+            let one = spare.take(0);
             spare.give(one);
         }
         spare.release_unused();
