@@ -354,7 +354,7 @@ impl State {
         }
         if let Some(tunnel) = self.conns.tunnel(client) {
             tunnel.flags |= flag::CLOSED;
-            if tunnel.boundary.saw_close() && tunnel.boundary.is_at_boundary() {
+            if tunnel.boundary.is_after_close() {
                 // The Close frames have crossed: the client has sent its own, and waits for the
                 // end.
                 self.actions.push_back(Action::Answered(client));
@@ -377,7 +377,7 @@ impl State {
         let Some(client) = self.conns.tunnel(client_id) else { return };
         // Many servers end the stream in answer to a Close: this is no loss, and their client waits
         // for nothing else.
-        let was_leaving = client.boundary.saw_close() && client.boundary.is_at_boundary();
+        let was_leaving = client.boundary.is_after_close();
         if !was_leaving {
             self.metrics.lost += 1;
             if let Some(entry) = self.entries.get_mut(&client_id) {

@@ -64,7 +64,7 @@ impl State {
             tunnel.boundary.advance(bytes);
         }
         // Only with its last byte: the end of the stream must not overtake the rest.
-        let has_answered = tunnel.boundary.saw_close() && tunnel.boundary.is_at_boundary();
+        let has_answered = tunnel.boundary.is_after_close();
         if flags & flag::CLOSED != 0 && has_answered {
             self.actions.push_back(Action::Answered(id));
         }
@@ -187,7 +187,8 @@ impl State {
         tunnel.flags |= flag::FINISHED;
         let (flags, peer) = (tunnel.flags, tunnel.peer);
         let is_backend = tunnel.count.is_some();
-        let said_close = tunnel.boundary.saw_close();
+        // Half a Close frame is none.
+        let said_close = tunnel.boundary.is_after_close();
         if peer == id {
             // A client without its backend. The send in flight has its backend's last bytes, or a
             // Close frame.
@@ -262,7 +263,8 @@ impl State {
         }
         let is_behind =
             self.conns.tunnel(tunnel.peer).is_some_and(|it| it.flags & flag::SENDING != 0);
-        if is_backend && is_behind && tunnel.boundary.saw_close() {
+        let said_close = tunnel.boundary.is_after_close();
+        if is_backend && is_behind && said_close {
             // It sent all data, including its Close frame, and some of it is still in flight.
             let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
             if let Some(client) = self.conns.tunnel(tunnel.peer) {
@@ -271,7 +273,8 @@ impl State {
             self.conns.limit_end(tunnel.peer, deadline);
             return self.leave_alone(driver, id, tunnel.peer);
         }
-        let is_lost = is_backend && !tunnel.boundary.saw_close() && tunnel.flags & flag::ENDED == 0;
+        // Half a Close frame is none.
+        let is_lost = is_backend && !said_close && tunnel.flags & flag::ENDED == 0;
         if is_lost {
             self.queued.remove(&id);
             let can_close = tunnel.boundary.is_at_boundary();

@@ -143,6 +143,12 @@ impl Boundary {
         self.closed
     }
 
+    /// Returns whether the stream is at the end of a Close frame.
+    #[must_use]
+    pub const fn is_after_close(&self) -> bool {
+        self.saw_close() && self.is_at_boundary()
+    }
+
     /// Returns whether a message has started and its last fragment has not.
     #[inline]
     #[must_use]
@@ -367,9 +373,9 @@ mod tests {
     fn a_close_is_detected_at_its_first_byte() {
         let mut boundary = Boundary::new();
         boundary.advance(&[0x88]);
-        assert!(boundary.saw_close() && !boundary.is_at_boundary());
+        assert!(boundary.saw_close() && !boundary.is_after_close());
         boundary.advance(&[0x80, 1, 2, 3, 4]);
-        assert!(boundary.saw_close() && boundary.is_at_boundary());
+        assert!(boundary.is_after_close());
     }
 
     #[test]

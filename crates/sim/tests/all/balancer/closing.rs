@@ -155,3 +155,19 @@ fn an_order_for_some_closes_so_many_and_the_longest_silent_first() {
         assert_eq!(script.receive(server), masked("still here"));
     }
 }
+
+/// Half a Close frame is none: an orderly end after it would hide that its backend was lost.
+#[test]
+fn a_backend_that_is_lost_in_its_close_frame_ends_with_a_reset() {
+    for ends_stream in [true, false] {
+        let mut script = Script::new(1, Settings::default());
+        let (client, server) = open(&mut script);
+        script.send(server, &[0x88, 2, 0x03]);
+        match ends_stream {
+            true => script.finish(server),
+            false => script.close(server),
+        }
+        script.run(secs(2));
+        assert_eq!(script.end(client), Some(PeerEnd::Reset));
+    }
+}
