@@ -45,6 +45,8 @@ pub struct Audit {
     pub load: usize,
     /// Memory that all connections cause, measured now.
     pub memory: usize,
+    /// Bytes of memory kept for the next large messages.
+    pub spare: usize,
     /// Addresses counted by admission, in the whole process.
     pub addresses: usize,
     /// Connections beyond the caps that have a place of the reserve.
@@ -69,6 +71,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             reserved: state.reserved,
             longest_list: connections.outbox.longest_list().max(connections.reading.longest_list()),
             memory: self.memory(),
+            spare: state.assembly.spare.capacity(),
             ..Audit::default()
         };
         (audit.admitted, audit.pending, audit.load) = state.admission.counts(state.core.shard);

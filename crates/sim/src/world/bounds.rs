@@ -141,7 +141,8 @@ impl World {
     /// In another server, the count never returned to 0.
     pub(super) fn check_empty(&mut self) {
         for (index, audit) in self.audits().into_iter().enumerate() {
-            let empty = Audit { longest_list: audit.longest_list, ..Audit::default() };
+            let Audit { longest_list, spare, .. } = audit;
+            let empty = Audit { longest_list, spare, ..Audit::default() };
             if audit != empty {
                 self.violation(format!("shard {index} is not empty: {audit:?}"));
             }

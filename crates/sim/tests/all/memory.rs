@@ -271,3 +271,33 @@ fn clients_are_served_while_the_memory_is_filled_again_and_again() {
         (0..100).for_each(|_| world.settle());
     }
 }
+
+/// The buffer of a large message is kept while such messages come, and is no part of what a slow
+/// client holds. A shard without work frees it and sleeps, with or without connections.
+#[test]
+fn the_memory_of_large_messages_is_kept_while_they_come() {
+    let mut world = World::new();
+    let (busy, slow) = (world.session(4 << 20), world.session(1 << 20));
+    let mut echo = Vec::new();
+    encode_masked(Opcode::Text, &[b'x'; 500_000], [0; 4], &mut echo);
+    let spare = |world: &World| world.shards[0].audit().spare;
+    for _ in 0..3 {
+        let before = world.held();
+        world.send(busy, &echo);
+        assert!(spare(&world) >= 500_000, "{} bytes are kept", spare(&world));
+        world.send(slow, &[0x81]);
+        assert!(world.held() < before + 1000, "a byte took {} bytes", world.held() - before);
+        world.send(slow, &[0x80, 0, 0, 0, 0]);
+    }
+    let seconds = |world: &mut World, count| (0..50 * count).for_each(|_| world.settle());
+    seconds(&mut world, 3);
+    assert_eq!(spare(&world), 0);
+    world.send(busy, &echo);
+    for link in [busy, slow] {
+        world.net.borrow_mut().reset(link, Side::Dialer);
+    }
+    world.settle();
+    assert!(spare(&world) > 0 && world.shards[0].next_deadline().is_some());
+    seconds(&mut world, 3);
+    assert_eq!((spare(&world), world.shards[0].next_deadline()), (0, None));
+}
