@@ -109,15 +109,19 @@ impl<'a> Copy<'a> {
     /// Runs a program until a test fails. Returns which one, if one does.
     fn noticed_by(&self, program: Program) -> Result<Option<String>, String> {
         let start = Instant::now();
-        let is_failure = |line: &str| line.ends_with(" ... FAILED");
+        let is_failure = |line: &str| failed_test(line).is_some();
         let finished = match run_until(&mut self.test(program), RUN, is_failure) {
             Err(_) if start.elapsed() >= RUN => return Ok(Some("the tests hang".into())),
             Err(problem) => return Err(problem),
-            Ok(Ended::Line(line)) => return Ok(Some(line)),
+            Ok(Ended::Line(line)) => {
+                return Ok(failed_test(&line).map(|name| format!("noticed by {name}")));
+            }
             Ok(Ended::Finished(finished)) => finished,
         };
         match cargo_test::tally(finished) {
-            Ok(tally) => Ok(tally.failures.into_iter().next()),
+            Ok(tally) => {
+                Ok(tally.failures.first().and_then(|why| Some(why.lines().next()?.to_owned())))
+            }
             Err(Stop::Failed(why) | Stop::Missing(why)) => Err(why),
         }
     }
@@ -132,6 +136,11 @@ impl<'a> Copy<'a> {
         test.env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_DEV_DEBUG", "0");
         test
     }
+}
+
+/// Returns the name of the test that failed, if a line of a test run says so.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// Makes `to` the same as `from`, a file or a folder. A file that is so already keeps its time, so
