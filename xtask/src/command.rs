@@ -42,7 +42,8 @@ pub(crate) fn cargo(site: &Site) -> Command {
 /// The program cannot be started, or did not end within `limit` (it and its children are then
 /// killed).
 pub(crate) fn run_shown(command: &mut Command, limit: Duration) -> Result<Finished, String> {
-    run(command.stderr(Stdio::inherit()), limit, true)
+    println!("$ {}", display(command));
+    run_to_the_end(command.stderr(Stdio::inherit()), limit, |line| println!("{line}"))
 }
 
 /// Runs to the end without showing anything.
@@ -50,7 +51,7 @@ pub(crate) fn run_shown(command: &mut Command, limit: Duration) -> Result<Finish
 /// # Errors
 /// As for [`run_shown`].
 pub(crate) fn run_quietly(command: &mut Command, limit: Duration) -> Result<Finished, String> {
-    run(command.stderr(Stdio::null()), limit, false)
+    run_to_the_end(command.stderr(Stdio::null()), limit, |_| {})
 }
 
 /// The end of a program that is run until it prints a certain line.
@@ -70,27 +71,7 @@ pub(crate) fn run_until(
     limit: Duration,
     is_last: impl Fn(&str) -> bool,
 ) -> Result<Ended, String> {
-    let name = display(command);
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| format!("cannot run `{name}`: {error}"))?;
-    let deadline = Instant::now() + limit;
-    let lines = lines_of(child.stdout.take());
-    let mut stdout = String::new();
-    while let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        if is_last(&line) {
-            end_tree(&mut child);
-            return Ok(Ended::Line(line));
-        }
-        stdout.push_str(&line);
-        stdout.push('\n');
-    }
-    let status =
-        wait_until(&mut child, deadline, limit).map_err(|error| format!("`{name}` {error}"))?;
-    Ok(Ended::Finished(Finished { status, stdout }))
+    run(command.stderr(Stdio::null()), limit, is_last)
 }
 
 /// Runs a step that must succeed, and shows its output only when it does not.
@@ -169,34 +150,48 @@ pub(crate) fn end_tree(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn run(command: &mut Command, limit: Duration, show: bool) -> Result<Finished, String> {
+/// Runs to the end, or until a line of standard output is the last that is wanted.
+fn run(
+    command: &mut Command,
+    limit: Duration,
+    is_last: impl Fn(&str) -> bool,
+) -> Result<Ended, String> {
     let name = display(command);
-    if show {
-        println!("$ {name}");
-    }
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| format!("cannot run `{name}`: {error}"))?;
-    let pipe = child.stdout.take();
-    let reader = thread::spawn(move || {
-        let mut kept = String::new();
-        let Some(pipe) = pipe else { return kept };
-        let mut pipe = BufReader::new(pipe);
-        let mut line = Vec::new();
-        while pipe.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-            let text = String::from_utf8_lossy(&line);
-            if show {
-                print!("{text}");
-            }
-            kept.push_str(&text);
-            line.clear();
+    let deadline = Instant::now() + limit;
+    let lines = lines_of(child.stdout.take());
+    let mut stdout = String::new();
+    while let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        if is_last(&line) {
+            end_tree(&mut child);
+            return Ok(Ended::Line(line));
         }
-        kept
-    });
-    let status = wait(&mut child, limit).map_err(|error| format!("`{name}` {error}"))?;
-    Ok(Finished { status, stdout: reader.join().unwrap_or_default() })
+        stdout.push_str(&line);
+        stdout.push('\n');
+    }
+    let status =
+        wait_until(&mut child, deadline, limit).map_err(|error| format!("`{name}` {error}"))?;
+    Ok(Ended::Finished(Finished { status, stdout }))
+}
+
+/// Runs to the end, with each line of standard output passed to `on_line`.
+fn run_to_the_end(
+    command: &mut Command,
+    limit: Duration,
+    on_line: impl Fn(&str),
+) -> Result<Finished, String> {
+    let go_on = |line: &str| {
+        on_line(line);
+        false
+    };
+    match run(command, limit, go_on)? {
+        Ended::Finished(finished) => Ok(finished),
+        Ended::Line(_) => unreachable!("no line is the last"),
+    }
 }
 
 fn read_in_background(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
