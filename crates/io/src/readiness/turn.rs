@@ -22,7 +22,7 @@ const RECEIVED_PER_TURN: isize = 1 << 20;
 /// cannot always be before them.
 const FOR_WAITING: isize = RECEIVED_PER_TURN / 2;
 
-/// Least size of a receive: room for a message of 64 KiB in one, so that messages of that size cost
+/// Least size of a receive: a message of 64 KiB fits into one, so that messages of that size cost
 /// as many calls among a hundred senders as from one. The turn is bounded by [`RECEIVED_PER_TURN`].
 const MIN_RECEIVE: usize = 65 << 10;
 
@@ -528,10 +528,12 @@ mod tests {
         );
         assert!(driver.unsent(writer) < before, "it waits for the input of others");
         let mut all = first;
-        while all.len() < pairs.len() {
+        // A turn has half a mebibyte for those that wait.
+        for _ in 0..2 * pairs.len() * CHUNK / RECEIVED_PER_TURN.cast_unsigned() {
             driver.wait(at_once(&driver)).unwrap();
             all.extend(drain(&mut driver).0);
         }
+        assert!(all.len() >= pairs.len(), "one waits for more than its turn");
         all.truncate(pairs.len());
         let mut once: Vec<_> = all.clone();
         once.sort_unstable();
