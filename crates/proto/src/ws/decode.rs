@@ -11,7 +11,8 @@ use crate::Input;
 /// Decodes the frames that one end of a connection receives after the handshake.
 ///
 /// 32 bytes, with no heap memory unless a frame or a message has arrived in part. The reassembly
-/// buffer grows with the bytes received, to at most twice their number.
+/// buffer grows with the bytes received, to at most twice their number; one that was another
+/// message's before has 16 KiB at most, or 8 times the bytes that came first.
 ///
 /// ```
 /// use throng_proto::{Input, ws::{Decoder, Event, Limits, Role}};

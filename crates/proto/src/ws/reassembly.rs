@@ -123,9 +123,9 @@ const MAX_SPARE: usize = 4 << 20;
 const MAX_SPARE_TOTAL: usize = 8 << 20;
 /// A buffer of at most this capacity is for any message.
 const SMALL: usize = 16 << 10;
-/// A larger one is for a message of whose bytes at least this part has come: memory follows what a
-/// peer sends, and a few bytes do not take what a large message has left.
-const LEAST_RECEIVED: usize = 8;
+/// A larger one has at most so many times the bytes of a message that have come: memory follows
+/// what a peer sends, and a few bytes do not take what a large message has left.
+const MAX_CAPACITY_RATIO: usize = 8;
 
 /// Reassembly buffers that are not in use, kept for the next split messages.
 ///
@@ -192,7 +192,7 @@ impl Spare {
 
     /// Returns a buffer for a message of which so many bytes have come.
     pub(super) fn take(&mut self, received: usize) -> Box<Reassembly> {
-        let largest = received.saturating_mul(LEAST_RECEIVED).max(SMALL);
+        let largest = received.saturating_mul(MAX_CAPACITY_RATIO).max(SMALL);
         let free = self.kept.iter_mut().rposition(|kept| {
             // Others hold messages that are still being sent.
             kept.message.capacity() <= largest && Arc::get_mut(&mut kept.message).is_some()
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_buffers_are_kept_as_have_room_and_large_ones_before_small_ones() {
+    fn eight_buffers_are_kept_at_most_and_large_ones_before_small_ones() {
         let mut spare = Spare::new();
         (0..9).for_each(|_| spare.give(reassembly(100)));
         assert_eq!(capacities(&spare), [100; 8]);
