@@ -161,16 +161,16 @@ impl SimDriver {
             }
             let Some(batch) = &mut conn.batch else { continue };
             while !batch.is_empty() && conn.batch_rests_until <= now {
-                let room = net.space(conn.link, conn.side);
-                if room == 0 {
+                let space = net.space(conn.link, conn.side);
+                if space == 0 {
                     break;
                 }
-                let mut n = room.min(batch.len());
+                let mut n = space.min(batch.len());
                 if n > 1 && strikes(&mut self.rng, self.faults.partial_sends) {
                     n = 1 + self.rng.below(n);
                 }
                 leave(batch, &[], n, |bytes| net.write(conn.link, conn.side, bytes));
-                let rests = !batch.is_empty() && n < room
+                let rests = !batch.is_empty() && n < space
                     || batch.is_empty() && strikes(&mut self.rng, self.faults.delayed_sends);
                 if rests {
                     conn.batch_rests_until = now + self.rng.between(1_000, 3_000_000);

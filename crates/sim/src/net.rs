@@ -327,13 +327,13 @@ impl Net {
     }
 
     fn raw_write(&mut self, link_id: LinkId, side: Side, bytes: &[u8]) {
-        let (now, room) = (self.now(), self.raw_space(link_id, side));
+        let (now, space) = (self.now(), self.raw_space(link_id, side));
         let bug = self.strike(link_id, side);
         let link = &mut self.links[link_id];
         if link.reset_at.iter().any(Option::is_some) || bug == Some(Bug::Lose) {
             return;
         }
-        assert!(bytes.len() <= room, "more was written than fits");
+        assert!(bytes.len() <= space, "more was written than fits");
         if link.gone[side.other() as usize] {
             // The other end is gone: the answer is a reset, one round trip later.
             link.reset_at[side as usize] = Some(now + 2 * link.options.latency);

@@ -157,7 +157,7 @@ impl State {
     }
 
     /// Uncounts the client connection `id`, which has ended.
-    pub(super) fn give_room_back(&mut self, id: ConnId) {
+    pub(super) fn release_admission(&mut self, id: ConnId) {
         self.metrics.connections -= 1;
         let counted = self.counted.take(id.slot());
         self.admission.leave(counted);

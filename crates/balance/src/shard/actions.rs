@@ -83,7 +83,7 @@ impl State {
         driver.close(id);
         match driver.is_closing(id) {
             true => self.conns.insert(id, Conn::Closing),
-            false => self.give_room_back(id),
+            false => self.release_admission(id),
         }
     }
 
@@ -92,7 +92,7 @@ impl State {
         self.close(driver, id);
         driver.close_now(id);
         if self.conns.end_closing(id) {
-            self.give_room_back(id);
+            self.release_admission(id);
         }
     }
 }

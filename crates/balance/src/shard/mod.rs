@@ -379,7 +379,7 @@ impl State {
             }
             Conn::Client(client) => {
                 self.client_closed(id, *client);
-                self.give_room_back(id);
+                self.release_admission(id);
             }
             Conn::Upstream(upstream) => {
                 let failure = match why {
@@ -389,7 +389,9 @@ impl State {
                 };
                 self.upstream_closed(id, *upstream, failure);
             }
-            Conn::Vacant | Conn::Closing if self.conns.end_closing(id) => self.give_room_back(id),
+            Conn::Vacant | Conn::Closing if self.conns.end_closing(id) => {
+                self.release_admission(id)
+            }
             Conn::Vacant | Conn::Closing => {}
         }
     }

@@ -123,12 +123,12 @@ impl Script {
         let (link, side) = self.peers[peer.0];
         let mut sent = 0;
         while sent < bytes.len() {
-            let room = self.net.borrow().space(link, side).min(bytes.len() - sent);
-            if room == 0 {
+            let space = self.net.borrow().space(link, side).min(bytes.len() - sent);
+            if space == 0 {
                 break;
             }
-            self.net.borrow_mut().write(link, side, &bytes[sent..sent + room]);
-            sent += room;
+            self.net.borrow_mut().write(link, side, &bytes[sent..sent + space]);
+            sent += space;
             self.settle();
         }
         sent

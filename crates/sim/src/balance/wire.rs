@@ -182,8 +182,8 @@ impl Wire {
             return self.leave(false);
         }
         while !self.is_flushed() && self.write_at <= now {
-            let room = shared.borrow().space(self.link, self.side);
-            let mut n = room.min(self.log.len() - self.written);
+            let space = shared.borrow().space(self.link, self.side);
+            let mut n = space.min(self.log.len() - self.written);
             if self.behaviour.cut > 0 {
                 n = n.min(1 + self.rng.below(self.behaviour.cut));
             }

@@ -316,8 +316,8 @@ impl SimDriver {
         if conn.connecting.is_none() && net.knows_reset(conn.link, conn.side) {
             return SendOutcome::Done(batch);
         }
-        let (now, room) = (net.now(), net.space(conn.link, conn.side));
-        let mut n = room.min(batch.len());
+        let (now, space) = (net.now(), net.space(conn.link, conn.side));
+        let mut n = space.min(batch.len());
         if conn.connecting.is_some() {
             n = 0;
         } else if partial {
