@@ -5,22 +5,81 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 pub use throng_config::AccessDetail;
+use throng_io::{SessionFailure, TlsFailure};
 
 /// Receives the record of each request and tunnel, called by shards: it must not block.
 pub trait AccessLog: Send + Sync + fmt::Debug {
     /// Returns whether a request that begins is of interest: never, only if it fails, or always.
-    /// Tunnels are recorded only where it is always.
+    /// Tunnels are recorded where it is always, and where it is not never, if their backend was
+    /// lost.
     fn detail(&self) -> AccessDetail;
 
     /// Takes the record of a request or tunnel that has ended.
     fn record(&self, access: &Access<'_>);
+
+    /// Takes the end of a connection that the balancer ended by a rule of its own, whatever is
+    /// recorded of requests and tunnels. `backend` is that of a tunnel.
+    fn ended(&self, subject: &Subject, backend: Option<SocketAddr>, reason: EndReason) {
+        let _ = (subject, backend, reason);
+    }
+
+    /// Takes the failure of a client's TLS handshake. Of an IPv6 address the first 64 bits are
+    /// known.
+    fn tls_refused(&self, client: Option<IpAddr>, why: TlsFailure) {
+        let _ = (client, why);
+    }
+}
+
+/// Who caused a record: a client's connection, and the addresses that are known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The number of its connection, which all records of it have; `None` of one that was closed
+    /// before it was served.
+    pub session: Option<u64>,
+    /// The other end of its socket, which may be a proxy's; `None` if it has reset the connection.
+    pub peer: Option<SocketAddr>,
+    /// The client's address, past trusted proxies; `None` if only that of such a proxy is known.
+    pub client: Option<IpAddr>,
+}
+
+/// The reason why the balancer ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// A tunnel was silent for `timeouts.tunnel`.
+    Silent,
+    /// The client did not take its response in time.
+    Unread,
+    /// TLS needed more memory than `max_tls_memory`.
+    Memory,
+    /// With `accept_proxy`, the peer is not in `trusted_proxies`.
+    UntrustedProxy,
+    /// The PROXY header is not valid.
+    BadProxyHeader,
+    /// The PROXY header did not come in time.
+    LateProxyHeader,
+    /// The TLS session failed after its handshake.
+    Tls(SessionFailure),
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Silent => "the tunnel was silent for timeouts.tunnel",
+            Self::Unread => "the client did not read its response within timeouts.body",
+            Self::Memory => "TLS needed more memory than max_tls_memory",
+            Self::UntrustedProxy => "with accept_proxy, only trusted_proxies may connect",
+            Self::BadProxyHeader => "its PROXY header is not valid",
+            Self::LateProxyHeader => "no complete PROXY header came within timeouts.head",
+            Self::Tls(why) => return why.fmt(f),
+        })
+    }
 }
 
 /// A request or a tunnel that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access<'a> {
-    /// The client's address, past trusted proxies.
-    pub client: IpAddr,
+    /// Who sent it.
+    pub subject: Subject,
     /// The method; `None` if the request could not be read, or of a connection that was passed
     /// through.
     pub method: Option<&'a str>,
@@ -47,8 +106,9 @@ pub struct Access<'a> {
     pub bytes_in: Option<u64>,
     /// Bytes of the response's body, or that the client was sent from a tunnel.
     pub bytes_out: Option<u64>,
-    /// The time from the head of the request to the end.
-    pub duration: Duration,
+    /// The time from the head of the request to the end; `None` if no request was read, or of a
+    /// tunnel that is recorded only because it failed.
+    pub duration: Option<Duration>,
     /// Why the balancer answered itself, or ended a tunnel; else empty.
     pub reason: &'a str,
     /// The header X-Request-ID, of 128 bytes at most.

@@ -36,7 +36,7 @@ mod shards;
 mod slow_start;
 mod status;
 
-pub use access::{Access, AccessDetail, AccessLog};
+pub use access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, Register, Shutdown, Token,
@@ -51,6 +51,7 @@ pub use rebalance::{Occupancy, Plan};
 pub use report::{Failure, Metrics, Report};
 pub use throng_config::{ConfigError, ConfigErrors, Location};
 pub use throng_http::Network;
+pub use throng_io::TlsFailure;
 /// One shard over any driver, for callers that bring their own: simulations.
 #[doc(hidden)]
 pub mod shard_over_driver {

@@ -180,6 +180,13 @@ pub struct Metrics {
     pub refused_full_address: u64,
     /// Connections ended because TLS needed more memory than `max_tls_memory`.
     pub memory_ended: u64,
+    /// Tunnels closed because they were silent for `timeouts.tunnel`.
+    pub silent_ended: u64,
+    /// Responses cut because their clients did not read them in time.
+    pub unread_ended: u64,
+    /// Connections closed because their peer is no trusted proxy, or their PROXY header was wrong
+    /// or late.
+    pub proxy_errors: u64,
     /// Requests ever begun, upgrades included.
     pub requests: u64,
     /// Tunnels ever opened.
@@ -219,6 +226,9 @@ impl std::ops::AddAssign for Metrics {
             refused_full,
             refused_full_address,
             memory_ended,
+            silent_ended,
+            unread_ended,
+            proxy_errors,
             requests,
             tunnels_opened,
             passed_through,
@@ -241,6 +251,9 @@ impl std::ops::AddAssign for Metrics {
         self.refused_full += refused_full;
         self.refused_full_address += refused_full_address;
         self.memory_ended += memory_ended;
+        self.silent_ended += silent_ended;
+        self.unread_ended += unread_ended;
+        self.proxy_errors += proxy_errors;
         self.requests += requests;
         self.tunnels_opened += tunnels_opened;
         self.passed_through += passed_through;

@@ -9,6 +9,7 @@ use clap::Subcommand;
 use serde_json::{Map, Value};
 use throng_config::units::parse_duration;
 use throng_load::units::{grouped, show_bytes, show_ns};
+use throng_proto::escape::Escaped;
 
 use crate::http_client::Client;
 use crate::register::read_token;
@@ -182,7 +183,6 @@ fn state(node: &Value) -> String {
     }
     let time = node["down_seconds"].as_u64().map(|seconds| format!(" for {seconds} s"));
     let why = node["why"].as_str().unwrap_or("it does not say why");
-    // Nothing from a server moves the cursor.
-    let why: String = why.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
-    format!("down{}: {}", time.unwrap_or_default(), why.trim())
+    // A table has one line for each server.
+    format!("down{}: {}", time.unwrap_or_default(), Escaped(why.trim()))
 }

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use throng::openmetrics::{Family, Format, Type, Writer, families};
 use throng::{Observer, process};
 
+use crate::log;
+
 /// An alert rule.
 struct Alert {
     name: &'static str,
@@ -126,6 +128,7 @@ fn catalogue() -> Vec<(&'static str, Vec<Family>)> {
         all.push(("Balancer", families(&balancer.finish())));
     }
     let mut own = Writer::new("process").format(Format::Prometheus);
+    log::write_dropped([("rate", 0), ("queue", 0), ("write", 0)], &mut own);
     process::write_metrics(&mut own);
     all.push(("Process", families(&own.finish())));
     all

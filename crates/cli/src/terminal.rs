@@ -1,21 +1,24 @@
 //! Output to the terminal that never panics.
 //!
 //! `println!` panics when its reader has exited (`throng serve | head -1`) or the disk is full.
-//! That must not end a server, so every line of this program goes through this module.
+//! That must not end a server, so every line of this program goes through this module. So does what
+//! peers chose: the reason of a Close frame, the body of an answer. All text but that of
+//! [`text_as_is`] is escaped here, so that no peer drives the terminal.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
 
+use throng_proto::escape::{Escaped, EscapedLines};
+
 use crate::Failure;
 
-/// Prints the report that a command was run for, to standard output, as it is.
+/// Prints the report that a command was run for, to standard output.
 ///
 /// # Errors
 /// It cannot be written, for example because the disk is full. A reader that has exited (`| head`)
 /// has had what it wanted.
 pub fn report(text: impl Display) -> Result<(), Failure> {
-    let text = text.to_string();
-    match try_to_write(stdout().lock(), &text) {
+    match try_to_write(stdout().lock(), &shown(text)) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::runtime(format!("standard output cannot be written: {error}")))
         }
@@ -37,10 +40,10 @@ pub(crate) fn is_replaceable(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Returns what fits into a line of the terminal behind `stream`: a line that wraps could not be
-/// replaced.
+/// Returns what fits into a line of the terminal behind `stream`, escaped: a line that wraps could
+/// not be replaced.
 pub(crate) fn fitting(stream: &impl Terminal, line: &str) -> String {
-    line.chars().take(columns(stream).saturating_sub(1)).collect()
+    Escaped(line).to_string().chars().take(columns(stream).saturating_sub(1)).collect()
 }
 
 /// Returns the columns of the terminal behind `stream`; 80 if that is not known.
@@ -60,17 +63,23 @@ pub(crate) use std::os::fd::AsFd as Terminal;
 
 /// Writes a line to standard output; returns false if that fails.
 pub fn line(text: impl Display) -> bool {
-    text_as_is(format!("{text}\n"))
+    text_as_is(shown(format_args!("{text}\n")))
 }
 
-/// Writes `text` to standard output as it is; returns false if that fails.
+/// Returns text without what could drive a terminal.
+fn shown(text: impl Display) -> String {
+    EscapedLines(text).to_string()
+}
+
+/// Writes `text` to standard output as it is; returns false if that fails. What came from others is
+/// to be escaped before.
 pub fn text_as_is(text: impl Display) -> bool {
     write(stdout().lock(), &text.to_string())
 }
 
 /// Writes a line that begins with the program's name to standard error.
 pub fn error_line(text: impl Display) {
-    write(stderr().lock(), &format!("throng: {text}\n"));
+    write(stderr().lock(), &shown(format_args!("throng: {text}\n")));
 }
 
 fn write(to: impl Write, text: &str) -> bool {
@@ -84,6 +93,13 @@ fn try_to_write(mut to: impl Write, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_of_peers_does_not_drive_the_terminal() {
+        let reason = "\u{1b}[2J\u{9b}0m\u{202e}gone\ttab\nline";
+        assert_eq!(shown(reason), "\\u001b[2J\\u009b0m\\u202egone\ttab\nline");
+        assert!(!fitting(&stdout(), reason).contains(char::is_control));
+    }
 
     #[test]
     fn a_full_disk_is_reported_without_a_panic() {

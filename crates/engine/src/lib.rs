@@ -76,7 +76,7 @@ pub use remote::{
 };
 pub use route_options::RouteOptions;
 pub use samples::Durations;
-pub use service::{Answer, Fault, Flow, Service};
+pub use service::{Answer, EndReason, Fault, Flow, Service};
 pub use setting::{SettingError, UnknownName};
 pub use shard::Shard;
 pub use shard::admission::{Admission, TrustedProxies};

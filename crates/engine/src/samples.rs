@@ -8,6 +8,7 @@ use throng_io::{ConnId, Instant};
 use throng_proto::ws::CloseCode;
 
 use crate::histogram::{Histogram, SharedHistogram};
+use crate::service::Fault;
 
 /// One of so many requests is measured, and one of so many publications.
 const ONE_OF: u64 = 16;
@@ -33,6 +34,7 @@ pub(crate) struct Measured {
     pub(crate) requests: SharedHistogram,
     pub(crate) publications: SharedHistogram,
     closes: [AtomicU64; CODES.len() + RANGES.len()],
+    faults: [AtomicU64; Fault::WORDS.len()],
 }
 
 impl Measured {
@@ -45,6 +47,17 @@ impl Measured {
             _ => CODES.len() + 2,
         };
         self.closes[place].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a fault that ended a connection or a request.
+    pub(crate) fn count_fault(&self, fault: Fault) {
+        self.faults[fault.number()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the connections and requests that faults have ended, by the word of the fault.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.faults.iter().map(|count| count.load(Ordering::Relaxed));
+        Fault::WORDS.into_iter().zip(counts)
     }
 
     /// Returns the sessions that were closed with each code, or with one of a range.

@@ -278,6 +278,12 @@ impl Snapshot {
         self.measured.closes()
     }
 
+    /// Returns the connections and requests that ended by a [`Fault`](crate::Fault), by a word for
+    /// it.
+    pub fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.measured.faults()
+    }
+
     /// Returns the progress of the shard at this moment; with a thread for each connection, that of
     /// the acceptor.
     #[must_use]

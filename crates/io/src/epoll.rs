@@ -169,6 +169,10 @@ impl Poller for EpollPoller {
         let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
     }
 
+    fn peer(socket: &OwnedFd) -> Option<SocketAddr> {
+        SockRef::from(socket).peer_addr().ok()?.as_socket()
+    }
+
     fn traffic(socket: &OwnedFd) -> Option<Traffic> {
         crate::connect::traffic(socket.as_raw_fd())
     }

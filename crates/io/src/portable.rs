@@ -191,6 +191,10 @@ impl Poller for MioPoller {
         let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
     }
 
+    fn peer(socket: &TcpStream) -> Option<SocketAddr> {
+        SockRef::from(socket).peer_addr().ok()?.as_socket()
+    }
+
     #[cfg(target_os = "linux")]
     fn has_peer_finished(socket: &TcpStream) -> bool {
         crate::connect::has_peer_finished(socket)

@@ -8,6 +8,7 @@
 //! * Start reading at: [`ws::Decoder`], the path of a frame; [`Input`], the bytes that it takes.
 #![forbid(unsafe_code)]
 
+pub mod escape;
 pub mod http1;
 mod input;
 pub mod proxy_protocol;

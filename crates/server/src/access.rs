@@ -1,6 +1,6 @@
 //! Records of requests and sessions that have ended, for an access log.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use throng_http::{Network, RequestSummary, client_address, client_on_unix_socket
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::Request;
 
+use crate::events::Subject;
+use crate::handle::Handle;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConnection;
 
@@ -32,11 +34,8 @@ pub trait AccessLog: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Access<'a> {
-    /// The address of the other end, if it is known.
-    pub peer: Option<SocketAddr>,
-    /// The address of the client: the peer's, or the one that a
-    /// [trusted proxy](crate::Server::trusted_proxies) named.
-    pub client: Option<IpAddr>,
+    /// Who sent it: events of the same connection have the same handle.
+    pub subject: Subject,
     /// The method.
     pub method: &'a str,
     /// The path without the query, of 512 bytes at most.
@@ -116,8 +115,7 @@ pub(crate) struct Entry {
     route: Option<Arc<str>>,
     /// The id that middleware gave it.
     request_id: Option<Box<str>>,
-    peer: Option<SocketAddr>,
-    client: Option<IpAddr>,
+    subject: Subject,
     began: Instant,
     #[cfg(feature = "tls")]
     tls: Option<TlsConnection>,
@@ -140,8 +138,7 @@ impl Entry {
             request: RequestSummary::new(head),
             route: None,
             request_id: None,
-            peer,
-            client,
+            subject: Subject { handle: Some(Handle::of(cx.id())), peer, client },
             began: cx.core_ref().now(),
             #[cfg(feature = "tls")]
             tls: TlsConnection::of(cx),
@@ -150,6 +147,11 @@ impl Entry {
             bytes_out: 0,
             closed: None,
         }
+    }
+
+    /// Returns the address of the client.
+    pub(crate) fn client(&self) -> Option<IpAddr> {
+        self.subject.client
     }
 
     /// Keeps the route that was found, and the id of the request if middleware gave it one.
@@ -161,8 +163,7 @@ impl Entry {
     /// Returns the record of a request that ends now.
     pub(crate) fn access(&self, now: Instant) -> Access<'_> {
         Access {
-            peer: self.peer,
-            client: self.client,
+            subject: self.subject,
             method: self.request.method(),
             path: self.request.path(),
             route: self.route.as_deref(),

@@ -6,10 +6,47 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use throng_engine::CloseCode;
+use throng_engine::{CloseCode, EndReason};
 use throng_http::Status;
+#[cfg_attr(
+    feature = "tracing",
+    allow(unused_imports, reason = "events are logged with tracing")
+)]
+use throng_proto::escape::Escaped;
 
 use crate::handle::Handle;
+
+/// Who caused an event: the connection, and the addresses that are known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Subject {
+    /// The connection, as other events and the [`AccessLog`](crate::AccessLog) name it; `None` of
+    /// one that was closed before it was served.
+    pub handle: Option<Handle>,
+    /// The address of the other end of the socket, which may be a proxy's; `None` of a Unix socket,
+    /// and of a connection that its client has reset.
+    pub peer: Option<SocketAddr>,
+    /// The address of the client: the peer's, or the one that a
+    /// [trusted proxy](crate::Server::trusted_proxies) named. A session does not keep that name:
+    /// behind such a proxy it is known in events of requests, and of a session where there is an
+    /// [`AccessLog`](crate::AccessLog).
+    pub client: Option<IpAddr>,
+}
+
+/// The text begins with a space, and names the client and the peer through which it came; it is
+/// empty if neither is known.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.client, self.peer) {
+            (Some(client), Some(peer)) if peer.ip().to_canonical() != client => {
+                write!(f, " {client} (through {peer})")
+            }
+            (_, Some(peer)) => write!(f, " {peer}"),
+            (Some(client), None) => write!(f, " {client}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
 
 /// An event of a running server, for [`Server::on_event`](crate::Server::on_event).
 ///
@@ -21,11 +58,8 @@ pub enum Event<'a> {
     /// [`Reject`](crate::Reject), or a request broke HTTP or missed a deadline.
     #[non_exhaustive]
     Refused {
-        /// The address of the other end, if it is known.
-        peer: Option<SocketAddr>,
-        /// The address of the client: the peer's, or the one that a
-        /// [trusted proxy](crate::Server::trusted_proxies) named in the request, if it was read.
-        client: Option<IpAddr>,
+        /// Who sent it.
+        subject: Subject,
         /// The path of the route, as it was given to the app, if one was found.
         route: Option<&'a str>,
         /// The status of the answer.
@@ -37,17 +71,17 @@ pub enum Event<'a> {
     /// no trusted proxy, or its header was wrong or late.
     #[non_exhaustive]
     ProxyRefused {
-        /// The address of the other end; a Unix socket has none.
-        peer: Option<SocketAddr>,
+        /// Who connected: its address alone.
+        subject: Subject,
         /// The cause, and the remedy.
         reason: &'a str,
     },
     /// The TLS handshake of a client failed, and its connection was closed.
     #[non_exhaustive]
     TlsRefused {
-        /// The client's address. Of an IPv6 address the first 64 bits are known; a Unix socket has
-        /// none.
-        client: Option<IpAddr>,
+        /// Who connected: the client's address alone. Of an IPv6 address the first 64 bits are
+        /// known; a Unix socket has none.
+        subject: Subject,
         /// The cause.
         reason: &'a str,
     },
@@ -56,8 +90,8 @@ pub enum Event<'a> {
     /// stream is no failure.
     #[non_exhaustive]
     TlsSessionFailed {
-        /// The client's address; a Unix socket has none.
-        client: Option<IpAddr>,
+        /// Whose session it was.
+        subject: Subject,
         /// The cause.
         reason: &'a str,
     },
@@ -82,8 +116,8 @@ pub enum Event<'a> {
     /// A client broke the WebSocket protocol, and its session was closed.
     #[non_exhaustive]
     ProtocolError {
-        /// The connection.
-        handle: Handle,
+        /// Who broke it.
+        subject: Subject,
         /// The path of its route.
         route: &'a str,
         /// The code that it was closed with.
@@ -94,16 +128,26 @@ pub enum Event<'a> {
     /// A session or a stream of events was closed because its client reads too slowly.
     #[non_exhaustive]
     SlowConsumer {
-        /// The connection.
-        handle: Handle,
+        /// Who reads too slowly.
+        subject: Subject,
         /// The path of its route.
         route: &'a str,
+    },
+    /// The server ended a session, a stream of events or a response by a rule or limit of its own.
+    #[non_exhaustive]
+    Ended {
+        /// Whose it was.
+        subject: Subject,
+        /// The path of its route; `None` of a response.
+        route: Option<&'a str>,
+        /// The reason.
+        reason: EndReason,
     },
     /// A handler panicked, and its connection was closed or its request answered with 500.
     #[non_exhaustive]
     Panicked {
-        /// The connection.
-        handle: Handle,
+        /// Whose connection it was.
+        subject: Subject,
         /// The path of its route, if it has one.
         route: Option<&'a str>,
     },
@@ -115,9 +159,8 @@ pub enum Event<'a> {
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { peer, client, route, status, reason } => {
-                f.write_str("refused")?;
-                write_client(f, *client, *peer)?;
+            Self::Refused { subject, route, status, reason } => {
+                write!(f, "refused{subject}")?;
                 if let Some(route) = route {
                     write!(f, " at {route}")?;
                 }
@@ -125,23 +168,14 @@ impl fmt::Display for Event<'_> {
                 let separator = if reason.is_empty() { "" } else { ": " };
                 write!(f, "{separator}{reason}")
             }
-            Self::ProxyRefused { peer: Some(peer), reason } => {
-                write!(f, "closed connection {peer}: {reason}")
+            Self::ProxyRefused { subject, reason } => {
+                write!(f, "closed a connection of{}: {reason}", OrUnix(subject))
             }
-            Self::ProxyRefused { peer: None, reason } => {
-                write!(f, "closed a connection of a Unix socket: {reason}")
+            Self::TlsRefused { subject, reason } => {
+                write!(f, "no TLS with{}: {reason}", OrUnix(subject))
             }
-            Self::TlsRefused { client: Some(client), reason } => {
-                write!(f, "no TLS with {client}: {reason}")
-            }
-            Self::TlsRefused { client: None, reason } => {
-                write!(f, "no TLS with a client of a Unix socket: {reason}")
-            }
-            Self::TlsSessionFailed { client: Some(client), reason } => {
-                write!(f, "the TLS session with {client} failed: {reason}")
-            }
-            Self::TlsSessionFailed { client: None, reason } => {
-                write!(f, "the TLS session with a client of a Unix socket failed: {reason}")
+            Self::TlsSessionFailed { subject, reason } => {
+                write!(f, "the TLS session with{} failed: {reason}", OrUnix(subject))
             }
             Self::CertificateIssued { names, expires, .. } => {
                 let left = expires.duration_since(SystemTime::now()).unwrap_or_default();
@@ -152,37 +186,70 @@ impl fmt::Display for Event<'_> {
                 let seconds = retry_in.as_secs();
                 write!(f, "no certificate was issued, the next attempt is in {seconds} s: {reason}")
             }
-            Self::ProtocolError { handle, route, code, reason } => {
-                write!(f, "closed session {handle} of {route} with {code}: {reason}")
+            Self::ProtocolError { subject, route, code, reason } => {
+                write!(f, "closed{} of {route} with {code}: {reason}", Named("session", subject))
             }
-            Self::SlowConsumer { handle, route } => write!(
+            Self::SlowConsumer { subject, route } => write!(
                 f,
-                "closed connection {handle} of {route} with 1008: it reads more slowly than it is \
-                 sent to; raise max_backlog, or drop messages with another SlowPolicy"
+                "closed{} of {route} with 1008: it reads more slowly than it is sent to; raise \
+                 max_backlog, or drop messages with another SlowPolicy",
+                Named("connection", subject)
             ),
-            Self::Panicked { handle, route } => {
-                let route = route.unwrap_or("(none)");
-                write!(f, "a handler of {route} panicked; its connection {handle} was closed")
+            Self::Ended { subject, route, reason } => {
+                write!(f, "ended{}", Named("connection", subject))?;
+                if let Some(route) = route {
+                    write!(f, " of {route}")?;
+                }
+                write!(f, ": {}", reason.text())?;
+                setting_of(*reason).map_or(Ok(()), |setting| write!(f, "; {setting}"))
+            }
+            Self::Panicked { subject, route } => {
+                let (route, its) = (route.unwrap_or("(none)"), Named("connection", subject));
+                write!(f, "a handler of {route} panicked;{its} was closed")
             }
             Self::Stalled(stall) => stall.fmt(f),
         }
     }
 }
 
-/// Writes who sent a request, if that is known: the client, and the peer through which it came.
-fn write_client(
-    f: &mut fmt::Formatter<'_>,
-    client: Option<IpAddr>,
-    peer: Option<SocketAddr>,
-) -> fmt::Result {
-    match (client, peer) {
-        (Some(client), Some(peer)) if peer.ip().to_canonical() != client => {
-            write!(f, " {client} (through {peer})")
+/// A subject of which only addresses are known: without one, it was at a Unix socket.
+struct OrUnix<'a>(&'a Subject);
+
+impl fmt::Display for OrUnix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Subject { peer: None, client: None, .. } => f.write_str(" a client of a Unix socket"),
+            known => known.fmt(f),
         }
-        (_, Some(peer)) => write!(f, " {peer}"),
-        (Some(client), None) => write!(f, " {client} (through a Unix socket)"),
-        (None, None) => Ok(()),
     }
+}
+
+/// A subject with the number of its connection, or of its session.
+struct Named<'a>(&'static str, &'a Subject);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(what, subject) = self;
+        write!(f, " {what}")?;
+        if let Some(handle) = subject.handle {
+            write!(f, " {handle}")?;
+        }
+        subject.fmt(f)
+    }
+}
+
+/// Returns the settings that a reason follows from.
+fn setting_of(reason: EndReason) -> Option<&'static str> {
+    Some(match reason {
+        EndReason::Rate => "max_messages_per_second, max_bytes_per_second",
+        EndReason::Reassembly => "reassembly_timeout",
+        EndReason::Memory => "max_memory",
+        EndReason::Heartbeat => "heartbeat_interval, heartbeat_timeout",
+        EndReason::Lifetime => "max_lifetime",
+        EndReason::Write => "write_timeout, min_response_rate",
+        EndReason::Workers => "the size of the pool of workers and of its queue",
+        _ => return None,
+    })
 }
 
 /// The route of a stall in a turn that called handlers of several routes.
@@ -273,42 +340,47 @@ impl Default for Events {
 #[cfg(feature = "tracing")]
 fn trace(event: &Event<'_>) {
     match event {
-        Event::Refused { peer, client, route, status, reason } => tracing::info!(
-            target: "throng",
-            peer = peer.map(tracing::field::display),
-            client = client.map(tracing::field::display),
-            route,
-            status = status.code(),
-            reason,
-            "refused"
-        ),
-        Event::ProxyRefused { peer, reason } => {
-            let peer = peer.map(tracing::field::display);
-            tracing::warn!(target: "throng", peer, reason, "PROXY header refused");
+        Event::Refused { subject, route, status, reason } => {
+            let (session, client, peer) = shown(subject);
+            let status = status.code();
+            tracing::info!(
+                target: "throng", session, client, peer, route, status, reason, "refused"
+            );
         }
-        Event::TlsRefused { client, reason } => {
-            let client = client.map(tracing::field::display);
-            tracing::info!(target: "throng", client, reason, "TLS handshake failed");
+        Event::ProxyRefused { subject, reason } => {
+            let (_, client, peer) = shown(subject);
+            tracing::warn!(target: "throng", client, peer, reason, "PROXY header refused");
         }
-        Event::TlsSessionFailed { client, reason } => {
-            let client = client.map(tracing::field::display);
-            tracing::info!(target: "throng", client, reason, "TLS session failed");
+        Event::TlsRefused { subject, reason } => {
+            let (_, client, peer) = shown(subject);
+            tracing::info!(target: "throng", client, peer, reason, "TLS handshake failed");
+        }
+        Event::TlsSessionFailed { subject, reason } => {
+            let (session, client, peer) = shown(subject);
+            tracing::info!(target: "throng", session, client, peer, reason, "TLS session failed");
         }
         Event::CertificateIssued { .. } => tracing::info!(target: "throng", "{event}"),
         Event::CertificateFailed { reason, retry_in } => {
             let retry_in_s = retry_in.as_secs();
             tracing::error!(target: "throng", reason, retry_in_s, "no certificate was issued");
         }
-        Event::ProtocolError { handle, route, code, reason } => tracing::info!(
-            target: "throng",
-            %handle, route, code = code.get(), reason,
-            "protocol error"
-        ),
-        Event::SlowConsumer { handle, route } => {
-            tracing::warn!(target: "throng", %handle, route, "slow consumer");
+        Event::ProtocolError { subject, route, code, reason } => {
+            let ((session, client, peer), code) = (shown(subject), code.get());
+            tracing::info!(
+                target: "throng", session, client, peer, route, code, reason, "protocol error"
+            );
         }
-        Event::Panicked { handle, route } => {
-            tracing::error!(target: "throng", %handle, route, "handler panicked");
+        Event::SlowConsumer { subject, route } => {
+            let (session, client, peer) = shown(subject);
+            tracing::warn!(target: "throng", session, client, peer, route, "slow consumer");
+        }
+        Event::Ended { subject, route, reason } => {
+            let ((session, client, peer), reason) = (shown(subject), reason.text());
+            tracing::info!(target: "throng", session, client, peer, route, reason, "session ended");
+        }
+        Event::Panicked { subject, route } => {
+            let (session, client, peer) = shown(subject);
+            tracing::error!(target: "throng", session, client, peer, route, "handler panicked");
         }
         Event::Stalled(stall) => {
             let length_ms = stall.length.as_millis() as u64;
@@ -316,6 +388,19 @@ fn trace(event: &Event<'_>) {
             tracing::warn!(target: "throng", route, shard, length_ms, "{stall}");
         }
     }
+}
+
+/// The fields of a subject.
+#[cfg(feature = "tracing")]
+fn shown(
+    subject: &Subject,
+) -> (
+    Option<tracing::field::DisplayValue<Handle>>,
+    Option<tracing::field::DisplayValue<IpAddr>>,
+    Option<tracing::field::DisplayValue<SocketAddr>>,
+) {
+    use tracing::field::display;
+    (subject.handle.map(display), subject.client.map(display), subject.peer.map(display))
 }
 
 /// The least time between two lines on standard error.
@@ -342,7 +427,7 @@ impl Lines {
                     skipped => format!(" ({skipped} more events since the last line)"),
                 };
                 // A closed standard error must not stop the server; `eprintln!` would panic.
-                let line = format!("throng: {event}{more}\n");
+                let line = format!("throng: {}{more}\n", Escaped(event));
                 let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes());
             }
         }
@@ -382,56 +467,59 @@ mod tests {
     fn the_text_of_an_event_has_the_cause_and_the_remedy() {
         let (handle, route) = (Handle::from_bits(1), "/chat");
         let own: SocketAddr = "127.0.0.1:5".parse().unwrap();
-        let (peer, client) = (Some(own), Some(own.ip()));
         let status = Status::FORBIDDEN;
+        let subject = Subject { handle: Some(handle), peer: Some(own), client: Some(own.ip()) };
+        let proxied = Subject { client: Some([198, 51, 100, 7].into()), ..subject };
+        let address = Subject { client: Some(own.ip()), ..Subject::default() };
+        let unknown = Subject::default();
         for (event, text) in [
             (
-                Event::Refused { peer, client, route: Some(route), status, reason: "why" },
+                Event::Refused { subject, route: Some(route), status, reason: "why" },
                 "refused 127.0.0.1:5 at /chat with 403 Forbidden: why",
             ),
             (
-                Event::Refused {
-                    peer,
-                    client: Some([198, 51, 100, 7].into()),
-                    route: None,
-                    status,
-                    reason: "why",
-                },
+                Event::Refused { subject: proxied, route: None, status, reason: "why" },
                 "refused 198.51.100.7 (through 127.0.0.1:5) with 403 Forbidden: why",
             ),
             (
-                Event::Refused { peer: None, client: None, route: None, status, reason: "" },
+                Event::Refused { subject: unknown, route: None, status, reason: "" },
                 "refused with 403 Forbidden",
             ),
             (
                 Event::ProtocolError {
-                    handle,
+                    subject,
                     route,
                     code: CloseCode::PROTOCOL_ERROR,
                     reason: "x",
                 },
-                "closed session 0000000000000001 of /chat with 1002 (protocol error): x",
+                "closed session 0000000000000001 127.0.0.1:5 of /chat with 1002 (protocol error): \
+                 x",
             ),
             (
-                Event::ProxyRefused { peer: Some(own), reason: "why" },
-                "closed connection 127.0.0.1:5: why",
+                Event::ProxyRefused { subject, reason: "why" },
+                "closed a connection of 127.0.0.1:5: why",
             ),
             (
-                Event::TlsRefused { client, reason: "it does not speak TLS" },
+                Event::TlsRefused { subject: address, reason: "it does not speak TLS" },
                 "no TLS with 127.0.0.1: it does not speak TLS",
             ),
             (
-                Event::TlsSessionFailed { client, reason: "why" },
-                "the TLS session with 127.0.0.1 failed: why",
+                Event::TlsSessionFailed { subject: unknown, reason: "why" },
+                "the TLS session with a client of a Unix socket failed: why",
             ),
             (
-                Event::Panicked { handle, route: None },
-                "a handler of (none) panicked; its connection 0000000000000001 was closed",
+                Event::Ended { subject: proxied, route: Some(route), reason: EndReason::Rate },
+                "ended connection 0000000000000001 198.51.100.7 (through 127.0.0.1:5) of /chat: \
+                 too much in one second; max_messages_per_second, max_bytes_per_second",
+            ),
+            (
+                Event::Panicked { subject, route: None },
+                "a handler of (none) panicked; connection 0000000000000001 127.0.0.1:5 was closed",
             ),
         ] {
             assert_eq!(event.to_string(), text);
         }
-        let slow = Event::SlowConsumer { handle, route }.to_string();
+        let slow = Event::SlowConsumer { subject, route }.to_string();
         assert!(slow.contains("/chat") && slow.contains("raise max_backlog"), "{slow}");
     }
 }

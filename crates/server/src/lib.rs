@@ -262,7 +262,7 @@ pub use cluster::{
 #[cfg(feature = "deflate")]
 pub use compression::Compression;
 pub use error::{Blame, Error, Result};
-pub use events::{Event, Stall};
+pub use events::{Event, Stall, Subject};
 pub use filter::Filter;
 #[cfg(feature = "gzip")]
 pub use gzip::Gzip;
@@ -280,10 +280,11 @@ pub use running::{Bound, Drained, Draining, Running, ShardLoad, StuckShard};
 pub use server::Server;
 pub use shard::Shard;
 pub use throng_engine::{
-    Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, History, HistoryCounts,
-    HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position, PositionError,
-    Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch, Publication, Receipt,
-    Recovery, Sent, SettingError, Since, SlowPolicy, Stats, UnknownName, is_channel_token,
+    Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, EndReason, Frame, History,
+    HistoryCounts, HistoryMode, Limit, Limits, MailboxFull, Message, PatternError, Position,
+    PositionError, Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch,
+    Publication, Receipt, Recovery, Sent, SettingError, Since, SlowPolicy, Stats, UnknownName,
+    is_channel_token,
 };
 #[cfg(feature = "files")]
 pub use throng_http::Files;

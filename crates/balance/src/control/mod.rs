@@ -120,6 +120,10 @@ impl Balancer {
         first_lookups(&mut core, &answered);
         let configuration = core.take_configuration().unwrap_or_default();
         let (reports, received) = mpsc::channel();
+        if let (Some(server), Some(log)) = (&server, &access) {
+            let log = Arc::clone(log);
+            server.on_failure(move |client, why| log.tls_refused(client, why));
+        }
         let tls = server.clone();
         let launch = Launch {
             listen,

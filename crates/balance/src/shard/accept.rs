@@ -10,6 +10,7 @@ use throng_proto::http1;
 use super::admission::Full;
 use super::conn::{Client, Conn, HttpSide, Phase};
 use super::{Action, State};
+use crate::access::{EndReason, Subject};
 
 impl State {
     /// Takes a client that has connected, or refuses it at a cap.
@@ -26,7 +27,10 @@ impl State {
             settings.trusted_proxies.iter().any(|network| network.contains(address.ip()));
         if settings.accept_proxy && !is_proxy {
             self.metrics.refused += 1;
-            return;
+            self.metrics.proxy_errors += 1;
+            let client = Some(address.ip().to_canonical());
+            let subject = Subject { session: None, peer: Some(address), client };
+            return self.report_end(&subject, None, EndReason::UntrustedProxy);
         }
         let counted = match self.admit(driver, address, is_proxy) {
             Ok(counted) => counted,
@@ -52,6 +56,8 @@ impl State {
         self.metrics.accepted += 1;
         self.metrics.connections += 1;
         let client = Client {
+            id,
+            peer: address,
             http: HttpSide::default(),
             decoder: http1::Decoder::new(),
             address,

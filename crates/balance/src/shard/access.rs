@@ -1,7 +1,6 @@
 //! Entries: the data that is kept of a request or tunnel for its record in the log.
 
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::net::SocketAddr;
 
 use throng_http::RequestSummary;
 use throng_io::{ConnId, Driver, Instant, SessionFailure};
@@ -11,7 +10,7 @@ use super::State;
 use super::conn::{Client, Tunnel, flag};
 use super::exchange::Exchange;
 use crate::Failure;
-use crate::access::{Access, AccessDetail};
+use crate::access::{Access, AccessDetail, EndReason, Subject};
 
 /// A request, or a connection that is passed through, that is of interest.
 #[derive(Debug)]
@@ -19,7 +18,7 @@ pub(super) struct Entry {
     /// None of a connection that is passed through.
     request: Option<RequestSummary>,
     server_name: Option<Box<str>>,
-    client: IpAddr,
+    subject: Subject,
     began: Instant,
     /// Also if it succeeds.
     always: bool,
@@ -35,11 +34,11 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn new(client: IpAddr, began: Instant, always: bool) -> Self {
+    fn new(subject: Subject, began: Instant, always: bool) -> Self {
         Self {
             request: None,
             server_name: None,
-            client,
+            subject,
             began,
             always,
             status: None,
@@ -75,7 +74,7 @@ impl Entry {
     fn access(&self, now: Instant) -> Access<'_> {
         let request = self.request.as_ref();
         Access {
-            client: self.client,
+            subject: self.subject,
             method: request.map(RequestSummary::method),
             path: request.map(RequestSummary::path),
             server_name: self.server_name.as_deref(),
@@ -87,7 +86,7 @@ impl Entry {
             attempts: self.attempts,
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
-            duration: now.since(self.began),
+            duration: Some(now.since(self.began)),
             reason: "",
             request_id: request.and_then(RequestSummary::request_id),
             traceparent: request.and_then(RequestSummary::traceparent),
@@ -97,8 +96,8 @@ impl Entry {
 
 impl State {
     /// Returns what to keep of a request that begins.
-    pub(super) fn new_entry(&self, request: &Request<'_>, client: IpAddr) -> Option<Box<Entry>> {
-        let mut entry = self.blank_entry(client)?;
+    pub(super) fn new_entry(&self, request: &Request<'_>, of: Subject) -> Option<Box<Entry>> {
+        let mut entry = self.blank_entry(of)?;
         entry.request = Some(RequestSummary::new(request));
         Some(entry)
     }
@@ -107,20 +106,20 @@ impl State {
     pub(super) fn new_passthrough_entry(
         &self,
         server_name: Option<Box<str>>,
-        client: IpAddr,
+        of: Subject,
     ) -> Option<Box<Entry>> {
-        let mut entry = self.blank_entry(client)?;
+        let mut entry = self.blank_entry(of)?;
         entry.server_name = server_name;
         Some(entry)
     }
 
-    fn blank_entry(&self, client: IpAddr) -> Option<Box<Entry>> {
+    fn blank_entry(&self, subject: Subject) -> Option<Box<Entry>> {
         let always = match self.access.as_ref()?.detail() {
             AccessDetail::Off => return None,
             AccessDetail::Errors => false,
             AccessDetail::All => true,
         };
-        Some(Box::new(Entry::new(client, self.now, always)))
+        Some(Box::new(Entry::new(subject, self.now, always)))
     }
 
     /// Records a connection that was to be passed through, and that no backend accepted.
@@ -162,7 +161,7 @@ impl State {
             },
             None if client.exchange.is_some() => return,
             None => Access {
-                client: client.address.ip(),
+                subject: client.subject(),
                 method: None,
                 path: None,
                 server_name: None,
@@ -174,7 +173,7 @@ impl State {
                 attempts: 0,
                 bytes_in: None,
                 bytes_out: None,
-                duration: Duration::ZERO,
+                duration: None,
                 reason,
                 request_id: None,
                 traceparent: None,
@@ -192,6 +191,70 @@ impl State {
                 ..entry.access(self.now)
             });
         }
+    }
+
+    /// Records a response that was cut because its client does not read it.
+    pub(super) fn record_unread(&mut self, id: ConnId) {
+        self.metrics.unread_ended += 1;
+        let Some(client) = self.conns.client(id) else { return };
+        let (subject, exchange) = (client.subject(), client.exchange.as_ref());
+        let backend = exchange.and_then(|exchange| exchange.access.as_ref()?.backend);
+        self.report_end(&subject, backend, EndReason::Unread);
+    }
+
+    /// Reports a connection that the balancer ends by a rule of its own.
+    #[cold]
+    pub(super) fn report_end(
+        &self,
+        subject: &Subject,
+        backend: Option<SocketAddr>,
+        reason: EndReason,
+    ) {
+        if let Some(log) = &self.access {
+            log.ended(subject, backend, reason);
+        }
+    }
+
+    /// Returns who the client of a tunnel is, as its socket and its record know.
+    #[cold]
+    pub(super) fn tunnel_subject<D: Driver>(&self, driver: &D, client: ConnId) -> Subject {
+        if let Some(entry) = self.entries.get(&client) {
+            return entry.subject;
+        }
+        let peer = driver.peer(client);
+        let own = peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !self.trusts(*ip));
+        Subject { session: Some(client.to_bits()), peer, client: own }
+    }
+
+    /// Records a tunnel whose backend was lost, if it has no entry that will.
+    #[cold]
+    pub(super) fn record_loss<D: Driver>(
+        &self,
+        driver: &D,
+        client: ConnId,
+        backend: Option<SocketAddr>,
+        failure: Option<SessionFailure>,
+    ) {
+        let Some(log) = &self.access else { return };
+        if self.entries.contains_key(&client) || log.detail() == AccessDetail::Off {
+            return;
+        }
+        let entry = Entry {
+            is_lost: true,
+            tls_failure: failure,
+            backend,
+            ..Entry::new(self.tunnel_subject(driver, client), self.now, false)
+        };
+        log.record(&Access {
+            is_tunnel: true,
+            is_failure: true,
+            bytes_in: None,
+            bytes_out: None,
+            duration: None,
+            attempts: 0,
+            reason: &entry.loss(),
+            ..entry.access(self.now)
+        });
     }
 
     /// Keeps the entry of a request that became a tunnel.
@@ -247,7 +310,7 @@ mod tests {
     /// Also before a backend is connected.
     #[test]
     fn a_connection_passed_through_is_never_recorded_as_a_request() {
-        let entry = Entry::new(IpAddr::from([127, 0, 0, 1]), Instant::default(), true);
+        let entry = Entry::new(Subject::default(), Instant::default(), true);
         assert!(entry.access(Instant::default()).is_tunnel);
     }
 }

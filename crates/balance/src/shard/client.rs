@@ -9,6 +9,7 @@ use throng_proto::proxy_protocol;
 use super::conn::{Client, Conn, Phase};
 use super::output::HIGH_WATER;
 use super::{Action, State};
+use crate::access::EndReason;
 use crate::forward;
 
 /// Returns whether a client that has ended its stream waits for nothing.
@@ -99,6 +100,8 @@ impl State {
             }
             Err(_) => {
                 self.metrics.refused += 1;
+                self.metrics.proxy_errors += 1;
+                self.report_end(&client.subject(), None, EndReason::BadProxyHeader);
                 self.actions.push_back(Action::Close(id));
             }
         }

@@ -383,6 +383,8 @@ impl State {
             if let Some(entry) = self.entries.get_mut(&client_id) {
                 entry.note_loss(failure);
             }
+            let address = backend.as_ref().map(|backend| backend.address());
+            self.record_loss(driver, client_id, address, failure);
             if let Some(backend) = backend {
                 backend.totals().lost.fetch_add(1, Relaxed);
                 if let Some(why) = failure {
@@ -391,6 +393,7 @@ impl State {
                 }
             }
         }
+        let Some(client) = self.conns.tunnel(client_id) else { return };
         client.peer = client_id;
         client.flags |= flag::DROPPED;
         if client.flags & flag::PAUSED != 0 {

@@ -11,6 +11,7 @@ use throng_proto::ws::Boundary;
 
 use super::exchange::Exchange;
 use super::pool::Owner;
+use crate::access::Subject;
 use crate::guards::TunnelGuard;
 use crate::{Backend, Timeouts};
 
@@ -106,6 +107,9 @@ impl HttpSide {
 /// A client that speaks HTTP.
 #[derive(Debug)]
 pub(super) struct Client {
+    pub(super) id: ConnId,
+    /// The other end of its socket.
+    pub(super) peer: SocketAddr,
     pub(super) http: HttpSide,
     pub(super) decoder: http1::Decoder,
     /// Its address, from the kernel or its PROXY header.
@@ -133,6 +137,15 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// Returns who it is, before a request names the client of a proxy.
+    pub(super) fn subject(&self) -> Subject {
+        Subject {
+            session: Some(self.id.to_bits()),
+            peer: Some(self.peer),
+            client: Some(self.address.ip().to_canonical()),
+        }
+    }
+
     /// Returns whether it has not sent a request yet.
     pub(super) fn is_new(&self) -> bool {
         !self.has_asked && matches!(self.phase, Phase::Proxy | Phase::Head)

@@ -4,6 +4,8 @@
 use throng_io::{ConnId, Driver};
 
 use super::State;
+use super::conn::Conn;
+use crate::access::{EndReason, Subject};
 
 /// Least bytes between two measurements.
 const LEAST_STEP: usize = 64 << 10;
@@ -79,8 +81,19 @@ impl State {
         let holders = driver.input_holders().into_iter().map(holder).collect();
         for id in to_be_ended(holders, limit) {
             self.metrics.memory_ended += 1;
+            self.report_memory(driver, id);
             driver.abort(id);
         }
+    }
+
+    /// Reports a client that is ended, or whose backend's connection is.
+    fn report_memory<D: Driver>(&mut self, driver: &D, id: ConnId) {
+        let subject = match self.conns.entry(id) {
+            Some(Conn::Client(client)) => client.subject(),
+            Some(Conn::Tunnel(tunnel)) if tunnel.count.is_none() => self.tunnel_subject(driver, id),
+            _ => Subject { peer: driver.peer(id), ..Subject::default() },
+        };
+        self.report_end(&subject, None, EndReason::Memory);
     }
 }
 

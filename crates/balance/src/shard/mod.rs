@@ -49,7 +49,9 @@ use throng_engine::{
     Arrivals, ArrivalsByAddress, BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket,
 };
 use throng_io::memory::Trim;
-use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, TlsFailure, TlsInfo};
+use throng_io::{
+    Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, SessionFailure, TlsFailure, TlsInfo,
+};
 use throng_proto::http1;
 
 use self::actions::Action;
@@ -61,6 +63,7 @@ use self::conn::{Conn, Conns, Phase, Tick, Upstream};
 use self::memory::Measurements;
 use self::pool::Pool;
 use self::waiting::Waiting;
+use crate::access::EndReason;
 use crate::command::Command;
 use crate::pick::Picker;
 use crate::{AccessLog, Configuration, Failure, Metrics, Report};
@@ -361,6 +364,9 @@ impl State {
     }
 
     fn on_finished<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        if let Some(why) = driver.session_failure(id) {
+            self.report_tls(driver, id, why);
+        }
         match self.conns.entry(id) {
             Some(Conn::Tunnel(_)) => self.tunnel_finished(driver, id),
             Some(Conn::Client(_)) => self.client_finished(id),
@@ -373,6 +379,9 @@ impl State {
     }
 
     fn on_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId, why: Closed) {
+        if let Some(why) = why.session_failure() {
+            self.report_tls(driver, id, why);
+        }
         match self.conns.take(id) {
             Conn::Tunnel(tunnel) => {
                 self.tunnel_closed(driver, id, tunnel, why, why.session_failure());
@@ -394,6 +403,17 @@ impl State {
             }
             Conn::Vacant | Conn::Closing => {}
         }
+    }
+
+    /// Reports that the TLS session of a client failed. Those of backends are failures of theirs.
+    #[cold]
+    fn report_tls<D: Driver>(&mut self, driver: &D, id: ConnId, why: SessionFailure) {
+        let subject = match self.conns.entry(id) {
+            Some(Conn::Client(client)) => client.subject(),
+            Some(Conn::Tunnel(tunnel)) if tunnel.count.is_none() => self.tunnel_subject(driver, id),
+            _ => return,
+        };
+        self.report_end(&subject, None, EndReason::Tls(why));
     }
 
     fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {

@@ -19,12 +19,12 @@ impl State {
     pub(super) fn on_passed_through(&mut self, id: ConnId, passed: PassedThrough) {
         let PassedThrough { server_name, route, received } = passed;
         let Some(client) = self.conns.client(id) else { return };
-        let address = client.address.ip();
+        let (address, subject) = (client.address.ip(), client.subject());
         let mut exchange = Exchange::passed_through(route, received, address, self.now);
         if self.configuration.settings.sticky == Sticky::Ip {
             exchange.sticky_key = Some(client_key(address));
         }
-        exchange.access = self.new_passthrough_entry(server_name, address);
+        exchange.access = self.new_passthrough_entry(server_name, subject);
         self.metrics.passed_through += 1;
         let Some(client) = self.conns.client(id) else { return };
         client.exchange = Some(Box::new(exchange));

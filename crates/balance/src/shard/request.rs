@@ -12,6 +12,7 @@ use super::conn::{Client, Phase, Tick};
 use super::exchange::Exchange;
 use super::output::HIGH_WATER;
 use super::{Action, State};
+use crate::access::Subject;
 use crate::forward;
 
 /// The bytes of a request that are kept for a retry; a longer request has only its first try.
@@ -19,6 +20,7 @@ pub(super) const REPLAY_LIMIT: usize = 64 << 10;
 
 /// The peer of a client's connection.
 struct Peer<'a> {
+    subject: Subject,
     address: SocketAddr,
     has_tls: bool,
     /// The address that it connected to has TLS.
@@ -55,6 +57,7 @@ impl State {
         let was_between = client.decoder.is_between_requests();
         while client.takes_requests() {
             let peer = Peer {
+                subject: client.subject(),
                 address: client.address,
                 has_tls: client.is_secure,
                 is_due_tls: client.is_due_tls,
@@ -232,7 +235,8 @@ impl State {
             true => forward::came_by_https(request),
             false => peer.has_tls,
         };
-        exchange.access = self.new_entry(request, client);
+        let subject = Subject { client: Some(client), ..peer.subject };
+        exchange.access = self.new_entry(request, subject);
         Ok(exchange)
     }
 

@@ -8,6 +8,7 @@ use super::closing::GOING_AWAY;
 use super::conn::{Conn, Phase, Tick, flag};
 use super::{Action, SWEEP, State};
 use crate::Failure;
+use crate::access::EndReason;
 
 /// Ticks between two sweeps while there are only tunnels.
 const SLOW: u32 = 8;
@@ -131,7 +132,13 @@ impl State {
                 self.answer_error(id, 503, reason);
             }
             Phase::Exchange => self.expire_exchange(driver, id),
-            Phase::Proxy | Phase::Leaving | Phase::Lingering => self.close(driver, id),
+            Phase::Proxy => {
+                self.metrics.proxy_errors += 1;
+                let subject = client.subject();
+                self.report_end(&subject, None, EndReason::LateProxyHeader);
+                self.close(driver, id);
+            }
+            Phase::Leaving | Phase::Lingering => self.close(driver, id),
         }
     }
 
@@ -145,6 +152,7 @@ impl State {
         if is_paused && !is_stuck {
             // Its backend is behind, and that one's deadline applies.
         } else if is_answered || is_stuck {
+            self.record_unread(id);
             driver.abort(id);
             self.close(driver, id);
         } else {
@@ -185,7 +193,13 @@ impl State {
             // Its backend is lost, and its paced Close frame is not due yet.
             return self.close_orphan(driver, id);
         }
-        if !self.close_tunnel(driver, id, GOING_AWAY) {
+        let backend =
+            self.conns.tunnel(peer).and_then(|it| Some(it.count.as_ref()?.backend().address()));
+        if self.close_tunnel(driver, id, GOING_AWAY) {
+            self.metrics.silent_ended += 1;
+            let subject = self.tunnel_subject(driver, id);
+            self.report_end(&subject, backend, EndReason::Silent);
+        } else {
             // Its backend has sent a Close frame; whether the client has it decides how its
             // connection may end.
             if is_behind {

@@ -170,6 +170,7 @@ impl Api {
         self.check_read(request)?;
         let mut writer = Writer::new("throng_balance").format(Format::accepted(request));
         metrics::write(&self.balancer.status(), &mut writer);
+        self.log.write_metrics(&mut writer);
         process::write_metrics(&mut writer);
         Ok(writer.into_response())
     }

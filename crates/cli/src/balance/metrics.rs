@@ -36,6 +36,15 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
     for &(name, help, kind, value) in OF_ALL {
         writer.metric(name, help, kind).sample(&[], rounded(value(metrics), kind));
     }
+    let help = "Connections and tunnels that the balancer ended by a rule of its own, by reason";
+    let mut metric = writer.metric("connections_ended", help, Type::Counter);
+    for (reason, count) in [
+        ("memory", metrics.memory_ended),
+        ("silent", metrics.silent_ended),
+        ("unread", metrics.unread_ended),
+    ] {
+        metric.sample(&[("reason", reason)], count);
+    }
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     let labels: Vec<_> = version.into_iter().chain(BUILD_LABELS.iter().copied()).collect();
     let help = "The version of the balancer, as labels; the value is 1";
@@ -124,10 +133,11 @@ const OF_ALL: &[Figure<Metrics>] = &[
     }),
     ("connections_refused", "Client connections refused", Type::Counter, |all| all.refused as f64),
     (
-        "connections_ended_for_memory",
-        "Connections ended to free memory of TLS",
+        "proxy_protocol_errors",
+        "Connections closed because they came from no trusted proxy, or their PROXY header was \
+         wrong or late",
         Type::Counter,
-        |all| all.memory_ended as f64,
+        |all| all.proxy_errors as f64,
     ),
     ("requests", "Requests begun, upgrades included", Type::Counter, |all| all.requests as f64),
     ("tunnels_opened", "Tunnels opened", Type::Counter, |all| all.tunnels_opened as f64),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use throng_load::units::{grouped, rounded, show_duration};
 use throng_load::{Progress, Stage};
+use throng_proto::escape::Escaped;
 
 use crate::terminal;
 
@@ -41,7 +42,7 @@ impl StatusLine {
     /// Shows a text that stays, on a line of its own.
     pub fn keep(&self, text: impl Display) {
         if self.is_shown {
-            let _ = writeln!(stderr(), "\r\x1b[2K{}: {text}", self.title);
+            let _ = writeln!(stderr(), "\r\x1b[2K{}: {}", self.title, Escaped(text));
         }
     }
 

@@ -43,7 +43,7 @@ const SAMPLE: Duration = Duration::from_millis(20);
 /// Serves as the attacked server, until it is ended.
 pub(super) fn serve_attacked() -> Result<ExitCode, Failure> {
     let settings = settings()?;
-    let app = site::app(&settings).post("/body", |request| {
+    let app = site::app(&settings, None).post("/body", |request| {
         Response::text(request.body().len().to_string()).with_status(Status::OK)
     });
     let bound = site::listen(site::configured(app, &settings), &settings)?;

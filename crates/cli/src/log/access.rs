@@ -1,12 +1,18 @@
 //! The access log: requests and sessions.
 
 use std::fmt;
+#[cfg(feature = "balance")]
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
+
+#[cfg(feature = "balance")]
+use throng::Handle;
+use throng::Subject;
 
 #[cfg(feature = "tls")]
 use throng::{ClientCertificate, TlsConnection};
 #[cfg(feature = "balance")]
-use throng_balance::{Access, AccessLog};
+use throng_balance::{Access, AccessLog, EndReason, TlsFailure};
 use throng_config::AccessDetail;
 
 use super::{Event, Log, Value, events};
@@ -61,7 +67,7 @@ impl AccessLog for Log {
         let reason = Some(access.reason).filter(|reason| !reason.is_empty());
         let attempts = Some(access.attempts).filter(|attempts| *attempts > 1);
         self.access(event, || {
-            let first = [("client", access.client.into())];
+            let first = of_client(&access.subject);
             let of_kind = match access.is_tunnel {
                 true => vec![
                     ("path", access.path.into()),
@@ -87,6 +93,48 @@ impl AccessLog for Log {
             first.into_iter().chain(of_kind).chain(rest).collect()
         });
     }
+
+    fn ended(
+        &self,
+        subject: &throng_balance::Subject,
+        backend: Option<SocketAddr>,
+        reason: EndReason,
+    ) {
+        let event = match reason {
+            EndReason::UntrustedProxy | EndReason::BadProxyHeader | EndReason::LateProxyHeader => {
+                &events::PROXY_REFUSED
+            }
+            EndReason::Tls(_) => &events::TLS_SESSION_FAILED,
+            EndReason::Silent | EndReason::Unread | EndReason::Memory => &events::ENDED,
+        };
+        self.access(event, || {
+            let mut fields = of_client(subject).to_vec();
+            fields.extend(backend.map(|backend| ("backend", backend.into())));
+            fields.push(("reason", reason.to_string().into()));
+            fields
+        });
+    }
+
+    fn tls_refused(&self, client: Option<IpAddr>, why: TlsFailure) {
+        self.access(&events::TLS_REFUSED, || {
+            vec![("client", client.into()), ("reason", why.to_string().into())]
+        });
+    }
+}
+
+/// Returns the fields that say who caused an event of the balancer. The number of a connection is
+/// written as that of a server's is.
+#[cfg(feature = "balance")]
+fn of_client(subject: &throng_balance::Subject) -> [(&'static str, Value); 3] {
+    let throng_balance::Subject { session, peer, client } = *subject;
+    let session = session.map(|session| Handle::from_bits(session).to_string());
+    [("session", session.into()), ("client", client.into()), ("peer", peer.into())]
+}
+
+/// Returns the fields that say who caused an event of the library.
+pub(super) fn of_subject(subject: &Subject) -> [(&'static str, Value); 3] {
+    let session = subject.handle.map(|handle| handle.to_string());
+    [("session", session.into()), ("client", subject.client.into()), ("peer", subject.peer.into())]
 }
 
 impl throng::AccessLog for Log {
@@ -95,7 +143,7 @@ impl throng::AccessLog for Log {
     }
 
     fn record(&self, access: &throng::Access<'_>) {
-        let throng::Access { client, method, path, status, code, duration, .. } = *access;
+        let throng::Access { method, path, status, code, duration, .. } = *access;
         let has_failed = status.is_some_and(|status| status >= 500);
         if !has_failed && self.detail() != AccessDetail::All {
             return;
@@ -106,7 +154,7 @@ impl throng::AccessLog for Log {
             (None, false) => &events::REQUEST,
         };
         self.access(event, || {
-            let client = ("client", client.into());
+            let first = of_subject(&access.subject);
             let of_kind = match code {
                 Some(code) => vec![("path", path.into()), ("code", code.get().into())],
                 None => vec![
@@ -131,7 +179,7 @@ impl throng::AccessLog for Log {
                 ("request_id", access.request_id.into()),
                 ("traceparent", access.traceparent.into()),
             ];
-            std::iter::once(client).chain(of_kind).chain(rest).collect()
+            first.into_iter().chain(of_kind).chain(rest).collect()
         });
     }
 }

@@ -102,37 +102,44 @@ events! {
     SIGNAL = "signal", Info, process, ["signal"],
         "a signal that has no effect";
     REQUEST = "request", Info, clients,
-        ["client", "client_certificate", "method", "path", "status", "backend", "attempts",
+        ["session", "client", "peer", "client_certificate", "method", "path", "status", "backend", "attempts",
          "bytes_in", "bytes_out", "duration", "reason", "request_id", "traceparent"],
         "a request was answered; with a backend by that, without one by this process, for the \
          reason given";
     REQUEST_FAILED = "request.failed", Warn, clients,
-        ["client", "client_certificate", "method", "path", "status", "backend", "attempts",
+        ["session", "client", "peer", "client_certificate", "method", "path", "status", "backend", "attempts",
          "bytes_in", "bytes_out", "duration", "reason", "request_id", "traceparent"],
         "a request was answered with a status of 500 or more, or its response was cut";
     SESSION = "session", Info, clients,
-        ["client", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
+        ["session", "client", "peer", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
          "bytes_out", "duration", "reason", "request_id", "traceparent"],
         "a WebSocket, or a connection that was passed through, ended; bytes are those of its \
          connection; behind a balancer, the code is the one that the balancer closed it with, if \
          it did";
     SESSION_LOST = "session.lost", Warn, clients,
-        ["client", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
+        ["session", "client", "peer", "client_certificate", "path", "server_name", "code", "backend", "bytes_in",
          "bytes_out", "duration", "reason", "request_id", "traceparent"],
         "a WebSocket ended because its backend did, without a Close frame";
-    REFUSED = "refused", Info, clients, ["client", "route", "status", "reason"],
+    REFUSED = "refused", Info, clients,
+        ["session", "client", "peer", "route", "status", "reason"],
         "a connection, a request or an upgrade was refused";
-    PROXY_REFUSED = "proxy_refused", Warn, clients, ["peer", "reason"],
+    PROXY_REFUSED = "proxy_refused", Warn, clients, ["session", "client", "peer", "reason"],
         "a connection was closed: no trusted proxy, or its PROXY header was wrong or late";
-    TLS_REFUSED = "tls_refused", Info, clients, ["client", "reason"],
+    TLS_REFUSED = "tls_refused", Info, clients, ["session", "client", "peer", "reason"],
         "the TLS handshake of a client failed, and its connection was closed";
-    TLS_SESSION_FAILED = "tls_session_failed", Info, clients, ["client", "reason"],
+    TLS_SESSION_FAILED = "tls_session_failed", Info, clients,
+        ["session", "client", "peer", "backend", "reason"],
         "the TLS session of a client failed after its handshake, and its connection was closed";
-    PROTOCOL_ERROR = "protocol_error", Info, clients, ["session", "route", "code", "reason"],
+    PROTOCOL_ERROR = "protocol_error", Info, clients,
+        ["session", "client", "peer", "route", "code", "reason"],
         "a client broke the WebSocket protocol, and its session was closed";
-    SLOW_CONSUMER = "slow_consumer", Warn, clients, ["session", "route"],
+    SLOW_CONSUMER = "slow_consumer", Warn, clients, ["session", "client", "peer", "route"],
         "a session was closed with 1008: its client reads too slowly";
-    PANIC = "panic", Error, clients, ["session", "route"],
+    ENDED = "session.ended", Info, clients,
+        ["session", "client", "peer", "route", "code", "backend", "reason"],
+        "a session, a stream of events, a tunnel or a response that was being sent was ended by a \
+         rule or limit of the server, for the reason given";
+    PANIC = "panic", Error, clients, ["session", "client", "peer", "route"],
         "a handler panicked; its connection was closed, or its request answered with 500";
     STALL = "stall", Warn, clients, ["route", "shard", "duration"],
         "a handler held up its event loop";

@@ -2,56 +2,54 @@
 
 use std::time::{Duration, SystemTime};
 
-use throng::{Event, Stall};
+use throng::{Event, Stall, Subject};
 
-use super::{Log, events};
+use super::access::of_subject;
+use super::{Log, Value, events};
 
 /// Logs an event of the library.
 pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
+    let client = |event, subject: &Subject, rest: &[(&'static str, Value)]| {
+        log.access(event, || [&of_subject(subject)[..], rest].concat());
+    };
     match event {
-        Event::Refused { client, route, status, reason, .. } => {
-            log.access(&events::REFUSED, || {
-                vec![
-                    ("client", (*client).into()),
-                    ("route", (*route).into()),
-                    ("status", status.code().into()),
-                    ("reason", (*reason).into()),
-                ]
-            })
+        Event::Refused { subject, route, status, reason, .. } => {
+            let status = ("status", status.code().into());
+            let rest = [("route", (*route).into()), status, ("reason", (*reason).into())];
+            client(&events::REFUSED, subject, &rest);
         }
-        Event::ProxyRefused { peer, reason, .. } => log.access(&events::PROXY_REFUSED, || {
-            let peer = peer.map_or_else(|| "unix:".to_owned(), |peer| peer.to_string());
-            vec![("peer", peer.into()), ("reason", (*reason).into())]
-        }),
-        Event::TlsRefused { client, reason, .. } => log.access(&events::TLS_REFUSED, || {
-            vec![("client", (*client).into()), ("reason", (*reason).into())]
-        }),
-        Event::TlsSessionFailed { client, reason, .. } => log
-            .access(&events::TLS_SESSION_FAILED, || {
-                vec![("client", (*client).into()), ("reason", (*reason).into())]
-            }),
+        Event::ProxyRefused { subject, reason, .. } => {
+            client(&events::PROXY_REFUSED, subject, &[("reason", (*reason).into())]);
+        }
+        Event::TlsRefused { subject, reason, .. } => {
+            client(&events::TLS_REFUSED, subject, &[("reason", (*reason).into())]);
+        }
+        Event::TlsSessionFailed { subject, reason, .. } => {
+            client(&events::TLS_SESSION_FAILED, subject, &[("reason", (*reason).into())]);
+        }
         Event::CertificateIssued { names, expires, renewal, .. } => {
             log_issued(log, names, *expires, *renewal);
         }
         Event::CertificateFailed { reason, retry_in, .. } => {
             log_not_issued(log, reason, *retry_in);
         }
-        Event::ProtocolError { handle, route, code, reason, .. } => {
-            log.access(&events::PROTOCOL_ERROR, || {
-                vec![
-                    ("session", handle.to_string().into()),
-                    ("route", (*route).into()),
-                    ("code", code.get().into()),
-                    ("reason", (*reason).into()),
-                ]
-            });
+        Event::ProtocolError { subject, route, code, reason, .. } => {
+            let code = ("code", code.get().into());
+            let rest = [("route", (*route).into()), code, ("reason", (*reason).into())];
+            client(&events::PROTOCOL_ERROR, subject, &rest);
         }
-        Event::SlowConsumer { handle, route, .. } => log.access(&events::SLOW_CONSUMER, || {
-            vec![("session", handle.to_string().into()), ("route", (*route).into())]
-        }),
-        Event::Panicked { handle, route, .. } => log.access(&events::PANIC, || {
-            vec![("session", handle.to_string().into()), ("route", (*route).into())]
-        }),
+        Event::SlowConsumer { subject, route, .. } => {
+            client(&events::SLOW_CONSUMER, subject, &[("route", (*route).into())]);
+        }
+        Event::Ended { subject, route, reason, .. } => {
+            let code = route.map(|_| reason.code().get());
+            let reason = ("reason", reason.text().into());
+            let rest = [("route", (*route).into()), ("code", code.into()), reason];
+            client(&events::ENDED, subject, &rest);
+        }
+        Event::Panicked { subject, route, .. } => {
+            client(&events::PANIC, subject, &[("route", (*route).into())]);
+        }
         Event::Stalled(stall) => {
             let Stall { route, shard, length, .. } = stall;
             let fields = vec![

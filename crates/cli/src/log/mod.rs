@@ -14,10 +14,12 @@ mod sink;
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use throng::openmetrics::{Type, Writer};
 use throng_config::{AccessDetail, LogSettings, Sources};
 
 pub(crate) use self::events::Event;
@@ -85,9 +87,13 @@ struct Inner {
     kinds: [KindCounters; KINDS],
     /// Lines in the queue that clients caused.
     waiting: AtomicUsize,
-    /// Lines dropped for their rate, and for want of room in the queue, ever.
+    /// Lines dropped for their rate, for want of room in the queue, and because they could not be
+    /// written, ever.
     over_rate: AtomicU64,
     over_queue: AtomicU64,
+    unwritten: AtomicU64,
+    /// The file is to be opened again. A flag, since the queue may have no room for another entry.
+    reopens: AtomicBool,
 }
 
 /// Lines of a kind that clients cause.
@@ -102,7 +108,8 @@ struct KindCounters {
 
 enum Job {
     Write(Box<Record>),
-    Reopen,
+    /// Look at the flags.
+    Wake,
     /// Write everything, then answer.
     Flush(SyncSender<()>),
 }
@@ -127,6 +134,8 @@ impl Log {
             waiting: AtomicUsize::default(),
             over_rate: AtomicU64::default(),
             over_queue: AtomicU64::default(),
+            unwritten: AtomicU64::default(),
+            reopens: AtomicBool::default(),
         });
         let log = Self(Arc::clone(&inner));
         log.configure(settings);
@@ -212,15 +221,28 @@ impl Log {
         kind.lines.fetch_add(1, Relaxed) < most
     }
 
+    /// Returns the lines that were dropped, ever, by the reason in the metric.
+    pub(crate) fn dropped_by_reason(&self) -> [(&'static str, u64); 3] {
+        let inner = &self.0;
+        [("rate", &inner.over_rate), ("queue", &inner.over_queue), ("write", &inner.unwritten)]
+            .map(|(reason, count)| (reason, count.load(Relaxed)))
+    }
+
+    /// Writes the metric of the lines that were dropped.
+    pub(crate) fn write_metrics(&self, writer: &mut Writer) {
+        write_dropped(self.dropped_by_reason(), writer);
+    }
+
     /// Returns the lines that were dropped, ever.
     pub(crate) fn dropped(&self) -> u64 {
-        self.0.over_rate.load(Relaxed) + self.0.over_queue.load(Relaxed)
+        self.dropped_by_reason().iter().map(|(_, count)| count).sum()
     }
 
     /// Opens the file of the log again, after what was logged before: a tool has renamed it.
     pub(crate) fn reopen(&self) {
-        // A full queue means a slow reader, and so hardly a file.
-        let _ = self.0.queue.try_send(Job::Reopen);
+        self.0.reopens.store(true, Release);
+        // With a full queue, the thread is awake.
+        let _ = self.0.queue.try_send(Job::Wake);
     }
 
     /// Waits until what was logged is written, for a second at most.
@@ -256,6 +278,17 @@ impl Log {
             errors if errors == AccessDetail::Errors as u8 => AccessDetail::Errors,
             _ => AccessDetail::Off,
         }
+    }
+}
+
+/// Writes the metric of the lines that were dropped, which is called the same in all programs.
+pub(crate) fn write_dropped(counts: [(&'static str, u64); 3], writer: &mut Writer) {
+    writer.set_prefix("throng");
+    let help = "Lines of the log that were dropped, by reason: rate is log.max_rate, queue a slow \
+                reader of the log, write a full or broken disk";
+    let mut metric = writer.metric("log_lines_dropped", help, Type::Counter);
+    for (reason, count) in counts {
+        metric.sample(&[("reason", reason)], count);
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::SystemTime;
 
 use throng_config::LogLevel;
+use throng_proto::escape::Escaped;
 
 use super::events::Event;
 
@@ -134,7 +135,7 @@ fn text(record: &Record, line: &mut String) {
     line.push_str(record.event.name);
     if !record.message.is_empty() {
         line.push_str(": ");
-        escape(&record.message, line);
+        let _ = write!(line, "{}", Escaped(&record.message));
     }
     for (name, value) in &record.fields {
         match value {
@@ -196,7 +197,7 @@ fn quote(text: &str, line: &mut String) {
             Some(b'"' | b'\\') => piece.split_at(piece.len() - 1),
             _ => (piece, ""),
         };
-        escape(plain, line);
+        let _ = write!(line, "{}", Escaped(plain));
         if !special.is_empty() {
             line.push('\\');
             line.push_str(special);
@@ -205,26 +206,12 @@ fn quote(text: &str, line: &mut String) {
     line.push('"');
 }
 
-/// Appends text without what could end the line, drive a terminal or turn the direction of writing:
-/// clients choose some of it.
-fn escape(text: &str, line: &mut String) {
-    for char in text.chars() {
-        let is_special = char.is_control()
-            || matches!(char, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}')
-            || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        if is_special {
-            let _ = write!(line, "\\u{:04x}", u32::from(char));
-        } else {
-            line.push(char);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use proptest::prelude::*;
+    use throng_proto::escape::is_special;
 
     use super::super::events;
     use super::*;
@@ -281,7 +268,7 @@ mod tests {
             for form in forms {
                 let line = line(&record, form);
                 let text = line.strip_suffix('\n').unwrap();
-                prop_assert!(!text.chars().any(char::is_control), "{text:?}");
+                prop_assert!(!text.chars().any(is_special), "{text:?}");
             }
             let json: serde_json::Value = serde_json::from_str(&line(&record, Form::Json)).unwrap();
             prop_assert_eq!(json["path"].as_str().unwrap(), &path);

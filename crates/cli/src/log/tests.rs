@@ -187,7 +187,11 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
     assert_eq!((all, details[0]), (2, AccessDetail::All));
     assert!(!details.contains(&AccessDetail::Off));
     let access = Access {
-        client: [127, 0, 0, 1].into(),
+        subject: throng_balance::Subject {
+            session: Some(0x1b),
+            peer: Some(([127, 0, 0, 1], 5).into()),
+            client: Some([192, 0, 2, 1].into()),
+        },
         method: Some("GET"),
         path: Some("/a\n{\"level\":\"error\"}"),
         server_name: None,
@@ -199,7 +203,7 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
         attempts: 2,
         bytes_in: Some(1),
         bytes_out: None,
-        duration: Duration::from_millis(1),
+        duration: Some(Duration::from_millis(1)),
         reason: "the backend refused the connection",
         request_id: Some("abc"),
         traceparent: None,
@@ -215,7 +219,8 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
     assert_eq!(
         fields(0),
         serde_json::json!({
-            "level": "warn", "event": "request.failed", "client": "127.0.0.1", "method": "GET",
+            "level": "warn", "event": "request.failed", "session": "000000000000001b",
+            "client": "192.0.2.1", "peer": "127.0.0.1:5", "method": "GET",
             "path": "/a\n{\"level\":\"error\"}", "status": 502, "attempts": 2,
             "backend": "127.0.0.1:9", "bytes_in": 1, "duration": 0.001,
             "reason": "the backend refused the connection", "request_id": "abc",

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use throng::openmetrics::{Format, Writer};
 use throng::{App, Bound, Hub, Method, Observer, Present, Publication, Request, Response, Status};
 use throng_config::Token;
 
@@ -51,11 +52,17 @@ pub(super) fn bind(
             }
         }
     };
-    let ready = Arc::clone(&shared);
+    let (ready, of_metrics, its_log) = (Arc::clone(&shared), Arc::clone(&shared), log.clone());
     let app = App::new()
         .livez()
         .get("/readyz", move |_: &Request<'_>| ready.0.readiness())
-        .get("/metrics", route(Observer::metrics))
+        .get("/metrics", move |request: &Request<'_>| {
+            let (observer, token) = &*of_metrics;
+            match check_read(request, token.as_ref()) {
+                Ok(()) => metrics(observer, &its_log, request),
+                Err(refusal) => refusal.closing(),
+            }
+        })
         .get("/stats.json", route(|observer, _| observer.stats()))
         .get("/history/{channel}", of_channel(history))
         // The thread of the signals does it.
@@ -63,6 +70,14 @@ pub(super) fn bind(
         // It may have to ask the cluster.
         .blocking(Method::Get, "/presence/{channel}", of_channel(presence));
     admin::bind(app, admin.address, log)
+}
+
+/// Answers with the metrics of the server and of its log.
+fn metrics(observer: &Observer, log: &Log, request: &Request<'_>) -> Response {
+    let mut writer = Writer::new("throng").format(Format::accepted(request));
+    observer.write(&mut writer);
+    log.write_metrics(&mut writer);
+    writer.into_response()
 }
 
 /// Answers with what a reload has changed, or with the mistake that it met.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use throng_config::units::LARGEST;
 use throng_config::{Fields, Key, Kind, Records, Table, acme, log, tls};
+use throng_proto::escape::Escaped;
 
 /// The table of `throng serve`.
 pub static TABLE: Table = Table { program: "serve", keys: KEYS };
@@ -278,5 +279,5 @@ fn unknown(key: &str, known: impl Iterator<Item = &'static str>) -> String {
          max_announced"
             .to_owned()
     });
-    format!("unknown key `{}`: {hint}", key.escape_debug())
+    format!("unknown key `{}`: {hint}", Escaped(key))
 }

@@ -147,7 +147,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let log = open_log(&settings.log)?;
     let _flush = log.flushed_at_end();
     reload::log_warnings(&settings, &log);
-    let server = watched(site::server(&settings), &log);
+    let server = watched(site::server(&settings, Some(&log)), &log);
     let bound = site::listen(server, &settings)?;
     let (requests, pending) = reload_requests();
     let admin = start_admin(&bound, settings.admin.as_ref(), requests, &log)?;

@@ -94,7 +94,7 @@ impl<'a> Reloader<'a> {
         if settings.scopes() != current.0.scopes() {
             changes.needs_restart.push("scope of channels");
         }
-        let server = site::server(&settings);
+        let server = site::server(&settings, Some(log));
         server.check().map_err(|error| error.to_string())?;
         let certificates = reload_certificates(running, log)?;
         running.reconfigure(&server).map_err(|error| error.to_string())?;

@@ -1,7 +1,8 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
+use throng::openmetrics::Writer;
 use throng::prelude::*;
-use throng::{Bound, EventStream, Position, Presence, Receipt, Recovery, Status, Topic};
+use throng::{Bound, EndReason, EventStream, Position, Presence, Receipt, Recovery, Status, Topic};
 #[cfg(feature = "redis")]
 use throng::{Cluster, WhileDown};
 
@@ -9,6 +10,7 @@ use super::settings::Members;
 #[cfg(feature = "redis")]
 use super::settings::Scope;
 use super::{Rule, Settings};
+use crate::log::Log;
 use crate::sockets::{self, Listen};
 
 /// The answer in place of metrics.
@@ -50,19 +52,19 @@ const MAX_CHANNEL_NAME: usize = 256;
 /// The most bytes that a client says about itself.
 const MAX_INFO: usize = 256;
 
-/// Returns the server that `settings` describe.
-pub(crate) fn server(settings: &Settings) -> Server {
-    configured(app(settings), settings)
+/// Returns the server that `settings` describe, with the metrics of its log.
+pub(crate) fn server(settings: &Settings, log: Option<&Log>) -> Server {
+    configured(app(settings, log), settings)
 }
 
 /// Binds the server that `settings` describe.
 pub(crate) fn bind(settings: &Settings) -> throng::Result<Bound> {
-    listen(server(settings), settings)
+    listen(server(settings, None), settings)
 }
 
 /// Checks the settings as [`bind`] does, without listening.
 pub(crate) fn check(settings: &Settings) -> throng::Result<()> {
-    server(settings).check()
+    server(settings, None).check()
 }
 
 /// A server for `app`, configured by `settings`.
@@ -140,7 +142,7 @@ pub fn listen(server: Server, settings: &Settings) -> throng::Result<Bound> {
     addresses.fold(server, also).bind(first)
 }
 
-pub(crate) fn app(settings: &Settings) -> App {
+pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
     let wildcards = settings.wildcards;
     let channels = channels(wildcards);
     let channels = match settings.cluster {
@@ -148,7 +150,7 @@ pub(crate) fn app(settings: &Settings) -> App {
         None => channels.on_message(|ws, message| drop(publish(ws, message))),
         Some(_) => channels.on_message(|ws, message| {
             if publish(ws, message).is_some_and(|receipt| receipt.is_refused()) {
-                ws.close(1013, "the cluster does not take messages now; try again later");
+                ws.close_for(EndReason::Publication);
             }
         }),
     };
@@ -172,8 +174,14 @@ pub(crate) fn app(settings: &Settings) -> App {
         })
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
         .health();
+    let log = log.cloned();
+    let own_metrics = move |writer: &mut Writer| {
+        if let Some(log) = &log {
+            log.write_metrics(writer);
+        }
+    };
     let app = match settings.public_metrics {
-        true => app.metrics("/metrics").stats("/stats.json"),
+        true => app.metrics_with("/metrics", own_metrics).stats("/stats.json"),
         false => ["/metrics", "/stats.json"].into_iter().fold(app, |app, path| {
             app.get(path, |_| Response::error(Status::NOT_FOUND, NO_METRICS))
         }),

@@ -133,8 +133,6 @@ pub(crate) struct Cold {
     pub(crate) awaits_capacity: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
-    /// It was closed because its peer reads too slowly.
-    pub(crate) is_slow: bool,
     /// Data read and dropped in [`Stage::Lingering`], if any.
     pub(crate) dropped: Option<Linger<Tick>>,
 }
@@ -147,7 +145,6 @@ impl Cold {
             && self.assembling.is_none()
             && !self.awaits_capacity
             && self.closed_with == 0
-            && !self.is_slow
             && self.dropped.is_none()
     }
 }

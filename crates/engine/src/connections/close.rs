@@ -6,6 +6,7 @@ use throng_proto::ws;
 use crate::conn::linger::{LINGER_SILENCE, Linger};
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
+use crate::service::{EndReason, Fault};
 
 impl Connections {
     /// Begins the closing handshake: a Close frame behind queued output. Nothing is sent after it.
@@ -47,6 +48,19 @@ impl Connections {
         if let Some(conn) = self.table.conn_mut(id) {
             self.outbox.take_waiting(conn, usize::MAX, now, &mut self.stats);
         }
+    }
+
+    /// Ends a session or stream for this reason, and notes that.
+    #[cold]
+    pub(crate) fn fail_for(&mut self, id: ConnId, reason: EndReason) {
+        self.note_fault(id, Fault::Ended(reason));
+        self.fail(id, reason.code().get(), reason.text());
+    }
+
+    /// Notes a fault for [`Service::on_fault`](crate::Service::on_fault).
+    #[cold]
+    pub(crate) fn note_fault(&mut self, id: ConnId, fault: Fault) {
+        self.faults.push((id, fault));
     }
 
     /// Ends a session that cannot continue: queued output is dropped, a Close frame takes its

@@ -24,6 +24,7 @@ use crate::connections::memory::ShardMemory;
 use crate::connections::publishers::Publishers;
 use crate::limits::Checked;
 use crate::outbox::{Millis, Outbox, OutboxLimits};
+use crate::service::Fault;
 use crate::stats::Stats;
 
 /// The shard's connections.
@@ -39,6 +40,9 @@ pub(crate) struct Connections {
     pub(crate) memory: ShardMemory,
     /// The time of this turn.
     pub(crate) now: Instant,
+    /// Faults to be reported when the driver can be asked for addresses: at the latest before it
+    /// closes the socket.
+    pub(crate) faults: Vec<(ConnId, Fault)>,
 }
 
 impl Connections {
@@ -61,6 +65,7 @@ impl Connections {
             stats: Stats::default(),
             memory,
             now,
+            faults: Vec::new(),
         }
     }
 

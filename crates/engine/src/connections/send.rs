@@ -10,6 +10,7 @@ use crate::connections::Connections;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::{REFERENCE_COST, Sent};
 use crate::outbox::{Content, Form, FormError, Outbox, TooSlow};
+use crate::service::Fault;
 
 /// Destination of a published frame.
 #[derive(Clone, Copy, Debug, Default)]
@@ -175,9 +176,7 @@ impl Connections {
         self.stats.messages_dropped += 1;
         self.stats.slow_consumers += 1;
         self.outbox.counters_mut()[usize::from(class)].slow_consumers += 1;
-        if let Some(cold) = self.table.cold_mut(id) {
-            cold.is_slow = true;
-        }
+        self.note_fault(id, Fault::SlowConsumer);
         self.fail(id, 1008, "slow consumer");
     }
 }

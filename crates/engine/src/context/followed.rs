@@ -8,10 +8,7 @@ use crate::context::Core;
 use crate::context::recent::Waiting;
 use crate::pubsub::history::{Joined as Place, Recovery, Since};
 use crate::pubsub::relay::Joined;
-
-/// Close code of a server that cannot do now what is asked (RFC 6455 section 7.4.2, IANA).
-const TRY_AGAIN_LATER: u16 = 1013;
-const NO_ANSWER: &str = "the cluster does not answer; try again later";
+use crate::service::{EndReason, Fault};
 
 impl Core {
     /// Adds a connection to a channel that a broker carries. If this process does not follow its
@@ -60,7 +57,9 @@ impl Core {
     pub(crate) fn end_waits(&mut self) {
         if self.recent.are_waiting() {
             for id in self.recent.expire(self.connections.now) {
-                self.close(id, TRY_AGAIN_LATER, NO_ANSWER);
+                let reason = EndReason::Cluster;
+                self.connections.note_fault(id, Fault::Ended(reason));
+                self.close(id, reason.code().get(), reason.text());
             }
         }
     }

@@ -31,6 +31,7 @@ use crate::pubsub::filter::Filter;
 use crate::pubsub::history::{Recovery, Since};
 use crate::remote::{Command, Remote, ShardQueue};
 use crate::samples::Samples;
+use crate::service::Fault;
 use crate::stalls::Watch;
 use crate::stats::Stats;
 
@@ -172,6 +173,12 @@ impl Core {
     /// Begins the closing handshake.
     pub fn close(&mut self, conn: ConnId, code: u16, reason: &str) {
         self.connections.close(conn, code, reason);
+    }
+
+    /// Reports a fault of a connection that the service has found:
+    /// [`Service::on_fault`](crate::Service::on_fault) follows when its address can be asked for.
+    pub fn note_fault(&mut self, conn: ConnId, fault: Fault) {
+        self.connections.note_fault(conn, fault);
     }
 
     /// Resets a connection at once.
@@ -375,6 +382,12 @@ impl<'a> Cx<'a> {
         self.core.connections.table.stage(self.id) == Stage::Open
     }
 
+    /// Returns whether the connection speaks HTTP yet: there was no session and no stream.
+    #[must_use]
+    pub fn is_http(&self) -> bool {
+        matches!(self.core.connections.table.stage(self.id), Stage::Http | Stage::Serving)
+    }
+
     /// Stops reading messages; see [`Core::stop_reading`].
     pub fn stop_reading(&mut self) {
         self.core.stop_reading(self.id);
@@ -552,7 +565,8 @@ impl<'a> Cx<'a> {
         self.core.connections.backlog(self.id)
     }
 
-    /// Returns the peer's address, kept until the upgrade only.
+    /// Returns the peer's address, kept until the upgrade only; in
+    /// [`Service::on_fault`](crate::Service::on_fault) that of the socket.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.core.connections.table.cold(self.id)?.peer

@@ -167,7 +167,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if conn.is(Stage::Ending) {
             return;
         }
-        match conn.after_flush() {
+        let after = conn.after_flush();
+        self.report_faults();
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.table.conn_mut(id) else { return };
+        match after {
             AfterFlush::Linger if conn.has(flag::FINISHED) => self.hang_up(id),
             AfterFlush::Linger if conn.stage() < Stage::Lingering => {
                 conn.advance(Stage::Lingering);
@@ -189,6 +193,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
+    /// Reports the faults that were noted, while their sockets can be asked for the addresses.
+    #[inline]
+    pub(crate) fn report_faults(&mut self) {
+        while !self.state.core.connections.faults.is_empty() {
+            for (id, fault) in std::mem::take(&mut self.state.core.connections.faults) {
+                let peer = self.driver.peer(id);
+                self.state.report(id, fault, peer);
+            }
+        }
+    }
+
     pub(crate) fn hang_up(&mut self, id: ConnId) {
         if let Some(conn) = self.state.core.connections.table.conn_mut(id) {
             conn.advance(Stage::Ending);
@@ -198,6 +213,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Flushes every connection with output, and carries out actions that callbacks requested.
     pub fn flush_all(&mut self) {
+        self.report_faults();
         let mut at = 0;
         while let Some(id) = self.state.core.connections.outbox.dirty_at(at) {
             at += 1;

@@ -2,14 +2,14 @@
 //! most.
 
 use throng_io::{ConnId, Driver};
-use throng_proto::ws::{self, CloseCode};
+use throng_proto::ws;
 
 use crate::conn::held::HeldInput;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::memory::Holder;
 use crate::context::Cx;
 use crate::message::{Close, Refusal};
-use crate::service::Service;
+use crate::service::{EndReason, Fault, Service};
 use crate::shard::Shard;
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
@@ -108,10 +108,15 @@ impl<S: Service> State<S> {
         let Some(conn) = connections.table.conn(id) else { return };
         let (stage, in_flight) = (conn.stage(), conn.has(flag::IN_FLIGHT));
         connections.stats.memory_ended += 1;
+        let (code, reason) = (EndReason::Memory.code(), EndReason::Memory.text());
+        // A request that is answered with 503 is reported as refused.
+        if stage != Stage::Http || in_flight || is_handshaking {
+            connections.note_fault(id, Fault::Ended(EndReason::Memory));
+        }
         self.held.remove(&id);
         match stage {
             _ if in_flight || is_handshaking => self.core.connections.finish(id, AfterFlush::Abort),
-            Stage::Open => self.core.connections.fail(id, 1008, "the server is out of memory"),
+            Stage::Open => self.core.connections.fail(id, code.get(), reason),
             Stage::Http => {
                 let answered = self.request_bodies.is_dropped(id);
                 self.request_bodies.end(id);
@@ -125,7 +130,7 @@ impl<S: Service> State<S> {
             }
             _ => self.core.connections.finish(id, AfterFlush::Abort),
         }
-        self.end_session(id, Close { code: CloseCode::POLICY_VIOLATION, reason: "" }, false);
+        self.end_session(id, Close { code, reason: "" }, false);
         self.forget_input(id);
     }
 

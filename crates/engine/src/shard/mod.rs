@@ -41,7 +41,7 @@ use crate::http1::body::RequestBodies;
 use crate::remote::ShardInbox;
 use crate::remote::mailbox::{Inbox, Mailbox};
 use crate::remote::registry::ThreadRegistry;
-use crate::service::{Fault, Service};
+use crate::service::{EndReason, Fault, Service};
 use crate::shard::accept::Starter;
 use crate::shard::admission::Admission;
 use crate::shard::burst::BurstDetector;
@@ -192,7 +192,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 }
                 AfterEvent::Finish(id) => {
                     if let Some(why) = self.session_failure(id) {
-                        self.state.report(id, Fault::Tls(why));
+                        let peer = self.driver.peer(id);
+                        self.state.report(id, Fault::Tls(why), peer);
                     }
                     self.state.on_finished(id);
                 }
@@ -443,6 +444,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let enough = if is_http { usize::from(timeout) * rate } else { 1 };
         if connections.outbox.record_unsent(conn, unsent, enough, now) > timeout {
             connections.stats.timeouts += 1;
+            connections.note_fault(id, Fault::Ended(EndReason::Write));
             connections.finish(id, AfterFlush::Abort);
         }
         true

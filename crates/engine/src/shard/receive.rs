@@ -3,14 +3,12 @@
 use throng_io::ConnId;
 use throng_proto::Input;
 
-use throng_proto::ws::CloseCode;
-
 use crate::conn::held::HeldInput;
 use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::message::Close;
 use crate::outbox::borrowed::LARGE;
-use crate::service::{Fault, Service};
+use crate::service::{EndReason, Fault, Service};
 use crate::shard::state::State;
 use crate::ws::inbound::Inbound;
 use crate::ws::messages::{self, End, Messages, StopReason};
@@ -95,8 +93,8 @@ impl<S: Service> State<S> {
         if !connections.reading.admit(id.slot(), now, (messages, bytes), limits)
             && connections.table.stage(id) == Stage::Open
         {
-            connections.fail(id, 1008, "too much in one second");
-            self.end_session(id, Close { code: CloseCode::POLICY_VIOLATION, reason: "" }, false);
+            connections.fail_for(id, EndReason::Rate);
+            self.end_session(id, Close { code: EndReason::Rate.code(), reason: "" }, false);
         }
     }
 
@@ -187,7 +185,7 @@ impl<S: Service> State<S> {
                 let reason = error.to_string();
                 self.core.connections.close(id, code, &reason);
                 self.core.connections.finish(id, AfterFlush::Linger);
-                self.report(id, Fault::Protocol { code: code.into(), reason: &reason });
+                self.core.connections.note_fault(id, Fault::Protocol(error));
                 self.end_session(id, Close { code: code.into(), reason: "" }, false);
             }
         }

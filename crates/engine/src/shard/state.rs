@@ -141,7 +141,12 @@ impl<S: Service> State<S> {
         std::mem::forget(payload);
         self.core.connections.outbox.compression().end_relay();
         self.core.connections.stats.handler_panics += 1;
-        self.report(id, Fault::Panic);
+        let fault = Fault::Panic { route: self.core.watch.entered() };
+        match self.core.connections.table.stage(id) {
+            // Its address is known yet, and the answer is reported, too.
+            Stage::Http | Stage::Serving => self.report(id, fault, None),
+            _ => self.core.connections.note_fault(id, fault),
+        }
         match self.core.connections.table.stage(id) {
             Stage::Open => self.core.connections.fail(id, 1011, "internal error"),
             // Whatever it was about to answer was not queued yet, or the service knows better.
@@ -159,10 +164,36 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Reports a fault to the service, whose own panic changes nothing more.
+    /// Counts a fault and reports it to the service, whose own panic changes nothing more. `peer`
+    /// is the address that the socket knows; what was kept of the client goes before it.
     #[cold]
-    pub(crate) fn report(&mut self, id: ConnId, fault: Fault<'_>) {
+    pub(crate) fn report(&mut self, id: ConnId, fault: Fault, peer: Option<SocketAddr>) {
+        self.core.samples.measured.count_fault(fault);
+        let is_kept = self.core.connections.table.cold(id).is_some_and(|it| it.peer.is_some());
+        let lent = peer.filter(|_| !is_kept);
+        self.set_peer(id, lent);
         self.counted(|state| state.service.on_fault(&mut Cx::new(&mut state.core, id), fault));
+        if lent.is_some() {
+            self.core.connections.table.cold_mut(id).map(|cold| cold.peer.take());
+            self.core.connections.table.shed_cold(id);
+        }
+    }
+
+    fn set_peer(&mut self, id: ConnId, peer: Option<SocketAddr>) {
+        if peer.is_some()
+            && let Some(cold) = self.core.connections.table.cold_mut(id)
+        {
+            cold.peer = peer;
+        }
+    }
+
+    /// Reports the faults of a connection that has ended: its socket is gone.
+    #[cold]
+    fn report_late(&mut self, id: ConnId) {
+        let late = self.core.connections.faults.extract_if(.., |(of, _)| *of == id);
+        for (_, fault) in late.collect::<Vec<_>>() {
+            self.report(id, fault, None);
+        }
     }
 
     /// Passes on the bytes that a connection has carried; a panic changes nothing more.
@@ -277,11 +308,11 @@ impl<S: Service> State<S> {
         let Some(conn) = self.core.connections.table.conn(id) else { return };
         let client = conn.has(flag::CLIENT);
         let is_session = conn.has(flag::SESSION);
-        if self.core.connections.table.cold(id).is_some_and(|cold| cold.is_slow) {
-            self.report(id, Fault::SlowConsumer);
+        if !self.core.connections.faults.is_empty() {
+            self.report_late(id);
         }
         if is_session && let Some(why) = why.session_failure() {
-            self.report(id, Fault::Tls(why));
+            self.report(id, Fault::Tls(why), None);
         }
         let code = match self.core.connections.table.cold(id).map_or(0, |cold| cold.closed_with) {
             0 => CloseCode::ABNORMAL,

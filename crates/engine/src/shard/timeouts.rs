@@ -1,13 +1,12 @@
 //! Per-connection timeouts.
 
 use throng_io::{ConnId, Driver};
-use throng_proto::ws::CloseCode;
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
 use crate::context::Cx;
 use crate::message::Close;
-use crate::service::Service;
+use crate::service::{EndReason, Fault, Service};
 use crate::shard::Shard;
 use crate::shard::proxy::LATE;
 use crate::shard::state::State;
@@ -59,7 +58,9 @@ impl<S: Service> State<S> {
             return connections.timers.due_in(id, timeout);
         }
         connections.stats.timeouts += 1;
-        let close = Close { code: CloseCode::ABNORMAL, reason: "heartbeat timeout" };
+        connections.note_fault(id, Fault::Ended(EndReason::Heartbeat));
+        let close =
+            Close { code: EndReason::Heartbeat.code(), reason: EndReason::Heartbeat.text() };
         self.end_session(id, close, false);
         self.core.connections.finish(id, AfterFlush::Abort);
     }
@@ -123,7 +124,9 @@ impl<S: Service> State<S> {
         let connections = &mut self.core.connections;
         for slot in connections.timers.expire_lifetimes() {
             if let Some(id) = connections.table.in_slot(slot) {
-                connections.close(id, 1001, "session lifetime exceeded");
+                let reason = EndReason::Lifetime;
+                connections.note_fault(id, Fault::Ended(reason));
+                connections.close(id, reason.code().get(), reason.text());
             }
         }
     }
@@ -161,8 +164,8 @@ impl<S: Service> State<S> {
             return true;
         }
         connections.stats.timeouts += 1;
-        connections.fail(id, 1008, "message took too long to arrive");
-        self.end_session(id, Close { code: CloseCode::POLICY_VIOLATION, reason: "" }, false);
+        connections.fail_for(id, EndReason::Reassembly);
+        self.end_session(id, Close { code: EndReason::Reassembly.code(), reason: "" }, false);
         false
     }
 }

@@ -191,6 +191,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         }
     }
 
+    fn peer(&self, conn: ConnId) -> Option<SocketAddr> {
+        P::peer(self.table.entry_ref(conn)?.socket.as_ref()?)
+    }
+
     fn traffic(&self, conn: ConnId) -> Option<Traffic> {
         match self.table.entry_ref(conn) {
             Some(entry) => P::traffic(entry.socket.as_ref()?),

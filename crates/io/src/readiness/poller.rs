@@ -130,6 +130,9 @@ pub trait Poller: Sized + Send {
     /// Makes the drop that follows reset the connection.
     fn reset_on_drop(socket: &Self::Socket);
 
+    /// Returns the address of the other end; a Unix socket has none.
+    fn peer(socket: &Self::Socket) -> Option<SocketAddr>;
+
     /// Returns the bytes that the socket has carried, if the system counts them.
     fn traffic(socket: &Self::Socket) -> Option<Traffic> {
         let _ = socket;

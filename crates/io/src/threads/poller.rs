@@ -179,6 +179,10 @@ impl Poller for PollPoller {
         let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
     }
 
+    fn peer(socket: &TcpStream) -> Option<SocketAddr> {
+        SockRef::from(socket).peer_addr().ok()?.as_socket()
+    }
+
     #[cfg(target_os = "linux")]
     fn traffic(socket: &TcpStream) -> Option<crate::Traffic> {
         crate::connect::traffic(socket.as_raw_fd())

@@ -532,7 +532,7 @@ impl Service for Client<'_> {
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
     /// Keeps why the TLS session of a connection failed, for its end, which follows.
-    fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
+    fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault) {
         let index = self.index(cx);
         let conn = &mut self.pool.conns[index];
         // Another one may have its place already.

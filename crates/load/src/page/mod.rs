@@ -10,6 +10,8 @@ pub mod well_formed;
 
 use std::fmt::Write;
 
+use throng_proto::escape::is_special;
+
 pub use plot::{Axis, Plot, Scale, Series};
 
 /// A page being put together, in the order of the calls.
@@ -144,7 +146,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             // Not allowed in XML at all, whatever way they are written.
-            c if c.is_control() && c != '\n' && c != '\t' => out.push(' '),
+            c if is_special(c) && c != '\n' && c != '\t' => out.push(' '),
             c => out.push(c),
         }
     }

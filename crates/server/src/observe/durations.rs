@@ -1,4 +1,5 @@
-//! Histograms of durations, and the codes that sessions were closed with.
+//! Histograms of durations, the codes that sessions were closed with, and why the server ended
+//! connections.
 
 use std::sync::Arc;
 
@@ -11,23 +12,29 @@ pub(super) struct Figures {
     durations: Durations,
     waits: Histogram,
     closes: Vec<(&'static str, u64)>,
+    faults: Vec<(&'static str, u64)>,
+}
+
+fn add(sums: &mut Vec<(&'static str, u64)>, counts: impl Iterator<Item = (&'static str, u64)>) {
+    for (at, (word, count)) in counts.enumerate() {
+        match sums.get_mut(at) {
+            Some((_, sum)) => *sum += count,
+            None => sums.push((word, count)),
+        }
+    }
 }
 
 impl Figures {
     /// `waits` are those of jobs for a worker.
     pub(super) fn of(snapshots: &[Arc<Snapshot>], waits: Histogram) -> Self {
         let mut durations = Durations::default();
-        let mut closes: Vec<(&'static str, u64)> = Vec::new();
+        let (mut closes, mut faults) = (Vec::new(), Vec::new());
         for snapshot in snapshots {
             durations.add(&snapshot.durations());
-            for (at, (code, count)) in snapshot.closes().enumerate() {
-                match closes.get_mut(at) {
-                    Some((_, sum)) => *sum += count,
-                    None => closes.push((code, count)),
-                }
-            }
+            add(&mut closes, snapshot.closes());
+            add(&mut faults, snapshot.faults());
         }
-        Self { durations, waits, closes }
+        Self { durations, waits, closes, faults }
     }
 
     pub(super) fn write(&self, writer: &mut Writer) {
@@ -68,6 +75,12 @@ impl Figures {
         let mut metric = writer.metric("sessions_closed", help, Type::Counter);
         for (code, count) in &self.closes {
             metric.sample(&[("code", code)], *count);
+        }
+        let help = "Connections and requests that the server ended, by reason: faults of clients \
+                    and handlers, and limits";
+        let mut metric = writer.metric("connections_ended", help, Type::Counter);
+        for (reason, count) in &self.faults {
+            metric.sample(&[("reason", reason)], *count);
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) use shared::{BoundRoute, Shared};
 use self::request::AwaitedBody;
 use crate::access::{Access, Entry, count_body};
 use crate::app::RequestId;
-use crate::events::Event;
+use crate::events::{Event, Subject};
 use crate::handle::Handle;
 use crate::health::RETRY_AFTER;
 use crate::http::ExchangeEvent;
@@ -102,6 +102,18 @@ impl ShardService {
     fn sessions_of(&mut self, cx: &mut Cx<'_>) -> Option<&mut Box<dyn Sessions>> {
         cx.enter_route(cx.route().into());
         self.sessions.get_mut(usize::from(cx.route()))
+    }
+
+    /// Returns who this connection is, from what is known of it at this moment.
+    pub(super) fn subject(&self, cx: &Cx<'_>) -> Subject {
+        let peer = cx.peer();
+        let is_proxy = |peer: SocketAddr| {
+            let address = peer.ip().to_canonical();
+            self.shared.trusted_proxies.iter().any(|network| network.contains(address))
+        };
+        let noted = self.entries.get(&cx.id()).and_then(|entry| entry.client());
+        let own = peer.filter(|peer| !is_proxy(*peer)).map(|peer| peer.ip().to_canonical());
+        Subject { handle: Some(Handle::of(cx.id())), peer, client: noted.or(own) }
     }
 
     /// Notes the status code of a response that begins.
@@ -197,10 +209,10 @@ impl ShardService {
             SessionEvent::CancelTimer(timer) => self.timers.cancel(cx.id(), timer),
             SessionEvent::Due(continuation) => self.resume_session(cx, continuation),
             SessionEvent::WorkPanicked => {
-                self.cancel_work(cx.id());
-                let handle = Handle::of(cx.id());
-                let route = Some(self.shared.stalls.path(cx.route().into()));
-                self.shared.events.report(Event::Panicked { handle, route });
+                let id = cx.id();
+                self.cancel_work(id);
+                let route = Some(cx.route().into());
+                cx.core().note_fault(id, Fault::Panic { route });
                 cx.close(1011, "internal error");
             }
             // By now another job may wait, submitted by a continuation, or many results be to come.
@@ -346,7 +358,9 @@ impl Service for ShardService {
     }
 
     fn on_proxy_refused(&mut self, peer: Option<SocketAddr>, reason: &str) {
-        self.shared.events.report(Event::ProxyRefused { peer, reason });
+        let client = peer.map(|peer| peer.ip().to_canonical());
+        let subject = Subject { peer, client, ..Subject::default() };
+        self.shared.events.report(Event::ProxyRefused { subject, reason });
     }
 
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
@@ -432,25 +446,29 @@ impl Service for ShardService {
         }
     }
 
-    fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault<'_>) {
+    fn on_fault(&mut self, cx: &mut Cx<'_>, fault: Fault) {
         let shared = &self.shared;
-        let handle = Handle::of(cx.id());
+        let subject = self.subject(cx);
         let route = shared.stalls.path(cx.route().into());
-        shared.events.report(match fault {
-            Fault::Protocol { code, reason } => {
-                Event::ProtocolError { handle, route, code, reason }
+        match fault {
+            Fault::Protocol(error) => {
+                let (code, reason) = (error.close_code().into(), &*error.to_string());
+                shared.events.report(Event::ProtocolError { subject, route, code, reason });
             }
             Fault::Tls(why) => {
-                let client = cx.peer().map(|peer| peer.ip().to_canonical());
-                let reason = &why.to_string();
-                return shared.events.report(Event::TlsSessionFailed { client, reason });
+                let reason = &*why.to_string();
+                shared.events.report(Event::TlsSessionFailed { subject, reason });
             }
-            Fault::SlowConsumer => Event::SlowConsumer { handle, route },
-            Fault::Panic => {
-                let route = cx.entered_route().map(|route| shared.stalls.path(route));
-                Event::Panicked { handle, route }
+            Fault::SlowConsumer => shared.events.report(Event::SlowConsumer { subject, route }),
+            Fault::Panic { route } => {
+                let route = route.map(|route| shared.stalls.path(route));
+                shared.events.report(Event::Panicked { subject, route });
             }
-        });
+            Fault::Ended(reason) => {
+                let route = Some(route).filter(|_| !cx.is_http());
+                shared.events.report(Event::Ended { subject, route, reason });
+            }
+        }
     }
 
     fn on_shutdown(&mut self, cx: &mut Cx<'_>) {

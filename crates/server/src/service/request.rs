@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_engine::workers::OverflowPolicy;
 use throng_engine::{Answer, Cx};
 use throng_http::{
-    Extensions, IntoResponse, Match, Params, Ranges, Reject, Request, Response, Status,
+    Extensions, IntoResponse, MISDIRECTED, Match, Params, Ranges, Reject, Request, Response, Status,
 };
 use throng_proto::http1;
 
@@ -14,8 +14,7 @@ use super::upgrade::Upgraded;
 use super::{BoundRoute, ShardService, Shared};
 use crate::app::{Action, StreamingFn};
 use crate::cluster::Guard;
-use crate::events::Event;
-use crate::handle::Handle;
+use crate::events::{Event, Subject};
 use crate::health::{live, ready};
 use crate::http::exchange::Exchange;
 use crate::http::{ClientGuard, Responder, reader};
@@ -63,6 +62,11 @@ impl ShardService {
             return self.reply(cx, head, false, response);
         }
         if let Some(response) = shared.security.refusal(cx, head, &shared.trusted_proxies) {
+            if response.status().is_error() {
+                let has_tls = cx.tls().is_some();
+                let reason = if has_tls { MISDIRECTED } else { "the client uses no TLS" };
+                self.report_refused(cx, response.status(), reason);
+            }
             return self.reply(cx, head, false, response);
         }
         let found = shared.find(head);
@@ -172,8 +176,7 @@ impl ShardService {
         reject: Reject,
     ) -> Response {
         self.shared.events.report(Event::Refused {
-            peer: cx.peer(),
-            client,
+            subject: Subject { client, ..self.subject(cx) },
             route: Some(&self.shared.route(route).route.path),
             status: Status::new(reject.code()),
             reason: reject.reason(),
@@ -183,9 +186,8 @@ impl ShardService {
 
     /// Reports that a connection was refused, or a request before its route was known.
     pub(super) fn report_refused(&self, cx: &Cx<'_>, status: Status, reason: &str) {
-        let peer = cx.peer();
-        let client = peer.map(|peer| peer.ip().to_canonical());
-        self.shared.events.report(Event::Refused { peer, client, route: None, status, reason });
+        let subject = self.subject(cx);
+        self.shared.events.report(Event::Refused { subject, route: None, status, reason });
     }
 
     /// Counts, reports and answers a request whose handler panicked on another thread or in a
@@ -194,7 +196,7 @@ impl ShardService {
         // Without an exchange, its client has gone, or the handler panicked here.
         let Some(exchange) = self.exchanges.get(&cx.id()) else { return };
         let route = exchange.route.map(|route| self.shared.stalls.path(route));
-        self.shared.events.report(Event::Panicked { handle: Handle::of(cx.id()), route });
+        self.shared.events.report(Event::Panicked { subject: self.subject(cx), route });
         cx.count_panic();
         self.reply_later(cx, Responder::no_answer());
     }

@@ -22,6 +22,8 @@ pub(super) struct Link {
     pub(super) client_gone: bool,
     /// Whether the server sends no more.
     pub(super) server_finished: bool,
+    /// The client's address, once it is accepted.
+    peer: Option<SocketAddr>,
 }
 
 /// One end of a connection.
@@ -143,6 +145,7 @@ impl Driver for LocalDriver {
         if let Some(pipe) = self.incoming.pop_front() {
             self.accepted = self.accepted.wrapping_add(1);
             let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, self.accepted.max(1)));
+            pipe.link().peer = Some(peer);
             return Some(Event::Incoming(pipe, Some(peer), ListenerId(0)));
         }
         let ready = |slot: &Slot| slot.conn.as_ref().is_some_and(Conn::has_event);
@@ -197,6 +200,11 @@ impl Driver for LocalDriver {
         let Some(conn) = self.conn(id) else { return 0 };
         conn.pipe.link().to_client.extend_from_slice(bytes);
         bytes.len()
+    }
+
+    fn peer(&self, id: ConnId) -> Option<SocketAddr> {
+        let slot = self.slots.get(id.slot()).filter(|slot| slot.generation == id.generation())?;
+        slot.conn.as_ref()?.pipe.link().peer
     }
 
     fn unsent(&self, _: ConnId) -> usize {

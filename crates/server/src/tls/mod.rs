@@ -30,7 +30,7 @@ pub(crate) use self::request::attach;
 pub use self::request::{ClientCertificate, RequestTls, TlsConnection};
 
 use crate::error::{Error, Result};
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, Subject};
 
 /// The certificates of a server, and the TLS versions that it accepts: for
 /// [`Server::tls`](crate::Server::tls).
@@ -275,7 +275,8 @@ impl Security {
         self.issuer.report_to(events.clone());
         if let Some(server) = &self.server {
             server.on_failure(move |client, why| {
-                events.report(Event::TlsRefused { client, reason: &why.to_string() });
+                let subject = Subject { client, ..Subject::default() };
+                events.report(Event::TlsRefused { subject, reason: &why.to_string() });
             });
         }
         self

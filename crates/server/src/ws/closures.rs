@@ -6,13 +6,12 @@ use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Chunk, Close, Message, Receipt, Recovery, Sent};
+use throng_engine::{Chunk, Close, EndReason, Message, Receipt, Recovery, Sent};
 use throng_http::{Reject, Request};
 
 #[cfg(feature = "tokio")]
 use super::decision::UpgradeFuture;
 use super::decision::{OnUpgrade, UpgradeLater};
-use super::offload::BUSY;
 use super::sessions::{AnyEndpoint, Endpoint, KeyFn};
 use super::socket::Socket;
 use crate::accept::Accept;
@@ -605,8 +604,7 @@ where
             replies
         };
         if ws.offload_holding(bytes, work, |ws, replies| ws.run_replies(replies)).is_err() {
-            // A message must not be lost silently.
-            ws.close(1013, BUSY);
+            ws.close_for(EndReason::Workers);
         }
     }
 }

@@ -1,13 +1,10 @@
 //! Offloaded jobs of a session, and their continuations.
 
-use throng_engine::Remote;
 use throng_engine::workers::{Busy, OverflowPolicy, Overload, SubmitOutcome, credits_for};
+use throng_engine::{EndReason, Fault, Remote};
 use throng_io::ConnId;
 
 use super::{SessionEvent, Socket};
-
-/// The reason that comes with a close code of 1013.
-pub(super) const BUSY: &str = "the server is busy; try again later";
 
 /// Runs on the shard after a job.
 pub(super) type ContinuationFn<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
@@ -112,11 +109,24 @@ impl<D: 'static> Socket<'_, D> {
             }
             Err(busy) => {
                 if overload == Overload::Close {
-                    self.close(1013, BUSY);
+                    self.close_for(EndReason::Workers);
                 }
                 Err(busy)
             }
         }
+    }
+}
+
+impl<D> Socket<'_, D> {
+    /// Closes the session with the code and text of this reason, which is counted and reported as
+    /// [`Event::Ended`](crate::Event::Ended): for what the server cannot do, so that nothing is lost
+    /// silently. [`close`](Self::close) is for decisions of the program.
+    pub fn close_for(&mut self, reason: EndReason) {
+        let id = self.cx().id();
+        if self.cx().is_open() {
+            self.cx_mut().core().note_fault(id, Fault::Ended(reason));
+        }
+        self.close(reason.code().get(), reason.text());
     }
 }
 

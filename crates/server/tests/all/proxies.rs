@@ -106,8 +106,8 @@ fn refusals_and_records_name_the_client_behind_the_proxy() {
         .trusted_proxies(["127.0.0.0/8"])
         .access_log(Clients(logged))
         .on_event(move |event| {
-            if let throng::Event::Refused { client, .. } = event {
-                sender.send((*client, event.to_string())).unwrap();
+            if let throng::Event::Refused { subject, .. } = event {
+                sender.send((subject.client, event.to_string())).unwrap();
             }
         });
     let (address, running) = start(server);
@@ -126,7 +126,7 @@ struct Clients(mpsc::Sender<Option<IpAddr>>);
 
 impl AccessLog for Clients {
     fn record(&self, access: &Access<'_>) {
-        self.0.send(access.client).unwrap();
+        self.0.send(access.subject.client).unwrap();
     }
 }
 
@@ -243,8 +243,8 @@ fn refusal_of(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
     let limits = Limits::default().handshake_timeout(Duration::from_secs(1));
     let server = Server::new(app()).io(io).limits(limits).trusted_proxies([trusted]);
     let server = server.proxy_protocol(true).on_event(move |event| {
-        if let throng::Event::ProxyRefused { peer, .. } = event {
-            sender.send((*peer, event.to_string())).unwrap();
+        if let throng::Event::ProxyRefused { subject, .. } = event {
+            sender.send((subject.peer, event.to_string())).unwrap();
         }
     });
     let (address, running) = start(server);

@@ -623,6 +623,10 @@ impl<D: Driver> Driver for Tls<D> {
         self.table.is_handshaking(conn)
     }
 
+    fn peer(&self, conn: ConnId) -> Option<SocketAddr> {
+        self.inner.peer(conn)
+    }
+
     fn traffic(&self, conn: ConnId) -> Option<Traffic> {
         self.inner.traffic(conn)
     }

@@ -63,8 +63,9 @@ fn handshakes_that_fail_are_reported_with_client_and_cause() {
     let files = Files::new("failures");
     let (reports, reported) = std::sync::mpsc::channel();
     let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
-        if let throng::Event::TlsRefused { client, reason, .. } = event {
-            let _ = reports.send((client.map(|client| client.to_string()), (*reason).to_owned()));
+        if let throng::Event::TlsRefused { subject, reason, .. } = event {
+            let client = subject.client.map(|client| client.to_string());
+            let _ = reports.send((client, (*reason).to_owned()));
         }
     });
     let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
@@ -90,8 +91,9 @@ fn sessions_that_fail_later_are_reported_with_client_and_cause() {
     let files = Files::new("sessions");
     let (reports, reported) = std::sync::mpsc::channel();
     let server = Server::new(app()).tls(files.tls()).on_event(move |event| {
-        if let throng::Event::TlsSessionFailed { client, .. } = event {
-            let _ = reports.send((client.map(|client| client.to_string()), event.to_string()));
+        if let throng::Event::TlsSessionFailed { subject, .. } = event {
+            let client = subject.client.map(|client| client.to_string());
+            let _ = reports.send((client, event.to_string()));
         }
     });
     let running = server.bind("127.0.0.1:0").unwrap().spawn().unwrap();
