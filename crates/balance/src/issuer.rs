@@ -27,6 +27,13 @@ pub enum CertificateEvent {
         /// The time until the next attempt.
         retry_in: Duration,
     },
+    /// A certificate that was issued cannot be written. It is served, and lost with the process.
+    Unwritten {
+        /// The cause.
+        reason: String,
+        /// The time until the next attempt.
+        retry_in: Duration,
+    },
 }
 
 /// Maximum events that are kept until they are taken.
@@ -112,6 +119,10 @@ impl Issuer {
             AcmeEvent::Failed { reason, retry_in } => {
                 let (reason, retry_in) = ((*reason).to_owned(), *retry_in);
                 events.add(CertificateEvent::Failed { reason, retry_in });
+            }
+            AcmeEvent::Unwritten { reason, retry_in } => {
+                let (reason, retry_in) = ((*reason).to_owned(), *retry_in);
+                events.add(CertificateEvent::Unwritten { reason, retry_in });
             }
             _ => {}
         };

@@ -113,6 +113,15 @@ pub enum Event<'a> {
         /// The time until the next attempt.
         retry_in: Duration,
     },
+    /// A certificate that an authority has issued (`Tls::acme`) cannot be written. It is served from
+    /// memory, and would be lost with the process.
+    #[non_exhaustive]
+    CertificateUnwritten {
+        /// The cause.
+        reason: &'a str,
+        /// The time until the next attempt.
+        retry_in: Duration,
+    },
     /// A client broke the WebSocket protocol, and its session was closed.
     #[non_exhaustive]
     ProtocolError {
@@ -185,6 +194,14 @@ impl fmt::Display for Event<'_> {
             Self::CertificateFailed { reason, retry_in } => {
                 let seconds = retry_in.as_secs();
                 write!(f, "no certificate was issued, the next attempt is in {seconds} s: {reason}")
+            }
+            Self::CertificateUnwritten { reason, retry_in } => {
+                let seconds = retry_in.as_secs();
+                write!(
+                    f,
+                    "the certificate that was issued is served from memory, the next attempt to \
+                     write it is in {seconds} s: {reason}"
+                )
             }
             Self::ProtocolError { subject, route, code, reason } => {
                 write!(f, "closed{} of {route} with {code}: {reason}", Named("session", subject))
@@ -363,6 +380,10 @@ fn trace(event: &Event<'_>) {
         Event::CertificateFailed { reason, retry_in } => {
             let retry_in_s = retry_in.as_secs();
             tracing::error!(target: "throng", reason, retry_in_s, "no certificate was issued");
+        }
+        Event::CertificateUnwritten { reason, retry_in } => {
+            let retry_in_s = retry_in.as_secs();
+            tracing::error!(target: "throng", reason, retry_in_s, "a certificate is not written");
         }
         Event::ProtocolError { subject, route, code, reason } => {
             let ((session, client, peer), code) = (shown(subject), code.get());

@@ -30,6 +30,7 @@ pub use crate::error::ConfigError;
 pub(crate) use crate::error::without_file;
 use crate::passthrough::{Passthrough, canonical};
 use crate::tickets::SharedTicketer;
+use crate::unwritten::Unwritten;
 
 /// The application protocol that servers agree to (ALPN).
 pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
@@ -71,12 +72,16 @@ pub struct Managed {
     /// The answers to challenges of the authority. A client that validates a name of theirs is
     /// never passed through.
     pub challenges: Arc<Challenges>,
+    /// The certificate while `file` cannot be written: it is served instead.
+    pub unwritten: Arc<Unwritten>,
 }
 
 impl PartialEq for Managed {
     fn eq(&self, other: &Self) -> bool {
         let is_same = self.file == other.file && self.domains == other.domains;
-        is_same && Arc::ptr_eq(&self.challenges, &other.challenges)
+        is_same
+            && Arc::ptr_eq(&self.challenges, &other.challenges)
+            && Arc::ptr_eq(&self.unwritten, &other.unwritten)
     }
 }
 
@@ -373,22 +378,24 @@ impl Certificates {
         let mut of_name: HashMap<Box<str>, Vec<_>> = HashMap::new();
         let mut default = Vec::new();
         let mut first_names = Vec::new();
-        let issued = managed.filter(|managed| managed.file.exists()).map(Managed::files);
-        for (number, files) in files.iter().chain(&issued).enumerate() {
+        let unwritten = managed.and_then(|managed| managed.unwritten.certificate());
+        let issued = managed.filter(|managed| unwritten.is_none() && managed.file.exists());
+        let issued = issued.map(Managed::files);
+        let mut keys = Vec::new();
+        for files in files.iter().chain(&issued) {
             // The command would overwrite a key.
             let has_files = files.chain.exists() || files.key.exists();
             let key = certified_key(files).map_err(|error| match has_files {
                 true => error,
                 false => error.with_recipe(files),
             })?;
-            let key = Arc::new(key);
-            let names = names(&files.chain, &key)?;
-            served.push(served_certificate(
-                &files.chain,
-                &key,
-                names.first().map(AsRef::as_ref),
-                in_use,
-            )?);
+            keys.push((files.chain.clone(), Arc::new(key)));
+        }
+        keys.extend(managed.map(|managed| managed.file.clone()).zip(unwritten));
+        for (number, (file, key)) in keys.into_iter().enumerate() {
+            let names = names(&file, &key)?;
+            let name = names.first().map(AsRef::as_ref);
+            served.push(served_certificate(&file, &key, name, in_use)?);
             // A second certificate with the names of the first is of another kind of key.
             if number == 0 || names == first_names {
                 default.push(Arc::clone(&key));

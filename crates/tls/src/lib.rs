@@ -28,6 +28,7 @@ pub mod session;
 mod stats;
 mod tickets;
 mod timed;
+mod unwritten;
 mod watch;
 
 pub use alert::Alert;
@@ -47,3 +48,4 @@ pub use passthrough::is_server_name_pattern;
 pub use server::{Prepared, TlsServer};
 pub use session::{Direction, End, Messages, Opened, Session, WarmKeys};
 pub use stats::{HandshakeStats, OrderStats, SessionStats};
+pub use unwritten::Unwritten;

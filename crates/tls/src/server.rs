@@ -121,7 +121,7 @@ impl TlsServer {
     fn check_managed(&self, config: &TlsConfig) -> Result<(), ConfigError> {
         let Some(managed) = &config.managed else { return Ok(()) };
         let is_served = self.certificates().iter().any(|served| served.file == managed.file);
-        if !is_served || managed.file.exists() {
+        if !is_served || managed.file.exists() || managed.unwritten.certificate().is_some() {
             return Ok(());
         }
         let what = "is missing; the certificate stays in use until a new one is issued";

@@ -17,7 +17,7 @@ use throng::{DrainPlan, Running, process};
 use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
 
 use crate::expiry::ExpiryWatch;
-use crate::log::{Log, events, log_issued, log_not_issued};
+use crate::log::{Log, events, log_issued, log_retried};
 use crate::serve::open_log;
 use crate::service::Service;
 use crate::signals::Signals;
@@ -212,7 +212,12 @@ fn look_at_certificates(balancer: &Balancer, expiry: &mut ExpiryWatch, log: &Log
                 expiry.reset();
                 log_issued(log, &names, expires, renewal);
             }
-            CertificateEvent::Failed { reason, retry_in } => log_not_issued(log, &reason, retry_in),
+            CertificateEvent::Failed { reason, retry_in } => {
+                log_retried(log, &events::CERTIFICATE_NOT_ISSUED, &reason, retry_in);
+            }
+            CertificateEvent::Unwritten { reason, retry_in } => {
+                log_retried(log, &events::CERTIFICATE_UNWRITTEN, &reason, retry_in);
+            }
         }
     }
     expiry.look(log, balancer.certificates());

@@ -81,6 +81,9 @@ events! {
         "an authority has issued a certificate (tls.acme), which serves new connections";
     CERTIFICATE_NOT_ISSUED = "certificate.not_issued", Error, process, ["reason", "retry_in"],
         "an authority has not issued a certificate (tls.acme); the old one stays in use";
+    CERTIFICATE_UNWRITTEN = "certificate.unwritten", Error, process, ["reason", "retry_in"],
+        "a certificate that an authority has issued (tls.acme) is served, but cannot be written, and \
+         would be lost with the process";
     STATUS = "status", Info, process,
         ["uptime", "connections", "max_connections", "accepted", "refused", "sessions", "channels",
          "tunnels", "requests", "backends_up", "backends", "lost", "memory_bytes", "descriptors",

@@ -31,7 +31,10 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
             log_issued(log, names, *expires, *renewal);
         }
         Event::CertificateFailed { reason, retry_in, .. } => {
-            log_not_issued(log, reason, *retry_in);
+            log_retried(log, &events::CERTIFICATE_NOT_ISSUED, reason, *retry_in);
+        }
+        Event::CertificateUnwritten { reason, retry_in, .. } => {
+            log_retried(log, &events::CERTIFICATE_UNWRITTEN, reason, *retry_in);
         }
         Event::ProtocolError { subject, route, code, reason, .. } => {
             let code = ("code", code.get().into());
@@ -74,8 +77,13 @@ pub(crate) fn log_issued(log: &Log, names: &[String], expires: SystemTime, renew
     log.event(&events::CERTIFICATE_ISSUED, "", fields);
 }
 
-/// Logs that an authority has not issued a certificate.
-pub(crate) fn log_not_issued(log: &Log, reason: &str, retry_in: Duration) {
+/// Logs a failure after which another attempt follows.
+pub(crate) fn log_retried(
+    log: &Log,
+    event: &'static super::Event,
+    reason: &str,
+    retry_in: Duration,
+) {
     let fields = vec![("reason", reason.into()), ("retry_in", retry_in.into())];
-    log.event(&events::CERTIFICATE_NOT_ISSUED, "", fields);
+    log.event(event, "", fields);
 }

@@ -29,7 +29,7 @@ pub(crate) use self::render::Value;
 use self::sink::Sink;
 pub(crate) use library::log_event;
 #[cfg(feature = "balance")]
-pub(crate) use library::{log_issued, log_not_issued};
+pub(crate) use library::{log_issued, log_retried};
 
 /// Records that wait to be written, at most. With values of usual length, two megabytes.
 const QUEUE: usize = 8192;

@@ -22,6 +22,20 @@ pub(crate) fn throng() -> Command {
     }
 }
 
+/// Returns whether this process may make namespaces with `unshare`, which takes root. Else a test
+/// is skipped, but not on CI.
+pub(crate) fn may_unshare(namespaces: &[&str]) -> bool {
+    let mut unshare = Command::new("unshare");
+    unshare.args(namespaces).args(["setpriv", "--version"]).stdout(Stdio::null());
+    if unshare.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return true;
+    }
+    let is_ci = std::env::var("CI").is_ok_and(|it| !matches!(it.as_str(), "" | "0" | "false"));
+    assert!(!is_ci, "on CI `unshare {}` has to work, as root", namespaces.join(" "));
+    println!("skipped: this user may not `unshare {}`, as root may", namespaces.join(" "));
+    false
+}
+
 /// `throng serve`, which ends with the test.
 pub(crate) struct Served {
     process: Child,

@@ -21,6 +21,10 @@ pub(super) struct Issuer {
 
 #[cfg(feature = "acme")]
 impl Issuer {
+    pub(super) fn check(settings: Option<AcmeSettings>) -> std::result::Result<(), ConfigError> {
+        settings.map_or(Ok(()), Acme::check_start)
+    }
+
     pub(super) fn open(settings: Option<AcmeSettings>) -> std::result::Result<Self, ConfigError> {
         let acme = settings.map(Acme::open).transpose()?;
         Ok(Self { acme, events: Events::default() })
@@ -45,6 +49,9 @@ impl Issuer {
             AcmeEvent::Failed { reason, retry_in } => {
                 events.report(Event::CertificateFailed { reason, retry_in: *retry_in });
             }
+            AcmeEvent::Unwritten { reason, retry_in } => {
+                events.report(Event::CertificateUnwritten { reason, retry_in: *retry_in });
+            }
             _ => {}
         };
         let client = acme.start(Arc::clone(server), report);
@@ -59,6 +66,11 @@ pub(super) struct Issuer(());
 
 #[cfg(not(feature = "acme"))]
 impl Issuer {
+    #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
+    pub(super) fn check(_: Option<AcmeSettings>) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
     #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
     pub(super) fn open(_: Option<AcmeSettings>) -> Result<Self, ConfigError> {
         Ok(Self(()))

@@ -214,10 +214,12 @@ impl Setting {
     /// Checks the setting and its files, if there is TLS, without a change to any of them.
     pub(crate) fn check(&self) -> Result<()> {
         let Some(tls) = &self.0 else { return Ok(()) };
+        Issuer::check(tls.acme.clone()).map_err(error)?;
         let managed = tls.acme.as_ref().map(|acme| Managed {
             file: acme.certificate_file(),
             domains: acme.domains.clone(),
             challenges: Arc::default(),
+            unwritten: Arc::default(),
         });
         TlsServer::load(TlsConfig { managed, ..tls.config()? }).map(drop).map_err(error)
     }

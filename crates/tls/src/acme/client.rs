@@ -2,26 +2,30 @@
 
 use std::any::Any;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use instant_acme::{Account, CertificateIdentifier, Error, NewAccount};
+use instant_acme::{Account, AccountCredentials, CertificateIdentifier, Error, NewAccount};
 use rustls::pki_types::CertificateDer;
+use rustls::sign::CertifiedKey;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
+use zeroize::Zeroizing;
 
 use super::http::Http;
 use super::order::{Certified, Failure, order};
 use super::schedule::{LONGEST_WAIT, Validity, Window, hold_after, poll_after, random, wait_after};
 use super::settings::AcmeSettings;
-use super::store::{Issued, Store};
+use super::store::{Issued, Store, account_text};
 use crate::challenges::Challenges;
 use crate::client::{ClientConfigs, ClientSettings, Trust};
 use crate::config::{ConfigError, Managed};
 use crate::server::TlsServer;
+use crate::unwritten::Unwritten;
 
 /// Time limit of an order, with the validation of all its domains.
 const ORDER_LIMIT: Duration = Duration::from_secs(600);
@@ -39,6 +43,9 @@ const OTHERS_ORDER: Duration = Duration::from_secs(10);
 /// read.
 const UNTIL_SERVED: Duration = Duration::from_secs(60);
 
+/// The longest time between two attempts to write a certificate that was issued.
+const UNTIL_WRITTEN: Duration = Duration::from_secs(600);
+
 /// The time between two looks at the renewal information of an authority that has none, or that
 /// cannot be reached.
 const WITHOUT_INFORMATION: Duration = Duration::from_secs(6 * 3600);
@@ -51,6 +58,7 @@ pub struct Acme {
     store: Store,
     configs: Arc<ClientConfigs>,
     challenges: Arc<Challenges>,
+    unwritten: Arc<Unwritten>,
 }
 
 /// The outcome of an attempt.
@@ -73,20 +81,35 @@ pub enum AcmeEvent<'a> {
         /// The time until the next attempt.
         retry_in: Duration,
     },
+    /// A certificate that was issued cannot be written. It is served, and lost with the process.
+    Unwritten {
+        /// The cause.
+        reason: &'a str,
+        /// The time until the next attempt.
+        retry_in: Duration,
+    },
 }
 
 impl Acme {
+    /// Does what [`Acme::open`] does, and removes what was not there before.
+    ///
+    /// # Errors
+    /// As for [`Acme::open`].
+    pub fn check_start(settings: AcmeSettings) -> Result<(), ConfigError> {
+        client_configs(&settings)?;
+        Store::check(&settings)
+    }
+
     /// Opens the folder of the certificate.
     ///
     /// # Errors
-    /// A setting cannot be used, as [`AcmeSettings::check`] says; the folder cannot be written, or
-    /// the file of authorities cannot be used.
+    /// A setting cannot be used, as [`AcmeSettings::check`] says; the folder cannot be written, for
+    /// another reason than a full disk; or the file of authorities cannot be used.
     pub fn open(settings: AcmeSettings) -> Result<Self, ConfigError> {
-        settings.check().map_err(|error| ConfigError::without_file(error.to_string()))?;
-        let trust = settings.ca.clone().map_or(Trust::System, Trust::File);
-        let configs = ClientConfigs::load(ClientSettings { trust, ..ClientSettings::default() })?;
+        let configs = client_configs(&settings)?;
         let store = Store::open(&settings)?;
-        Ok(Self { settings, store, configs, challenges: Arc::default() })
+        let (challenges, unwritten) = Default::default();
+        Ok(Self { settings, store, configs, challenges, unwritten })
     }
 
     /// Returns the certificate for [`TlsConfig::managed`](crate::TlsConfig::managed).
@@ -96,6 +119,7 @@ impl Acme {
             file: self.store.certificate.clone(),
             domains: self.settings.domains.clone(),
             challenges: Arc::clone(&self.challenges),
+            unwritten: Arc::clone(&self.unwritten),
         }
     }
 
@@ -128,6 +152,8 @@ impl Acme {
             server,
             report,
             account: None,
+            unwritten_account: None,
+            held: None,
             served: None,
             is_unreported: false,
             chosen: None,
@@ -140,11 +166,19 @@ impl Acme {
                 pause = LONGEST_WAIT;
                 worker.report_panic(&*panic, pause);
             }
+            worker.keep_at_last();
             // A lookup of a host's name cannot be stopped.
             runtime.shutdown_background();
         })?;
         Ok(AcmeClient { signals, thread: Some(thread) })
     }
+}
+
+/// Checks the settings, and reads the authorities that certify the directory's server.
+fn client_configs(settings: &AcmeSettings) -> Result<Arc<ClientConfigs>, ConfigError> {
+    settings.check().map_err(|error| ConfigError::without_file(error.to_string()))?;
+    let trust = settings.ca.clone().map_or(Trust::System, Trust::File);
+    ClientConfigs::load(ClientSettings { trust, ..ClientSettings::default() })
 }
 
 /// Runs the client until it is to stop. An error is the message of a panic.
@@ -210,6 +244,9 @@ struct Worker {
     server: Arc<TlsServer>,
     report: Report,
     account: Option<Account>,
+    /// An account that was made, until it is written.
+    unwritten_account: Option<Zeroizing<Vec<u8>>>,
+    held: Option<Held>,
     /// The certificate that the server has read last.
     served: Option<CertificateDer<'static>>,
     /// A certificate was issued, and that is not reported yet.
@@ -218,6 +255,18 @@ struct Worker {
     chosen: Option<(Window, SystemTime)>,
     /// The jitter of this process, for certificates without renewal information.
     jitter: f64,
+}
+
+/// A certificate that was issued, until it is written and served.
+struct Held {
+    certified: Certified,
+    key: Arc<CertifiedKey>,
+    is_written: bool,
+    /// Attempts to write it that failed.
+    failures: u32,
+    /// The time from the last attempt to the next: a disk that is full may have room soon, and the
+    /// authority is not asked.
+    retry_in: Duration,
 }
 
 /// When a certificate is renewed, and when that is looked at again.
@@ -254,8 +303,9 @@ impl Worker {
                     next
                 }
             };
+            let held = self.held.as_ref().map(|held| later(held.retry_in));
             tokio::select! {
-                () = sleep_until(next) => {}
+                () = sleep_until(held.map_or(next, |held| held.min(next))) => {}
                 () = check.notified() => {}
             }
         }
@@ -277,11 +327,23 @@ impl Worker {
         self.report_failure(&reason, retry_in);
     }
 
-    /// Orders a certificate if one is due. Returns when to look again.
+    /// Writes a certificate that is held, and orders one if that is due. Returns when to look again.
     async fn attend(&mut self) -> Result<SystemTime, Failure> {
         // That of an earlier attempt has been waited for.
         self.http.take_retry_after();
-        let current = self.current();
+        if self.held.is_some() {
+            match self.acme.store.try_lock() {
+                Ok(Some(lock)) => self.keep(&lock),
+                Ok(None) => {}
+                Err(error) => self.report_unwritten(&error),
+            }
+        }
+        self.renew().await
+    }
+
+    /// Orders a certificate if one is due. Returns when to look again.
+    async fn renew(&mut self) -> Result<SystemTime, Failure> {
+        let current = self.current()?;
         if let Some(current) = &current {
             if !self.serve(current) {
                 return Ok(SystemTime::now() + UNTIL_SERVED);
@@ -291,25 +353,71 @@ impl Worker {
                 return Ok(self.report_issued(current, &plan));
             }
         }
-        let Some(_lock) = self.acme.store.try_lock()? else {
+        let Some(lock) = self.acme.store.try_lock()? else {
             return Ok(SystemTime::now() + OTHERS_ORDER);
         };
-        if self.current().is_some_and(|found| self.served.as_ref() != Some(&found.certificate)) {
+        if self.current()?.is_some_and(|found| self.served.as_ref() != Some(&found.certificate)) {
             // Of another process.
             return Ok(SystemTime::now());
         }
-        let Certified { chain, key } = self.order(current.as_ref()).await?;
-        self.acme.store.write_certificate(&chain, &key)?;
+        self.acme.store.try_room()?;
+        let certified = self.order(current.as_ref()).await?;
         self.server.counters.count_order(true);
-        let Some(issued) = self.current() else {
+        let key = Arc::new(certified.certified_key()?);
+        let issued = key.cert.first().cloned().and_then(Issued::of);
+        let Some(issued) = issued.filter(|issued| self.has_all(issued)) else {
             return Err("the certificate that was issued lacks domains of the order".into());
         };
+        self.held =
+            Some(Held { certified, key, is_written: false, failures: 0, retry_in: UNTIL_SERVED });
         self.is_unreported = true;
+        self.keep(&lock);
         if !self.serve(&issued) {
             return Ok(SystemTime::now() + UNTIL_SERVED);
         }
         let plan = self.plan(&issued).await;
         Ok(self.report_issued(&issued, &plan))
+    }
+
+    /// Writes the certificate that is held, and has it served, from memory until it is written. The
+    /// folder is locked.
+    fn keep(&mut self, _lock: &File) {
+        let Some(held) = &mut self.held else { return };
+        if !held.is_written {
+            let Certified { chain, key } = &held.certified;
+            match self.acme.store.write_certificate(chain, key) {
+                Ok(()) => held.is_written = true,
+                Err(error) => self.report_unwritten(&error),
+            }
+        }
+        let Some(held) = &self.held else { return };
+        let unwritten = &self.acme.unwritten;
+        if held.is_written {
+            unwritten.set(None);
+            if self.server.reload_issued() {
+                self.served = held.key.cert.first().cloned();
+                self.held = None;
+                return;
+            }
+        }
+        unwritten.set(Some(Arc::clone(&held.key)));
+    }
+
+    fn report_unwritten(&mut self, error: &ConfigError) {
+        let Some(held) = &mut self.held else { return };
+        held.failures = held.failures.saturating_add(1);
+        held.retry_in = wait_after(held.failures, random()).min(UNTIL_WRITTEN);
+        let (reason, retry_in) = (error.to_string(), held.retry_in);
+        (self.report)(&AcmeEvent::Unwritten { reason: &reason, retry_in });
+    }
+
+    /// Tries once more to write a certificate that the process is about to lose.
+    fn keep_at_last(&mut self) {
+        if self.held.as_ref().is_some_and(|held| !held.is_written)
+            && let Ok(Some(lock)) = self.acme.store.try_lock()
+        {
+            self.keep(&lock);
+        }
     }
 
     /// Reports a certificate that is served, if it was not reported. Returns when to look again.
@@ -324,9 +432,16 @@ impl Worker {
     }
 
     /// Returns the certificate, if there is one with the domains.
-    fn current(&self) -> Option<Issued> {
-        let has_all = |issued: &Issued| self.names.iter().all(|name| issued.names.contains(name));
-        self.acme.store.certificate().filter(has_all)
+    fn current(&self) -> Result<Option<Issued>, Failure> {
+        let held = self.held.as_ref().and_then(|held| held.key.cert.first().cloned());
+        if let Some(issued) = held.and_then(Issued::of) {
+            return Ok(Some(issued));
+        }
+        Ok(self.acme.store.certificate()?.filter(|issued| self.has_all(issued)))
+    }
+
+    fn has_all(&self, issued: &Issued) -> bool {
+        self.names.iter().all(|name| issued.names.contains(name))
     }
 
     /// Makes the server read a certificate, unless it has done so. Returns false if it could not:
@@ -381,6 +496,7 @@ impl Worker {
             // The authority has lost it.
             Err(failure) if failure.is("accountDoesNotExist") => {
                 self.account = None;
+                self.unwritten_account = None;
                 self.acme.store.remove_account()?;
                 self.try_order(current).await
             }
@@ -402,7 +518,7 @@ impl Worker {
     /// Returns the account, if there is one.
     async fn known_account(&mut self) -> Result<Option<Account>, Failure> {
         if self.account.is_none()
-            && let Some(credentials) = self.acme.store.account()?
+            && let Some(credentials) = self.credentials()?
         {
             let builder = Account::builder_with_http(Box::new(self.http.clone()));
             let account = builder.from_credentials(credentials).await;
@@ -411,9 +527,27 @@ impl Worker {
         Ok(self.account.clone())
     }
 
+    /// Returns the key of the account, if there is one: that which could not be written, too.
+    fn credentials(&self) -> Result<Option<AccountCredentials>, Failure> {
+        match &self.unwritten_account {
+            Some(text) => Ok(Some(serde_json::from_slice(text)?)),
+            None => Ok(self.acme.store.account()?),
+        }
+    }
+
+    /// Writes an account that was made, if that has not been done. The folder is locked.
+    fn keep_account(&mut self) -> Result<(), Failure> {
+        if let Some(text) = &self.unwritten_account {
+            self.acme.store.write_account(text)?;
+            self.unwritten_account = None;
+        }
+        Ok(())
+    }
+
     /// Returns the account, which is made if there is none: the folder is locked, so that of
     /// processes that share it one makes it.
     async fn account(&mut self) -> Result<Account, Failure> {
+        self.keep_account()?;
         if let Some(account) = self.known_account().await? {
             return Ok(account);
         }
@@ -427,7 +561,8 @@ impl Worker {
         };
         let created = builder.create(&account, directory.clone(), None).await;
         let (account, credentials) = created.map_err(|error| self.explain(error))?;
-        self.acme.store.write_account(&credentials)?;
+        self.unwritten_account = Some(account_text(&credentials)?);
+        self.keep_account()?;
         self.account = Some(account.clone());
         Ok(account)
     }
@@ -529,6 +664,8 @@ mod tests {
             server: Arc::clone(&server),
             report: Box::new(report),
             account: None,
+            unwritten_account: None,
+            held: None,
             served: None,
             is_unreported: true,
             chosen: None,

@@ -8,6 +8,7 @@ use instant_acme::{
 };
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
@@ -22,6 +23,18 @@ const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 pub(super) struct Certified {
     pub(super) chain: String,
     pub(super) key: Zeroizing<String>,
+}
+
+impl Certified {
+    /// Returns them as they are served.
+    pub(super) fn certified_key(&self) -> Result<CertifiedKey, Failure> {
+        let chain = CertificateDer::pem_slice_iter(self.chain.as_bytes());
+        let chain: Vec<_> = chain.collect::<Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map(Zeroizing::new)?;
+        let certified = CertifiedKey::new(chain, any_supported_type(&key)?);
+        certified.keys_match()?;
+        Ok(certified)
+    }
 }
 
 /// The cause of a failure.
@@ -191,6 +204,7 @@ async fn refusal(order: &mut Order) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::sync::Arc;
 
     use rustls::client::ClientConnection;
@@ -203,6 +217,10 @@ mod tests {
     use crate::config::{Managed, TlsConfig};
     use crate::handshake::{Progress, Secrets};
     use crate::server::TlsServer;
+
+    fn managed(file: PathBuf, domains: Vec<String>, challenges: &Arc<Challenges>) -> Managed {
+        Managed { file, domains, challenges: Arc::clone(challenges), unwritten: Arc::default() }
+    }
 
     /// A client with these protocols.
     fn client(name: &str, protocols: &[&[u8]]) -> ClientConnection {
@@ -249,7 +267,7 @@ mod tests {
         let file = AcmeSettings::new("/nonexistent".into()).certificate_file();
         let challenges = Arc::new(Challenges::default());
         let domains = vec!["a.example".to_owned()];
-        let managed = Some(Managed { file, domains, challenges: Arc::clone(&challenges) });
+        let managed = Some(managed(file, domains, &challenges));
         let server = TlsServer::load(TlsConfig { managed, ..TlsConfig::new(Vec::new()) }).unwrap();
         let digest = [7; 32];
         challenges.add_certificate("A.example", validating("a.example", &digest).unwrap());
@@ -285,7 +303,7 @@ mod tests {
         let file = AcmeSettings::new("/nonexistent".into()).certificate_file();
         let challenges = Arc::new(Challenges::default());
         let domains = vec!["A.example".to_owned()];
-        let managed = Some(Managed { file, domains, challenges: Arc::clone(&challenges) });
+        let managed = Some(managed(file, domains, &challenges));
         let passthrough = ["*", "*.example", "c.example"].map(Box::from).into();
         let config = TlsConfig { managed, passthrough, ..TlsConfig::new(Vec::new()) };
         let server = TlsServer::load(config).unwrap();

@@ -1,5 +1,9 @@
 //! The files that outlive the process: the account, and the certificate with its private key. Only
 //! the server's user can read them, and each is replaced as a whole.
+//!
+//! A disk that is full is no mistake: what cannot be written for that reason stays in memory, and is
+//! written once there is room. So [`Store::open`] passes it over, and who orders tries the write
+//! first: [`Store::try_room`].
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -30,32 +34,76 @@ pub(super) struct Issued {
     pub(super) validity: Validity,
 }
 
+/// The bytes that have to be free before a certificate is ordered: a chain with its key has some
+/// 5 KiB, an account less than one.
+const ROOM: usize = 32 * 1024;
+
 impl Store {
-    /// Opens the folder, which is made if there is none.
-    pub(super) fn open(settings: &AcmeSettings) -> Result<Self, ConfigError> {
+    fn of(settings: &AcmeSettings) -> Self {
         let folder = settings.folder();
-        let store = Self {
+        Self {
             account: folder.join("account.json"),
             certificate: settings.certificate_file(),
             lock: folder.join("lock"),
-        };
+        }
+    }
+
+    /// Opens the folder, which is made if there is none.
+    pub(super) fn open(settings: &AcmeSettings) -> Result<Self, ConfigError> {
+        let store = Self::of(settings);
+        let folder = settings.folder();
         let opened = make_folder(&folder).and_then(|()| store.open_lock());
-        opened.map_err(|error| {
-            let what = format!("cannot be written: {error}; let the server's user write there");
-            ConfigError::new(&folder, what)
-        })?;
+        match opened.and_then(|file| lock(file)) {
+            // Another process may be writing these.
+            Ok(None) => {}
+            Ok(Some(_lock)) => {
+                for file in [&store.account, &store.certificate] {
+                    remove(&unfinished(file)).map_err(|error| not_written(file, &error))?;
+                }
+            }
+            Err(error) if is_short_of_room(&error) => {}
+            Err(error) => return Err(not_written(&folder, &error)),
+        }
         Ok(store)
+    }
+
+    /// Opens the folder, and removes what was not there before: who checks may be another user, and
+    /// what root makes here the server could not write to.
+    pub(super) fn check(settings: &AcmeSettings) -> Result<(), ConfigError> {
+        let folder = settings.folder();
+        let is_missing = |path: &Path| matches!(path.try_exists(), Ok(false));
+        let made: Vec<&Path> = folder.ancestors().take_while(|path| is_missing(path)).collect();
+        let has_lock = !is_missing(&folder.join("lock"));
+        let opened = Self::open(settings);
+        if let Ok(store) = &opened
+            && !has_lock
+            // Else it is of another process by now.
+            && let Ok(Some(_held)) = store.try_lock()
+        {
+            let _ = fs::remove_file(&store.lock);
+        }
+        for path in made {
+            let _ = fs::remove_dir(path);
+        }
+        opened.map(drop)
     }
 
     /// Locks the folder, unless another process has done so: two that share it order one
     /// certificate. The lock ends with the file.
-    pub(super) fn try_lock(&self) -> io::Result<Option<File>> {
-        let file = self.open_lock()?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+    pub(super) fn try_lock(&self) -> Result<Option<File>, ConfigError> {
+        // It is not there yet if the disk was full at the start.
+        let folder = self.lock.parent().map_or(Ok(()), make_folder);
+        let locked = folder.and_then(|()| self.open_lock()).and_then(lock);
+        locked.map_err(|error| not_written(&self.lock, &error))
+    }
+
+    /// Writes as much as an account and a certificate may have, and removes it: an order whose
+    /// certificate cannot be written counts at the authority all the same.
+    pub(super) fn try_room(&self) -> Result<(), ConfigError> {
+        let new = unfinished(&self.certificate);
+        let written = write_new(&new, &[b' '; ROOM]);
+        let removed = remove(&new);
+        written.and(removed).map_err(|error| not_written(&self.certificate, &error))
     }
 
     fn open_lock(&self) -> io::Result<File> {
@@ -64,36 +112,42 @@ impl Store {
 
     /// Returns the account, if there is one.
     pub(super) fn account(&self) -> Result<Option<AccountCredentials>, ConfigError> {
-        let wrong = |why: String| {
+        let unusable = |why: String| {
             let what = format!("{why}; remove the file to have a new account made");
             ConfigError::new(&self.account, what)
         };
         let text = match fs::read(&self.account) {
             Ok(text) => Zeroizing::new(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(wrong(format!("cannot be read: {error}"))),
+            Err(error) => return Err(not_read(&self.account, &error)),
         };
         let account = serde_json::from_slice(&text);
-        account.map(Some).map_err(|error| wrong(format!("has no account: {error}")))
+        account.map(Some).map_err(|error| unusable(format!("has no account: {error}")))
     }
 
-    pub(super) fn write_account(&self, account: &AccountCredentials) -> Result<(), ConfigError> {
-        // With capacity for all of it: a vector that grows leaves its earlier memory as it is.
-        let mut text = Zeroizing::new(Vec::with_capacity(16 * 1024));
-        let made = serde_json::to_writer_pretty(&mut *text, account).map_err(io::Error::from);
-        let written = made.and_then(|()| replace(&self.account, &text));
-        written.map_err(|error| self.not_written(&self.account, &error))
+    /// Writes an account: [`account_text`].
+    pub(super) fn write_account(&self, text: &[u8]) -> Result<(), ConfigError> {
+        replace(&self.account, text).map_err(|error| not_written(&self.account, &error))
     }
 
     pub(super) fn remove_account(&self) -> Result<(), ConfigError> {
-        fs::remove_file(&self.account).map_err(|error| self.not_written(&self.account, &error))
+        remove(&self.account).map_err(|error| not_written(&self.account, &error))
     }
 
-    /// Returns the certificate, if there is one that can be used.
-    pub(super) fn certificate(&self) -> Option<Issued> {
-        let chain = read_chain(&self.certificate).ok()?;
-        read_key(&self.certificate).ok()?;
-        Issued::of(chain.into_iter().next()?)
+    /// Returns the certificate, if there is one that can be used. One that is out of reach is an
+    /// error: it need not be ordered again.
+    pub(super) fn certificate(&self) -> Result<Option<Issued>, ConfigError> {
+        match File::open(&self.certificate) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(not_read(&self.certificate, &error)),
+        }
+        let read = || {
+            let chain = read_chain(&self.certificate).ok()?;
+            read_key(&self.certificate).ok()?;
+            Issued::of(chain.into_iter().next()?)
+        };
+        Ok(read())
     }
 
     /// Writes a chain of certificates and the private key of the first, both in PEM, into one file:
@@ -101,13 +155,41 @@ impl Store {
     pub(super) fn write_certificate(&self, chain: &str, key: &str) -> Result<(), ConfigError> {
         let text = Zeroizing::new(format!("{}\n{key}", chain.trim_end()));
         let written = replace(&self.certificate, text.as_bytes());
-        written.map_err(|error| self.not_written(&self.certificate, &error))
+        written.map_err(|error| not_written(&self.certificate, &error))
     }
+}
 
-    fn not_written(&self, file: &Path, error: &io::Error) -> ConfigError {
-        let what = format!("cannot be written: {error}; let the server's user write there");
-        ConfigError::new(file, what)
-    }
+/// Returns an account as it is written.
+pub(super) fn account_text(account: &AccountCredentials) -> io::Result<Zeroizing<Vec<u8>>> {
+    // With capacity for all of it: a vector that grows leaves its earlier memory as it is.
+    let mut text = Zeroizing::new(Vec::with_capacity(16 * 1024));
+    serde_json::to_writer_pretty(&mut *text, account)?;
+    Ok(text)
+}
+
+/// Returns whether a disk, or a share of it, has no room now.
+fn is_short_of_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn not_written(file: &Path, error: &io::Error) -> ConfigError {
+    let remedy = match error.kind() {
+        io::ErrorKind::StorageFull => "the disk is full: make room",
+        io::ErrorKind::QuotaExceeded => "the quota of the server's user is used up: make room",
+        io::ErrorKind::FileTooLarge => "raise the limit on the size of a file (ulimit -f)",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            "let the server's user write there; the packaged units may write to /var/lib/throng \
+             (StateDirectory=)"
+        }
+        io::ErrorKind::NotADirectory => "name a folder in acme.dir",
+        _ => "let the server's user write there",
+    };
+    ConfigError::new(file, format!("cannot be written: {error}; {remedy}"))
+}
+
+fn not_read(file: &Path, error: &io::Error) -> ConfigError {
+    let what = format!("cannot be read: {error}; let the server's user read it");
+    ConfigError::new(file, what)
 }
 
 impl Issued {
@@ -146,25 +228,52 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Replaces a file: readers find the old one or the new one, also after a crash.
-fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+/// Locks a file, unless another process has done so.
+fn lock(file: File) -> io::Result<Option<File>> {
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Removes a file, if there is one.
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Returns the name of a file that is being written.
+fn unfinished(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".new");
-    let new = PathBuf::from(name);
-    // One that a crash left behind may have other permissions.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    PathBuf::from(name)
+}
+
+/// Replaces a file: readers find the old one or the new one, also after a crash.
+fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    let new = unfinished(file);
+    let replaced = write_new(&new, content).and_then(|()| fs::rename(&new, file));
+    if replaced.is_err() {
+        // What it has may be a part of a private key.
+        let _ = remove(&new);
     }
-    let mut written = private().create_new(true).open(&new)?;
-    written.write_all(content)?;
-    written.sync_all()?;
-    fs::rename(&new, file)?;
+    replaced?;
     // The folder's entry has to be on the disk as well.
     match file.parent() {
         Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
         _ => Ok(()),
     }
+}
+
+/// Writes a file that is not there, or left behind by a crash, maybe with other permissions.
+fn write_new(new: &Path, content: &[u8]) -> io::Result<()> {
+    remove(new)?;
+    let mut written = private().create_new(true).open(new)?;
+    written.write_all(content)?;
+    written.sync_all()
 }
 
 #[cfg(test)]
@@ -197,7 +306,7 @@ mod tests {
         assert!(!left.exists());
         assert_eq!(mode(&store.certificate), 0o600);
         assert_eq!(mode(store.certificate.parent().unwrap()), 0o700);
-        assert!(store.certificate().is_none(), "it has no certificate");
+        assert!(store.certificate().unwrap().is_none(), "it has no certificate");
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -210,12 +319,41 @@ mod tests {
         params.not_before = rcgen::date_time_ymd(2026, 1, 1);
         params.not_after = rcgen::date_time_ymd(2026, 1, 7);
         let made = params.self_signed(&key).unwrap();
-        assert!(store.certificate().is_none(), "there is no file");
+        assert!(store.certificate().unwrap().is_none(), "there is no file");
         store.write_certificate(&made.pem(), &key.serialize_pem()).unwrap();
-        let issued = store.certificate().unwrap();
+        let issued = store.certificate().unwrap().unwrap();
         assert_eq!(issued.names, ["a.example", "www.a.example"]);
         let length = issued.validity.until.duration_since(issued.validity.from).unwrap();
         assert_eq!(length, Duration::from_secs(6 * 24 * 3600));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn the_check_changes_nothing_and_finds_what_the_opening_would() {
+        let dir = std::env::temp_dir().join(format!("throng-acme-check-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let settings = AcmeSettings::new(dir.join("deep"));
+        Store::check(&settings).unwrap();
+        assert!(!dir.exists());
+        fs::write(&dir, "a file in place of a folder").unwrap();
+        for result in [Store::check(&settings).err(), Store::open(&settings).err()] {
+            let error = result.unwrap().to_string();
+            assert!(error.contains("name a folder in acme.dir"), "{error}");
+        }
+        fs::remove_file(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_removed() {
+        let (store, dir) = store("left");
+        // No file can take the place of a folder.
+        fs::create_dir(&store.certificate).unwrap();
+        assert!(store.write_certificate("chain", "key").is_err());
+        assert!(!unfinished(&store.certificate).exists());
+        // A crash leaves what the next opening removes.
+        fs::write(unfinished(&store.account), "half a key").unwrap();
+        Store::open(&AcmeSettings::new(dir.join("deep"))).unwrap();
+        assert!(!unfinished(&store.account).exists());
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -1,6 +1,8 @@
 //! Certificates that an authority issues: `throng serve` and `throng balance` with pebble, the
 //! authority for tests of Let's Encrypt.
 
+#[cfg(target_os = "linux")]
+mod disk;
 mod pebble;
 
 use std::fs::File;
@@ -23,7 +25,10 @@ struct Server {
 impl Server {
     /// Starts `throng` with settings that have pebble issue a certificate.
     fn start(pebble: &Pebble, name: &str, words: &[&str], settings: &[&str]) -> Self {
-        let log = pebble.folder.join(format!("{name}.log"));
+        Self::spawn(pebble, name, Self::command(pebble, words, settings))
+    }
+
+    fn command(pebble: &Pebble, words: &[&str], settings: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
         command.args(words).args(["--set", "log.format=json"]);
         let directory = format!("tls.acme.directory={}", pebble.directory());
@@ -34,6 +39,11 @@ impl Server {
         for setting in own.iter().chain(settings) {
             command.args(["--set", setting]);
         }
+        command
+    }
+
+    fn spawn(pebble: &Pebble, name: &str, mut command: Command) -> Self {
+        let log = pebble.folder.join(format!("{name}.log"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
         let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();

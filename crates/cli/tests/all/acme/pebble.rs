@@ -88,7 +88,11 @@ impl Pebble {
     }
 
     pub(crate) fn directory(&self) -> String {
-        format!("https://{}:{DIRECTORY}/dir", self.address)
+        format!("https://{}/dir", self.directory_address())
+    }
+
+    pub(crate) fn directory_address(&self) -> SocketAddr {
+        (self.address, DIRECTORY).into()
     }
 
     /// Returns the number of times that a text is in its log.

@@ -1,0 +1,28 @@
+//! A certificate that an authority has issued, as long as its file cannot be written.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::sign::CertifiedKey;
+
+/// A certificate that is served from memory instead of its file, if there is one. The client of the
+/// authority sets it, and those who read the files look here first.
+#[derive(Default)]
+pub struct Unwritten(RwLock<Option<Arc<CertifiedKey>>>);
+
+impl Unwritten {
+    pub(crate) fn certificate(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    #[cfg(feature = "acme")]
+    pub(crate) fn set(&self, certificate: Option<Arc<CertifiedKey>>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
+    }
+}
+
+impl fmt::Debug for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unwritten")
+    }
+}
