@@ -4,7 +4,7 @@
 //! Each request has a connection of its own: they come a few times a minute, and a connection that
 //! is kept would be one more thing that can have died meanwhile.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -92,8 +92,15 @@ impl Client {
         timeout: Duration,
     ) -> Result<Response, String> {
         let request = self.encode(method, path, body)?;
-        let address = self.target.resolve().map_err(|error| error.to_string())?;
-        exchange(address, &request, timeout)
+        exchange(self.address()?, &request, timeout)
+    }
+
+    /// Looks the server's address up.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(crate) fn address(&self) -> Result<SocketAddr, String> {
+        self.target.resolve().map_err(|error| error.to_string())
     }
 
     /// The address of this machine on the way there: what a process that listens on all addresses
@@ -102,7 +109,7 @@ impl Client {
     /// # Errors
     /// There is no way there.
     pub(crate) fn own_address(&self) -> Result<IpAddr, String> {
-        let to = self.target.resolve().map_err(|error| error.to_string())?;
+        let to = self.address()?;
         let any: SocketAddr = match to {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -163,21 +170,76 @@ pub fn exchange(
     timeout: Duration,
 ) -> Result<Response, String> {
     let until = Instant::now() + timeout;
-    let mut stream = TcpStream::connect_timeout(&address, timeout)
+    let stream = TcpStream::connect_timeout(&address, timeout)
         .map_err(|error| format!("cannot connect: {}", plain(&error)))?;
-    let failed = |error| format!("it does not answer: {}", plain(&error));
-    stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+    converse(stream, request, until).map_err(|error| error.why)
+}
+
+/// A connection whose reads and writes can have a time limit.
+pub(crate) trait Stream: Read + Write {
+    fn limit(&mut self, time: Duration) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn limit(&mut self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Stream for throng_load::TlsStream {
+    fn limit(&mut self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+/// The reason why there is no complete response on a connection.
+pub(crate) struct Unanswered {
+    pub(crate) why: String,
+    /// The server has ended the connection: it is there, and would not answer.
+    pub(crate) is_ended: bool,
+}
+
+impl Unanswered {
+    pub(crate) fn of(error: &io::Error, what: &str) -> Self {
+        let is_late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+        Self { why: format!("{what}: {}", plain(error)), is_ended: !is_late }
+    }
+}
+
+impl From<String> for Unanswered {
+    fn from(why: String) -> Self {
+        Self { why, is_ended: false }
+    }
+}
+
+/// Sends `request`, which is encoded already, and reads the response.
+///
+/// # Errors
+/// The error says why there is no complete response before `until`.
+pub(crate) fn converse(
+    mut stream: impl Stream,
+    request: &[u8],
+    until: Instant,
+) -> Result<Response, Unanswered> {
+    let failed = |error| Unanswered::of(&error, "it does not answer");
+    let left = || {
+        let left = until.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(Unanswered::from("it does not answer in time".to_owned())),
+            false => Ok(left),
+        }
+    };
+    stream.limit(left()?).map_err(failed)?;
     stream.write_all(request).map_err(failed)?;
     let mut receiving = Receiving::default();
     let mut buffer = [0; 16 << 10];
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err("it does not answer in time".to_owned());
-        }
-        stream.set_read_timeout(Some(left)).map_err(failed)?;
+        stream.limit(left()?).map_err(failed)?;
         let is_complete = match stream.read(&mut buffer) {
-            Ok(0) => receiving.end_of_stream()?,
+            Ok(0) => receiving
+                .end_of_stream()
+                .map_err(|why| Unanswered { is_ended: true, ..why.into() })?,
             Ok(count) => receiving.receive(&mut buffer[..count])?,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(failed(error)),
@@ -226,7 +288,7 @@ fn not_http(error: http1::Error) -> String {
 }
 
 /// An error in words, without the number of the operating system.
-fn plain(error: &std::io::Error) -> String {
+pub(crate) fn plain(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "no answer in time".to_owned(),

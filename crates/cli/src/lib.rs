@@ -162,7 +162,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Cluster(args) => cluster::run(&args),
         Command::Config(args) => config::run(args),
         Command::Generate(args) => generate::run(&args),
-        Command::Health(args) => health::run(&args),
+        Command::Health(args) => health::run(args),
     };
     match outcome {
         Ok(code) => code,
@@ -170,6 +170,20 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             terminal::error_line(failure.message);
             ExitCode::from(failure.code)
         }
+    }
+}
+
+/// Returns the program with its flags of the command line `arguments`, if it is `serve` or
+/// `balance`.
+#[cfg(unix)]
+pub(crate) fn program_of(arguments: impl IntoIterator<Item = OsString>) -> Option<config::Program> {
+    let command = with_negative_numbers(Cli::command());
+    let mut matches = command.try_get_matches_from(arguments).ok()?;
+    match Cli::from_arg_matches_mut(&mut matches).ok()?.command {
+        Command::Serve(args) => Some(config::Program::Serve(Box::new(args.into_flags()))),
+        #[cfg(feature = "balance")]
+        Command::Balance(args) => Some(config::Program::Balance(Box::new(args.into_flags()?))),
+        _ => None,
     }
 }
 

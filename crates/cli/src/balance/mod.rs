@@ -36,6 +36,13 @@ pub(crate) struct Args {
     flags: Flags,
 }
 
+impl Args {
+    /// Returns the flags of the balancer, if it is not a command for one that runs.
+    pub(crate) fn into_flags(self) -> Option<Flags> {
+        self.command.is_none().then_some(self.flags)
+    }
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Query and control a running balancer through its admin API.

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::{Value as Json, json};
 #[cfg(feature = "balance")]
 use throng_balance::Config;
-use throng_config::{Entry, Key, Table, Value, Values};
+use throng_config::{Draft, Entry, Key, Table, Value, Values};
 
 #[cfg(feature = "balance")]
 use crate::balance::{Flags, valid};
@@ -50,7 +50,7 @@ enum Command {
 
 /// The settings to read: those of `serve`, unless a program is named.
 #[derive(clap::Args)]
-struct ProgramArgs {
+pub(crate) struct ProgramArgs {
     #[command(subcommand)]
     program: Option<Program>,
     #[command(flatten)]
@@ -58,7 +58,7 @@ struct ProgramArgs {
 }
 
 #[derive(Subcommand)]
-enum Program {
+pub(crate) enum Program {
     /// The settings of `throng serve`, with its flags.
     Serve(Box<SettingFlags>),
     #[cfg(feature = "balance")]
@@ -76,7 +76,12 @@ enum Name {
 }
 
 impl ProgramArgs {
-    fn program(self) -> Result<Program, Failure> {
+    /// Returns whether a program or one of its flags is named.
+    pub(crate) fn are_given(&self) -> bool {
+        self.program.is_some() || self.flags != SettingFlags::default()
+    }
+
+    pub(crate) fn program(self) -> Result<Program, Failure> {
         match self.program {
             None => Ok(Program::Serve(Box::new(self.flags))),
             Some(_) if self.flags != SettingFlags::default() => Err(Failure::usage(
@@ -84,6 +89,17 @@ impl ProgramArgs {
                  throng config show balance --config balance.toml",
             )),
             Some(program) => Ok(program),
+        }
+    }
+}
+
+impl Program {
+    /// Returns the values of all sources.
+    pub(crate) fn draft(&self) -> Result<Draft, Failure> {
+        match self {
+            Self::Serve(flags) => flags.draft("", &[]),
+            #[cfg(feature = "balance")]
+            Self::Balance(flags) => Ok(flags.draft()?),
         }
     }
 }
@@ -124,8 +140,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// Returns the values of a program. That something is missing is no error here.
 fn values(program: &Program) -> Result<Values, Failure> {
     let (values, errors) = match program {
-        Program::Serve(flags) => {
-            let draft = flags.draft("", &[])?;
+        Program::Serve(_) => {
+            let draft = program.draft()?;
             let values = draft.values().clone();
             let settings = Settings::from_draft(draft);
             if let Ok(settings) = &settings {
@@ -135,8 +151,8 @@ fn values(program: &Program) -> Result<Values, Failure> {
             (values, settings.err())
         }
         #[cfg(feature = "balance")]
-        Program::Balance(flags) => {
-            let draft = flags.draft()?;
+        Program::Balance(_) => {
+            let draft = program.draft()?;
             let values = draft.values().clone();
             let config = Config::from_draft(draft);
             if let Ok(config) = &config {

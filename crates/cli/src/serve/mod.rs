@@ -46,6 +46,12 @@ pub(crate) struct Args {
     registration: register::Flags,
 }
 
+impl Args {
+    pub(crate) fn into_flags(self) -> SettingFlags {
+        self.flags
+    }
+}
+
 /// The end of the short help.
 const SUMMARY: &str = "Examples:
   throng serve                       /echo, /ws/{channel} and /sse/{channel}

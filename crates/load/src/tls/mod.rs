@@ -3,9 +3,9 @@
 #[cfg(feature = "tls")]
 mod secured;
 #[cfg(feature = "tls")]
-pub use secured::TlsClient;
-#[cfg(feature = "tls")]
 pub(crate) use secured::{Sockets, below, load, sockets};
+#[cfg(feature = "tls")]
+pub use secured::{TlsClient, TlsStream};
 
 #[cfg(not(feature = "tls"))]
 mod absent;
@@ -57,7 +57,7 @@ impl TlsPlan {
     ///
     /// # Errors
     /// [`Error::Usage`]: a file cannot be used, the name is none, or this build has no TLS.
-    pub(crate) fn load(&self, target: &Target) -> Result<Option<Arc<TlsClient>>, Error> {
+    pub fn load(&self, target: &Target) -> Result<Option<Arc<TlsClient>>, Error> {
         if target.is_secure() {
             return load(self, target.host()).map(Some).map_err(Error::Usage);
         }

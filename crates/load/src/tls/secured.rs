@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use throng_io::Options;
-pub use throng_tls::TlsClient;
 use throng_tls::{CertificateFiles, ClientConfigs, ClientSettings, ConfigError, Tls, Trust};
+pub use throng_tls::{TlsClient, TlsStream};
 
 use super::{Below, TlsPlan, TlsTrust};
 
