@@ -29,19 +29,19 @@ pub(super) fn installed(release: &Release<'_>, deb: &Path) -> Result<(), Stop> {
     for unit in ["throng.service", "throng-balance.service"] {
         let path = root.join("usr/lib/systemd/system").join(unit);
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{unit}: {error}"))?;
-        let command = |key: &str| -> Result<Command, String> {
-            let line = text.lines().find_map(|line| line.strip_prefix(key));
-            let line = line.ok_or_else(|| format!("{unit} has no {key}"))?;
-            let mut words = line.split(' ').map(|word| match word.starts_with('/') {
-                true => root.join(&word[1..]),
-                false => PathBuf::from(word),
-            });
-            let mut command = Command::new(words.next().unwrap_or_default());
-            command.args(words);
-            Ok(command)
-        };
-        run_step(&mut command("ExecStartPre=")?, STEP)?;
-        let server = Server::spawn(command("ExecStart=")?, unit)?;
+        let line = text.lines().find_map(|line| line.strip_prefix("ExecStart="));
+        let line = line.ok_or_else(|| format!("{unit} has no ExecStart="))?;
+        let mut words = line.split(' ').map(|word| match word.starts_with('/') {
+            true => root.join(&word[1..]),
+            false => PathBuf::from(word),
+        });
+        let program = words.next().unwrap_or_default();
+        let words: Vec<PathBuf> = words.collect();
+        let mut check = Command::new(&program);
+        run_step(check.args(["config", "check"]).args(&words), STEP)?;
+        let mut start = Command::new(&program);
+        start.args(&words);
+        let server = Server::spawn(start, unit)?;
         println!("ok {unit} starts, at {}", server.address);
         server.stop()?;
         if on_path("systemd-analyze").is_some() {

@@ -11,8 +11,16 @@ use crate::site::Site;
 /// Time limit from a clean checkout on two slow cores, including compilation.
 const LIMIT: Duration = Duration::from_secs(2400);
 
-/// Servers of others that some tests start. Without them those tests are skipped, but not on CI.
-const PEERS: [&str; 3] = ["redis-server", "nginx", "haproxy"];
+/// Programs of others that some tests start, with their packages. Without them those tests are
+/// skipped, but not on CI. Those of util-linux make the sandboxes of units.
+const PEERS: [(&str, &str); 6] = [
+    ("redis-server", "redis-server"),
+    ("nginx", "nginx"),
+    ("haproxy", "haproxy"),
+    ("systemd-analyze", "systemd"),
+    ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+];
 
 /// Tests that run at once.
 const THREADS: &str = "4";
@@ -23,8 +31,9 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     // One failing crate does not hide the results of the others.
     test.arg("test").args(EVERYTHING).arg("--no-fail-fast");
     let mut has_peers = true;
-    for peer in PEERS {
-        if let Err(Stop::Failed(why) | Stop::Missing(why)) = provision::program(&[peer], &[peer]) {
+    for (peer, package) in PEERS {
+        let found = provision::program(&[peer], &[package]);
+        if let Err(Stop::Failed(why) | Stop::Missing(why)) = found {
             println!("{why}");
             has_peers = false;
         }

@@ -1,12 +1,15 @@
 //! The programs as a service: what systemd, containers and Kubernetes see of them.
 #![cfg(target_os = "linux")]
 
+#[cfg(feature = "acme")]
+mod units;
+
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Served, TIMEOUT};
+use crate::support::TIMEOUT;
 
 /// A process that ends with the test.
 struct Running(Child);
@@ -35,9 +38,7 @@ impl Manager {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("throng-{name}-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-        Self { socket, path }
+        Self::at(path)
     }
 
     fn start(&self, words: &[&str]) -> Running {
@@ -45,6 +46,13 @@ impl Manager {
         command.args(words).env("NOTIFY_SOCKET", &self.path).env("WATCHDOG_USEC", "400000");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Running(command.spawn().unwrap())
+    }
+
+    /// At a path of its own.
+    fn at(path: PathBuf) -> Self {
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        Self { socket, path }
     }
 
     /// The next message that has this line.
@@ -99,80 +107,6 @@ fn packaging(path: &str) -> String {
 }
 
 #[test]
-fn the_command_lines_of_the_units_start_a_service() {
-    let units = [
-        ("throng.service", "listen = \"127.0.0.1:0\"\n"),
-        #[cfg(feature = "balance")]
-        ("throng-balance.service", "listen = \"127.0.0.1:0\"\nbackends = [\"127.0.0.1:1\"]\n"),
-    ];
-    for (unit, settings) in units {
-        let text = packaging(&format!("systemd/{unit}"));
-        let file = std::env::temp_dir().join(format!("{unit}-{}.toml", std::process::id()));
-        std::fs::write(&file, settings).unwrap();
-        let file_name = file.to_str().unwrap();
-        let words = |key: &str| -> Vec<String> {
-            let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
-            let words = line.strip_prefix("/usr/bin/throng ").unwrap().split(' ');
-            let word = |word: &str| match word.starts_with("/etc/throng/") {
-                true => file_name.to_owned(),
-                false => word.to_owned(),
-            };
-            words.map(word).collect()
-        };
-        let mut check = Command::new(env!("CARGO_BIN_EXE_throng"));
-        assert!(check.args(words("ExecStartPre=")).output().unwrap().status.success());
-        let manager = Manager::new(unit);
-        let words = words("ExecStart=");
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let _running = manager.start(&words);
-        manager.message("READY=1");
-        std::fs::remove_file(file).unwrap();
-    }
-}
-
-/// Returns the values of a key in a unit.
-fn values<'t>(unit: &'t str, key: &str) -> Vec<&'t str> {
-    let values = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-    values.collect()
-}
-
-#[test]
-fn the_socket_unit_listens_where_the_server_does_by_default() {
-    let unit = packaging("systemd/throng.socket");
-    let default = |name: &str| throng_cli::serve::TABLE.key(name).unwrap().default;
-    assert_eq!(values(&unit, "ListenStream"), [default("listen")]);
-    assert_eq!(values(&unit, "Backlog"), [default("backlog")]);
-    assert_eq!(values(&unit, "WantedBy"), ["sockets.target"]);
-}
-
-#[test]
-fn systemd_understands_every_line_of_the_units() {
-    let analyze = Path::new("/usr/bin/systemd-analyze");
-    if !analyze.exists() {
-        return;
-    }
-    let folder = std::env::temp_dir().join(format!("throng-units-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let units =
-        ["throng.service", "throng-balance.service", "throng.socket", "throng-balance.socket"];
-    let paths = units.map(|unit| {
-        let text = packaging(&format!("systemd/{unit}"));
-        let path = folder.join(unit);
-        // It looks for the programs, too.
-        let text = text.replace("/usr/bin/throng", env!("CARGO_BIN_EXE_throng"));
-        std::fs::write(&path, text).unwrap();
-        path
-    });
-    let output = Command::new(analyze).args(["verify", "--man=no"]).args(&paths).output().unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
-    let complaints = String::from_utf8(output.stderr).unwrap();
-    // Where systemd is older than that type, the line before is in force.
-    let known = |line: &&str| !line.ends_with("service type, ignoring: notify-reload");
-    let of_ours = |line: &&str| units.iter().any(|unit| line.contains(unit));
-    assert_eq!(complaints.lines().filter(of_ours).filter(known).collect::<Vec<_>>(), [""; 0]);
-}
-
-#[test]
 fn the_manifests_have_valid_settings_and_enough_time_to_end() {
     let manifests = [
         ("serve.yaml", "serve", &["drain.delay", "drain.window", "drain.grace"][..]),
@@ -219,6 +153,10 @@ fn the_manifests_have_valid_settings_and_enough_time_to_end() {
             let line = format!("- {{name: {name}, containerPort: {}}}", port(key));
             assert!(text.contains(&line), "{file}: {line}");
         }
+        for path in ["/livez", "/readyz"] {
+            let probe = format!("httpGet: {{path: {path}, port: admin}}");
+            assert!(text.contains(&probe), "{file}: {probe}");
+        }
         let needed: u64 = lengths.iter().map(|key| seconds(key)).sum();
         let grace = text.lines().find_map(|line| {
             line.trim().strip_prefix("terminationGracePeriodSeconds: ")?.parse::<u64>().ok()
@@ -228,18 +166,33 @@ fn the_manifests_have_valid_settings_and_enough_time_to_end() {
 }
 
 #[test]
-fn health_says_whether_a_server_answers() {
-    let health = |address: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
-        let output = command.args(["health", "--ready", address]).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
-    let served = Served::start(&["--listen", "127.0.0.1:0"]);
-    assert_eq!(health(&served.addresses[0].to_string()), (Some(0), String::new()));
-    let (code, error) = health("127.0.0.1:1");
-    assert_eq!(code, Some(1));
-    assert!(error.contains("127.0.0.1:1 is not healthy"), "{error}");
-    assert_eq!(health("127.0.0.1:x").0, Some(2));
+fn the_image_has_no_flag_that_beats_a_variable_or_a_file() {
+    let image = packaging("container/Containerfile");
+    for line in [
+        "CMD [\"serve\"]",
+        "ENV THRONG_CONFIG=/etc/throng/throng.toml",
+        "COPY packaging/container/throng.toml /etc/throng/throng.toml",
+    ] {
+        assert!(image.lines().any(|found| found == line), "{line}: {image}");
+    }
+    assert!(image.contains("CMD [\"/throng\", \"health\"]") && !image.contains("THRONG_LISTEN"));
+    assert!(image.contains(" /etc/ssl/certs/ca-certificates.crt\n"), "authorities of others");
+    let settings =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/container/throng.toml");
+    let programs = if cfg!(feature = "balance") { &["serve", "balance"][..] } else { &["serve"] };
+    for program in programs {
+        let listen = |variable: Option<&str>| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
+            command.args(["config", "show", program]).env("THRONG_CONFIG", &settings);
+            command.env("THRONG_BACKENDS", "127.0.0.1:1");
+            command.envs(variable.map(|value| ("THRONG_LISTEN", value)));
+            let shown = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            let line = shown.lines().find(|line| line.starts_with("listen = ")).unwrap();
+            line.split('#').next().unwrap().trim().to_owned()
+        };
+        assert_eq!(listen(None), "listen = [\"0.0.0.0:9001\"]");
+        assert_eq!(listen(Some("127.0.0.1:7")), "listen = [\"127.0.0.1:7\"]");
+    }
 }
 
 #[test]
