@@ -67,6 +67,22 @@ impl Record {
         self.histogram.value_at_quantile(share).min(self.histogram.max())
     }
 
+    /// Points of its distribution, each a share (0 to 1) of the times and the microseconds that they
+    /// do not exceed. They are evenly far from each other where the long times are: each step
+    /// halves what is left.
+    #[must_use]
+    pub fn spread(&self) -> Vec<(f64, f64)> {
+        let at = |share| (share, self.quantile_ns(share) as f64 / 1e3);
+        let (mut points, mut left) = (Vec::new(), 1.0_f64);
+        // Beyond one in all of them there is only the maximum.
+        while left * self.count() as f64 >= 1.0 {
+            points.extend([1.0 - left, 1.0 - left * 0.75].map(at));
+            left /= 2.0;
+        }
+        points.extend((self.count() > 0).then(|| at(1.0)));
+        points
+    }
+
     /// The figures worth printing; `None` when nothing was recorded.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {

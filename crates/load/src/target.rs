@@ -1,7 +1,8 @@
 //! The server of a run: a URL, with its host to be looked up.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::Deref;
+use std::time::Duration;
 
 use throng_proto::url::{InvalidUrl, Url};
 
@@ -28,7 +29,9 @@ impl Target {
         Ok(Self(Url::parse_http(text)?))
     }
 
-    /// Looks the host up; IPv4 is preferred, because only its loopback has many source addresses.
+    /// Looks the host up, and returns the first of its addresses that accepts a connection, if it
+    /// has several: those of IPv4 before others, because only its loopback has many source
+    /// addresses. If none does, it is the first, for whose error the run fails.
     ///
     /// # Errors
     /// [`Error::Resolve`] when the name is unknown.
@@ -38,11 +41,26 @@ impl Target {
             return Ok(SocketAddr::new(ip, port));
         }
         let failed = |reason: String| Error::Resolve { host: host.to_owned(), reason };
-        let found: Vec<SocketAddr> =
+        let mut found: Vec<SocketAddr> =
             (host, port).to_socket_addrs().map_err(|error| failed(error.to_string()))?.collect();
-        let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
-        first.copied().ok_or_else(|| failed("it has no address".to_owned()))
+        found.sort_by_key(SocketAddr::is_ipv6);
+        found.dedup();
+        first_accepting(&found).ok_or_else(|| failed("it has no address".to_owned()))
     }
+}
+
+/// The time for one address of several to accept a connection.
+const TRIAL: Duration = Duration::from_secs(2);
+
+/// Returns the first address that accepts a connection, or else the first. A single one is not
+/// tried: its server would see a connection that does nothing.
+fn first_accepting(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let (first, others) = addresses.split_first()?;
+    if others.is_empty() {
+        return Some(*first);
+    }
+    let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRIAL).is_ok();
+    Some(*addresses.iter().find(accepts).unwrap_or(first))
 }
 
 impl Deref for Target {
@@ -70,6 +88,22 @@ mod tests {
         let error = Target::parse("h:1").unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("did you mean ws://h:1?"), "{error}");
+    }
+
+    /// A name may have an address at which nobody listens.
+    #[test]
+    fn the_first_address_that_accepts_is_taken() {
+        use std::net::{Ipv4Addr, TcpListener};
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let open = listener.local_addr().unwrap();
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let closed = taken.local_addr().unwrap();
+        drop(taken);
+        assert_eq!(first_accepting(&[closed, open]), Some(open));
+        assert_eq!(first_accepting(&[open, closed]), Some(open));
+        assert_eq!(first_accepting(&[closed]), Some(closed));
+        assert_eq!(first_accepting(&[closed, closed]), Some(closed));
+        assert_eq!(first_accepting(&[]), None);
     }
 
     #[test]

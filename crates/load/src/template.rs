@@ -184,6 +184,8 @@ impl Tokens {
     /// line.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let mut tokens = Vec::new();
+        // A mark that editors put before a text is no part of it.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (at, line) in text.lines().enumerate() {
             let token = line.trim();
             if token.chars().any(char::is_control) {

@@ -83,6 +83,8 @@ impl IdentityArgs {
         let bearer =
             self.token.or_else(|| (!tokens.is_empty() && !is_used).then(|| "{token}".to_owned()));
         if let Some(bearer) = bearer {
+            // As from a file, by $(cat FILE).
+            let bearer = bearer.trim_start_matches('\u{feff}').trim().to_owned();
             if fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
                 return Err(Error::Usage(
                     "--header Authorization is given, and --token or --tokens makes another; leave \
@@ -98,8 +100,10 @@ impl IdentityArgs {
 
 /// `Name: value`.
 fn parse_header(line: &str) -> Result<(String, String), String> {
+    // As from a file: a mark of an editor before it, and its line end.
+    let line = line.strip_prefix('\u{feff}').unwrap_or(line);
     match line.split_once(':') {
-        Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
+        Some((name, value)) => Ok((name.trim_end().to_owned(), value.trim().to_owned())),
         None => Err(format!("{line:?} has no colon: write 'Name: value'")),
     }
 }

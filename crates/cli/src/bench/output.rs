@@ -16,7 +16,8 @@ pub struct OutputArgs {
     /// Print the report as CSV instead of a table
     #[arg(long)]
     pub csv: bool,
-    /// Write a page with plots to this file as well; nothing in it is loaded from elsewhere
+    /// Write a page to this file as well, with plots of what was timed; nothing in it is loaded
+    /// from elsewhere
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Show no progress

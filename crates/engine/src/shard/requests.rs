@@ -200,7 +200,14 @@ impl<S: Service> State<S> {
         if core.connections.table.stage(id) != Stage::Upgrading {
             return;
         }
-        match decoder.next_event(input, &core.connections.limits.http) {
+        // Others than the last may come before it, such as 103 (RFC 9110 section 15.2).
+        let answer = loop {
+            match decoder.next_event(input, &core.connections.limits.http) {
+                Ok(Some(http1::ResponseEvent::Head(response))) if response.is_interim() => {}
+                other => break other,
+            }
+        };
+        match answer {
             Ok(None) => {}
             Ok(Some(http1::ResponseEvent::Head(response))) => {
                 match service.on_response(&mut Cx::new(core, id), &response) {

@@ -212,6 +212,8 @@ pub struct ClientPool {
     read_at: Instant,
     /// Why a TCP connection failed, once that has been asked.
     refusal: Option<(std::io::ErrorKind, String)>,
+    /// The run is over, and its connections are being closed: nothing counts any more.
+    is_ending: bool,
 }
 
 impl ClientPool {
@@ -489,6 +491,9 @@ impl Service for Client<'_> {
     }
 
     fn on_failed(&mut self, cx: &mut Cx<'_>, why: Closed) {
+        if self.pool.is_ending {
+            return;
+        }
         let index = self.index(cx);
         let error = match self.pool.conns[index].step {
             Step::Connecting => self.pool.explain_refusal(why),
@@ -544,6 +549,9 @@ impl Service for Client<'_> {
     }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
+        if self.pool.is_ending {
+            return;
+        }
         let index = self.index(cx);
         self.pool.conns[index].step = Step::Out;
         self.pool.set_ready(-1);
@@ -552,6 +560,7 @@ impl Service for Client<'_> {
 
     fn next_deadline(&self) -> Option<Instant> {
         let work = match self.pool.shared.timeline() {
+            _ if self.pool.is_ending => return None,
             Some(timeline) if !self.started => Some(timeline.start),
             Some(_) => self.work.next_deadline(),
             None => None,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use throng_engine::{BuildOptions, Limits, Shard, build};
 use throng_io::tables::{OwnTable, Tables};
 use throng_io::{ConnId, Driver, Instant, Options};
+use throng_proto::ws::CloseCode;
 
 use super::dial::Dialler;
 use super::{Client, ClientConn, ClientPool, Handshake, Setup, Shared, Step, Traffic, Work};
@@ -93,7 +94,7 @@ pub fn tables_of(_: &mut [Sockets]) -> io::Result<Tables> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Runs the connections of one thread until the run is finished, resets those that are left, and
+/// Runs the connections of one thread until the run is finished, closes those that are left, and
 /// gives the results. Must be called on that thread.
 ///
 /// # Errors
@@ -123,6 +124,7 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         read_serial: u64::MAX,
         read_at: Instant(0),
         refusal: None,
+        is_ending: false,
     };
     let (ended, traffic) = Worker::new(start, &mut pool, &mut work)?.run()?;
     let outcome = work.finish(&mut pool, ended);
@@ -189,7 +191,7 @@ impl<'w> Worker<'w> {
             self.turn()?;
         }
         let ended = self.shard.service().pool.clock.now();
-        Ok((ended, self.end()))
+        Ok((ended, self.end()?))
     }
 
     /// One turn of the shard.
@@ -225,13 +227,10 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run
-    /// without ports.
-    fn end(mut self) -> Traffic {
+    /// Closes what is left, with a closing handshake that the server ends (RFC 6455 section 7.1.1):
+    /// then no port of ours is left in TIME_WAIT. Who does not answer in time is reset.
+    fn end(mut self) -> Result<Traffic, Error> {
         let (Client { pool, .. }, core) = self.shard.service_and_core();
-        for conn in pool.conns.iter().filter(|conn| conn.step != Step::Out) {
-            core.abort(conn.id);
-        }
         let stats = core.stats();
         let traffic = Traffic {
             agreed: 0,
@@ -242,10 +241,31 @@ impl<'w> Worker<'w> {
             inflate_input_bytes: stats.inflate_input_bytes,
             inflate_output_bytes: stats.inflate_output_bytes,
         };
+        pool.is_ending = true;
+        let until = pool.clock.now().after(CLOSING);
+        for conn in pool.conns.iter().filter(|conn| conn.step != Step::Out) {
+            match conn.step {
+                Step::Open => core.close(conn.id, CloseCode::NORMAL.get(), ""),
+                _ => core.abort(conn.id),
+            }
+        }
         self.shard.flush_all();
-        traffic
+        while self.shard.core().stats().sessions > 0
+            && self.shard.service().pool.clock.now() < until
+        {
+            self.turn()?;
+        }
+        let (Client { pool, .. }, core) = self.shard.service_and_core();
+        for conn in pool.conns.iter().filter(|conn| conn.step != Step::Out) {
+            core.abort(conn.id);
+        }
+        self.shard.flush_all();
+        Ok(traffic)
     }
 }
+
+/// The time that servers have to answer the last Close frames.
+const CLOSING: Duration = Duration::from_secs(1);
 
 const OUT: ClientConn = ClientConn {
     id: ConnId::new(0, 0, 0),

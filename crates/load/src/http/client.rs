@@ -1,5 +1,8 @@
 //! One thread of the generator: its connections, and the loop that keeps them busy.
 
+use std::time::Duration;
+
+use throng_engine::ConnMap;
 use throng_io::tables::{OwnTable, Tables};
 use throng_io::{Batch, ConnId, Driver, Event, Instant, Segment, SendOutcome};
 
@@ -45,7 +48,7 @@ impl<'a> Client<'a> {
         Ok(Self { driver, pool: ClientPool::new(start), _table: table })
     }
 
-    /// Runs until the run is finished, resets every connection that is left, and gives the figures.
+    /// Runs until the run is finished, ends every connection that is left, and gives the figures.
     ///
     /// # Errors
     /// The server cannot be reached, or the poll failed.
@@ -61,7 +64,7 @@ impl<'a> Client<'a> {
             self.events()?;
             self.pool.publish();
         }
-        Ok(self.end())
+        self.end()
     }
 
     fn events(&mut self) -> Result<(), Error> {
@@ -272,18 +275,43 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run
-    /// without ports.
-    fn end(mut self) -> Tally {
+    /// Ends what is left: with a FIN where no request is under way, and a reset elsewhere, and
+    /// beyond as many ports as may stay in TIME_WAIT.
+    fn end(mut self) -> Result<Tally, Error> {
         self.pool.give_up();
+        let mut ending = ConnMap::default();
         for conn in &self.pool.conns {
-            if !matches!(conn.step, Step::Out | Step::Queued) {
-                self.driver.abort(conn.id);
+            match conn.step {
+                Step::Out | Step::Queued => {}
+                Step::Open if !conn.is_sending && ending.len() < MOST_IN_TIME_WAIT => {
+                    self.driver.finish(conn.id);
+                    ending.insert(conn.id, ());
+                }
+                _ => self.driver.abort(conn.id),
             }
         }
-        self.pool.tally
+        let until = self.driver.now().after(CLOSING);
+        while !ending.is_empty() && self.driver.now() < until {
+            let waited = self.driver.wait(Some(until));
+            waited.map_err(|error| Error::io("wait for events", error))?;
+            while let Some(event) = self.driver.next_event() {
+                match event {
+                    Event::Finished(id) => self.driver.close(id),
+                    Event::Closed(id, _) => drop(ending.remove(&id)),
+                    _ => {}
+                }
+            }
+        }
+        ending.keys().for_each(|id| self.driver.abort(*id));
+        Ok(self.pool.tally)
     }
 }
+
+/// Ports that a thread may leave in TIME_WAIT, of 28,000 for each address.
+const MOST_IN_TIME_WAIT: usize = 4096;
+
+/// The time that servers have to end their side.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// Queues what the kernel did not take of `requests` requests, of which `taken` bytes have left;
 /// true if it is still on its way.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{PlanReport, Report};
-use crate::page::{Axis, Plot};
 use crate::report::document::{clients_in_words, error_remarks, quantiles, times};
 use crate::report::model::{Cell, Column, Document, Render, Table, Unit};
 use crate::report::{OpenLoopReport, StageReport};
@@ -140,22 +139,7 @@ impl Report {
             ("together", single(result.connect_and_answer)),
             ("lateness", open.and_then(|open| open.lateness)),
         ])
-        .plots([self.spread()])
+        .plots(self.spread(self.plan.connections))
         .notes(open.map(OpenLoopReport::note))
-    }
-
-    /// Latency over "one answer in so many": equal steps for p90, p99, p99.9.
-    fn spread(&self) -> Plot {
-        let inner = self.result.quantiles.iter().filter(|point| point.share < 1.0);
-        let points: Vec<(f64, f64)> =
-            inner.map(|point| (1.0 / (1.0 - point.share), point.us / 1e3)).collect();
-        let caption = "100 on the lower axis is the 99th percentile, 1,000 the 99.9th.";
-        Plot::new(
-            "Latency",
-            Axis::log("one answer in so many took longer"),
-            Axis::log("time in ms"),
-        )
-        .captioned(caption)
-        .series(&format!("{} connections", grouped(self.plan.connections as u64)), &points)
     }
 }

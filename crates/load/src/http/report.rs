@@ -88,9 +88,9 @@ pub struct RequestsReport {
     /// Bytes received within the measured time, heads included.
     pub received_bytes: u64,
     /// Received bytes a second.
-    pub received_bytes_per_s: f64,
+    pub received_bytes_per_s: Option<f64>,
     /// Bytes of the requests sent, by the second.
-    pub sent_bytes_per_s: f64,
+    pub sent_bytes_per_s: Option<f64>,
     /// Answers within the measured time by status, whatever was expected.
     pub statuses: BTreeMap<u16, u64>,
     /// From sending to the complete answer; in an open loop from the planned time.
@@ -248,6 +248,9 @@ impl RequestsReport {
     fn of(plan: &Plan, steered: &Steered, tally: &Tally) -> Self {
         let (measured, measured_s) = (&steered.measured, steered.seconds(plan, tally));
         let per_s = |count: u64| count as f64 / measured_s;
+        // The measured time of a number of requests ends with the last answer: without one there is
+        // no such time.
+        let bytes_per_s = |bytes| (tally.requests > 0).then(|| per_s(bytes));
         let is_open = matches!(plan.pace, Pace::Open { .. });
         let statuses = tally.statuses.iter().enumerate().filter(|&(_, &count)| count > 0);
         Self {
@@ -257,8 +260,8 @@ impl RequestsReport {
             requests_per_server_cpu_s: measured.per_server_cpu_s(),
             server_cpu_us_per_request: measured.server_cpu_us_each(),
             received_bytes: tally.bytes_in,
-            received_bytes_per_s: per_s(tally.bytes_in),
-            sent_bytes_per_s: per_s(tally.bytes_out),
+            received_bytes_per_s: bytes_per_s(tally.bytes_in),
+            sent_bytes_per_s: bytes_per_s(tally.bytes_out),
             statuses: statuses.map(|(status, &count)| (status as u16, count)).collect(),
             latency: tally.latency.summary(),
             connect: tally.connect.summary(),
@@ -272,21 +275,8 @@ impl RequestsReport {
     }
 }
 
-/// Points that are evenly far from each other where the slow answers are: each step halves what is
-/// left.
 fn quantiles(latency: &Record) -> Vec<Quantile> {
-    let (mut points, mut left) = (Vec::new(), 1.0_f64);
-    // Beyond one in all of them there is only the maximum.
-    while left * latency.count() as f64 >= 1.0 {
-        for share in [1.0 - left, 1.0 - left * 0.75] {
-            points.push(Quantile { share, us: latency.quantile_ns(share) as f64 / 1e3 });
-        }
-        left /= 2.0;
-    }
-    if latency.count() > 0 {
-        points.push(Quantile { share: 1.0, us: latency.quantile_ns(1.0) as f64 / 1e3 });
-    }
-    points
+    latency.spread().into_iter().map(|(share, us)| Quantile { share, us }).collect()
 }
 
 impl PlanReport {

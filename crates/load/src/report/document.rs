@@ -10,6 +10,7 @@ use super::{
     ServerReport, SetupReport, StageReport,
 };
 use crate::negotiated::tls_remark;
+use crate::page::{Axis, Plot};
 use crate::record::Summary;
 use crate::row;
 use crate::session_failures::SessionFailures;
@@ -32,6 +33,11 @@ impl Render for Report {
             }
         };
         tables.retain(|table| !table.is_empty());
+        // It has plots over time.
+        if !matches!(self.result, Measured::Fanout(_)) {
+            let last = tables.pop().map(|table| table.plots(self.spread(self.plan.connections)));
+            tables.extend(last);
+        }
         Document {
             kind: self.plan.mode,
             title,
@@ -56,9 +62,26 @@ impl<P, R, E> RunReport<P, R, E> {
         remarks.extend(self.connections.and_then(ConnectionsReport::remark));
         remarks.push(server_remark(self.server.as_ref()));
         remarks.push(generator_remark(&self.generator, self.machine_busy_share));
+        remarks.extend(self.run.remarks());
         remarks.extend(errors);
         remarks.extend(self.slo.iter().map(SloReport::remark));
         remarks
+    }
+
+    /// Returns the plot of its times over "one in so many": equal steps for p90, p99, p99.9.
+    pub(crate) fn spread(&self, connections: usize) -> Option<Plot> {
+        let histogram = self.histogram.as_ref()?;
+        let points = histogram.record().spread();
+        let inner = points.iter().filter(|(share, _)| *share < 1.0);
+        let points: Vec<(f64, f64)> =
+            inner.map(|(share, us)| (1.0 / (1.0 - share), us / 1e3)).collect();
+        let caption = "100 on the lower axis is the 99th percentile, 1,000 the 99.9th.";
+        let mut title = histogram.of.to_owned();
+        title[..1].make_ascii_uppercase();
+        let plot =
+            Plot::new(&title, Axis::log("one in so many took longer"), Axis::log("time in ms"));
+        let name = format!("{} connections", grouped(connections as u64));
+        Some(plot.captioned(caption).series(&name, &points))
     }
 
     /// Returns the exit code of a run: it is valid, and its thresholds were kept.
@@ -566,6 +589,7 @@ mod tests {
         let facts = Facts { completed: 1, server: Some(cpu), ..Facts::default() };
         Report {
             schema: SCHEMA,
+            run: super::super::Origin::default(),
             plan: PlanReport::of(&plan, 1),
             setup: SetupReport {
                 connections: 10_000,

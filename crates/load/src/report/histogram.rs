@@ -28,6 +28,14 @@ impl Histogram {
         (!buckets.is_empty()).then(|| Self { of, count: record.count(), buckets_ns })
     }
 
+    /// Returns the record that it was made of.
+    pub(crate) fn record(&self) -> Record {
+        let mut record = Record::new();
+        let buckets = serde_json::from_str::<Vec<(u64, u64)>>(self.buckets_ns.get());
+        buckets.into_iter().flatten().for_each(|(ns, count)| record.add_many(ns, count));
+        record
+    }
+
     /// Adds the times of a report's histogram to a record; returns what they are of.
     #[must_use]
     pub fn read(report: &Value, record: &mut Record) -> Option<String> {

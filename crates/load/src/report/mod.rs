@@ -11,6 +11,7 @@ pub mod document;
 mod fanout;
 mod histogram;
 pub mod model;
+mod origin;
 mod run;
 mod script;
 
@@ -24,6 +25,7 @@ pub use self::deflate::{mode_name, percent};
 pub use self::fanout::{FanoutReport, Slice};
 pub use self::histogram::Histogram;
 pub use self::model::Render;
+pub use self::origin::{Machine, Origin};
 pub use self::run::{
     ConnectionsReport, GeneratorReport, RunReport, SCHEMA, ServerReport, SetupReport,
 };

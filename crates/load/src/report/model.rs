@@ -440,8 +440,11 @@ impl Document {
         for table in &self.tables {
             page = table.to_page(page);
         }
-        for (_, text) in &self.remarks {
-            page = page.text(text);
+        for (label, text) in &self.remarks {
+            page = match *label {
+                "" => page.text(text),
+                label => page.text(&format!("{label}: {text}")),
+            };
         }
         page.to_html()
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Histogram, Render};
+use super::{Histogram, Origin, Render};
 use crate::negotiated::TlsReport;
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
@@ -21,6 +21,8 @@ pub const SCHEMA: &str = "throng-bench/1";
 pub struct RunReport<P, R, E> {
     /// [`SCHEMA`].
     pub schema: &'static str,
+    /// The program, the time, the command line and the machine.
+    pub run: Origin,
     /// Settings of the run.
     pub plan: P,
     /// Set-up of the connections; all zero where the set-up itself is measured: in connect mode,
@@ -130,6 +132,7 @@ mod tests {
     fn the_keys_of_all_modes_keep_their_names_and_order() {
         let mut report = RunReport {
             schema: SCHEMA,
+            run: Origin::default(),
             plan: (),
             setup: SetupReport::default(),
             tls: Vec::new(),
@@ -144,7 +147,7 @@ mod tests {
             verdict: Verdict::of(&Facts::default()),
         };
         let (before, after) = (
-            ["schema", "plan", "setup", "tls", "result"],
+            ["schema", "run", "plan", "setup", "tls", "result"],
             ["server", "generator", "machine_busy_share", "errors", "slo", "histogram", "verdict"],
         );
         let json = serde_json::to_string_pretty(&report).unwrap();

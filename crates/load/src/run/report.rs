@@ -3,7 +3,8 @@
 use super::steer::Measured;
 use crate::negotiated::TlsReport;
 use crate::report::{
-    ConnectionsReport, GeneratorReport, Histogram, RunReport, SCHEMA, ServerReport, SetupReport,
+    ConnectionsReport, GeneratorReport, Histogram, Origin, RunReport, SCHEMA, ServerReport,
+    SetupReport,
 };
 use crate::sampler::Processes;
 use crate::verdict::{Facts, Verdict};
@@ -57,6 +58,7 @@ impl RunOutcome<'_> {
         let figures = facts.figures(times.record, times.rate_per_s);
         RunReport {
             schema: SCHEMA,
+            run: Origin::now(),
             plan,
             setup,
             tls,

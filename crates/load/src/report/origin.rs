@@ -1,0 +1,153 @@
+//! Where and when a run was made, and with what, so that its figures can be told from others.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::units::show_bytes;
+
+/// The program, the time, the command line and the machine of a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Origin {
+    /// The end of the run, as RFC 3339 has it.
+    pub date: String,
+    /// The version of the program.
+    pub version: &'static str,
+    /// The command line; values that may be secret are masked.
+    pub command: String,
+    /// The machine of the generator.
+    pub machine: Machine,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Machine {
+    /// System and architecture, with the kernel's release where it is known.
+    pub system: String,
+    /// Name of the CPU's model, if it is known.
+    pub cpu: Option<String>,
+    /// CPUs that this process may use.
+    pub cpus: usize,
+    /// Memory that this process may use, if it is known.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Origin {
+    /// Returns those of this process, at this moment.
+    pub(crate) fn now() -> Self {
+        let args = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        Self {
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            version: env!("CARGO_PKG_VERSION"),
+            command: masked(args),
+            machine: Machine::here(),
+        }
+    }
+
+    /// Returns the lines about it.
+    pub(crate) fn remarks(&self) -> Vec<(&'static str, String)> {
+        let Machine { system, cpu, cpus, memory_bytes } = &self.machine;
+        let mut machine = vec![system.clone()];
+        machine.extend(cpu.clone());
+        machine.push(format!("{cpus} CPU{}", if *cpus == 1 { "" } else { "s" }));
+        machine.extend(memory_bytes.map(|bytes| show_bytes(bytes as i64)));
+        vec![
+            ("run", format!("{}, throng {}: {}", self.date, self.version, self.command)),
+            ("machine", machine.join(", ")),
+        ]
+    }
+}
+
+impl Machine {
+    fn here() -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let system = [std::env::consts::OS, release.trim(), std::env::consts::ARCH];
+        let words: Vec<&str> = system.into_iter().filter(|word| !word.is_empty()).collect();
+        let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        Self {
+            system: words.join(" "),
+            cpu: model.map(|(_, name)| name.trim().to_owned()),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: throng_io::memory::available(),
+        }
+    }
+}
+
+/// Flags whose values may be secret; of a header line, all behind its name.
+const SECRET: [&str; 2] = ["--token", "--cookie"];
+const HEADER: [&str; 2] = ["--header", "-H"];
+
+/// Puts the words of a command line together, with `***` for what may be secret.
+fn masked(args: impl Iterator<Item = String>) -> String {
+    let mut words = Vec::new();
+    let mut before = String::new();
+    for (at, arg) in args.enumerate() {
+        let name = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned();
+        let shown = match arg.split_once('=') {
+            _ if at == 0 => name(&arg),
+            _ if SECRET.contains(&&*before) => "***".to_owned(),
+            _ if HEADER.contains(&&*before) => header(&arg),
+            Some((flag, _)) if SECRET.contains(&flag) => format!("{flag}=***"),
+            Some((flag, line)) if HEADER.contains(&flag) => format!("{flag}={}", header(line)),
+            _ if arg.starts_with("-H") && arg.len() > 2 => format!("-H{}", header(&arg[2..])),
+            _ => url(&arg),
+        };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+*?&<>{}[]".contains(c);
+        words.push(match !shown.is_empty() && shown.chars().all(is_plain) {
+            true => shown,
+            false => format!("'{shown}'"),
+        });
+        before = arg;
+    }
+    words.join(" ")
+}
+
+/// Masks the value of a header line.
+fn header(line: &str) -> String {
+    format!("{}: ***", line.split_once(':').map_or("", |(name, _)| name))
+}
+
+/// Masks the user and the values of the query of a URL.
+fn url(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(at, it)| (at, Some(it)));
+    let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let host = host.rsplit_once('@').map_or_else(|| host.to_owned(), |(_, it)| format!("***@{it}"));
+    let pair = |pair: &str| match pair.split_once('=') {
+        Some((key, _)) => format!("{key}=***"),
+        None => pair.to_owned(),
+    };
+    let query = query.map(|query| query.split('&').map(pair).collect::<Vec<_>>().join("&"));
+    let query = query.map_or_else(String::new, |query| format!("?{query}"));
+    format!("{scheme}://{host}{path}{query}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_shown_without_what_may_be_secret() {
+        let shown = |args: &[&str]| masked(args.iter().map(|&arg| arg.to_owned()));
+        assert_eq!(
+            shown(&["/usr/bin/throng", "bench", "echo", "ws://u:p@h:1/a?token=t&x", "-c", "10"]),
+            "throng bench echo ws://***@h:1/a?token=***&x -c 10"
+        );
+        assert_eq!(
+            shown(&["throng", "--token", "s", "--token=s", "--cookie", "a=s", "--cookie=a=s"]),
+            "throng --token *** --token=*** --cookie *** --cookie=***"
+        );
+        assert_eq!(
+            shown(&["throng", "-H", "X-Key: s", "--header=X-Key: s", "-HX-Key: s", "s s"]),
+            "throng -H 'X-Key: ***' '--header=X-Key: ***' '-HX-Key: ***' 's s'"
+        );
+    }
+
+    #[test]
+    fn the_machine_and_the_time_are_known() {
+        let origin = Origin::now();
+        assert!(origin.machine.cpus > 0 && origin.machine.system.contains(std::env::consts::ARCH));
+        assert!(origin.date.ends_with('Z') && !origin.version.is_empty(), "{origin:?}");
+    }
+}
