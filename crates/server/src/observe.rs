@@ -61,6 +61,7 @@ impl Observer {
         let history = Some(HistoryCounts::default());
         let presence = Some(PresenceCounts::default());
         Figures { history, presence, ..Figures::default() }.write(writer);
+        Node::write_idle(writer);
         Security::write_idle(writer);
         write_build(writer, &[]);
     }

@@ -14,7 +14,7 @@ use crate::site::Site;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Checks what a server and `throng generate alerts` print.
+/// Checks what a server and `throng generate` print.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let tool = provision::unpacked(site, "promtool", "prometheus")?;
     let folder = site.target.join("promtool");
@@ -31,13 +31,41 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let input = File::open(&metrics).map_err(|error| error.to_string())?;
     check("metrics", Command::new(&tool).args(["check", "metrics"]).stdin(input));
     let rules = folder.join("alerts.yaml");
-    let printed = Command::new(site.target.join("dist/throng"))
-        .args(["generate", "alerts"])
-        .output()
-        .map_err(|error| error.to_string())?;
-    write(&rules, &String::from_utf8_lossy(&printed.stdout)).map_err(|error| error.to_string())?;
+    write(&rules, &generated(site, "alerts")?).map_err(|error| error.to_string())?;
     check("alert rules", Command::new(&tool).args(["check", "rules"]).arg(&rules));
+    let expressions = folder.join("dashboard.yaml");
+    write(&expressions, &as_tests(&generated(site, "dashboard")?)?)
+        .map_err(|error| error.to_string())?;
+    check("dashboard", Command::new(&tool).args(["test", "rules"]).arg(&expressions));
     Ok(tally)
+}
+
+/// Returns what `throng generate` prints.
+fn generated(site: &Site, what: &str) -> Result<String, String> {
+    let mut command = Command::new(site.target.join("dist/throng"));
+    let printed = command.args(["generate", what]).output().map_err(|error| error.to_string())?;
+    String::from_utf8(printed.stdout).map_err(|error| error.to_string())
+}
+
+/// Returns a file for `promtool test rules` that has Prometheus evaluate each expression of a
+/// dashboard, over no series: each must be valid, and have no result.
+fn as_tests(dashboard: &str) -> Result<String, String> {
+    let mut text = String::from("tests:\n  - interval: 1m\n    promql_expr_test:\n");
+    let mut count = 0;
+    for part in dashboard.split("\"expr\":").skip(1) {
+        // A text of JSON, up to the quote that ends it.
+        let part = part.trim_start();
+        let end = (1..part.len())
+            .find(|&at| part.as_bytes()[at] == b'"' && part.as_bytes()[at - 1] != b'\\')
+            .ok_or("an expression has no end")?;
+        let expression = part[..=end].replace("$__rate_interval", "5m").replace("$instance", ".*");
+        text += &format!("      - expr: {expression}\n        eval_time: 10m\n");
+        count += 1;
+    }
+    match count {
+        0..=50 => Err(format!("only {count} expressions in the dashboard")),
+        _ => Ok(text),
+    }
 }
 
 /// Returns the metrics in the format of Prometheus.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "metrics")]
 use serde_json::{Value, json};
+use throng_cluster::redis::StatusSnapshot;
 use throng_http::openmetrics::{Type, Writer};
 
 use super::Node;
@@ -10,44 +11,15 @@ impl Node {
     /// Writes the figures of the node, if the server has one.
     #[cfg(feature = "metrics")]
     pub(crate) fn write(&self, writer: &mut Writer) {
-        let Some((bus, _)) = &self.0 else { return };
-        let now = bus.status().snapshot();
-        let (_, down) = bus.status().parts();
-        for (name, help, kind, value) in [
-            ("up", "Whether the broker delivers", Type::Gauge, u64::from(now.is_up)),
-            ("parts_down", "Servers or partitions that deliver nothing", Type::Gauge, down as u64),
-            ("reconnects", "Attempts to connect again", Type::Counter, now.reconnects),
-            ("probe_failures", "Probes that did not come back", Type::Counter, now.probe_failures),
-            ("malformed", "Publications and commands dropped unread", Type::Counter, now.malformed),
-            ("failed_reads", "Histories not read, asked again", Type::Counter, now.failed_reads),
-            ("failed_presence", "Presence refused", Type::Counter, now.failed_presence),
-            ("postponed", "Publications refused for now, sent again", Type::Counter, now.postponed),
-            ("channels", "Channels that are followed", Type::Gauge, now.channels),
-            ("pending_bytes", "Memory not acknowledged", Type::Gauge, now.pending_bytes),
-            ("held_bytes", "Memory that waits for a history", Type::Gauge, now.held_bytes),
-            ("overfull", "Publications not held, asked for", Type::Counter, now.overfull),
-        ] {
-            writer.metric(&format!("cluster_{name}"), help, kind).sample(&[], value);
+        if let Some((bus, _)) = &self.0 {
+            write(&bus.status().snapshot(), bus.status().parts().1, writer);
         }
-        let outcomes = [
-            ("published", now.published),
-            ("refused", now.refused),
-            ("unknown", now.unknown),
-            ("received", now.received),
-        ];
-        let help = "Publications to the broker, and from it";
-        let mut metric = writer.metric("cluster_publications", help, Type::Counter);
-        for (outcome, value) in outcomes {
-            metric.sample(&[("outcome", outcome)], value);
-        }
-        let help = "Sequences that were caught up with, or had a hole";
-        let mut metric = writer.metric("cluster_fills", help, Type::Counter);
-        for (outcome, value) in [("filled", now.filled), ("lost", now.lost)] {
-            metric.sample(&[("outcome", outcome)], value);
-        }
-        let help = "Microseconds from a publication to this server, of the last one";
-        let lag = u64::try_from(now.lag.as_micros()).unwrap_or(u64::MAX);
-        writer.metric("cluster_lag_microseconds", help, Type::Gauge).sample(&[], lag);
+    }
+
+    /// Writes those of a node that has just started.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn write_idle(writer: &mut Writer) {
+        write(&StatusSnapshot::default(), 0, writer);
     }
 
     /// Returns the figures of the node as JSON, if the server has one: whether the broker delivers,
@@ -82,4 +54,44 @@ impl Node {
             "lag_microseconds": u64::try_from(now.lag.as_micros()).unwrap_or(u64::MAX),
         }))
     }
+}
+
+/// Writes the figures; so many parts are `down`.
+#[cfg(feature = "metrics")]
+fn write(now: &StatusSnapshot, down: usize, writer: &mut Writer) {
+    for (name, help, kind, value) in [
+        ("up", "Whether the broker delivers", Type::Gauge, u64::from(now.is_up)),
+        ("parts_down", "Servers or partitions that deliver nothing", Type::Gauge, down as u64),
+        ("reconnects", "Attempts to connect again", Type::Counter, now.reconnects),
+        ("probe_failures", "Probes that did not come back", Type::Counter, now.probe_failures),
+        ("malformed", "Publications and commands dropped unread", Type::Counter, now.malformed),
+        ("failed_reads", "Histories not read, asked again", Type::Counter, now.failed_reads),
+        ("failed_presence", "Presence refused", Type::Counter, now.failed_presence),
+        ("postponed", "Publications refused for now, sent again", Type::Counter, now.postponed),
+        ("channels", "Channels that are followed", Type::Gauge, now.channels),
+        ("pending_bytes", "Memory not acknowledged", Type::Gauge, now.pending_bytes),
+        ("held_bytes", "Memory that waits for a history", Type::Gauge, now.held_bytes),
+        ("overfull", "Publications not held, asked for", Type::Counter, now.overfull),
+    ] {
+        writer.metric(&format!("cluster_{name}"), help, kind).sample(&[], value);
+    }
+    let outcomes = [
+        ("published", now.published),
+        ("refused", now.refused),
+        ("unknown", now.unknown),
+        ("received", now.received),
+    ];
+    let help = "Publications to the broker, and from it";
+    let mut metric = writer.metric("cluster_publications", help, Type::Counter);
+    for (outcome, value) in outcomes {
+        metric.sample(&[("outcome", outcome)], value);
+    }
+    let help = "Sequences that were caught up with, or had a hole";
+    let mut metric = writer.metric("cluster_fills", help, Type::Counter);
+    for (outcome, value) in [("filled", now.filled), ("lost", now.lost)] {
+        metric.sample(&[("outcome", outcome)], value);
+    }
+    let help = "Microseconds from a publication to this server, of the last one";
+    let lag = u64::try_from(now.lag.as_micros()).unwrap_or(u64::MAX);
+    writer.metric("cluster_lag_microseconds", help, Type::Gauge).sample(&[], lag);
 }

@@ -43,6 +43,9 @@ impl Node {
     pub(crate) fn write(&self, _: &mut throng_http::openmetrics::Writer) {}
 
     #[cfg(feature = "metrics")]
+    pub(crate) fn write_idle(_: &mut throng_http::openmetrics::Writer) {}
+
+    #[cfg(feature = "metrics")]
     pub(crate) fn to_json(&self) -> Option<serde_json::Value> {
         None
     }
