@@ -106,12 +106,18 @@ pub struct Access<'a> {
     pub bytes_in: Option<u64>,
     /// Bytes of the response's body, or that the client was sent from a tunnel.
     pub bytes_out: Option<u64>,
-    /// The time from the head of the request to the end; `None` if no request was read, or of a
-    /// tunnel that is recorded only because it failed.
+    /// The time from the head of the request to the end; `None` if that came in the same turn of
+    /// the event loop, whose clock is read once, if no request was read, or of a tunnel that is
+    /// recorded only because it failed.
     pub duration: Option<Duration>,
+    /// The host that the request is for, with its port; of 128 bytes at most.
+    pub host: Option<&'a str>,
+    /// The header User-Agent, of 256 bytes at most.
+    pub user_agent: Option<&'a str>,
     /// Why the balancer answered itself, or ended a tunnel; else empty.
     pub reason: &'a str,
-    /// The header X-Request-ID, of 128 bytes at most.
+    /// The header X-Request-ID, of 128 bytes at most; or with
+    /// [`request_ids`](crate::Settings::request_ids) the id that the request was given.
     pub request_id: Option<&'a str>,
     /// The header traceparent (W3C Trace Context), of 128 bytes at most.
     pub traceparent: Option<&'a str>,

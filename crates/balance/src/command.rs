@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::{Backend, Closing, Configuration};
@@ -22,6 +23,8 @@ pub enum Command {
     },
     /// Stop closing tunnels of this backend.
     KeepTunnels(Arc<Backend>),
+    /// Publish the metrics now, and say so.
+    Publish(Sender<()>),
     /// Stop accepting, close all tunnels within `window`, and end by `deadline`.
     ShutDown {
         /// Tunnels are closed spread over this time.

@@ -206,6 +206,8 @@ pub struct Metrics {
     pub lost: u64,
     /// Tunnels that the balancer sent a Close frame, or reset.
     pub closed: u64,
+    /// Clients that were reset at the deadline of the shutdown.
+    pub forced: u64,
     /// Bytes of clients, after the upgrade.
     pub bytes_up: u64,
     /// Bytes of backends, after the upgrade.
@@ -238,6 +240,7 @@ impl std::ops::AddAssign for Metrics {
             own_failures,
             lost,
             closed,
+            forced,
             bytes_up,
             bytes_down,
             sweeps,
@@ -263,6 +266,7 @@ impl std::ops::AddAssign for Metrics {
         self.own_failures += own_failures;
         self.lost += lost;
         self.closed += closed;
+        self.forced += forced;
         self.bytes_up += bytes_up;
         self.bytes_down += bytes_down;
         self.sweeps += sweeps;

@@ -68,6 +68,9 @@ pub struct Settings {
     /// [`DROPPED_HEADERS`]. Those that the balancer writes itself (X-Forwarded-For and the like)
     /// need not be named.
     pub drop_headers: Vec<String>,
+    /// Whether a request without X-Request-ID is given one, of 128 random bits, for its backend and
+    /// the log.
+    pub request_ids: bool,
     /// Whether connections begin with a PROXY v2 header; one without it is closed. Only
     /// [`Settings::trusted_proxies`] may then connect. Default false.
     pub accept_proxy: bool,
@@ -346,6 +349,7 @@ impl Default for Settings {
             cookie_key: CookieKey::default(),
             trusted_proxies: Vec::new(),
             drop_headers: DROPPED_HEADERS.map(str::to_owned).to_vec(),
+            request_ids: false,
             accept_proxy: false,
             timeouts: Timeouts::default(),
             max_handshakes: 128,

@@ -271,9 +271,20 @@ impl Shards {
         self.all.iter().map(read).collect()
     }
 
-    /// Returns the sums over all shards, at most a second old.
+    /// Returns the sums over all shards, as of this call; where a shard does not answer in time, of
+    /// its last second.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
+        let (published, done) = mpsc::channel();
+        self.send(|| Command::Publish(published.clone()));
+        drop(published);
+        let until = std::time::Instant::now() + PUBLISHING;
+        for _ in &self.all {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if done.recv_timeout(left).is_err() {
+                break;
+            }
+        }
         let mut sum = Metrics::default();
         for running in &self.all {
             sum += *running.metrics.lock().unwrap_or_else(PoisonError::into_inner);
@@ -287,6 +298,9 @@ impl Shards {
         }
     }
 }
+
+/// The time that shards have to publish their metrics.
+const PUBLISHING: Duration = Duration::from_millis(200);
 
 /// The addresses and descriptors of shards that do not run yet.
 struct Place {

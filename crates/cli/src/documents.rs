@@ -100,6 +100,64 @@ fn every_command_in_the_documents_exists() {
     assert!(checked > 50, "only {checked} commands were found");
 }
 
+/// Returns the pages for users, each with its name.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let others = ["README.md", "BENCHMARKING.md", "SECURITY.md"].map(|page| root.join(page));
+    docs.chain(others)
+        .filter(|page| page.extension().is_some_and(|it| it == "md"))
+        .filter_map(|page| Some((page.display().to_string(), std::fs::read_to_string(page).ok()?)))
+        .collect()
+}
+
+#[test]
+fn every_metric_in_the_documents_exists() {
+    let names = monitoring::names();
+    let parts = ["_bucket", "_sum", "_count"];
+    let is_crate = |word: &str| {
+        let name = word.trim_start_matches("throng_");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).is_dir()
+    };
+    let mut checked = 0;
+    for (page, text) in pages() {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        // Not names of packages, such as throng_0.1.0.
+        let is_metric = |word: &&str| word.starts_with("throng_") && !word.contains("_0");
+        for word in words.filter(is_metric) {
+            // A group of them: `throng_cluster_*`.
+            let is_group = word.ends_with('_') && names.iter().any(|name| name.starts_with(word));
+            let plain = parts.iter().find_map(|part| word.strip_suffix(part)).unwrap_or(word);
+            let exists = names.iter().any(|name| name == word || name == plain);
+            assert!(exists || is_group || is_crate(word), "{page}: {word} is no metric");
+            checked += 1;
+        }
+    }
+    assert!(checked > 100, "only {checked} metrics were found");
+}
+
+#[test]
+fn every_setting_and_event_with_a_section_in_the_documents_exists() {
+    let keys = serve::TABLE.keys.iter().chain(Config::table().keys).map(|key| key.name);
+    let known: Vec<&str> = keys.chain(log::events::ALL.iter().map(|event| event.name)).collect();
+    let section = |name: &str| name.split_once('.').map(|(section, _)| section.to_owned());
+    let mut checked = 0;
+    for (page, text) in pages() {
+        for span in text.split('`').skip(1).step_by(2) {
+            let word = span.split([' ', '=', ',']).next().unwrap_or_default();
+            let is_name = word.bytes().all(|b| b.is_ascii_lowercase() || b"._".contains(&b));
+            let Some(its) = section(word).filter(|_| is_name) else { continue };
+            if !known.iter().any(|name| section(name).as_deref() == Some(&*its)) {
+                continue;
+            }
+            let is_group = known.iter().any(|name| name.starts_with(&format!("{word}.")));
+            assert!(known.contains(&word) || is_group, "{page}: {word} is no setting and no event");
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "only {checked} names were found");
+}
+
 /// Checks or writes a document that is made of tables.
 fn is_current(path: &Path, text: &str) {
     if std::env::var_os(WRITE).is_some() {

@@ -7,18 +7,19 @@ use throng_proto::http1::Request;
 /// The longest path and header that are kept.
 const PATH: usize = 512;
 const HEADER: usize = 128;
+const USER_AGENT: usize = 256;
 
 /// A copy of a request's method, its path without the query, and the headers that identify it.
 /// One allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
     text: String,
-    /// Method, path, X-Request-ID and traceparent in it.
-    parts: [Range<u16>; 4],
+    /// Method, path, X-Request-ID, traceparent, the host and User-Agent in it.
+    parts: [Range<u16>; 6],
 }
 
 impl RequestSummary {
-    /// Copies at most 512 bytes of the path, and 128 of each other part.
+    /// Copies at most 512 bytes of the path, 256 of User-Agent, and 128 of each other part.
     #[must_use]
     pub fn new(head: &Request<'_>) -> Self {
         let header = |name| head.values(name).next().unwrap_or_default();
@@ -33,6 +34,8 @@ impl RequestSummary {
             part(head.path(), PATH),
             part(header("x-request-id"), HEADER),
             part(header("traceparent"), HEADER),
+            part(head.host().unwrap_or_default(), HEADER),
+            part(header("user-agent"), USER_AGENT),
         ];
         Self { text, parts }
     }
@@ -59,6 +62,18 @@ impl RequestSummary {
     #[must_use]
     pub fn traceparent(&self) -> Option<&str> {
         self.part(3)
+    }
+
+    /// Returns the host that the request is for, with its port, if it has one.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.part(4)
+    }
+
+    /// Returns the header User-Agent, if it is not empty.
+    #[must_use]
+    pub fn user_agent(&self) -> Option<&str> {
+        self.part(5)
     }
 
     fn part(&self, at: usize) -> Option<&str> {

@@ -55,8 +55,13 @@ pub struct Access<'a> {
     pub bytes_in: Option<u64>,
     /// Bytes to the client, likewise.
     pub bytes_out: Option<u64>,
-    /// The time from the head of the request to the end.
-    pub duration: Duration,
+    /// The time from the head of the request to the end; `None` if that came in the same turn of
+    /// the event loop, whose clock is read once.
+    pub duration: Option<Duration>,
+    /// The host that the request is for, with its port; of 128 bytes at most.
+    pub host: Option<&'a str>,
+    /// The header User-Agent, of 256 bytes at most.
+    pub user_agent: Option<&'a str>,
     /// The id that [`RequestIds`](crate::RequestIds) has given the request, or else its header
     /// X-Request-ID; of 128 bytes at most.
     pub request_id: Option<&'a str>,
@@ -172,7 +177,9 @@ impl Entry {
             is_complete: true,
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
-            duration: now.since(self.began),
+            duration: Some(now.since(self.began)).filter(|duration| !duration.is_zero()),
+            host: self.request.host(),
+            user_agent: self.request.user_agent(),
             request_id: self.request_id.as_deref().or_else(|| self.request.request_id()),
             traceparent: self.request.traceparent(),
             #[cfg(feature = "tls")]

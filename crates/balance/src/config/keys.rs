@@ -121,6 +121,8 @@ static KEYS: &[Key] = &[
     Key::new("cookie_secret_file", Kind::Path, "", "file whose first line is cookie_secret"),
     Key::new("trusted_proxies", NETWORKS, "",
         "networks whose X-Forwarded-*, Forwarded and PROXY headers are trusted"),
+    Key::new("request_ids", Kind::Switch, "false",
+        "give a request without X-Request-ID one, for its backend and the log"),
     Key::new("drop_headers", Kind::List(&Kind::Text("a header name such as \"X-Client-IP\"")),
         "True-Client-IP,CF-Connecting-IP,X-Client-IP,Client-IP,Forwarded-For,X-Cluster-\
          Client-IP,Fastly-Client-IP,X-Envoy-External-Address,X-Azure-ClientIP,X-Appengi\

@@ -73,6 +73,7 @@ fn settings(draft: &Draft) -> Settings {
         cookie_key: secret.as_ref().map(CookieKey::of).unwrap_or_default(),
         trusted_proxies: draft.parse_list("trusted_proxies"),
         drop_headers: draft.get("drop_headers"),
+        request_ids: draft.get("request_ids"),
         accept_proxy: draft.get("accept_proxy"),
         timeouts: timeouts(draft),
         max_handshakes: draft.get("max_handshakes"),

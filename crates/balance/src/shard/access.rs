@@ -18,6 +18,8 @@ pub(super) struct Entry {
     /// None of a connection that is passed through.
     request: Option<RequestSummary>,
     server_name: Option<Box<str>>,
+    /// The id that the balancer gave it.
+    pub(super) request_id: Option<Box<str>>,
     subject: Subject,
     began: Instant,
     /// Also if it succeeds.
@@ -38,6 +40,7 @@ impl Entry {
         Self {
             request: None,
             server_name: None,
+            request_id: None,
             subject,
             began,
             always,
@@ -86,9 +89,14 @@ impl Entry {
             attempts: self.attempts,
             bytes_in: Some(self.bytes_in),
             bytes_out: Some(self.bytes_out),
-            duration: Some(now.since(self.began)),
+            duration: Some(now.since(self.began)).filter(|duration| !duration.is_zero()),
+            host: request.and_then(RequestSummary::host),
+            user_agent: request.and_then(RequestSummary::user_agent),
             reason: "",
-            request_id: request.and_then(RequestSummary::request_id),
+            request_id: self
+                .request_id
+                .as_deref()
+                .or_else(|| request.and_then(RequestSummary::request_id)),
             traceparent: request.and_then(RequestSummary::traceparent),
         }
     }
@@ -174,6 +182,8 @@ impl State {
                 bytes_in: None,
                 bytes_out: None,
                 duration: None,
+                host: None,
+                user_agent: None,
                 reason,
                 request_id: None,
                 traceparent: None,

@@ -40,6 +40,11 @@ impl State {
                 Command::KeepTunnels(backend) => {
                     self.close_jobs.retain(|job| !job.is_of(&backend));
                 }
+                Command::Publish(published) => {
+                    self.publish();
+                    // Who asked may have stopped waiting.
+                    let _ = published.send(());
+                }
                 Command::ShutDown { window, deadline } => {
                     self.begin_shutdown(driver, window, deadline)
                 }

@@ -48,6 +48,7 @@ use throng_engine::mailbox::Inbox;
 use throng_engine::{
     Arrivals, ArrivalsByAddress, BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket,
 };
+use throng_http::RequestIdSource;
 use throng_io::memory::Trim;
 use throng_io::{
     Batch, Closed, ConnId, Driver, Event, Instant, ServerTls, SessionFailure, TlsFailure, TlsInfo,
@@ -112,6 +113,8 @@ struct State {
     new_clients: Arrivals,
     /// The part of them whose address has a cap.
     new_clients_of_address: ArrivalsByAddress,
+    /// Ids of requests that come without one, where that is asked for.
+    ids: RequestIdSource,
     /// The index of the next of `settings.sources`.
     source: usize,
     now: Instant,
@@ -223,6 +226,7 @@ impl<D: Driver> Shard<D> {
             new_clients: Arrivals::default(),
             new_clients_of_address: ArrivalsByAddress::default(),
             configuration,
+            ids: RequestIdSource::default(),
             source: 0,
             now,
             tick: Tick::of(now),

@@ -224,6 +224,12 @@ impl State {
         };
         let mut head = Vec::with_capacity(request.raw().len() + 256);
         forward::write_request(&mut head, request, &hop);
+        let is_without = request.values("x-request-id").all(str::is_empty);
+        let id = (settings.request_ids && is_without).then(|| self.ids.create());
+        if let Some(id) = &id {
+            head.truncate(head.len() - b"\r\n".len());
+            head.extend_from_slice(format!("X-Request-ID: {id}\r\n\r\n").as_bytes());
+        }
         exchange.replay = Some(head);
         exchange.key = asked.key().cloned();
         match forward::sticky_key(&settings.sticky, request, client) {
@@ -237,6 +243,9 @@ impl State {
         };
         let subject = Subject { client: Some(client), ..peer.subject };
         exchange.access = self.new_entry(request, subject);
+        if let Some(entry) = &mut exchange.access {
+            entry.request_id = id.map(Into::into);
+        }
         Ok(exchange)
     }
 

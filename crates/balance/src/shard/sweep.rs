@@ -232,8 +232,12 @@ impl State {
             match conn {
                 Conn::Vacant => {}
                 Conn::Closing => driver.close_now(id),
-                Conn::Tunnel(_) => self.cut_tunnel(driver, id),
+                Conn::Tunnel(_) => {
+                    self.metrics.forced += 1;
+                    self.cut_tunnel(driver, id);
+                }
                 Conn::Client(_) | Conn::Upstream(_) => {
+                    self.metrics.forced += u64::from(matches!(conn, Conn::Client(_)));
                     driver.abort(id);
                     self.close(driver, id);
                 }

@@ -89,6 +89,8 @@ impl AccessLog for Log {
                 ("reason", reason.into()),
                 ("request_id", access.request_id.into()),
                 ("traceparent", access.traceparent.into()),
+                ("host", access.host.into()),
+                ("user_agent", access.user_agent.into()),
             ];
             first.into_iter().chain(of_kind).chain(rest).collect()
         });
@@ -178,6 +180,8 @@ impl throng::AccessLog for Log {
                 ("reason", reason.into()),
                 ("request_id", access.request_id.into()),
                 ("traceparent", access.traceparent.into()),
+                ("host", access.host.into()),
+                ("user_agent", access.user_agent.into()),
             ];
             first.into_iter().chain(of_kind).chain(rest).collect()
         });

@@ -108,7 +108,7 @@ struct KindCounters {
 
 enum Job {
     Write(Box<Record>),
-    /// Look at the flags.
+    /// Open the file again here, if that is still to be done.
     Wake,
     /// Write everything, then answer.
     Flush(SyncSender<()>),

@@ -81,8 +81,8 @@ impl Sink {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             self.take(first, jobs, counts, &mut lines);
-            if counts.upgrade().is_some_and(|inner| inner.reopens.swap(false, Acquire)) {
-                // What was logged before belongs to the old file.
+            if is_reopened(counts) {
+                // The queue had no room for the wake-up: what waits was logged before it.
                 self.take(jobs.try_recv().ok(), jobs, counts, &mut lines);
                 self.reopen(&mut lines);
             }
@@ -108,6 +108,10 @@ impl Sink {
                         inner.dequeued(record.event);
                     }
                     render(&record, self.form, lines);
+                }
+                Job::Wake if is_reopened(counts) => {
+                    self.write(lines, counts);
+                    self.reopen(lines);
                 }
                 Job::Wake => {}
                 Job::Flush(done) => {
@@ -231,6 +235,11 @@ impl Sink {
             render(&record, self.form, lines);
         }
     }
+}
+
+/// Returns whether the file is to be opened again, and forgets that.
+fn is_reopened(counts: &Weak<Inner>) -> bool {
+    counts.upgrade().is_some_and(|inner| inner.reopens.swap(false, Acquire))
 }
 
 /// Writes all of it, or returns how much was written, and why not more.

@@ -159,6 +159,47 @@ fn a_flood_of_one_kind_displaces_no_other() {
     fs::remove_file(path).unwrap();
 }
 
+/// Once the reader goes on, the file is opened again, although the queue had no room.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_queue_does_not_lose_a_reopen() {
+    use std::io::Read;
+
+    let (log, path, mut hanging) = into_hanging_pipe("reopen");
+    (0..4 * QUEUE).for_each(|_| log.event(&events::RELOADED, "x".repeat(100), []));
+    assert!(log.dropped() > 0);
+    let renamed = path.with_extension("1");
+    fs::rename(&path, &renamed).unwrap();
+    log.reopen();
+    assert!(!path.exists());
+    std::thread::spawn(move || {
+        let mut read = [0; 64 << 10];
+        while hanging.read(&mut read).is_ok_and(|length| length > 0) {}
+    });
+    throng_testkit::eventually("it is opened again", || path.exists());
+    log.event(&events::RELOADED, "after", []);
+    log.flush();
+    assert!(fs::read_to_string(&path).unwrap().contains("after"));
+    fs::remove_file(path).unwrap();
+    fs::remove_file(renamed).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_line_that_was_written_in_part_does_not_join_the_next() {
+    let path = std::env::temp_dir().join(format!("throng-log-{}-part", std::process::id()));
+    fs::write(&path, "{\"half\":").unwrap();
+    let (file, format) = (Some(path.clone()), LogFormat::Json);
+    let log = Log::open(&LogSettings { file, format, ..LogSettings::default() }).unwrap();
+    log.event(&events::RELOADED, "after", []);
+    log.flush();
+    let text = fs::read_to_string(&path).unwrap();
+    let last = text.lines().last().unwrap();
+    let line: serde_json::Value = serde_json::from_str(last).unwrap();
+    assert_eq!(line["message"], "after");
+    fs::remove_file(path).unwrap();
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_reader_that_hangs_blocks_no_writer() {
@@ -204,6 +245,8 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
         bytes_in: Some(1),
         bytes_out: None,
         duration: Some(Duration::from_millis(1)),
+        host: Some("a.example:80"),
+        user_agent: Some("test/1"),
         reason: "the backend refused the connection",
         request_id: Some("abc"),
         traceparent: None,
@@ -224,6 +267,7 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
             "path": "/a\n{\"level\":\"error\"}", "status": 502, "attempts": 2,
             "backend": "127.0.0.1:9", "bytes_in": 1, "duration": 0.001,
             "reason": "the backend refused the connection", "request_id": "abc",
+            "host": "a.example:80", "user_agent": "test/1",
         })
     );
     assert_eq!(fields(1)["event"], "session");

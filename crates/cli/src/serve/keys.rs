@@ -146,6 +146,9 @@ static KEYS: &[Key] = &[
          PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME][,history=COUNT/AGE][,recovery=cache]\
          [,presence=true][,join_leave=true][,max_announced=N], several with ; \
          or [[channel]] tables; history and presence need a restart"),
+    Key::new("request_ids", Kind::Switch, "false",
+        "give each request without a valid X-Request-ID one; the response and the log have it")
+        .at_start(),
     Key::new("wildcards", Kind::Switch, "false",
         "let /ws/news.* and /sse/news.> subscribe to all that match").at_start(),
     Key::new("fragment_threshold", Kind::SIZE, "1MiB",

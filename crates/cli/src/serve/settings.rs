@@ -46,6 +46,7 @@ pub struct Settings {
     /// In order: the first that matches applies.
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
+    pub(crate) request_ids: bool,
     /// URL, prefix, and time without delivery after which the server is not ready.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "it is refused there"))]
     pub(crate) cluster: Option<(String, String, Duration)>,
@@ -159,6 +160,7 @@ impl Settings {
             backpressure,
             channels: channels(&draft, backpressure),
             wildcards: draft.get("wildcards"),
+            request_ids: draft.get("request_ids"),
             cluster: cluster(&draft),
             deflate: deflate(&draft),
             #[cfg(feature = "tls")]

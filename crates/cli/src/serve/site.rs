@@ -2,7 +2,9 @@
 
 use throng::openmetrics::Writer;
 use throng::prelude::*;
-use throng::{Bound, EndReason, EventStream, Position, Presence, Receipt, Recovery, Status, Topic};
+use throng::{
+    Bound, EndReason, EventStream, Position, Presence, Receipt, Recovery, RequestIds, Status, Topic,
+};
 #[cfg(feature = "redis")]
 use throng::{Cluster, WhileDown};
 
@@ -189,6 +191,10 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
     let app = match &settings.dir {
         Some(dir) => app.dir("/", Files::new(dir)),
         None => app.get("/", |_| Response::html(PAGE)),
+    };
+    let app = match settings.request_ids {
+        true => app.layer(RequestIds::new()),
+        false => app,
     };
     let hosts = settings.hosts.clone();
     app.layer(move |request: &mut Request<'_>| hosts.check(request))

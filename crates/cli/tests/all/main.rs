@@ -18,6 +18,7 @@ mod cluster_pressure;
 mod cluster_status;
 mod fanout;
 mod files;
+mod full_disk;
 mod health;
 mod memory;
 mod metrics;

@@ -1,10 +1,8 @@
 //! Ids of requests.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use throng_http::{IntoResponse, Request};
+use throng_http::{IntoResponse, Request, RequestIdSource};
 
 use crate::middleware::{Middleware, Next};
 
@@ -32,11 +30,7 @@ const MAX_LENGTH: usize = 128;
 /// ```
 #[derive(Debug, Default)]
 #[must_use]
-pub struct RequestIds {
-    next: AtomicU64,
-    /// Two hashers with keys of their own: their hashes of a number cannot be foretold.
-    keys: [RandomState; 2],
-}
+pub struct RequestIds(RequestIdSource);
 
 /// The id of a request, as [`RequestIds`] gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,12 +40,6 @@ impl RequestIds {
     /// Creates the middleware.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    fn create(&self) -> RequestId {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let [high, low] = self.keys.each_ref().map(|key| key.hash_one(number));
-        RequestId(format!("{high:016x}{low:016x}").into())
     }
 }
 
@@ -78,7 +66,7 @@ impl fmt::Display for RequestId {
 
 impl Middleware for RequestIds {
     fn call(&self, request: &mut Request<'_>) -> Next {
-        let id = RequestId::of(request).unwrap_or_else(|| self.create());
+        let id = RequestId::of(request).unwrap_or_else(|| RequestId(self.0.create().into()));
         let shown = id.0.to_string();
         request.insert_extension(id);
         Next::then(move |response| response.header("X-Request-ID", shown).into_response())

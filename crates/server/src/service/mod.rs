@@ -117,7 +117,7 @@ impl ShardService {
     }
 
     /// Notes the status code of a response that begins.
-    fn note_status(&mut self, cx: &Cx<'_>, status: u16) {
+    pub(super) fn note_status(&mut self, cx: &Cx<'_>, status: u16) {
         if !self.entries.is_empty()
             && let Some(entry) = self.entries.get_mut(&cx.id())
         {

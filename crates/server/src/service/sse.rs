@@ -37,6 +37,7 @@ impl ShardService {
         }
         if to.is_head {
             cx.write(|out| response.encode_endless_head(&to, out));
+            self.note_status(cx, Status::OK.code());
             return Ok(Answer::Done { keep_alive: false });
         }
         cx.write(|out| {

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::{Event, Running};
+use throng::{EndReason, Event, Running, Subject};
 
 use crate::support::served::{self, dial_narrow, start, stop};
 use crate::support::{Client, Got, TIMEOUT, exchange};
@@ -68,6 +68,8 @@ fn faults_of_clients_and_panics_are_reported_with_their_route() {
     client.send_text("go");
     let (kind, route, text) = next(&reported);
     assert_eq!((kind, route.as_str()), ("panic", "/panics"), "{text}");
+    let own = client.stream.local_addr().unwrap().to_string();
+    assert!(text.contains(&own), "no {own} in {text}");
     assert!(matches!(client.next(), Got::Close(1011, _)));
     exchange(address, b"GET /boom HTTP/1.1\r\nHost: x\r\n\r\n");
     let panicked = next(&reported);
@@ -79,6 +81,8 @@ fn faults_of_clients_and_panics_are_reported_with_their_route() {
     let (kind, route, text) = next(&reported);
     assert_eq!((kind, route.as_str()), ("protocol", "/panics"));
     assert!(text.contains("1002 (protocol error)") && text.contains("mask"), "{text}");
+    let own = client.stream.local_addr().unwrap().to_string();
+    assert!(text.contains(&own), "no {own} in {text}");
     let mut garbage = crate::support::dial(address);
     garbage.write_all(b"hello\r\n\r\n").unwrap();
     let (kind, _, text) = next(&reported);
@@ -106,6 +110,68 @@ fn slow_consumers_are_reported_with_the_remedy() {
     assert_eq!((kind, route.as_str()), ("slow", "/feed"));
     assert!(text.contains("max_backlog"), "{text}");
     stop(running);
+}
+
+/// Ends a session of a server with these limits by what its client does, and returns who the event
+/// names, beside the number of the session and the client's address.
+fn ended(
+    reason: EndReason,
+    limits: Limits,
+    break_it: impl FnOnce(&mut Client),
+) -> (Subject, String, std::net::SocketAddr) {
+    let (sender, reported) = mpsc::channel();
+    let session = Ws::new()
+        .on_open(|ws| {
+            let own = ws.handle().to_string();
+            let _ = ws.send(own);
+        })
+        .on_message(|ws, message| {
+            if message == Message::Text("busy") {
+                ws.close_for(EndReason::Workers);
+            }
+        });
+    let app = served::app().ws("/ws", session);
+    let server = Server::new(app).shards(1).limits(limits).on_event(move |event| {
+        if let Event::Ended { subject, route, reason, .. } = event {
+            let _ = sender.send((*subject, route.map(str::to_owned), *reason));
+        }
+    });
+    let (address, running) = start(server);
+    let mut client = Client::connect(address, "/ws");
+    let Got::Text(number) = client.next() else { panic!("no number") };
+    break_it(&mut client);
+    let (subject, route, why) = reported.recv_timeout(TIMEOUT).unwrap();
+    assert_eq!((route.as_deref(), why), (Some("/ws"), reason));
+    let count = format!("throng_connections_ended_total{{reason=\"{}\"}} 1\n", reason.word());
+    assert!(served::get(address, "/metrics").contains(&count), "no {count}");
+    let own = client.stream.local_addr().unwrap();
+    stop(running);
+    (subject, number, own)
+}
+
+#[test]
+fn each_end_by_a_rule_names_its_session_and_client_and_is_counted() {
+    let (second, usual) = (Duration::from_secs(1), Limits::default);
+    let silent = |_: &mut Client| {};
+    for (subject, number, own) in [
+        ended(EndReason::Rate, usual().max_messages_per_second(1), |client| {
+            (0..5).for_each(|_| client.send_text("much"));
+        }),
+        // The first frame of a message, and no more.
+        ended(EndReason::Reassembly, usual().reassembly_timeout(second), |client| {
+            client.stream.write_all(&[0x01, 0x81, 0, 0, 0, 0, b'a']).unwrap();
+        }),
+        ended(
+            EndReason::Heartbeat,
+            usual().heartbeat_interval(second).heartbeat_timeout(second),
+            silent,
+        ),
+        ended(EndReason::Lifetime, usual().max_lifetime(second), silent),
+        ended(EndReason::Workers, usual(), |client| client.send_text("busy")),
+    ] {
+        assert_eq!(subject.handle.unwrap().to_string(), number);
+        assert_eq!((subject.peer, subject.client), (Some(own), Some(own.ip())));
+    }
 }
 
 fn drain(running: Running) {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use throng_proto::ws::Opcode;
 use throng_testkit::eventually;
 
-use crate::support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange};
+use crate::support::{Answer, Client, Got, Served, TIMEOUT, dial, exchange, throng};
 
 /// The token that backends register with.
 const TOKEN: &str = "0123456789abcdef-token";
@@ -292,6 +292,74 @@ fn every_request_and_tunnel_is_logged_where_it_is_asked_for() {
     let event = balancer.event("session.lost");
     assert_eq!((&event["level"], &event["backend"]), (&json!("warn"), &json!(backend)));
     drop(client);
+}
+
+#[test]
+fn what_clients_lose_is_logged_by_default_with_who_they_are() {
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let backend = served.addresses[0];
+    let balancer = Balancer::before(&[backend], &["--set", "timeouts.tunnel=1s"]);
+    let mut client = Client::connect(balancer.address, "/echo");
+    echoes(&mut client, "and then silent");
+    let silent = balancer.event("session.ended");
+    let mut client = Client::connect(balancer.address, "/echo");
+    echoes(&mut client, "to be lost");
+    drop(served);
+    let lost = balancer.event("session.lost");
+    for event in [&silent, &lost] {
+        assert_eq!((&event["client"], &event["backend"]), (&json!("127.0.0.1"), &json!(backend)));
+        assert_eq!(event["session"].as_str().unwrap().len(), 16, "{event}");
+        assert!(event["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{event}");
+    }
+    assert_eq!(lost["peer"], json!(client.stream.local_addr().unwrap()));
+    assert!(silent["reason"].as_str().unwrap().contains("timeouts.tunnel"), "{silent}");
+}
+
+/// Labels that no metric has would make a panel empty, and an alert silent.
+#[test]
+fn the_dashboard_and_the_alerts_group_by_labels_that_exist() {
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let balancer = Balancer::before(&[served.addresses[0]], &[]);
+    let mut client = Client::connect(balancer.address, "/echo");
+    echoes(&mut client, "a tunnel");
+    let of_server = exchange(
+        &mut dial(served.addresses[0]),
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    );
+    let of_balancer = balancer.ask_with("GET", "/metrics", "", "");
+    let scrape = [of_server.text(), of_balancer.text()].concat();
+    let printed = ["dashboard", "alerts"].map(|what| {
+        let output = throng().args(["generate", what]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    });
+    let mut checked = 0;
+    for text in printed.concat().split("expr\"").chain(printed[1].split("expr:")).skip(1) {
+        let end = |text: &str, at: &str| text.split(at).next().unwrap().to_owned();
+        let expression = end(&end(text, "legendFormat"), "for:");
+        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let names: Vec<&str> = words.filter(|word| word.starts_with("throng_")).collect();
+        let is_its = |line: &&str| names.iter().any(|name| line.split('{').next() == Some(*name));
+        let samples: Vec<&str> = scrape.lines().filter(is_its).collect();
+        let groups = expression.split("by (").skip(1).map(|rest| end(rest, ")"));
+        let labels = groups.flat_map(|of| of.split(", ").map(str::to_owned).collect::<Vec<_>>());
+        // Those of a cluster, of TLS and of what has not happened have no samples.
+        for label in labels.filter(|label| !samples.is_empty() && label != "instance") {
+            let has_it = samples.iter().any(|line| line.contains(&format!("{label}=\"")));
+            assert!(has_it, "no {label} in {expression}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 10, "only {checked} labels were found");
+}
+
+#[test]
+fn a_peer_that_is_no_trusted_proxy_is_named() {
+    let flags = ["--set", "accept_proxy=true", "--set", "trusted_proxies=192.0.2.1"];
+    let balancer = Balancer::before(&[nowhere()], &flags);
+    let client = dial(balancer.address);
+    let refused = balancer.event("proxy_refused");
+    assert_eq!(refused["peer"], json!(client.local_addr().unwrap()));
+    assert!(refused["reason"].as_str().unwrap().contains("trusted_proxies"), "{refused}");
 }
 
 #[test]
