@@ -112,10 +112,11 @@ const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "ThrongHandlerPanics",
-        expression: "sum by (instance) (increase(throng_handler_panics_total[5m])) > 0",
+        expression: "sum by (instance) (increase(throng_handler_panics_total[5m])) > 0 or \
+                     sum by (instance) (increase(throng_callback_panics_total[5m])) > 0",
         lasts: "0m",
         severity: "critical",
-        summary: "a handler panics; the log has the route",
+        summary: "a handler or another function of the program panics; the log has which",
     },
     Alert {
         name: "ThrongWorkersBehind",

@@ -9,14 +9,16 @@ use throng_http::{Network, RequestSummary, client_address, client_on_unix_socket
 use throng_io::{ConnId, Instant, Traffic};
 use throng_proto::http1::Request;
 
-use crate::events::Subject;
+use crate::events::{Events, Subject};
 use crate::handle::Handle;
+use crate::panics::Callback;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConnection;
 
 /// Receives a record of each request and session, for [`Server::access_log`].
 ///
-/// It is called on the shard's thread, so it must not take long.
+/// It is called on the shard's thread, so it must not take long. If it panics, the record is lost,
+/// and [`Event::CallbackPanicked`](crate::Event::CallbackPanicked) follows.
 ///
 /// [`Server::access_log`]: crate::Server::access_log
 pub trait AccessLog: Send + Sync + 'static {
@@ -92,9 +94,10 @@ impl Log {
         is_on.then(|| Box::new(Entry::new(cx, head, trusted_proxies)))
     }
 
-    pub(crate) fn record(&self, access: &Access<'_>) {
+    pub(crate) fn record(&self, access: &Access<'_>, events: &Events) {
         if let Some(log) = &self.0 {
-            log.record(access);
+            // The request has its answer: a panic ends nothing.
+            events.guard(Callback::AccessLog, || log.record(access));
         }
     }
 }

@@ -15,6 +15,7 @@ use throng_http::Status;
 use throng_proto::escape::Escaped;
 
 use crate::handle::Handle;
+use crate::panics::{Callback, Panics, guarded};
 
 /// Who caused an event: the connection, and the addresses that are known of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,13 +153,31 @@ pub enum Event<'a> {
         /// The reason.
         reason: EndReason,
     },
-    /// A handler panicked, and its connection was closed or its request answered with 500.
+    /// A handler panicked, and its connection was closed or its request answered with 500. A future
+    /// or a job may do so when its connection has ended already.
     #[non_exhaustive]
     Panicked {
         /// Whose connection it was.
         subject: Subject,
         /// The path of its route, if it has one.
         route: Option<&'a str>,
+    },
+    /// A function of [`Server::every`](crate::Server::every) or
+    /// [`Server::every_on_shard`](crate::Server::every_on_shard) panicked. It is called again when
+    /// its next period has passed.
+    #[non_exhaustive]
+    TickPanicked {
+        /// Its period.
+        period: Duration,
+        /// The event loop, from 0; `None` for one of [`Server::every`](crate::Server::every).
+        shard: Option<usize>,
+    },
+    /// A function that belongs to no connection panicked; the server goes on without what it was
+    /// asked for.
+    #[non_exhaustive]
+    CallbackPanicked {
+        /// The function: `access_log` or `answer`, the names of the settings that it was given to.
+        callback: &'a str,
     },
     /// A handler held up its shard.
     Stalled(Stall<'a>),
@@ -223,6 +242,16 @@ impl fmt::Display for Event<'_> {
             Self::Panicked { subject, route } => {
                 let (route, its) = (route.unwrap_or("(none)"), Named("connection", subject));
                 write!(f, "a handler of {route} panicked;{its} was closed")
+            }
+            Self::TickPanicked { period, shard: None } => {
+                write!(f, "the function that is called every {period:?} panicked; it goes on")
+            }
+            Self::TickPanicked { period, shard: Some(shard) } => write!(
+                f,
+                "the function that is called every {period:?} on shard {shard} panicked; it goes on"
+            ),
+            Self::CallbackPanicked { callback } => {
+                write!(f, "the function that was given to {callback} panicked; the server goes on")
             }
             Self::Stalled(stall) => stall.fmt(f),
         }
@@ -322,15 +351,36 @@ impl fmt::Display for Stall<'_> {
 
 /// The callback for events.
 #[derive(Clone)]
-pub(crate) struct Events(Arc<dyn Fn(&Event<'_>) + Send + Sync>);
+pub(crate) struct Events {
+    callback: Arc<dyn Fn(&Event<'_>) + Send + Sync>,
+    panics: Arc<Panics>,
+}
 
 impl Events {
     pub(crate) fn new(callback: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(callback))
+        Self { callback: Arc::new(callback), panics: Arc::default() }
     }
 
+    /// Reports an event. Many callers have nothing above them that would survive a panic of the
+    /// callback: it is only counted.
     pub(crate) fn report(&self, event: Event<'_>) {
-        (self.0)(&event);
+        if guarded(|| (self.callback)(&event)).is_none() {
+            self.panics.count(Callback::Event);
+        }
+    }
+
+    /// Calls a function that belongs to no connection. `None`: it panicked, which is reported.
+    pub(crate) fn guard<T>(&self, callback: Callback, call: impl FnOnce() -> T) -> Option<T> {
+        let returned = guarded(call);
+        if returned.is_none() {
+            self.panics.count(callback);
+            self.report(Event::CallbackPanicked { callback: callback.name() });
+        }
+        returned
+    }
+
+    pub(crate) fn panics(&self) -> &Arc<Panics> {
+        &self.panics
     }
 }
 
@@ -402,6 +452,13 @@ fn trace(event: &Event<'_>) {
         Event::Panicked { subject, route } => {
             let (session, client, peer) = shown(subject);
             tracing::error!(target: "throng", session, client, peer, route, "handler panicked");
+        }
+        Event::TickPanicked { period, shard } => {
+            let period_ms = period.as_millis() as u64;
+            tracing::error!(target: "throng", period_ms, shard, "tick panicked");
+        }
+        Event::CallbackPanicked { callback } => {
+            tracing::error!(target: "throng", callback, "callback panicked");
         }
         Event::Stalled(stall) => {
             let length_ms = stall.length.as_millis() as u64;
@@ -536,6 +593,18 @@ mod tests {
             (
                 Event::Panicked { subject, route: None },
                 "a handler of (none) panicked; connection 0000000000000001 127.0.0.1:5 was closed",
+            ),
+            (
+                Event::TickPanicked { period: Duration::from_millis(1500), shard: None },
+                "the function that is called every 1.5s panicked; it goes on",
+            ),
+            (
+                Event::TickPanicked { period: Duration::from_millis(33), shard: Some(2) },
+                "the function that is called every 33ms on shard 2 panicked; it goes on",
+            ),
+            (
+                Event::CallbackPanicked { callback: "access_log" },
+                "the function that was given to access_log panicked; the server goes on",
             ),
         ] {
             assert_eq!(event.to_string(), text);

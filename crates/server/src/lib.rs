@@ -220,6 +220,7 @@ mod middleware;
 #[cfg(feature = "metrics")]
 mod observe;
 
+mod panics;
 pub mod process;
 mod running;
 mod server;

@@ -15,6 +15,7 @@ use throng_http::{Request, Response};
 use crate::app::MetricsFn;
 use crate::cluster::Node;
 use crate::health::ready;
+use crate::panics::Panics;
 use crate::process;
 use crate::stalls::Stalls;
 use crate::tls::Security;
@@ -23,6 +24,7 @@ use crate::workers::Pool;
 mod durations;
 mod history;
 mod load;
+mod panics;
 mod presence;
 mod workers;
 
@@ -60,7 +62,8 @@ impl Observer {
     pub fn write_idle(writer: &mut Writer) {
         let history = Some(HistoryCounts::default());
         let presence = Some(PresenceCounts::default());
-        Figures { history, presence, ..Figures::default() }.write(writer);
+        let panics = panics::Figures::of(&Panics::default());
+        Figures { history, presence, panics, ..Figures::default() }.write(writer);
         Node::write_idle(writer);
         Security::write_idle(writer);
         write_build(writer, &[]);
@@ -82,6 +85,7 @@ impl Observer {
             history: self.remote.history_counts(),
             presence: self.remote.presence_counts(),
             load: load::Figures::of(snapshots, &self.stalls),
+            panics: panics::Figures::of(self.stalls.panics()),
         };
         figures.write(writer);
         self.node.write(writer);
@@ -127,13 +131,14 @@ impl Observer {
             workers::each(&workers).map(|figure| (figure.name.to_owned(), figure.to_json()));
         figures.insert("workers".to_owned(), Value::Object(of_workers.collect()));
         load::Figures::of(&self.snapshots, &self.stalls).add_to(&mut figures);
+        panics::Figures::of(self.stalls.panics()).add_to(&mut figures);
         Response::json(Value::Object(figures).to_string())
     }
 
     /// Returns 200 while the server accepts connections, and 503 while it drains, or while its
     /// cluster has delivered nothing for 30 s, as its `/readyz` does.
     pub fn readiness(&self) -> Response {
-        ready(&self.admission, &self.node)
+        ready(&self.admission, &self.node, self.stalls.panics())
     }
 
     fn workers(&self) -> WorkerMetrics {
@@ -254,6 +259,7 @@ struct Figures {
     history: Option<HistoryCounts>,
     presence: Option<PresenceCounts>,
     load: load::Figures,
+    panics: panics::Figures,
     durations: durations::Figures,
 }
 
@@ -292,6 +298,7 @@ impl Figures {
             presence::write(presence, writer);
         }
         self.load.write(writer);
+        self.panics.write(writer);
         self.durations.write(writer);
         let help = "1 while new connections are accepted, 0 while draining";
         writer.metric("ready", help, Type::Gauge).sample(&[], u64::from(self.ready));
@@ -355,7 +362,7 @@ mod tests {
     fn text(classes: Vec<Vec<Class>>) -> String {
         let shards = classes.iter().map(|_| Stats::default()).collect();
         let workers = WorkerMetrics::default();
-        let load = load::Figures::default();
+        let (load, panics) = (load::Figures::default(), panics::Figures::default());
         let hub = RemoteCounts::default();
         let durations = durations::Figures::default();
         let figures = Figures {
@@ -368,6 +375,7 @@ mod tests {
             history: None,
             presence: None,
             load,
+            panics,
             durations,
         };
         let mut writer = Writer::new("throng");

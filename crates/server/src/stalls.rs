@@ -7,6 +7,8 @@ use std::time::Duration;
 use throng_engine::{Culprit, Watching};
 
 use crate::events::{Event, Events, NONE, SEVERAL, Stall};
+#[cfg(feature = "metrics")]
+use crate::panics::Panics;
 
 /// The default length of a turn from which it is a stall.
 pub(crate) const WARNING: Duration = Duration::from_millis(50);
@@ -88,6 +90,12 @@ impl Stalls {
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         count.longest_nanos.fetch_max(nanos, Ordering::Relaxed);
         self.events.report(Event::Stalled(Stall { route: &count.route, shard, length }));
+    }
+
+    /// Returns the counts of panics that no connection answered for.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn panics(&self) -> &Panics {
+        self.events.panics()
     }
 
     /// Returns the counts of every route.

@@ -1,13 +1,14 @@
 //! Timers of a server and of its shards: functions that are called again and again.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throng_engine::Core;
 use throng_io::Instant;
 
+use crate::events::{Event, Events};
 use crate::hub::Hub;
+use crate::panics::{Callback, guarded};
 use crate::shard::Shard;
 
 /// A function that is called once each period.
@@ -15,6 +16,10 @@ pub(crate) struct Tick {
     period: Duration,
     /// `None` before the server runs.
     next: Option<Instant>,
+    /// Whether each shard has its own.
+    of_shard: bool,
+    /// Whether its last call panicked.
+    fails: bool,
     call: Box<dyn FnMut(&mut Core) + Send>,
 }
 
@@ -22,7 +27,7 @@ impl Tick {
     /// One of the server: its first shard calls it.
     pub(crate) fn of_server(period: Duration, mut call: impl FnMut(&Hub) + Send + 'static) -> Self {
         let call = move |core: &mut Core| call(&Hub::of(core.remote().clone()));
-        Self { period, next: None, call: Box::new(call) }
+        Self { period, next: None, of_shard: false, fails: false, call: Box::new(call) }
     }
 
     /// Returns when it is due; at once before its first period has begun.
@@ -31,20 +36,29 @@ impl Tick {
     }
 
     /// Calls the function if it is due. Periods that have passed without a call are left out.
-    /// Returns false if it panicked.
-    fn run(&mut self, core: &mut Core, now: Instant) -> bool {
+    /// One that panics is called again, since a feed that stands still is worse than a lost call.
+    fn run(&mut self, core: &mut Core, now: Instant, events: &Events) {
         let Some(due) = self.next else {
             self.next = Some(now.after(self.period));
-            return true;
+            return;
         };
         if now < due {
-            return true;
+            return;
         }
         let period = self.period.as_nanos().max(1);
         let passed = u128::from(now.0 - due.0) / period + 1;
         let ahead = u64::try_from(passed * period).unwrap_or(u64::MAX);
         self.next = Some(Instant(due.0.saturating_add(ahead)));
-        catch_unwind(AssertUnwindSafe(|| (self.call)(core))).is_ok()
+        let fails = guarded(|| (self.call)(core)).is_none();
+        if fails != self.fails {
+            self.fails = fails;
+            events.panics().note_tick(fails);
+        }
+        if fails {
+            events.panics().count(Callback::Tick);
+            let shard = self.of_shard.then(|| core.shard());
+            events.report(Event::TickPanicked { period: self.period, shard });
+        }
     }
 }
 
@@ -70,7 +84,8 @@ impl ShardTick {
 impl From<&ShardTick> for Tick {
     fn from(tick: &ShardTick) -> Self {
         let call = Arc::clone(&tick.call);
-        Self { period: tick.period, next: None, call: Box::new(move |core| call(core)) }
+        let call = Box::new(move |core: &mut Core| call(core));
+        Self { period: tick.period, next: None, of_shard: true, fails: false, call }
     }
 }
 
@@ -105,11 +120,10 @@ impl Ticks {
         self.0.iter().map(Tick::due).min()
     }
 
-    /// Calls the functions that are due. One that panics is not called again: the panic hook has
-    /// reported it, and the state behind it may be half changed.
-    pub(crate) fn run(&mut self, core: &mut Core, now: Instant) {
+    /// Calls the functions that are due.
+    pub(crate) fn run(&mut self, core: &mut Core, now: Instant, events: &Events) {
         if self.next().is_some_and(|next| next <= now) {
-            self.0.retain_mut(|tick| tick.run(core, now));
+            self.0.iter_mut().for_each(|tick| tick.run(core, now, events));
         }
     }
 }

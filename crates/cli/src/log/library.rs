@@ -53,6 +53,12 @@ pub(crate) fn log_event(log: &Log, event: &Event<'_>) {
         Event::Panicked { subject, route, .. } => {
             client(&events::PANIC, subject, &[("route", (*route).into())]);
         }
+        Event::TickPanicked { period, shard, .. } => log.event(&events::TICK_PANIC, event, {
+            [("period", (*period).into()), ("shard", (*shard).into())]
+        }),
+        Event::CallbackPanicked { callback, .. } => {
+            log.event(&events::CALLBACK_PANIC, event, [("callback", (*callback).into())]);
+        }
         Event::Stalled(stall) => {
             let Stall { route, shard, length, .. } = stall;
             let fields = vec![

@@ -353,7 +353,7 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
             receive: self.0.receive,
             send: self.0.send,
         };
-        let shared = Shared::new(ws.hub(), ws.handle().id(), window);
+        let shared = Shared::new(ws.hub(), ws.handle().id(), window, &ws.context().reporter);
         let cancels = self.0.cancels;
         ws.data_mut().link = Some(Link { shared: Arc::clone(&shared), cancels });
         if concurrency.is_none() {

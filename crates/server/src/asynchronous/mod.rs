@@ -20,9 +20,14 @@ use std::any::Any;
 
 use throng_engine::Cx;
 
-/// Runs the commands of futures to this connection, if that is the event.
+/// Runs the commands of futures to this connection, or handles their panic, if that is the event.
 pub(crate) fn on_delivery(cx: &mut Cx<'_>, event: Box<dyn Any + Send>) {
-    if let Ok(commands) = event.downcast::<shared::RunCommands>() {
-        commands.run_commands(cx);
+    match event.downcast::<shared::RunCommands>() {
+        Ok(commands) => commands.run_commands(cx),
+        Err(event) => {
+            if let Ok(panicked) = event.downcast::<shared::FuturePanicked>() {
+                panicked.panic_again(cx);
+            }
+        }
     }
 }

@@ -143,8 +143,11 @@ pub(super) async fn pump<D, F, Fut>(
         let future = async move { handler(given, message).await };
         let outcome = run(&session.shared, future, watch.as_mut()).await;
         finished = true;
-        if outcome != Outcome::Done {
-            return task.finish(outcome);
+        match outcome {
+            Outcome::Done => {}
+            // The messages behind it were accepted as well.
+            Outcome::Panicked if !cancels => session.shared.panic(),
+            _ => return task.finish(outcome),
         }
     }
     task.finish(Outcome::Done);

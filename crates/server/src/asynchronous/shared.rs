@@ -14,6 +14,7 @@ use throng_io::ConnId;
 use super::wakers::WakerSet;
 use crate::hub::Hub;
 use crate::message::OwnedMessage;
+use crate::panics::{PanicNotice, Reporter};
 
 /// Bytes that a queued message or command counts besides its payload, so that the byte limits bound
 /// the number of empty ones, too.
@@ -92,6 +93,7 @@ pub(super) struct Shared {
     hub: Hub,
     id: ConnId,
     window: Window,
+    reporter: Arc<Reporter>,
     state: Mutex<State>,
 }
 
@@ -128,7 +130,7 @@ struct State {
     handles_shutdown: bool,
     /// No future receives messages any more.
     unread: bool,
-    /// A future has panicked, and the shard has not seen this yet.
+    /// The panic that dropped the session's socket has been reported.
     panicked: bool,
 }
 
@@ -168,6 +170,21 @@ impl State {
 /// The event that makes the shard run the commands of futures.
 pub(super) struct RunCommands(Arc<Shared>);
 
+/// The event that a future has panicked.
+pub(super) struct FuturePanicked(PanicNotice);
+
+impl FuturePanicked {
+    /// Panics on the shard, where it is handled like the panic of any handler, unless the session
+    /// has ended: then the notice reports it.
+    pub(super) fn panic_again(self, cx: &Cx<'_>) {
+        if cx.is_open() {
+            self.0.answer();
+            // The panic hook already reported it.
+            std::panic::resume_unwind(Box::new("a future of this session has panicked"));
+        }
+    }
+}
+
 impl RunCommands {
     pub(super) fn run_commands(&self, cx: &mut Cx<'_>) {
         self.0.run_commands(cx, false);
@@ -192,8 +209,9 @@ struct Done {
 
 /// The shard's side.
 impl Shared {
-    pub(super) fn new(hub: Hub, id: ConnId, window: Window) -> Arc<Self> {
-        Arc::new(Self { hub, id, window, state: Mutex::default() })
+    pub(super) fn new(hub: Hub, id: ConnId, window: Window, reporter: &Arc<Reporter>) -> Arc<Self> {
+        let reporter = Arc::clone(reporter);
+        Arc::new(Self { hub, id, window, reporter, state: Mutex::default() })
     }
 
     /// Queues a message, for which up to `pumps` tasks are started.
@@ -231,12 +249,7 @@ impl Shared {
             std::mem::swap(&mut commands, &mut state.outgoing);
         }
         let read_on = std::mem::take(&mut state.read_on);
-        let panicked = std::mem::take(&mut state.panicked);
         drop(state);
-        if panicked && cx.is_open() {
-            // The panic hook already reported it. Resumed here, it is handled like any handler's.
-            std::panic::resume_unwind(Box::new("a future of this session has panicked"));
-        }
         if read_on {
             cx.resume_reading();
         }
@@ -275,12 +288,12 @@ impl Shared {
                     }
                 }
                 Command::Subscribe(channel, interest) => {
-                    cx.subscribe(&channel);
+                    cx.subscribe_announced(&channel);
                     drop(interest);
                 }
                 Command::SubscribePattern(pattern, interest) => {
                     // It was checked before.
-                    let _ = cx.subscribe_pattern(&pattern);
+                    let _ = cx.subscribe_pattern_announced(&pattern);
                     drop(interest);
                 }
                 Command::Unsubscribe(channel) => {
@@ -452,13 +465,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Reports to the shard that a future has panicked.
-    pub(super) fn panic(self: &Arc<Self>) {
-        let mut state = self.lock();
-        state.panicked = true;
-        let notice = state.needs_notice();
-        drop(state);
-        self.notify(notice);
+    /// Reports to the shard that a future has panicked. The socket that the panic has dropped may
+    /// have done so.
+    pub(super) fn panic(&self) {
+        if !std::mem::take(&mut self.lock().panicked) {
+            self.post_panic();
+        }
+    }
+
+    /// Reports to the shard that a panic drops the session's socket.
+    pub(super) fn panic_with_socket(&self) {
+        self.lock().panicked = true;
+        self.post_panic();
+    }
+
+    fn post_panic(&self) {
+        let notice = PanicNotice::new(&self.reporter, self.id);
+        self.hub.remote().post(self.id, Box::new(FuturePanicked(notice)));
     }
 
     /// Drops waiting and future messages, which no future receives any more.

@@ -140,7 +140,7 @@ impl<D> Drop for AsyncSocket<D> {
         shared.leave_writers(&mut self.slot);
         shared.discard_messages();
         match std::thread::panicking() {
-            true => shared.panic(),
+            true => shared.panic_with_socket(),
             false => self.session.close(1000, ""),
         }
     }

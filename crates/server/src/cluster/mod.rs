@@ -17,6 +17,7 @@ use throng_cluster::redis::{Bus, Settings, Starter};
 use throng_engine::{ChannelPattern, Relay, Remote, SettingError};
 
 use crate::error::{Error, Result};
+use crate::events::Events;
 use relay::{ClusterRelay, ToShards};
 
 const UNREADY_AFTER: Duration = Duration::from_secs(30);
@@ -104,7 +105,8 @@ impl Cluster {
     /// Sets the function that answers questions which servers ask all others with
     /// [`ClusterHub::survey`]. It is called on the thread of the cluster, which delivers nothing
     /// meanwhile, so it must not wait. An answer of more than 64 KiB is not sent. If it panics
-    /// there is none. Default: no question is answered.
+    /// there is none, and [`Event::CallbackPanicked`](crate::Event::CallbackPanicked) follows.
+    /// Default: no question is answered.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -171,12 +173,13 @@ impl Unconnected {
     }
 
     /// Connects.
-    pub(crate) fn start(self, remote: &Remote) -> Result<Node> {
+    pub(crate) fn start(self, remote: &Remote, events: &Events) -> Result<Node> {
         let Some((relay, starter, unready_after, answer)) = self.0 else {
             return Ok(Node::default());
         };
         relay.set_remote(remote);
-        starter.start(ToShards::new(remote, relay.node, answer)).map_err(|error| wrong(&error))?;
+        let to_shards = ToShards::new(remote, relay.node, answer, events.clone());
+        starter.start(to_shards).map_err(|error| wrong(&error))?;
         Ok(Node(Some((relay.bus.clone(), unready_after))))
     }
 }

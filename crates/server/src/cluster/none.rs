@@ -5,6 +5,7 @@ use std::sync::Arc;
 use throng_engine::{Relay, Remote};
 
 use crate::error::Result;
+use crate::events::Events;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setting(());
@@ -26,7 +27,7 @@ impl Unconnected {
         None
     }
 
-    pub(crate) fn start(self, _: &Remote) -> Result<Node> {
+    pub(crate) fn start(self, _: &Remote, _: &Events) -> Result<Node> {
         Ok(Node)
     }
 }

@@ -1,7 +1,6 @@
 //! Between the shards and the node of the cluster.
 
 use std::hash::{BuildHasher, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +15,9 @@ use throng_engine::{
 use throng_io::{ConnId, Waker};
 
 use super::{Answer, ChannelRule};
+use crate::events::Events;
 use crate::hub::SessionNotice;
+use crate::panics::Callback;
 use crate::{Filter, Handle};
 
 /// Returns a number at random.
@@ -148,11 +149,12 @@ pub(super) struct ToShards {
     remote: Remote,
     node: u64,
     answer: Option<Answer>,
+    events: Events,
 }
 
 impl ToShards {
-    pub(super) fn new(remote: &Remote, node: u64, answer: Option<Answer>) -> Self {
-        Self { remote: remote.clone(), node, answer }
+    pub(super) fn new(remote: &Remote, node: u64, answer: Option<Answer>, events: Events) -> Self {
+        Self { remote: remote.clone(), node, answer, events }
     }
 
     /// Encodes a publication, once for all members; with the member of this process that does not
@@ -257,7 +259,6 @@ impl Members for ToShards {
 
     fn answer(&mut self, question: &[u8]) -> Option<Vec<u8>> {
         let answer = self.answer.as_ref()?;
-        // The panic hook has reported a panic. Its payload is leaked: its `Drop` could panic.
-        catch_unwind(AssertUnwindSafe(|| answer(question))).map_err(std::mem::forget).ok()
+        self.events.guard(Callback::Answer, || answer(question))
     }
 }

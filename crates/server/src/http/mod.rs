@@ -21,6 +21,7 @@ use throng_http::{Reject, Request, Response};
 use self::exchange::Exchange;
 use crate::accept::AnyAccept;
 use crate::access::Entry;
+use crate::panics::PanicNotice;
 
 /// A handler of requests that answers at once.
 pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;
@@ -40,7 +41,7 @@ pub(crate) enum ExchangeEvent {
     /// The response.
     Answer(Response),
     /// The handler panicked on another thread, or in a future.
-    RequestPanicked,
+    RequestPanicked(PanicNotice),
     /// The decision on an upgrade.
     Upgrade(Result<AnyAccept, Reject>),
     /// An upgrade that another shard's service has accepted.

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::ThreadId;
 
 use throng_engine::Remote;
 use throng_http::{IntoResponse, Reject, Response, Status};
@@ -13,6 +14,7 @@ use throng_io::ConnId;
 use super::ExchangeEvent;
 use super::writer::{BodyWriter, body};
 use crate::accept::AnyAccept;
+use crate::panics::{PanicNotice, Reporter};
 
 /// Answers one request, now or later, from any thread.
 ///
@@ -26,16 +28,20 @@ pub struct Responder {
     id: ConnId,
     answered: bool,
     client: Arc<Client>,
+    reporter: Arc<Reporter>,
+    /// The thread of its handler's shard.
+    shard: ThreadId,
     /// Makes the response if this is dropped without one.
     fallback: fn() -> Response,
 }
 
 impl Responder {
     /// Creates the responder of a request, and the connection's knowledge of its client.
-    pub(crate) fn new(remote: Remote, id: ConnId) -> (Self, ClientGuard) {
+    pub(crate) fn new(remote: Remote, id: ConnId, reporter: Arc<Reporter>) -> (Self, ClientGuard) {
         let client = Arc::<Client>::default();
         let guard = ClientGuard(Arc::clone(&client));
-        (Self { remote, id, answered: false, client, fallback: Self::no_answer }, guard)
+        let (shard, fallback) = (std::thread::current().id(), Self::no_answer as fn() -> Response);
+        (Self { remote, id, answered: false, client, reporter, shard, fallback }, guard)
     }
 
     /// Returns whether the client has left: it has closed its connection, or its side of it, or the
@@ -130,7 +136,13 @@ impl Drop for Responder {
             return;
         }
         if std::thread::panicking() {
-            return self.remote.post(self.id, Box::new(ExchangeEvent::RequestPanicked));
+            let notice = PanicNotice::new(&self.reporter, self.id);
+            let is_in_handler = !self.client.is_awaited.load(Ordering::Relaxed);
+            if is_in_handler && std::thread::current().id() == self.shard {
+                // The shard catches it.
+                return notice.answer();
+            }
+            return self.remote.post(self.id, Box::new(ExchangeEvent::RequestPanicked(notice)));
         }
         self.deliver((self.fallback)());
     }
@@ -140,6 +152,8 @@ impl Drop for Responder {
 #[derive(Default)]
 struct Client {
     is_closed: AtomicBool,
+    /// The handler has returned, and the connection waits for the response.
+    is_awaited: AtomicBool,
     /// The request ends when its client ends its side of the connection.
     ends_request: AtomicBool,
     waiting: Mutex<Option<Waker>>,
@@ -155,6 +169,11 @@ impl Client {
 pub(crate) struct ClientGuard(Arc<Client>);
 
 impl ClientGuard {
+    /// Notes that the handler has returned.
+    pub(crate) fn await_response(&self) {
+        self.0.is_awaited.store(true, Ordering::Relaxed);
+    }
+
     /// Marks the client as gone and wakes the task that waits for it.
     pub(crate) fn close(&self) {
         self.0.is_closed.store(true, Ordering::Release);

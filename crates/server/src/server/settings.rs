@@ -120,7 +120,9 @@ impl Server {
     /// feed. Periods that could not be kept are left out, so that calls do not pile up.
     ///
     /// It runs on the first event loop, whose connections wait meanwhile, so it must not block. If
-    /// it panics it is not called again.
+    /// it panics, it is called again when its next period has passed, with its state as it is by
+    /// then: [`Event::TickPanicked`] says so each time, `throng_callback_panics_total` counts it,
+    /// and `/readyz` and `throng_ticks_failing` show it until a call returns.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -366,7 +368,8 @@ impl Server {
     /// stalls. Default: at most one line per second on standard error, with cause and remedy; with
     /// the feature `tracing`, events of the target `throng`.
     ///
-    /// It is called for each event on the shard's thread, so it must not take long itself.
+    /// It is called for each event on the shard's thread, so it must not take long itself. A panic
+    /// in it is counted, and changes nothing more.
     ///
     /// ```
     /// # use throng::prelude::*;

@@ -30,6 +30,7 @@ use crate::io_backend::IoBackend;
 use crate::live::LiveOrigins;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
+use crate::panics::Reporter;
 use crate::running::{Addresses, Bound, Shards};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
@@ -391,13 +392,16 @@ impl Server {
         let router = self.app.router()?;
         let usual = self.compression;
         let bind = |route: Route| {
+            let path: Arc<str> = route.path.as_str().into();
+            let events = self.events.clone();
             Ok(BoundRoute {
                 names: param_names(&route.path)
                     .map_err(|error| Error::setting("route", error.to_string()))?
                     .into(),
                 context: Arc::new(RouteContext {
-                    path: route.path.as_str().into(),
+                    path: Arc::clone(&path),
                     pool: pool.clone(),
+                    reporter: Arc::new(Reporter { path, events }),
                 }),
                 compression: compression(&route, usual)?,
                 route,
@@ -478,7 +482,7 @@ impl Prepared {
             let reason = "hub is that of another server; make one by Hub::new() for each server";
             return Err(Error::setting("hub", reason));
         }
-        let node = self.cluster.start(remote)?;
+        let node = self.cluster.start(remote, &self.shared.events)?;
         let _ = self.shared.cluster.set(Guard(node.clone()));
         #[cfg(feature = "metrics")]
         let observer = Observer {

@@ -142,7 +142,7 @@ impl ShardService {
         {
             let mut access = entry.access(cx.core_ref().now());
             edit(&mut access);
-            self.shared.access.record(&access);
+            self.shared.access.record(&access, &self.shared.events);
         }
     }
 
@@ -182,7 +182,7 @@ impl ShardService {
     fn on_exchange_event(&mut self, cx: &mut Cx<'_>, event: ExchangeEvent) {
         match event {
             ExchangeEvent::Answer(response) => self.reply_later(cx, response),
-            ExchangeEvent::RequestPanicked => self.request_panicked(cx),
+            ExchangeEvent::RequestPanicked(notice) => self.request_panicked(cx, notice),
             ExchangeEvent::Upgrade(decision) => self.upgrade_decided(cx, decision),
             ExchangeEvent::Moved(moved) => self.upgrade_moved(cx, *moved),
             ExchangeEvent::More => self.source_woke(cx),
@@ -208,7 +208,8 @@ impl ShardService {
             SessionEvent::SetTimer(at, timer, then) => self.timers.set(cx.id(), at, timer, then),
             SessionEvent::CancelTimer(timer) => self.timers.cancel(cx.id(), timer),
             SessionEvent::Due(continuation) => self.resume_session(cx, continuation),
-            SessionEvent::WorkPanicked => {
+            SessionEvent::WorkPanicked(notice) => {
+                notice.answer();
                 let id = cx.id();
                 self.cancel_work(id);
                 let route = Some(cx.route().into());
@@ -300,7 +301,10 @@ impl Service for ShardService {
         match event.downcast::<Joined>() {
             Ok(joined) => self.joined(cx, *joined),
             #[cfg(feature = "tokio")]
-            Err(other) => crate::asynchronous::on_delivery(cx, other),
+            Err(other) => {
+                cx.enter_route(cx.route().into());
+                crate::asynchronous::on_delivery(cx, other);
+            }
             #[cfg(not(feature = "tokio"))]
             Err(_) => {}
         }
@@ -433,7 +437,7 @@ impl Service for ShardService {
             // that are due at once share the turns with others.
             core.remote().post(id, Box::new(SessionEvent::Due(then)));
         }
-        self.ticks.run(core, now);
+        self.ticks.run(core, now, &self.shared.events);
     }
 
     fn on_move_failed(&mut self, core: &mut Core, event: UserEvent) {
@@ -442,7 +446,8 @@ impl Service for ShardService {
             && let Some(entry) = &moved.entry
         {
             let access = entry.access(core.now());
-            self.shared.access.record(&Access { is_complete: false, ..access });
+            let access = Access { is_complete: false, ..access };
+            self.shared.access.record(&access, &self.shared.events);
         }
     }
 
@@ -506,7 +511,7 @@ impl Service for ShardService {
     fn on_traffic(&mut self, id: ConnId, traffic: Option<Traffic>) {
         let entry = self.entries.remove(&id);
         if let Some(access) = entry.as_ref().and_then(|entry| entry.session_access(traffic)) {
-            self.shared.access.record(&access);
+            self.shared.access.record(&access, &self.shared.events);
         }
     }
 }

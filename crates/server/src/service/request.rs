@@ -21,6 +21,7 @@ use crate::http::{ClientGuard, Responder, reader};
 use crate::middleware::Pending;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
+use crate::panics::PanicNotice;
 use crate::tls;
 use crate::workers::BlockingJob;
 
@@ -43,14 +44,15 @@ pub(super) struct Routed<'r, 'h> {
 }
 
 /// Creates the responder of this connection's request.
-pub(super) fn responder_of(cx: &Cx<'_>) -> (Responder, ClientGuard) {
-    Responder::new(cx.core_ref().remote().clone(), cx.id())
+pub(super) fn responder_of(cx: &Cx<'_>, route: &BoundRoute) -> (Responder, ClientGuard) {
+    let remote = cx.core_ref().remote().clone();
+    Responder::new(remote, cx.id(), Arc::clone(&route.context.reporter))
 }
 
 impl ShardService {
     fn ready(&self) -> Response {
         let node = self.shared.cluster.get().map(|Guard(node)| node.clone());
-        ready(&self.admission, &node.unwrap_or_default())
+        ready(&self.admission, &node.unwrap_or_default(), self.shared.events.panics())
     }
 
     /// Finds the route of a request and runs its middleware; the handler follows at once, or when
@@ -122,7 +124,7 @@ impl ShardService {
         &mut self,
         cx: &mut Cx<'_>,
         shared: &Arc<Shared>,
-        mut routed: Routed<'_, '_>,
+        routed: Routed<'_, '_>,
     ) -> Answer {
         let Routed { route, head, ref request, has_body, ref mut pending } = routed;
         let response = match &shared.route(route).route.action {
@@ -144,14 +146,14 @@ impl ShardService {
                 }
             }
             Action::Deferred(handler) => {
-                let (responder, client) = responder_of(cx);
+                let (responder, client) = responder_of(cx, shared.route(route));
                 handler(request, responder);
                 self.begin_exchange(cx, head, routed.pending, client);
                 return Answer::Later;
             }
             Action::Streaming(handler) => {
                 let max_body = shared.route(route).route.max_body;
-                return self.stream_body(cx, handler, max_body, routed);
+                return self.stream_body(cx, handler, max_body, (shared, routed));
             }
             Action::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
             #[cfg(feature = "metrics")]
@@ -192,8 +194,8 @@ impl ShardService {
 
     /// Counts, reports and answers a request whose handler panicked on another thread or in a
     /// future.
-    pub(super) fn request_panicked(&mut self, cx: &mut Cx<'_>) {
-        // Without an exchange, its client has gone, or the handler panicked here.
+    pub(super) fn request_panicked(&mut self, cx: &mut Cx<'_>, notice: PanicNotice) {
+        // Without an exchange, its client has gone, and dropping the notice reports it.
         let Some(exchange) = self.exchanges.get(&cx.id()) else { return };
         let route = exchange.route.map(|route| self.shared.stalls.path(route));
         self.shared.events.report(Event::Panicked { subject: self.subject(cx), route });
@@ -230,6 +232,7 @@ impl ShardService {
         let asked_about = match found {
             Match::Options(_) => shared.find_for_preflight(head),
             _ => None,
+        notice.answer();
         };
         let (layers, params) = match asked_about {
             Some((route, params)) => (&shared.route(route).route.layers, params),
@@ -304,6 +307,7 @@ impl ShardService {
             }
         };
         self.exchanges.insert(cx.id(), exchange);
+        client.await_response();
         answer
     }
 
@@ -312,11 +316,11 @@ impl ShardService {
         &mut self,
         cx: &mut Cx<'_>,
         shared: &Arc<Shared>,
-        routed: Routed<'_, '_>,
+        (shared, routed): (&Shared, Routed<'_, '_>),
     ) -> Answer {
         let Routed { route, head, request, pending, .. } = routed;
         let id = cx.id();
-        let (responder, client) = responder_of(cx);
+        let (responder, client) = responder_of(cx, shared.route(route));
         let job = BlockingJob::new(head, request, responder);
         self.begin_exchange(cx, head, pending, client);
         let its = Arc::clone(shared);

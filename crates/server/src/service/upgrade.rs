@@ -169,7 +169,7 @@ impl ShardService {
         let (id, client) = (cx.id(), request.client());
         // No handler asks it whether the client has left, so it needs no guard: an upgrade whose
         // client leaves is cancelled with its exchange.
-        let (responder, _) = responder_of(cx);
+        let (responder, _) = responder_of(cx, shared.route(route));
         let cancel: Option<Box<dyn Any + Send>> = match later {
             UpgradeLater::Blocking(decide) => {
                 let job = BlockingJob::new(head, request, responder);

@@ -12,6 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 use throng_engine::workers::Workers;
 
+use crate::panics::Reporter;
+
 pub(crate) use blocking::BlockingJob;
 pub use replies::Replies;
 pub(crate) use replies::Reply;
@@ -26,6 +28,7 @@ pub(crate) struct RouteContext {
     /// The route's path as it was given to the app.
     pub(crate) path: Arc<str>,
     pub(crate) pool: Pool,
+    pub(crate) reporter: Arc<Reporter>,
 }
 
 /// The server's worker pool. It is empty before `bind`, since it needs the shards' command queues.

@@ -17,6 +17,8 @@ use std::any::Any;
 
 use throng_io::Instant;
 
+use crate::panics::PanicNotice;
+
 #[cfg(feature = "tokio")]
 pub(crate) use closures::Callbacks;
 pub use closures::{Outcome, Ws};
@@ -42,7 +44,7 @@ pub(crate) enum SessionEvent {
     /// A timer is due.
     Due(Box<dyn Any + Send>),
     /// An offloaded job panicked.
-    WorkPanicked,
+    WorkPanicked(PanicNotice),
     /// A job that waited for room in the workers' queue has been queued.
     QueueCapacity,
 }

@@ -1,10 +1,13 @@
 //! Offloaded jobs of a session, and their continuations.
 
+use std::sync::Arc;
+
 use throng_engine::workers::{Busy, OverflowPolicy, Overload, SubmitOutcome, credits_for};
 use throng_engine::{EndReason, Fault, Remote};
 use throng_io::ConnId;
 
 use super::{SessionEvent, Socket};
+use crate::panics::{PanicNotice, Reporter};
 
 /// Runs on the shard after a job.
 pub(super) type ContinuationFn<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
@@ -88,7 +91,8 @@ impl<D: 'static> Socket<'_, D> {
         let context = self.context();
         let Some(pool) = context.pool.get() else { return Err(Busy) };
         let (id, overload) = (self.cx().id(), pool.settings().overload);
-        let mut reporter = ResultReporter::new(self.cx().core_ref().remote().clone(), id);
+        let remote = self.cx().core_ref().remote().clone();
+        let mut reporter = ResultReporter::new(remote, id, Arc::clone(&context.reporter));
         let work = move || {
             reporter.must_report = true;
             let result = work();
@@ -134,13 +138,14 @@ impl<D> Socket<'_, D> {
 struct ResultReporter {
     remote: Remote,
     id: ConnId,
+    panics: Arc<Reporter>,
     /// The job has begun, and its end was not reported.
     must_report: bool,
 }
 
 impl ResultReporter {
-    fn new(remote: Remote, id: ConnId) -> Self {
-        Self { remote, id, must_report: false }
+    fn new(remote: Remote, id: ConnId, panics: Arc<Reporter>) -> Self {
+        Self { remote, id, panics, must_report: false }
     }
 
     fn report(&mut self, result: SessionEvent) {
@@ -152,7 +157,8 @@ impl ResultReporter {
 impl Drop for ResultReporter {
     fn drop(&mut self) {
         if self.must_report {
-            self.report(SessionEvent::WorkPanicked);
+            let notice = PanicNotice::new(&self.panics, self.id);
+            self.report(SessionEvent::WorkPanicked(notice));
         }
     }
 }

@@ -40,6 +40,7 @@ mod history;
 mod http_streams;
 mod life;
 mod mistakes;
+mod panics;
 mod placed;
 mod presence;
 mod pressure;

@@ -321,7 +321,7 @@ fn each_event_loop_calls_its_timers_with_its_own_state() {
         numbers.sort();
         numbers.dedup();
         assert!(numbers.len() > 1, "{io:?}: six keys on one of three loops");
-        assert_eq!(panics.load(Ordering::SeqCst), 3, "{io:?}: once on each, and never again");
+        assert!(panics.load(Ordering::SeqCst) > 3, "{io:?}: again and again");
         stop(running);
     }
 }

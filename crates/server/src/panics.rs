@@ -1,0 +1,120 @@
+//! Panics of the program's functions. Where a connection answers for one, the shard closes it; all
+//! others are reported and counted here.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use throng_io::ConnId;
+
+use crate::events::{Event, Events, Subject};
+use crate::handle::Handle;
+
+/// A function that no connection answers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callback {
+    /// [`Server::every`](crate::Server::every) and its like.
+    Tick,
+    /// A future or a job whose session or request had ended.
+    Late,
+    /// [`Server::on_event`](crate::Server::on_event).
+    Event,
+    /// [`Server::access_log`](crate::Server::access_log).
+    AccessLog,
+    /// `Cluster::answer`.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "there are no clusters"))]
+    Answer,
+}
+
+impl Callback {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Tick, Self::Late, Self::Event, Self::AccessLog, Self::Answer];
+
+    /// Returns its label in metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Tick => "tick",
+            Self::Late => "late",
+            Self::Event => "event",
+            Self::AccessLog => "access_log",
+            Self::Answer => "answer",
+        }
+    }
+}
+
+/// The counts of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Panics {
+    /// By [`Callback`].
+    counts: [AtomicU64; Callback::ALL.len()],
+    /// Ticks whose last call panicked.
+    failing_ticks: AtomicU64,
+}
+
+impl Panics {
+    pub(crate) fn count(&self, callback: Callback) {
+        self.counts[callback as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Notes that a tick fails, or that it no longer does.
+    pub(crate) fn note_tick(&self, fails: bool) {
+        match fails {
+            true => self.failing_ticks.fetch_add(1, Relaxed),
+            false => self.failing_ticks.fetch_sub(1, Relaxed),
+        };
+    }
+
+    pub(crate) fn failing_ticks(&self) -> u64 {
+        self.failing_ticks.load(Relaxed)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn counts(&self) -> [(&'static str, u64); Callback::ALL.len()] {
+        Callback::ALL
+            .map(|callback| (callback.name(), self.counts[callback as usize].load(Relaxed)))
+    }
+}
+
+/// Calls a function of the program. `None`: it panicked, which the panic hook has reported.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
+    // The payload is leaked: its `Drop` could panic.
+    catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget).ok()
+}
+
+/// The way to report a panic of a route's future or job from any thread.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    pub(crate) path: Arc<str>,
+    pub(crate) events: Events,
+}
+
+/// A panic of a future or a job on its way to its connection. If that is gone, or the server, it is
+/// reported when this is dropped.
+#[derive(Debug)]
+pub(crate) struct PanicNotice {
+    reporter: Arc<Reporter>,
+    id: ConnId,
+    is_answered: bool,
+}
+
+impl PanicNotice {
+    pub(crate) fn new(reporter: &Arc<Reporter>, id: ConnId) -> Self {
+        Self { reporter: Arc::clone(reporter), id, is_answered: false }
+    }
+
+    /// Leaves the report to the caller.
+    pub(crate) fn answer(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for PanicNotice {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let Reporter { path, events } = &*self.reporter;
+            events.panics().count(Callback::Late);
+            let subject = Subject { handle: Some(Handle::of(self.id)), ..Subject::default() };
+            events.report(Event::Panicked { subject, route: Some(path) });
+        }
+    }
+}
