@@ -17,6 +17,7 @@ use throng_http::{IntoResponse, Request, Response};
 /// use throng::prelude::*;
 /// use throng::{IntoResponse, Next};
 ///
+/// #[derive(Clone)]
 /// struct User(String);
 ///
 /// let app = App::new()
@@ -58,7 +59,8 @@ pub enum Next {
     /// The request goes on to the next middleware, or to its handler.
     Continue,
     /// The request goes on, and its response is passed through this function, on the connection's
-    /// shard. That of a stream of events is its head: with another status than 200 it is sent in
+    /// shard: that of its handler, or what the server answers in its place, such as 413 to a body
+    /// that is too large, 408 to one that is late, or 500 when the handler panics. That of a stream of events is its head: with another status than 200 it is sent in
     /// place of the stream. The 101 of an accepted upgrade is not passed through; the response that
     /// refuses one is.
     Then(ThenFn),
@@ -112,8 +114,12 @@ impl Pending {
         None
     }
 
-    /// Passes a response through all functions, that of the innermost middleware first.
-    pub(crate) fn apply(self, response: Response) -> Response {
-        self.0.into_iter().rev().fold(response, |response, change| change(response))
+    /// Passes a response through all functions, that of the innermost middleware first. If one
+    /// panics, those outside of it are left for the answer to that.
+    pub(crate) fn apply(&mut self, mut response: Response) -> Response {
+        while let Some(change) = self.0.pop() {
+            response = change(response);
+        }
+        response
     }
 }

@@ -34,6 +34,7 @@ use crate::health::RETRY_AFTER;
 use crate::http::ExchangeEvent;
 use crate::http::exchange::Exchange;
 use crate::hub::SessionNotice;
+use crate::middleware::Pending;
 use crate::ticks::Ticks;
 use crate::ws::SessionEvent;
 use crate::ws::sessions::Sessions;
@@ -53,6 +54,9 @@ pub(crate) struct ShardService {
     awaited: ConnMap<AwaitedBody>,
     /// Sessions that a drain closes when their work is done.
     ending: ConnMap<()>,
+    /// The request that is being routed or handled now, and middleware's changes to its response:
+    /// where a handler panics, they are for the answer to that.
+    calling: (Option<ConnId>, Pending),
     /// Requests whose answer comes later, or is still being sent.
     exchanges: ConnMap<Exchange>,
     /// The data of requests and sessions that the access log will record.
@@ -76,6 +80,7 @@ impl ShardService {
             sessions: Vec::new(),
             awaited: ConnMap::default(),
             ending: ConnMap::default(),
+            calling: (None, Pending::default()),
             exchanges: ConnMap::default(),
             entries: ConnMap::default(),
             timers: Timers::default(),
@@ -358,7 +363,7 @@ impl Service for ShardService {
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
         let status = Status::new(status);
         self.report_refused(cx, status, reason);
-        self.reply_to_fault(cx, &Response::error(status, reason));
+        self.refuse_request(cx, Response::error(status, reason));
     }
 
     fn on_proxy_refused(&mut self, peer: Option<SocketAddr>, reason: &str) {
@@ -386,7 +391,7 @@ impl Service for ShardService {
             }
         };
         self.report_refused(cx, status, setting);
-        self.reply_to_fault(cx, &response);
+        self.refuse_request(cx, response);
     }
 
     fn on_request_refused(&mut self, cx: &mut Cx<'_>, request: &http1::Request<'_>, why: Refusal) {

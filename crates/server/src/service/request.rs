@@ -40,7 +40,6 @@ pub(super) struct Routed<'r, 'h> {
     pub(super) request: Request<'h>,
     /// The body has come, and is part of `request`.
     has_body: bool,
-    pub(super) pending: Pending,
 }
 
 /// Creates the responder of this connection's request.
@@ -84,20 +83,21 @@ impl ShardService {
         let mut request = Request::new(*head, params, &[], cx.peer())
             .with_trusted_proxies(&shared.trusted_proxies);
         tls::attach(&mut request, cx);
-        let mut pending = Pending::default();
-        let answered = pending.run(found.layers(), &mut request);
+        let answered = self.begin_call(cx).run(found.layers(), &mut request);
         self.note_route(cx, Some(&shared.route(route).context.path), &request);
         if let Some(response) = answered {
-            return self.reply_of(cx, route, head, false, pending.apply(response));
+            let response = self.changed(response);
+            return self.reply_of(cx, route, head, false, response);
         }
         if found.action.wants_body() && head.has_body() {
             let extensions = request.into_extensions();
-            let awaited = AwaitedBody { route, ranges: params.ranges(), extensions, pending };
+            let (ranges, pending) = (params.ranges(), self.end_call());
+            let awaited = AwaitedBody { route, ranges, extensions, pending };
             self.awaited.insert(cx.id(), awaited);
             let max_body = found.max_body.unwrap_or(cx.core_ref().max_body());
             return Answer::Body { max_body };
         }
-        self.call_handler(cx, &shared, Routed { route, head, request, has_body: false, pending })
+        self.call_handler(cx, &shared, Routed { route, head, request, has_body: false })
     }
 
     /// Calls the handler of a request whose body has come.
@@ -117,7 +117,39 @@ impl ShardService {
         let request = Request::new(*head, params, body, cx.peer())
             .with_trusted_proxies(&shared.trusted_proxies)
             .with_extensions(extensions);
-        self.call_handler(cx, &shared, Routed { route, head, request, has_body: true, pending })
+        *self.begin_call(cx) = pending;
+        self.call_handler(cx, &shared, Routed { route, head, request, has_body: true })
+    }
+
+    /// Begins to route or to handle the request of this connection.
+    fn begin_call(&mut self, cx: &Cx<'_>) -> &mut Pending {
+        self.calling = (Some(cx.id()), Pending::default());
+        &mut self.calling.1
+    }
+
+    /// Returns what middleware has left for the response of the request that is handled now.
+    pub(super) fn end_call(&mut self) -> Pending {
+        std::mem::take(&mut self.calling).1
+    }
+
+    /// Passes the response to the request that is handled now through its middleware.
+    pub(super) fn changed(&mut self, response: Response) -> Response {
+        let response = self.calling.1.apply(response);
+        self.calling.0 = None;
+        response
+    }
+
+    /// Answers a request in place of its handler: with what its middleware makes of `response`.
+    pub(super) fn refuse_request(&mut self, cx: &mut Cx<'_>, response: Response) {
+        let id = cx.id();
+        if self.calling.0 != Some(id) {
+            let awaited = self.awaited.remove(&id).map(|awaited| awaited.pending);
+            let exchange = self.exchanges.get_mut(&id);
+            let pending = awaited.or_else(|| Some(std::mem::take(&mut exchange?.pending)));
+            self.calling = (Some(id), pending.unwrap_or_default());
+        }
+        let response = self.changed(response);
+        self.reply_to_fault(cx, &response);
     }
 
     fn call_handler(
@@ -126,11 +158,15 @@ impl ShardService {
         shared: &Arc<Shared>,
         routed: Routed<'_, '_>,
     ) -> Answer {
-        let Routed { route, head, ref request, has_body, ref mut pending } = routed;
+        let Routed { route, head, ref request, has_body } = routed;
         let response = match &shared.route(route).route.action {
             Action::Http(handler) => handler(request),
             Action::Ws(ws) => match self.upgrade(cx, shared, ws, &routed) {
-                Ok(Upgraded::Now) => return Answer::Upgraded,
+                Ok(Upgraded::Now) => {
+                    // A 101 is not changed.
+                    drop(self.end_call());
+                    return Answer::Upgraded;
+                }
                 Ok(Upgraded::Later(negotiated, later)) => {
                     return self.decide_later(cx, shared, *negotiated, later, routed);
                 }
@@ -139,16 +175,14 @@ impl ShardService {
                 }
                 Err(reject) => self.refusal(cx, route, request.client(), reject),
             },
-            Action::Sse(channel) => {
-                match self.stream_events(cx, route, channel, (head, request), pending) {
-                    Ok(answer) => return answer,
-                    Err(reject) => self.refusal(cx, route, request.client(), reject),
-                }
-            }
+            Action::Sse(channel) => match self.stream_events(cx, route, channel, (head, request)) {
+                Ok(answer) => return answer,
+                Err(reject) => self.refusal(cx, route, request.client(), reject),
+            },
             Action::Deferred(handler) => {
                 let (responder, client) = responder_of(cx, shared.route(route));
                 handler(request, responder);
-                self.begin_exchange(cx, head, routed.pending, client);
+                self.begin_exchange(cx, head, client);
                 return Answer::Later;
             }
             Action::Streaming(handler) => {
@@ -166,7 +200,8 @@ impl ShardService {
             Action::Live => live(),
             Action::Ready => self.ready(),
         };
-        self.reply_of(cx, route, head, has_body, routed.pending.apply(response))
+        let response = self.changed(response);
+        self.reply_of(cx, route, head, has_body, response)
     }
 
     /// Reports the refusal of an upgrade or a stream, and makes its answer.
@@ -197,6 +232,7 @@ impl ShardService {
     pub(super) fn request_panicked(&mut self, cx: &mut Cx<'_>, notice: PanicNotice) {
         // Without an exchange, its client has gone, and dropping the notice reports it.
         let Some(exchange) = self.exchanges.get(&cx.id()) else { return };
+        notice.answer();
         let route = exchange.route.map(|route| self.shared.stalls.path(route));
         self.shared.events.report(Event::Panicked { subject: self.subject(cx), route });
         cx.count_panic();
@@ -228,23 +264,23 @@ impl ShardService {
         shared: &Shared,
         found: Match<'_, u16>,
     ) -> Answer {
-        let mut pending = Pending::default();
         let asked_about = match found {
             Match::Options(_) => shared.find_for_preflight(head),
             _ => None,
-        notice.answer();
         };
         let (layers, params) = match asked_about {
             Some((route, params)) => (&shared.route(route).route.layers, params),
             None => (&shared.layers, Params::NONE),
         };
+        self.begin_call(cx);
         let answered = match layers.is_empty() {
             true => None,
             false => {
                 let mut request = Request::new(*head, params, &[], cx.peer())
                     .with_trusted_proxies(&shared.trusted_proxies);
                 tls::attach(&mut request, cx);
-                let answered = pending.run(layers.iter().map(|layer| &**layer), &mut request);
+                let layers = layers.iter().map(|layer| &**layer);
+                let answered = self.calling.1.run(layers, &mut request);
                 self.note_route(cx, None, &request);
                 answered
             }
@@ -262,20 +298,16 @@ impl ShardService {
                 Response::error(Status::NOT_FOUND, "there is nothing at this path")
             }
         });
-        self.reply(cx, head, false, pending.apply(response))
+        let response = self.changed(response);
+        self.reply(cx, head, false, response)
     }
 
     /// Remembers a request whose answer comes later.
-    fn begin_exchange(
-        &mut self,
-        cx: &mut Cx<'_>,
-        head: &http1::Request<'_>,
-        pending: Pending,
-        client: ClientGuard,
-    ) {
-        let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+    fn begin_exchange(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>, client: ClientGuard) {
+        let mut exchange = Exchange::new(head, cx.entered_route(), self.end_call());
         let id = cx.id();
         cx.core().watch_client(id);
+        client.await_response();
         exchange.client = Some(client);
         self.exchanges.insert(id, exchange);
     }
@@ -286,13 +318,14 @@ impl ShardService {
         cx: &mut Cx<'_>,
         handler: &StreamingFn,
         max_body: Option<u64>,
-        routed: Routed<'_, '_>,
+        (shared, routed): (&Shared, Routed<'_, '_>),
     ) -> Answer {
-        let Routed { head, request, pending, .. } = routed;
-        let (responder, client) = responder_of(cx);
+        let Routed { route, head, request, .. } = routed;
+        let (responder, client) = responder_of(cx, shared.route(route));
         let (body_sender, reader) = reader::body(cx.core_ref().remote().clone(), cx.id());
         handler(&request, reader, responder);
-        let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+        let mut exchange = Exchange::new(head, cx.entered_route(), self.end_call());
+        client.await_response();
         exchange.client = Some(client);
         let answer = match head.has_body() {
             true => {
@@ -307,7 +340,6 @@ impl ShardService {
             }
         };
         self.exchanges.insert(cx.id(), exchange);
-        client.await_response();
         answer
     }
 
@@ -316,13 +348,13 @@ impl ShardService {
         &mut self,
         cx: &mut Cx<'_>,
         shared: &Arc<Shared>,
-        (shared, routed): (&Shared, Routed<'_, '_>),
+        routed: Routed<'_, '_>,
     ) -> Answer {
-        let Routed { route, head, request, pending, .. } = routed;
+        let Routed { route, head, request, .. } = routed;
         let id = cx.id();
         let (responder, client) = responder_of(cx, shared.route(route));
         let job = BlockingJob::new(head, request, responder);
-        self.begin_exchange(cx, head, pending, client);
+        self.begin_exchange(cx, head, client);
         let its = Arc::clone(shared);
         let work = move || {
             let BoundRoute { route, names, .. } = its.route(route);

@@ -150,7 +150,9 @@ impl ShardService {
         let id = cx.id();
         self.refresh_date(cx.core_ref().now());
         let Some(exchange) = self.exchanges.get_mut(&id) else { return };
-        let response = std::mem::take(&mut exchange.pending).apply(response);
+        self.calling = (Some(id), std::mem::take(&mut exchange.pending));
+        let response = self.calling.1.apply(response);
+        self.calling.0 = None;
         #[cfg(feature = "gzip")]
         let response = match (exchange.route.map(u16::try_from), exchange.accepts_gzip) {
             (Some(Ok(route)), accepts) => self.coded(cx, route, || accepts, response),

@@ -17,7 +17,6 @@ impl ShardService {
         route: u16,
         channel: &ChannelFn,
         (head, request): (&http1::Request<'_>, &Request<'_>),
-        pending: &mut Pending,
     ) -> Result<Answer, Reject> {
         self.check_admitted(head)?;
         let EventStream { mut topic, retry, first, info, last } = channel(request)?;
@@ -30,7 +29,7 @@ impl ShardService {
         self.refresh_date(cx.core_ref().now());
         let hsts = self.shared.security.hsts(cx);
         let to = ReplyTo { hsts, ..ReplyTo::request(head, self.date.current()) };
-        let response = events_head(head, pending)
+        let response = events_head(head, &mut self.calling.1)
             .map_err(|_| Reject::bad_request("this origin cannot be repeated in an answer"))?;
         if response.status() != Status::OK {
             return Ok(self.reply_of(cx, route, head, true, response));
@@ -118,7 +117,7 @@ fn events_head(head: &http1::Request<'_>, pending: &mut Pending) -> Result<Respo
         .with_bytes("text/event-stream", Vec::new())
         .header("Cache-Control", "no-store")?
         .header("X-Accel-Buffering", "no")?;
-    let response = std::mem::take(pending).apply(response);
+    let response = pending.apply(response);
     let is_decided = response.headers().any(|(name, _)| name.eq_ignore_ascii_case(READABLE_BY));
     match origin {
         // It was let in; a page of another host may then read the stream, too (WHATWG Fetch section

@@ -73,8 +73,8 @@ impl ShardService {
         (shard, accept): (usize, AnyAccept),
         routed: Routed<'_, '_>,
     ) -> Answer {
-        let Routed { head, request, pending, .. } = routed;
-        let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+        let Routed { head, request, .. } = routed;
+        let mut exchange = Exchange::new(head, cx.entered_route(), self.end_call());
         let client = request.client();
         exchange.upgrade = Some(Box::new(PendingUpgrade { client, ..negotiated }));
         self.leave_to(cx, shard, exchange, accept);
@@ -165,7 +165,7 @@ impl ShardService {
         later: UpgradeLater,
         routed: Routed<'_, '_>,
     ) -> Answer {
-        let Routed { route, head, request, pending, .. } = routed;
+        let Routed { route, head, request, .. } = routed;
         let (id, client) = (cx.id(), request.client());
         // No handler asks it whether the client has left, so it needs no guard: an upgrade whose
         // client leaves is cancelled with its exchange.
@@ -200,7 +200,7 @@ impl ShardService {
                 Some(Box::new(AbortOnDrop(task.abort_handle())))
             }
         };
-        let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+        let mut exchange = Exchange::new(head, cx.entered_route(), self.end_call());
         exchange.upgrade = Some(Box::new(PendingUpgrade { client, cancel, ..negotiated }));
         self.exchanges.insert(id, exchange);
         Answer::Upgrading

@@ -202,6 +202,7 @@ fn mistakes_name_the_route() {
     assert!(mistake(token).contains("\"not a token\""));
 }
 
+#[derive(Clone)]
 struct User(String);
 
 /// Lets requests with a token in, and attaches its user.
@@ -369,5 +370,70 @@ fn the_metrics_of_the_program_follow_those_of_the_server() {
         exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let own = "\nshop_orders_total{country=\"NL\"} 7\n";
     assert!(answer.ends_with(own) && answer.contains("\nthrong_sessions"), "{answer}");
+    stop(running);
+}
+
+/// What the server answers in place of a handler is not only for programs: without the headers of
+/// CORS a page sees a network error instead of a 413.
+#[test]
+fn answers_in_place_of_a_handler_pass_through_the_middleware_of_its_route() {
+    let fails = |_: &Request<'_>| -> &'static str { panic!("as the test wants") };
+    let inner = App::new()
+        .get("/then", |_| "never")
+        .layer(|_: &mut Request<'_>| Next::then(|_| panic!("as the test wants")));
+    let app = App::new()
+        .get("/panic", fails)
+        .post("/panic", fails)
+        .post("/body", |_| "short enough")
+        .streaming(Method::Post, "/stream", 10, |_, _, responder| {
+            std::thread::spawn(move || drop(responder));
+        })
+        .deferred(Method::Get, "/deferred", |_, _| panic!("as the test wants"))
+        .blocking(Method::Get, "/blocking", fails)
+        .sse("/events", |_| -> Result<&str, Reject> { panic!("as the test wants") })
+        .ws("/ws", Ws::on_upgrade(|_| -> Result<(), Reject> { panic!("as the test wants") }))
+        .get("/layer", |_| "never")
+        .merge(inner)
+        .max_body(10)
+        .layer(|request: &mut Request<'_>| match request.path() {
+            "/layer" | "/none" => panic!("as the test wants"),
+            _ => Next::Continue,
+        })
+        .layer(mark("outer"))
+        .layer(RequestIds::new());
+    let mut limits = Limits::default();
+    limits.handshake_timeout = std::time::Duration::from_secs(1);
+    let server = Server::new(app).limits(limits).shards(1).on_event(|_| {});
+    let (address, running) = start(server);
+    let check = |what: &str, answer: &str, status: u16| {
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{what}: {answer}");
+        for field in ["\r\nX-Layer: outer\r\n", "\r\nX-Request-ID: "] {
+            assert_eq!(answer.matches(field).count(), 1, "{field:?} of {what}: {answer}");
+        }
+    };
+    let too_long = "x".repeat(11);
+    for path in ["/body", "/stream"] {
+        check(path, &ask(address, "POST", path, "", &too_long), 413);
+        let chunked = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n123456\r\n\
+             6\r\n123456\r\n0\r\n\r\n"
+        );
+        check(path, &exchange(address, chunked.as_bytes()), 413);
+    }
+    for path in ["/panic", "/deferred", "/blocking", "/events", "/layer", "/none", "/then"] {
+        check(path, &ask(address, "GET", path, "", ""), 500);
+    }
+    check("a body", &ask(address, "POST", "/panic", "", "body"), 500);
+    let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    check("an upgrade", &ask(address, "GET", "/ws", upgrade, ""), 500);
+    let half = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhal";
+    let mut stream = crate::support::dial(address);
+    std::io::Write::write_all(&mut stream, half).unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    check("half a body", &answer, 408);
+    // The next request of a connection has nothing of the one before.
+    check("the next", &ask(address, "POST", "/body", "", "short"), 200);
     stop(running);
 }
