@@ -17,6 +17,7 @@ pub struct Shard<'a> {
 
 impl<'a> Shard<'a> {
     pub(crate) fn new(core: &'a mut Core) -> Self {
+        core.begin_tick();
         Self { core }
     }
 
@@ -32,18 +33,19 @@ impl<'a> Shard<'a> {
         Hub::of(self.core.remote().clone())
     }
 
-    /// Sends a message to a session of this event loop, without a command through its queue.
+    /// Sends a message to a session of this event loop, without a command through its queue; behind
+    /// what this call has [published](Self::publish) before.
     /// [`Sent::Closed`] if the session has ended, or belongs to another event loop, for which there
     /// is [`Hub::send`].
     pub fn send(&mut self, to: Handle, message: impl Into<Frame>) -> Sent {
-        self.core.send_frame(to.id(), &message.into())
+        self.core.send_in_tick(to.id(), &message.into())
     }
 
     /// Begins the closing handshake with a session of this event loop, like
     /// [`Socket::close`](crate::Socket::close). Nothing happens if it has ended, or belongs to
     /// another event loop.
     pub fn close(&mut self, session: Handle, code: impl Into<CloseCode>, reason: &str) {
-        self.core.close(session.id(), code.into().get(), reason);
+        self.core.close_in_tick(session.id(), code.into().get(), reason);
     }
 
     /// Sends to every member of a channel, on all event loops, like

@@ -122,6 +122,20 @@ pub enum SentCommand {
     },
     /// Ending a stream.
     Dismiss(u32),
+    /// Beginning a membership that was asked for while commands waited.
+    Joined {
+        /// The member.
+        peer: u32,
+        /// The channel or pattern.
+        name: String,
+    },
+    /// Sending what waits behind a publication of the receiver's own.
+    Behind {
+        /// The receiver.
+        peer: u32,
+        /// The messages, and the keys of their values.
+        items: Vec<(Received, &'static str)>,
+    },
 }
 
 /// A command that its shard has not taken yet.
@@ -192,6 +206,8 @@ pub struct Record {
     pub planned_panics: u64,
     /// Members of each channel or pattern of each shard, as they should be.
     pub members: BTreeMap<(usize, String), BTreeSet<u32>>,
+    /// Those of them whose membership has not begun, with how often it is still to begin.
+    pub joining: BTreeMap<(usize, String), BTreeMap<u32, u32>>,
     /// Commands that the shards have not taken yet.
     pub commands: Vec<PendingCommand>,
     /// Receipts of what was published from outside.
@@ -318,6 +334,44 @@ impl Record {
         subscriptions.flat_map(|(_, members)| members.iter().copied()).collect()
     }
 
+    /// Returns those of them that were members when what is taken now was published.
+    fn old_members_of(&self, shard: usize, channel: &str) -> BTreeSet<u32> {
+        let mut old = BTreeSet::new();
+        for (key, members) in &self.members {
+            let reaches = match self.wildcards {
+                true => matches(&key.1, channel),
+                false => key.1 == channel,
+            };
+            if key.0 == shard && reaches {
+                let new = self.joining.get(key);
+                let is_old = |peer: &&u32| new.is_none_or(|new| !new.contains_key(peer));
+                old.extend(members.iter().filter(is_old));
+            }
+        }
+        old
+    }
+
+    /// A peer joins a channel or pattern behind the commands that wait for its shard.
+    pub fn join_behind(&mut self, shard: usize, name: &str, peer: u32) {
+        *self.joining.entry((shard, name.to_owned())).or_default().entry(peer).or_default() += 1;
+        let command = SentCommand::Joined { peer, name: name.to_owned() };
+        self.commands.push(PendingCommand { shard, command, receipt: None, held_back: false });
+    }
+
+    /// Records that a message was accepted for one session: it comes behind what that has published
+    /// itself, if that waits.
+    pub fn offer_in_order(&mut self, to: u32, what: Received, key: &'static str) {
+        let behind =
+            self.commands.iter_mut().rev().find_map(|pending| match &mut pending.command {
+                SentCommand::Behind { peer, items } if *peer == to => Some(items),
+                _ => None,
+            });
+        match behind {
+            Some(items) => items.push((what, key)),
+            None => self.offer(to, what, None, key),
+        }
+    }
+
     /// Subscriptions to exactly this channel or pattern, on all shards.
     #[must_use]
     pub fn subscribers(&self, name: &str) -> usize {
@@ -365,7 +419,18 @@ impl Record {
         what: &Received,
     ) -> u64 {
         self.note_ended_streams();
-        let mut members = self.members_of(shard, channel);
+        let members = self.members_of(shard, channel);
+        self.publish_to(members, channel, key, except, what)
+    }
+
+    fn publish_to(
+        &mut self,
+        mut members: BTreeSet<u32>,
+        channel: &str,
+        key: &str,
+        except: Option<u32>,
+        what: &Received,
+    ) -> u64 {
         if let Some(except) = except {
             members.remove(&except);
         }
@@ -385,7 +450,8 @@ impl Record {
         // may be closing, too; only membership is certain.
         let alive = |session: &Session| session.closed.is_none();
         let mut receivers: BTreeSet<u32> = match (channel, &audience.include) {
-            (Some(channel), _) => self.members_of(shard, channel),
+            // Nobody joins behind what a shard broadcasts at once.
+            (Some(channel), _) => self.old_members_of(shard, channel),
             (None, Some(included)) => included.clone(),
             (None, None) => self
                 .sessions
@@ -442,7 +508,9 @@ impl Record {
         for PendingCommand { command, receipt, .. } in mine {
             let (least, most) = match command {
                 SentCommand::Publish { channel, key, except, what } => {
-                    let receivers = self.publish(shard, &channel, &key, except, &what);
+                    self.note_ended_streams();
+                    let members = self.old_members_of(shard, &channel);
+                    let receivers = self.publish_to(members, &channel, &key, except, &what);
                     (receivers, receivers)
                 }
                 SentCommand::Broadcast { audience, what } => {
@@ -460,11 +528,36 @@ impl Record {
                     self.dismiss(peer);
                     (0, 0)
                 }
+                SentCommand::Joined { peer, name } => {
+                    self.begin_membership((shard, name), peer);
+                    (0, 0)
+                }
+                SentCommand::Behind { peer, items } => {
+                    let is_open =
+                        self.sessions.get(&peer).is_some_and(|session| session.closed.is_none());
+                    for (what, key) in items.into_iter().filter(|_| is_open) {
+                        self.offer(peer, what, None, key);
+                    }
+                    (0, 0)
+                }
             };
             if let Some(expected) = receipt.and_then(|at| self.receipts.get_mut(at)) {
                 expected.receivers.0 += least;
                 expected.receivers.1 += most;
             }
+        }
+    }
+
+    fn begin_membership(&mut self, key: (usize, String), peer: u32) {
+        let Some(new) = self.joining.get_mut(&key) else { return };
+        if let Some(left) = new.get_mut(&peer) {
+            *left -= 1;
+            if *left == 0 {
+                new.remove(&peer);
+            }
+        }
+        if new.is_empty() {
+            self.joining.remove(&key);
         }
     }
 
@@ -501,7 +594,10 @@ impl Record {
                 (None, Some(channel)) => !self.members_of(shard, channel).is_empty(),
                 (None, None) => true,
             },
-            SentCommand::Send { .. } | SentCommand::Dismiss(_) => true,
+            SentCommand::Send { .. }
+            | SentCommand::Dismiss(_)
+            | SentCommand::Joined { .. }
+            | SentCommand::Behind { .. } => true,
         }
     }
 
@@ -523,7 +619,7 @@ impl Record {
         &mut self,
         (shard, shards): (usize, usize),
         waits: bool,
-        (audience, what): (Audience, Received),
+        (by, audience, what): (u32, Audience, Received),
         receipt: Receipt,
     ) {
         let mut receivers = (0, 0);
@@ -532,8 +628,23 @@ impl Record {
         }
         self.receipts.push(Expected { receipt, receivers });
         let meant = (0..shards).filter(|to| waits || *to != shard);
+        let is_receiver = self.is_in(shard, &audience, by);
         let command = SentCommand::Broadcast { audience, what };
         self.send_to(meant, &command, Some(self.receipts.len() - 1), true);
+        if waits && is_receiver {
+            let command = SentCommand::Behind { peer: by, items: Vec::new() };
+            self.commands.push(PendingCommand { shard, command, receipt: None, held_back: false });
+        }
+    }
+
+    /// Returns whether a session of this shard is in an audience.
+    fn is_in(&self, shard: usize, audience: &Audience, peer: u32) -> bool {
+        let Audience { channel, subprotocol, include, exclude } = audience;
+        let speaks = self.sessions.get(&peer).and_then(|session| session.subprotocol);
+        !exclude.contains(&peer)
+            && include.as_ref().is_none_or(|peers| peers.contains(&peer))
+            && subprotocol.as_deref().is_none_or(|name| speaks == Some(name))
+            && channel.as_ref().is_none_or(|name| self.members_of(shard, name).contains(&peer))
     }
 
     fn send_to(

@@ -138,7 +138,7 @@ impl Probe {
             let what = Received::Direct(message_hash(text, message.as_bytes()));
             match sent {
                 // Without a name to tell it from others, it is a value of the same key as all such.
-                Sent::Accepted | Sent::Queued => record.offer(peer, what, None, "direct"),
+                Sent::Accepted | Sent::Queued => record.offer_in_order(peer, what, "direct"),
                 Sent::Dropped => record.refuse(peer),
                 Sent::Closed => {}
             }
@@ -185,7 +185,7 @@ impl Probe {
         let receipt = cx.broadcast(&filter, &frame_of(&what, "", fill));
         let shard = (self.shard, self.shards);
         let mut record = self.record.borrow_mut();
-        record.broadcast_in_order(shard, waits, (audience, what), receipt);
+        record.broadcast_in_order(shard, waits, (cx.data(), audience, what), receipt);
     }
 
     /// Through the mailboxes, as another thread would.
@@ -223,7 +223,7 @@ impl Probe {
                 Sent::Accepted | Sent::Queued if gone => {
                     record.violation(format!("a send to a closed session said {sent:?}"));
                 }
-                Sent::Accepted | Sent::Queued => record.offer(to, what, None, ""),
+                Sent::Accepted | Sent::Queued => record.offer_in_order(to, what, ""),
                 Sent::Dropped => record.refuse(to),
                 Sent::Closed => {}
             }
@@ -262,6 +262,7 @@ impl Probe {
 
     fn subscribe(&self, cx: &mut Cx<'_>, channel: &str) {
         let wildcards = self.record.borrow().wildcards;
+        let waits = cx.core_ref().has_commands();
         let new = match wildcards {
             true => cx.subscribe_pattern(channel).unwrap_or(false),
             false => cx.subscribe(channel),
@@ -270,6 +271,9 @@ impl Probe {
         let key = (self.shard, channel.to_owned());
         if new != record.members.entry(key).or_default().insert(cx.data()) {
             record.violation(format!("subscribe said {new}"));
+        }
+        if new && waits {
+            record.join_behind(self.shard, channel, cx.data());
         }
         self.check_subscribers(cx, &mut record, channel);
     }

@@ -126,6 +126,9 @@ pub(crate) mod flag {
     /// or it is answered; after an acceptance the stage is [`Stage::Http`](super::Stage::Http)
     /// again.
     pub(crate) const UPGRADE_LATER: u32 = 1 << 21;
+    /// In a session, which has no upgrade to decide on: what it is sent waits behind a publication
+    /// of its own; see `outbox/behind.rs`.
+    pub(crate) const HELD: u32 = UPGRADE_LATER;
     /// Publications of channels with history are sent with their offsets.
     pub(crate) const OFFSETS: u32 = 1 << 22;
     /// In the list of sessions that are not read, and end when their peer has gone.
@@ -137,12 +140,12 @@ pub(crate) mod flag {
     pub(crate) const COUNTED: u32 = 1 << 31;
 
     /// Flags with which sending a message is more than appending it to the queue.
-    pub(crate) const SEND_SLOW_MASK: u32 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE;
+    pub(crate) const SEND_SLOW_MASK: u32 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE | HELD;
     /// Flags with which a flush is more than handing the queue to the driver.
     pub(crate) const FLUSH_SLOW_MASK: u32 =
         IN_FLIGHT | PAUSED | NOTIFY_ON_DRAIN | UPGRADING | WAITING | FAN_OUT | STOPPED;
     /// Flags with which more than the queue decides whether further messages are decoded.
-    pub(crate) const CONTINUE_SLOW_MASK: u32 = IN_FLIGHT | WAITING | FAN_OUT | STOPPED;
+    pub(crate) const CONTINUE_SLOW_MASK: u32 = IN_FLIGHT | WAITING | FAN_OUT | STOPPED | HELD;
     /// Flags with which a published frame goes into the queue.
     pub(crate) const FAN_OUT_SLOW_MASK: u32 = FLUSH_SLOW_MASK & !FAN_OUT | CLIENT;
 }

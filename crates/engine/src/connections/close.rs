@@ -13,6 +13,7 @@ impl Connections {
     /// A stream of events just ends.
     pub(crate) fn close(&mut self, id: ConnId, code: u16, reason: &str) {
         match self.table.stage(id) {
+            Stage::Open if self.is_held_behind(id) => self.keep_close(id, code, reason),
             Stage::Open => self.close_session(id, code, reason),
             Stage::Events => self.close_events(id),
             _ => {}
@@ -69,6 +70,7 @@ impl Connections {
         if let Some(conn) = self.table.conn_mut(id)
             && matches!(conn.stage(), Stage::Open | Stage::Events)
         {
+            self.outbox.drop_behind(conn);
             if !conn.has(flag::UPGRADING) {
                 self.outbox.drop_queue(conn);
             }

@@ -5,6 +5,7 @@
 //! output goes to the connection's queue, and the connection to the list that
 //! [`Shard::flush_all`](crate::Shard::flush_all) empties.
 
+mod behind;
 mod close;
 pub(crate) mod memory;
 pub(crate) mod publishers;
@@ -236,13 +237,16 @@ impl Connections {
     /// Completes a deferred answer; see [`Core::finish_answer`](crate::Core::finish_answer).
     pub(crate) fn finish_answer(&mut self, id: ConnId, keep_alive: bool) {
         let Some(conn) = self.table.conn_mut(id) else { return };
-        conn.set(flag::UPGRADE_LATER, false);
         match conn.stage() {
             Stage::Serving => conn.advance(Stage::Http),
             // Its body is still coming, and no callback would read it to its end.
-            Stage::Http => return self.finish(id, AfterFlush::Linger),
+            Stage::Http => {
+                conn.set(flag::UPGRADE_LATER, false);
+                return self.finish(id, AfterFlush::Linger);
+            }
             _ => return,
         }
+        conn.set(flag::UPGRADE_LATER, false);
         if keep_alive {
             conn.set(flag::REQUEST, false);
             self.timers.due_in(id, self.limits.keep_alive);

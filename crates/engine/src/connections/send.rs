@@ -56,6 +56,9 @@ impl Connections {
         let Some(conn) = table.conn_mut(id).filter(|conn| conn.is(Stage::Open)) else {
             return Sent::Closed;
         };
+        if conn.has(flag::HELD) {
+            return self.keep_message(id, text, payload, compressible);
+        }
         if outbox.fragments(conn, payload, compressible) || outbox.needs_message_queue(conn, None) {
             let content = outbox.private(text, payload, compressible);
             return self.enqueue(id, content, Published::default());
@@ -77,7 +80,8 @@ impl Connections {
         sent
     }
 
-    /// Queues a reference to a finished frame, published to a channel or sent by itself.
+    /// Queues a reference to a finished frame, published to a channel or sent by itself, whatever
+    /// waits behind publications.
     pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
         let Self { table, outbox, stats, memory, .. } = self;
         let Some(conn) = table.conn_mut(id) else { return Sent::Closed };
@@ -163,7 +167,7 @@ impl Connections {
 
     /// Closes a receiver that is too slow for its next message.
     #[cold]
-    fn drop_slow(&mut self, id: ConnId, class: ClassIndex) -> Sent {
+    pub(crate) fn drop_slow(&mut self, id: ConnId, class: ClassIndex) -> Sent {
         self.close_slow(id, class);
         Sent::Dropped
     }

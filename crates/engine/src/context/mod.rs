@@ -2,6 +2,7 @@
 //! and the other shards.
 
 mod followed;
+pub(crate) mod joining;
 pub(crate) mod locals;
 mod presence;
 mod publish;
@@ -20,12 +21,13 @@ use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::connections::send::Published;
+use crate::context::joining::Joining;
 use crate::context::locals::Locals;
 use crate::context::recent::RecentJoins;
 use crate::message::{Message, UserEvent};
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::Sent;
-use crate::pubsub::channels::{Channels, PatternError, Totals};
+use crate::pubsub::channels::{Channels, PatternError, Totals, check_pattern};
 use crate::pubsub::delivery::{Delivery, Receipt};
 use crate::pubsub::filter::Filter;
 use crate::pubsub::history::{Recovery, Since};
@@ -65,6 +67,10 @@ pub struct Core {
     /// The sending half of this shard's queue.
     pub(crate) queue: ShardQueue,
     pub(crate) recent: RecentJoins,
+    pub(crate) joining: Joining,
+    /// A publication of no connection waits in this shard's queue, since the last
+    /// [`Core::begin_tick`].
+    pub(crate) waits_here: bool,
     /// Connections that are to move to other shards when what was lent is returned.
     pub(crate) moves: Vec<Move>,
     pub(crate) locals: Locals,
@@ -98,6 +104,8 @@ impl Core {
             commands: VecDeque::new(),
             queue,
             recent: RecentJoins::default(),
+            joining: Joining::default(),
+            waits_here: false,
             moves: Vec::new(),
             locals: Locals::default(),
         }
@@ -158,7 +166,33 @@ impl Core {
 
     /// Sends a finished frame to a connection of this shard.
     pub fn send_frame(&mut self, to: ConnId, frame: &Frame) -> Sent {
-        self.connections.send_frame(to, frame, Published::default())
+        match self.connections.is_held_behind(to) {
+            true => self.connections.keep_frame(to, frame),
+            false => self.connections.send_frame(to, frame, Published::default()),
+        }
+    }
+
+    /// Begins a function that the shard calls outside of callbacks: what it sends follows what it
+    /// has published by [`Core::publish_unheld`], from here on.
+    pub fn begin_tick(&mut self) {
+        self.waits_here = false;
+    }
+
+    /// Sends a finished frame to a connection of this shard, behind what was published since
+    /// [`Core::begin_tick`].
+    pub fn send_in_tick(&mut self, to: ConnId, frame: &Frame) -> Sent {
+        if self.waits_here {
+            self.hold_behind(to);
+        }
+        self.send_frame(to, frame)
+    }
+
+    /// Begins the closing handshake, behind what was published since [`Core::begin_tick`].
+    pub fn close_in_tick(&mut self, conn: ConnId, code: u16, reason: &str) {
+        if self.waits_here {
+            self.hold_behind(conn);
+        }
+        self.close(conn, code, reason);
     }
 
     /// Asks for the bytes that a session's connection carries, all in all:
@@ -379,7 +413,7 @@ impl<'a> Cx<'a> {
     /// Returns whether this is an open session: neither side has begun to close it.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.core.connections.table.stage(self.id) == Stage::Open
+        self.core.connections.is_open(self.id)
     }
 
     /// Returns whether the connection speaks HTTP yet: there was no session and no stream.
@@ -421,8 +455,17 @@ impl<'a> Cx<'a> {
     }
 
     /// Adds this connection to the channel of exactly this name; returns false if it was a member,
-    /// or is closing.
+    /// or is closing. It gets what is published from now on.
     pub fn subscribe(&mut self, channel: &str) -> bool {
+        if self.can_subscribe() {
+            self.core.begin_join(self.id, channel, false);
+        }
+        self.subscribe_announced(channel)
+    }
+
+    /// Adds this connection to a channel as [`Cx::subscribe`] does, for a subscription that was
+    /// [announced](Remote::announce): what waits for this shard was published behind that.
+    pub fn subscribe_announced(&mut self, channel: &str) -> bool {
         let joined =
             self.can_subscribe() && self.core.channels.subscribe(self.id.slot() as u32, channel);
         if joined {
@@ -437,6 +480,18 @@ impl<'a> Cx<'a> {
     /// # Errors
     /// The pattern is malformed.
     pub fn subscribe_pattern(&mut self, pattern: &str) -> Result<bool, PatternError> {
+        if self.can_subscribe() {
+            let is_pattern = check_pattern(pattern)?;
+            self.core.begin_join(self.id, pattern, is_pattern);
+        }
+        self.subscribe_pattern_announced(pattern)
+    }
+
+    /// Adds this connection to a pattern as [`Cx::subscribe_announced`] does to a channel.
+    ///
+    /// # Errors
+    /// The pattern is malformed.
+    pub fn subscribe_pattern_announced(&mut self, pattern: &str) -> Result<bool, PatternError> {
         if !self.can_subscribe() {
             return Ok(false);
         }
@@ -484,7 +539,7 @@ impl<'a> Cx<'a> {
     }
 
     fn can_subscribe(&self) -> bool {
-        matches!(self.core.connections.table.stage(self.id), Stage::Open | Stage::Events)
+        self.core.connections.table.stage(self.id) == Stage::Events || self.is_open()
     }
 
     /// Removes this connection from a channel; returns false if it was not a member.
@@ -541,6 +596,7 @@ impl<'a> Cx<'a> {
     /// Sends to every connection that `filter` selects, this one included. Holds this connection
     /// back as [`Cx::publish`] does.
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Receipt {
+        self.core.publisher = Some(self.id);
         let receipt = self.core.broadcast(filter, frame);
         self.core.hold_publisher(self.id);
         receipt

@@ -153,7 +153,53 @@ impl Core {
         drop((one, all));
         let is_home = homes.iter().any(|home| usize::from(*home) == *shard);
         self.count_commands(posting);
+        if !here && is_home {
+            self.hold_sender(receivers);
+        }
         (receipt, acks.into_inner().pop().filter(|_| here && is_home))
+    }
+
+    /// Holds back what its sender, if it is a receiver, is sent from now on: a publication waits in
+    /// this shard's queue.
+    #[cold]
+    pub(super) fn hold_sender(&mut self, receivers: &Receivers) {
+        let Some(id) = self.publisher else {
+            self.waits_here = true;
+            return;
+        };
+        let is_receiver = match receivers {
+            Receivers::Channel(channel, except) => {
+                *except != Some(id) && self.channels.gets(id.slot() as u32, channel)
+            }
+            Receivers::Filter(filter) => {
+                let Self { channels, connections, .. } = self;
+                let wanted = filter.subprotocol.as_deref();
+                !filter.excludes(id)
+                    && filter.include.as_ref().is_none_or(|ids| ids.binary_search(&id).is_ok())
+                    && wanted.is_none_or(|name| connections.table.subprotocol(id) == Some(name))
+                    && filter
+                        .channel
+                        .as_deref()
+                        .is_none_or(|channel| channels.gets(id.slot() as u32, channel))
+            }
+            Receivers::Any => true,
+        };
+        if is_receiver {
+            self.hold_behind(id);
+        }
+    }
+
+    /// Holds back what a session is sent until the shard has carried out all that waits for it now.
+    pub(super) fn hold_behind(&mut self, id: ConnId) {
+        if self.connections.hold_behind(id) {
+            self.queue.put_always(Command::Behind { of: id });
+        }
+    }
+
+    /// Returns the members that joined after this publication was queued, in order.
+    #[inline]
+    pub(super) fn too_new(&mut self, channel: &str) -> Vec<ConnId> {
+        if self.joining.is_empty() { Vec::new() } else { self.too_new_for(channel) }
     }
 
     /// Sends to every member of `channel` but `except`, on this shard now, and by one command each
@@ -249,6 +295,29 @@ impl Core {
         except: Option<ConnId>,
         began: Option<Instant>,
     ) -> Delivery {
+        self.publish_to_members(channel, frame, except, began, &[])
+    }
+
+    /// Sends what has waited in this shard's queue to those that were members when it was queued.
+    pub(crate) fn publish_queued(
+        &mut self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+        began: Option<Instant>,
+    ) -> Delivery {
+        let new = self.too_new(channel);
+        self.publish_to_members(channel, frame, except, began, &new)
+    }
+
+    fn publish_to_members(
+        &mut self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+        began: Option<Instant>,
+        new: &[ConnId],
+    ) -> Delivery {
         if let Some(began) = began {
             self.samples.publish(began);
         }
@@ -259,7 +328,10 @@ impl Core {
         let waiting = recent.waiting_for(channel);
         channels.matching(channel, |slot| {
             let Some(id) = connections.table.in_slot(slot) else { return };
-            if Some(id) != except && waiting.is_none_or(|waiting| !waiting.contains_key(&id)) {
+            if Some(id) != except
+                && waiting.is_none_or(|waiting| !waiting.contains_key(&id))
+                && (new.is_empty() || new.binary_search(&id).is_err())
+            {
                 delivery.count(connections.publish_to(id, frame, of));
             }
         });
@@ -269,8 +341,12 @@ impl Core {
     /// Sends to receivers on this shard that the filter selects; each shard finds its own.
     pub(crate) fn broadcast_here(&mut self, filter: &Filter, frame: &Frame) -> Delivery {
         let mut delivery = Delivery::default();
+        let new = filter.channel.as_deref().map(|channel| self.too_new(channel));
+        let new = new.unwrap_or_default();
         self.each_receiver(filter, |connections, id, of| {
-            delivery.count(connections.publish_to(id, frame, of));
+            if new.is_empty() || new.binary_search(&id).is_err() {
+                delivery.count(connections.publish_to(id, frame, of));
+            }
         });
         delivery
     }

@@ -50,6 +50,9 @@ impl Core {
         let posting = remote.post_to_others(but, homes, &receivers, command, &mut self.crowded);
         drop(stripe);
         self.count_commands(posting);
+        if !here {
+            self.hold_sender(&receivers);
+        }
         let mut delivery = Delivery::default();
         if here {
             delivery = self.deliver_recorded(&recorded, except, began);
@@ -74,11 +77,13 @@ impl Core {
         let mut delivery = Delivery::default();
         let Recorded { channel, class, frame, .. } = recorded;
         let of = Published { channel, class: Some(*class) };
+        let new = self.too_new(channel);
         let Self { connections, channels, recent, .. } = self;
         channels.matching(channel, |slot| {
             let Some(id) = connections.table.in_slot(slot) else { return };
             if Some(id) == except
                 || !recent.is_empty() && recent.has_got(id, channel, recorded.position())
+                || !new.is_empty() && new.binary_search(&id).is_ok()
             {
                 return;
             }
@@ -96,6 +101,7 @@ impl Core {
     pub(super) fn join_at(&mut self, id: ConnId, channel: &str, since: Since) -> Recovery {
         let (slot, now) = (id.slot() as u32, self.connections.now);
         let Some(rule) = self.remote.history_rule(channel) else {
+            self.begin_join(id, channel, false);
             let joined = self.channels.subscribe(slot, channel);
             return Recovery { joined, ..Recovery::default() };
         };

@@ -80,7 +80,7 @@ impl Outbox {
 
     /// Decides this for a connection whose output is congested or that is slow.
     #[cold]
-    fn admit_congested(
+    pub(crate) fn admit_congested(
         &mut self,
         conn: &mut Conn,
         len: usize,

@@ -1,6 +1,7 @@
 //! Output of connections: from a message that is sent to the one flush of a turn.
 
 mod admit;
+pub(crate) mod behind;
 pub(crate) mod borrowed;
 mod compression;
 mod congested;
@@ -27,6 +28,7 @@ use crate::conn::record::Conn;
 use crate::conn::stage::{Stage, flag};
 use crate::conn::work_list::WorkList;
 use crate::limits::Checked;
+use crate::outbox::behind::Behind;
 use crate::outbox::borrowed::{Borrowed, LARGE};
 use crate::outbox::compression::Compression;
 use crate::outbox::congested::Congested;
@@ -101,6 +103,7 @@ pub(crate) struct Outbox {
     drained: WorkList,
     /// Batches in flight, checked for progress at each sweep.
     in_flight: WorkList,
+    behind: ConnMap<Behind>,
 }
 
 /// Returns the length below which messages are sent whole and by a copy.
@@ -127,6 +130,7 @@ impl Outbox {
             unfinished: WorkList::new(flag::UNFINISHED_LISTED),
             drained: WorkList::new(flag::DRAIN_LISTED),
             in_flight: WorkList::new(flag::FLIGHT_LISTED),
+            behind: ConnMap::default(),
         }
     }
 
@@ -145,6 +149,7 @@ impl Outbox {
         let slot = conn.id.slot();
         self.fanout.forget(slot);
         self.compression.forget(slot);
+        self.drop_behind(conn);
         if let Some(batch) = conn.out.take() {
             self.spares.give(batch);
         }
@@ -218,6 +223,7 @@ impl Outbox {
     pub(crate) fn drop_queue(&mut self, conn: &mut Conn) {
         let waited = conn.has(flag::WAITING);
         conn.set(flag::WAITING | flag::FAN_OUT, false);
+        self.drop_behind(conn);
         if let Some(batch) = conn.out.take() {
             self.spares.give(batch);
         }
@@ -247,7 +253,8 @@ impl Outbox {
     #[inline]
     fn backlog_of(&self, conn: &Conn, of_waiting: impl Fn(&Congested) -> usize) -> usize {
         let listed = if conn.has(flag::FAN_OUT) { self.fanout.len(conn.id.slot()) } else { 0 };
-        let queued = listed + conn.out.as_ref().map_or(0, |batch| batch.len());
+        let behind = if conn.has(flag::HELD) { self.bytes_behind(conn) } else { 0 };
+        let queued = behind + listed + conn.out.as_ref().map_or(0, |batch| batch.len());
         if conn.has(flag::IN_FLIGHT | flag::WAITING) {
             let Some(congested) = self.congested.get(&conn.id) else { return queued };
             return queued + congested.in_flight + of_waiting(congested);
@@ -260,7 +267,7 @@ impl Outbox {
     pub(crate) fn memory(&self, conn: &Conn) -> usize {
         let queued = conn.out.as_ref().map_or(0, |batch| batch.memory());
         let waiting = self.congested.get(&conn.id).map_or(0, Congested::waiting_memory);
-        queued + waiting + self.compression.memory(conn.id.slot())
+        queued + waiting + self.bytes_behind(conn) + self.compression.memory(conn.id.slot())
     }
 
     /// Frees memory that only large or compressed messages needed.

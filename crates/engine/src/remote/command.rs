@@ -97,6 +97,20 @@ pub enum Command {
         /// Slot for the shard's counts.
         ack: AckSlot,
     },
+    /// Send a session what waits behind a publication of its own, which was the command before.
+    Behind {
+        /// The session.
+        of: ConnId,
+    },
+    /// Begin a membership: what is published from here on is for it.
+    Joined {
+        /// The connection.
+        id: ConnId,
+        /// The channel or pattern.
+        name: Arc<str>,
+        /// Whether it is a pattern.
+        is_pattern: bool,
+    },
     /// Let members of a channel join that wait for its position.
     Admit {
         /// The channel's name.
@@ -139,7 +153,12 @@ impl Command {
             Self::CloseAll { reason, .. } => reason.len(),
             Self::Notify { notice, .. } => notice.bytes,
             Self::Adopt(adoption) => adoption.received.len(),
-            Self::Drain(_) | Self::Configure { .. } | Self::Post { .. } | Self::Admit { .. } => 0,
+            Self::Drain(_)
+            | Self::Configure { .. }
+            | Self::Post { .. }
+            | Self::Admit { .. }
+            | Self::Behind { .. }
+            | Self::Joined { .. } => 0,
         }
     }
 }

@@ -72,6 +72,11 @@ impl ShardQueue {
         self.losses.are_any()
     }
 
+    /// Queues a command of the shard itself, whatever waits there.
+    pub(crate) fn put_always(&self, command: Command) {
+        self.mailbox.send_always(command);
+    }
+
     /// Queues a command of another thread, or returns it.
     pub(super) fn put(&self, command: Command) -> Result<(), Command> {
         let bytes = command.bytes();

@@ -16,7 +16,8 @@ pub struct Audit {
     pub connections: usize,
     /// Slots in use for which `on_close` is still to be called.
     pub sessions: usize,
-    /// Cold records in use, or records of output that waits for a peer: the larger number.
+    /// Cold records in use, or records of output that waits for a peer, or for publications: the
+    /// largest number.
     pub cold: usize,
     /// The longest of the lists of connections (to flush, drained, in flight, assembling).
     pub longest_list: usize,
@@ -62,7 +63,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let state = self.state();
         let connections = &state.core.connections;
         let mut audit = Audit {
-            cold: connections.table.cold_len().max(connections.outbox.congested_len()),
+            cold: connections
+                .table
+                .cold_len()
+                .max(connections.outbox.congested_len())
+                .max(connections.outbox.behind_len()),
             held: state.held.len(),
             request_bodies: state.request_bodies.len(),
             channels: state.core.channels.len(),

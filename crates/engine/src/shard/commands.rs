@@ -5,6 +5,7 @@ use std::time::Duration;
 use throng_io::{ConnId, Driver};
 
 use super::{MAX_MAIL_TIME, Shard};
+use crate::connections::send::Published;
 use crate::context::Cx;
 use crate::drain::DrainPlan;
 use crate::outbox::sent::Sent;
@@ -88,7 +89,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         match command {
             Command::Publish { channel, frame, except, ack } => {
                 state.core.watch.deliver();
-                let delivery = state.core.publish_here(&channel, &frame, except, ack.began());
+                let delivery = state.core.publish_queued(&channel, &frame, except, ack.began());
                 work += delivery.receivers();
                 ack.count(delivery);
             }
@@ -97,7 +98,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 while let Some(frame) = frames.get(next)
                     && work < COMMANDS
                 {
-                    let delivery = state.core.publish_here(&channel, frame, None, None);
+                    let delivery = state.core.publish_queued(&channel, frame, None, None);
                     work += 1 + delivery.receivers();
                     so_far.add(delivery);
                     next += 1;
@@ -127,6 +128,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     state.core.commands.push_front(Command::Admit { channel, members });
                 }
             }
+            Command::Behind { of } => work += state.core.connections.release_behind(of),
+            Command::Joined { id, name, is_pattern } => {
+                state.core.joining.reach(id, &name, is_pattern);
+            }
             Command::Broadcast { filter, frame, ack } => {
                 if let Some(began) = ack.began() {
                     state.core.samples.publish(began);
@@ -139,7 +144,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             Command::Send { to, frame, ack } => {
                 let mut delivery = Delivery::default();
                 if state.core.connections.table.conn(to).is_some() {
-                    delivery.count(state.core.send_frame(to, &frame));
+                    // It has its place in the queue, before or behind publications.
+                    let of = Published::default();
+                    delivery.count(state.core.connections.send_frame(to, &frame, of));
                 }
                 ack.count(delivery);
             }

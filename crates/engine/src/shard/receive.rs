@@ -183,7 +183,7 @@ impl<S: Service> State<S> {
                 let code = error.close_code();
                 // Answers from before the error leave first; Autobahn calls the rest NON-STRICT.
                 let reason = error.to_string();
-                self.core.connections.close(id, code, &reason);
+                self.core.connections.close_at_once(id, code, &reason);
                 self.core.connections.finish(id, AfterFlush::Linger);
                 self.core.connections.note_fault(id, Fault::Protocol(error));
                 self.end_session(id, Close { code: code.into(), reason: "" }, false);
@@ -195,7 +195,8 @@ impl<S: Service> State<S> {
     /// server closes the TCP connection first (section 7.1.1), and the client waits for that.
     #[cold]
     fn on_peer_close(&mut self, id: ConnId, code: u16, reason: &str) {
-        self.core.connections.close(id, if code == 1005 { 0 } else { code }, "");
+        let answer = if code == 1005 { 0 } else { code };
+        self.core.connections.close_at_once(id, answer, "");
         let ours = self.core.connections.table.cold(id).map_or(0, |cold| cold.closed_with);
         let code = if ours == 0 { code } else { ours };
         self.end_session(id, Close { code: code.into(), reason }, true);

@@ -103,8 +103,10 @@ impl<'a, D> Socket<'a, D> {
     /// a [`Frame`] as a reference to bytes that were encoded before.
     ///
     /// It is queued and leaves when the callback returns; the result says whether the receiver
-    /// keeps up. Messages that are sent keep their order, and may overtake what this callback
-    /// [published](Self::publish) before.
+    /// keeps up. It comes after what this session [published](Self::publish) before to channels that
+    /// it is a member of, so that a message can acknowledge a publication: where that waits for
+    /// publications of others, the message waits with it. Only what a cluster carries, or the
+    /// [`Hub`] publishes, may come later.
     #[inline]
     pub fn send(&mut self, message: impl Sendable) -> Sent {
         message.send_with(&mut self.cx)
@@ -136,8 +138,9 @@ impl<'a, D> Socket<'a, D> {
         self.cx.abort();
     }
 
-    /// Joins the channel of exactly this name, in which `*` and `>` are characters like any other;
-    /// false if it had joined before. Costs 12 bytes while it lasts, and ends with the session. A
+    /// Joins the channel of exactly this name, in which `*` and `>` are characters like any other:
+    /// it gets what is published from this call on, and nothing of what was published before, also
+    /// by this callback. False if it had joined before. Costs 12 bytes while it lasts, and ends with the session. A
     /// connection gets a message once, however many of its subscriptions match.
     ///
     /// A name that is made of a user's text should be checked with
@@ -231,7 +234,8 @@ impl<'a, D> Socket<'a, D> {
         self.cx.unsubscribe_pattern(pattern)
     }
 
-    /// Leaves a channel; false if it was not a member.
+    /// Leaves a channel: what is still on its way does not come any more. False if it was not a
+    /// member.
     pub fn unsubscribe(&mut self, channel: &str) -> bool {
         self.cx.unsubscribe(channel)
     }
@@ -248,7 +252,8 @@ impl<'a, D> Socket<'a, D> {
     /// A message is encoded once and never copied per member. What one callback publishes is held
     /// until it returns: a loop over very many messages belongs on another thread, with the
     /// [`Hub`]. Where publications of others are on their way to this shard, this one comes behind
-    /// them, and so behind what this callback [sends](Self::send) afterwards.
+    /// them, and what this session is [sent](Self::send) afterwards behind this one;
+    /// [`publish_unordered`](Self::publish_unordered) waits for nothing.
     ///
     /// The receipt counts the receivers on all shards; it may be dropped. Do not wait for it in a
     /// callback.

@@ -40,6 +40,8 @@ mod history;
 mod http_streams;
 mod life;
 mod mistakes;
+#[cfg(feature = "test")]
+mod order;
 mod panics;
 mod placed;
 mod presence;

@@ -161,6 +161,42 @@ impl Channels {
         only.into_iter().flat_map(members).for_each(|member| each(member.slot));
     }
 
+    /// Returns whether the connection in `slot` is in the channel, or in the pattern, of exactly
+    /// this text. Without wildcards a pattern is the channel of that name.
+    pub(crate) fn is_in(&self, slot: u32, text: &str, is_pattern: bool) -> bool {
+        let is_pattern = is_pattern && wildcard::check(text) == Ok(true);
+        let channel = self.by_text(is_pattern).get(text);
+        channel.is_some_and(|&channel| self.subs.contains(slot, channel))
+    }
+
+    /// Returns whether the connection in `slot` gets what is published to `name`.
+    pub(crate) fn gets(&mut self, slot: u32, name: &str) -> bool {
+        self.gets_by(slot, name, |_, _| true)
+    }
+
+    /// Returns whether it does so by a subscription for which `counts`, given its text and whether
+    /// it is a pattern.
+    pub(crate) fn gets_by(
+        &mut self,
+        slot: u32,
+        name: &str,
+        counts: impl Fn(&str, bool) -> bool,
+    ) -> bool {
+        let Self { by_name, channels, subs, patterns, matched, scratch, .. } = self;
+        let exact = by_name.get(name);
+        if exact.is_some_and(|&channel| subs.contains(slot, channel)) && counts(name, false) {
+            return true;
+        }
+        matched.clear();
+        if !patterns.is_empty() {
+            patterns.matching(name, scratch, matched);
+        }
+        matched.iter().any(|&channel| {
+            let text = || channels[channel as usize].tally().name();
+            subs.contains(slot, channel) && counts(text(), true)
+        })
+    }
+
     /// Adds the connection in `slot` to the channel of exactly this name; returns false if it was a
     /// member.
     pub(crate) fn subscribe(&mut self, slot: u32, name: &str) -> bool {
