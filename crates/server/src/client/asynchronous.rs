@@ -118,7 +118,8 @@ impl AsyncClient {
     /// call that sends or receives.
     ///
     /// # Errors
-    /// [`Error::Closed`] after the closing handshake began, [`Error::Timeout`] if the server does
+    /// [`Error::Closed`] after the closing handshake began, with the server's Close frame if the
+    /// server did; [`Error::Protocol`] after it broke a rule; [`Error::Timeout`] if the server does
     /// not read, [`Error::Lost`]. After the last two the session is over.
     pub async fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
         self.session.send(message.into())?;
@@ -129,7 +130,7 @@ impl AsyncClient {
     /// messages can then leave in one system call.
     ///
     /// # Errors
-    /// [`Error::Closed`] after the closing handshake began.
+    /// As for [`send`](Self::send), but for [`Error::Timeout`].
     pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
         self.session.send(message.into())
     }
@@ -228,7 +229,10 @@ impl AsyncClient {
                 return Err(Error::Timeout { during: Step::Closing, limit });
             }
         }
-        self.session.close_frame().cloned().ok_or(Error::Closed)
+        match self.session.close_frame() {
+            Some(frame) => Ok(frame.clone()),
+            None => Err(self.session.output().end_error()),
+        }
     }
 
     /// Waits until a message, or a chunk of one, can be taken. Returns false if none will come.

@@ -169,7 +169,8 @@ impl Client {
     /// Sends a message, text or binary.
     ///
     /// # Errors
-    /// [`Error::Closed`] after the closing handshake began, [`Error::Timeout`] if the server does
+    /// [`Error::Closed`] after the closing handshake began, with the server's Close frame if the
+    /// server did; [`Error::Protocol`] after it broke a rule; [`Error::Timeout`] if the server does
     /// not read, [`Error::Lost`]. After the last two the session is over.
     pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
         self.session.send(message.into())?;
@@ -180,7 +181,7 @@ impl Client {
     /// receives: several small messages can then leave in one system call.
     ///
     /// # Errors
-    /// [`Error::Closed`] after the closing handshake began.
+    /// As for [`send`](Self::send), but for [`Error::Timeout`].
     pub fn queue<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
         self.session.send(message.into())
     }
@@ -314,7 +315,10 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        self.session.close_frame().cloned().ok_or(Error::Closed)
+        match self.session.close_frame() {
+            Some(frame) => Ok(frame.clone()),
+            None => Err(self.session.output().end_error()),
+        }
     }
 
     /// Waits as [`Client::recv`] does, which then returns at once. Returns false if the session has

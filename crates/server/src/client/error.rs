@@ -10,6 +10,7 @@ use throng_proto::url::InvalidUrl;
 use throng_proto::ws::ProtocolError;
 use throng_proto::ws::handshake::BadResponse;
 
+use super::session::CloseFrame;
 use crate::error::Blame;
 
 /// Bytes of a server's text that the text of an error shows.
@@ -64,8 +65,9 @@ pub enum Error {
     /// session failed, the error says why: an alert of the server, a record that cannot be used, or
     /// an end of its stream without close_notify.
     Lost(io::Error),
-    /// The session has ended before, or is ending: nothing can be sent.
-    Closed,
+    /// The session has been closed: nothing can be sent. It has the server's Close frame, or `None`
+    /// if this client began to close.
+    Closed(Option<CloseFrame>),
     /// The operating system has no random numbers for masking.
     Random(io::Error),
 }
@@ -120,11 +122,11 @@ impl Error {
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Url(_) | Self::Setting(_) | Self::Closed => Blame::Configuration,
+            Self::Url(_) | Self::Setting(_) | Self::Closed(None) => Blame::Configuration,
             Self::Resolve { .. } | Self::Connect { .. } | Self::Lost(_) => Blame::Network,
             Self::Timeout { .. } => Blame::Network,
             Self::Proxy(_) | Self::Tls(_) | Self::Http(_) | Self::Handshake(_) => Blame::Peer,
-            Self::Protocol(_) => Blame::Peer,
+            Self::Protocol(_) | Self::Closed(Some(_)) => Blame::Peer,
             // 4xx: the request was wrong, or its sender has no right to it.
             Self::Refused(refused) if (400..500).contains(&refused.status) => Blame::Configuration,
             Self::Refused(_) => Blame::Peer,
@@ -132,14 +134,17 @@ impl Error {
         }
     }
 
-    /// Returns whether a later attempt with the same settings may succeed: the network failed, or
-    /// the server was busy (408, 425, 429, 5xx).
+    /// Returns whether a later attempt with the same settings may succeed: the network failed, the
+    /// server was busy (408, 425, 429, 5xx), or it closed with a code by which it expects its
+    /// clients back: 1001, 1006, 1011 to 1014, and 1008 for a slow consumer of this server. Others,
+    /// such as those of a program's own, are in [`Error::Closed`].
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Resolve { .. } | Self::Connect { .. } | Self::Lost(_) => true,
             Self::Timeout { .. } | Self::Http(_) => true,
             Self::Refused(refused) => matches!(refused.status, 408 | 425 | 429 | 500..),
+            Self::Closed(Some(close)) => close.asks_to_reconnect(),
             // A handshake that was cut off, not one that failed for a reason.
             Self::Tls(error) => error.kind() != io::ErrorKind::InvalidData,
             _ => false,
@@ -206,7 +211,12 @@ impl fmt::Display for Error {
                 write!(f, "{what} within {limit:?}")
             }
             Self::Lost(source) => write!(f, "the connection ended without a Close frame: {source}"),
-            Self::Closed => f.write_str("the session has ended; connect again"),
+            Self::Closed(None) => f.write_str("this client has closed the session; connect again"),
+            Self::Closed(Some(CloseFrame { code, reason })) => {
+                write!(f, "the server closed the session with {code}")?;
+                let separator = if reason.is_empty() { "" } else { ": " };
+                write!(f, "{separator}{}", Printable(reason))
+            }
             Self::Random(source) => write!(f, "the system has no random numbers: {source}"),
         }
     }
@@ -222,7 +232,7 @@ impl std::error::Error for Error {
             Self::Protocol(error) => Some(error),
             Self::Resolve { source, .. } | Self::Connect { source, .. } => Some(source),
             Self::Tls(source) | Self::Lost(source) | Self::Random(source) => Some(source),
-            Self::Proxy(_) | Self::Refused(_) | Self::Timeout { .. } | Self::Closed => None,
+            Self::Proxy(_) | Self::Refused(_) | Self::Timeout { .. } | Self::Closed(_) => None,
         }
     }
 }

@@ -114,7 +114,7 @@ impl Builder {
             builder: self,
             backoff,
             resume,
-            asks_to_reconnect: Box::new(asks_to_reconnect),
+            asks_to_reconnect: Box::new(CloseFrame::asks_to_reconnect),
             client: None,
             connections: 0,
             failures: 0,
@@ -154,7 +154,9 @@ impl Reconnecting {
         self.connections
     }
 
-    /// Returns the connection, and makes it if there is none.
+    /// Returns the connection, and makes it if there is none. When the server has closed the session
+    /// for good, so that [`recv`](Self::recv) returns `None`, it is the closed connection, whose
+    /// [`close_frame`](Client::close_frame) has the code: nothing connects any more.
     ///
     /// # Errors
     /// An error that is not [temporary](Error::is_temporary), or the last of as many attempts as
@@ -192,9 +194,9 @@ impl Reconnecting {
         let mut client = self.builder.connect().map_err(temporary)?;
         match (self.resume)(&mut client) {
             Ok(()) => Ok(client),
-            Err(Error::Closed) => {
-                let close = client.close_frame();
-                Err((Error::Closed, close.is_none_or(&self.asks_to_reconnect)))
+            Err(Error::Closed(Some(close))) => {
+                let asks = (self.asks_to_reconnect)(&close);
+                Err((Error::Closed(Some(close)), asks))
             }
             Err(error) => Err(temporary(error)),
         }
@@ -211,17 +213,21 @@ impl Reconnecting {
     ///
     /// # Errors
     /// As for [`Reconnecting::client`] and [`Client::send`]: after the latter the message may have
-    /// arrived or not, and the next call connects again.
+    /// arrived or not, and the next call connects again; but [`Error::Closed`] with a code that does
+    /// not ask for that is the error of every further call.
     pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
         let sent = self.client()?.send(message);
-        if sent.is_err() {
-            self.client = None;
+        match &sent {
+            Ok(()) => {}
+            Err(Error::Closed(Some(close))) if !(self.asks_to_reconnect)(close) => {}
+            Err(_) => self.client = None,
         }
         sent
     }
 
     /// Receives the next message, and connects again as often as necessary; `None` if the server
-    /// closed the session with a code that does not ask for that, such as 1000.
+    /// closed the session with a code that does not ask for that, such as 1000, and from then on.
+    /// [`client`](Self::client) returns the closed connection, which has the code.
     ///
     /// # Errors
     /// As for [`Reconnecting::client`], and errors of [`Client::recv`] that are not temporary.
@@ -256,17 +262,6 @@ impl Reconnecting {
     }
 }
 
-/// Reason with which a server closes a client that reads too slowly.
-const SLOW_CONSUMER: &str = "slow consumer";
-
-/// Returns whether a server that closes so expects its clients back.
-fn asks_to_reconnect(close: &CloseFrame) -> bool {
-    match close.code.get() {
-        1008 => close.reason == SLOW_CONSUMER,
-        code => matches!(code, 1001 | 1006 | 1011..=1014),
-    }
-}
-
 impl fmt::Debug for Reconnecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reconnecting")
@@ -298,7 +293,7 @@ mod tests {
     fn a_normal_closure_is_an_end_and_a_restart_is_none() {
         let asks = |code, reason: &str| {
             let code = CloseCode::new(code);
-            asks_to_reconnect(&CloseFrame { code, reason: reason.to_owned() })
+            CloseFrame { code, reason: reason.to_owned() }.asks_to_reconnect()
         };
         let codes = [1000, 1001, 1008, 1011, 1012, 1013, 4001].map(|code| asks(code, ""));
         assert_eq!(codes, [false, true, false, true, true, true, false]);

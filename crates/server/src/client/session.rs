@@ -33,6 +33,19 @@ pub struct CloseFrame {
     pub reason: String,
 }
 
+/// Reason with which a server closes a client that reads too slowly.
+const SLOW_CONSUMER: &str = "slow consumer";
+
+impl CloseFrame {
+    /// Returns whether a server that closes so expects its clients back.
+    pub(crate) fn asks_to_reconnect(&self) -> bool {
+        match self.code.get() {
+            1008 => self.reason == SLOW_CONSUMER,
+            code => matches!(code, 1001 | 1006 | 1011..=1014),
+        }
+    }
+}
+
 /// The state of a session.
 pub(crate) struct Session {
     decoder: Decoder,
@@ -107,6 +120,18 @@ pub(crate) struct Output {
     stage: Stage,
     /// The rule that the server broke, until it is reported.
     failure: Option<ProtocolError>,
+    /// Why the session is over, once it is; `None` if the connection failed.
+    end: Option<End>,
+}
+
+/// The end of a session, by whoever was first.
+enum End {
+    /// We closed it.
+    Ours,
+    /// The server closed it.
+    Servers(CloseFrame),
+    /// The server broke a rule.
+    Broken(ProtocolError),
 }
 
 /// Compression of one connection.
@@ -271,6 +296,7 @@ impl Session {
         let key = self.output.key()?;
         encode_close(code.get(), reason, Some(key), &mut self.output.bytes);
         self.output.stage = Stage::Closing;
+        self.output.end = Some(End::Ours);
         Ok(())
     }
 
@@ -357,8 +383,10 @@ impl Session {
             Ok(Some(Event::Close(close))) => {
                 let (code, reason) = close.map_or((1005, ""), |close| (close.code, close.reason));
                 let reason = reason.to_owned();
-                self.close = Some(CloseFrame { code: CloseCode::new(code), reason });
+                let frame = CloseFrame { code: CloseCode::new(code), reason };
                 output.answer_close(code);
+                output.end.get_or_insert_with(|| End::Servers(frame.clone()));
+                self.close = Some(frame);
                 outcome = Ok(Some(Step::Ended));
             }
             Err(error) => outcome = Err(error),
@@ -443,7 +471,15 @@ fn hold_chunk(chunk: Chunk<'_>, held: &mut Vec<u8>) -> Next {
 
 impl Output {
     fn new(entropy: Entropy) -> Self {
-        Self { bytes: Vec::new(), sent: 0, pongs: 0, entropy, stage: Stage::Open, failure: None }
+        Self {
+            bytes: Vec::new(),
+            sent: 0,
+            pongs: 0,
+            entropy,
+            stage: Stage::Open,
+            failure: None,
+            end: None,
+        }
     }
 
     /// Returns what is to be sent; [`Output::sent`] follows.
@@ -474,7 +510,17 @@ impl Output {
     }
 
     fn check_open(&self) -> Result<(), Error> {
-        if self.is_open() { Ok(()) } else { Err(Error::Closed) }
+        if self.is_open() { Ok(()) } else { Err(self.end_error()) }
+    }
+
+    /// Returns the error of using a session that is over: it says who has ended it.
+    pub(crate) fn end_error(&self) -> Error {
+        match &self.end {
+            Some(End::Ours) => Error::Closed(None),
+            Some(End::Servers(frame)) => Error::Closed(Some(frame.clone())),
+            Some(End::Broken(rule)) => Error::Protocol(*rule),
+            None => Error::Lost(std::io::ErrorKind::NotConnected.into()),
+        }
     }
 
     /// Returns whether the connection is not used any more.
@@ -519,6 +565,7 @@ impl Output {
         }
         self.stage = Stage::Ending;
         self.failure = Some(error);
+        self.end.get_or_insert(End::Broken(error));
     }
 
     /// Returns the rule that the server broke, once.

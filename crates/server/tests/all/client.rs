@@ -111,7 +111,7 @@ fn messages_of_all_sizes_and_kinds_come_back() {
     }
     assert_eq!(client.close(1000, "done").unwrap().code, 1000);
     assert_eq!(client.recv().unwrap(), None);
-    assert!(matches!(client.send("x"), Err(Error::Closed)));
+    assert!(matches!(client.send("x"), Err(Error::Closed(None))));
     stop(running);
 }
 
@@ -229,7 +229,7 @@ fn a_server_that_breaks_a_rule_is_to_blame_and_gets_the_code() {
         let error = client.recv().unwrap_err();
         assert!(matches!(error, Error::Protocol(_)), "{error}");
         assert_eq!((error.blame(), error.is_temporary()), (Blame::Peer, false));
-        assert!(matches!(client.send("x"), Err(Error::Closed)));
+        assert!(matches!(client.send("x"), Err(Error::Protocol(_))));
         drop(client);
         let received = server.join().unwrap();
         assert_eq!(received[0], 0x88);
@@ -548,7 +548,7 @@ fn a_connection_that_is_closed_while_it_is_prepared_is_made_again() {
     assert_eq!(feed.connections(), 1);
     drop(feed);
     let refused = reconnecting().client().map(|_| ()).unwrap_err();
-    assert!(matches!(refused, Error::Closed), "{refused}");
+    assert!(matches!(&refused, Error::Closed(Some(close)) if close.code == 4001), "{refused}");
     server.join().unwrap();
 }
 

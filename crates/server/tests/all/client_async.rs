@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use throng::client::{AsyncClient, Builder, Client, Error, Step};
 use throng::prelude::*;
-use throng::{Deflate, DeflateMode, Running};
+use throng::{Blame, Deflate, DeflateMode, Running};
 use throng_proto::ws::handshake::accept_key;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
@@ -53,7 +53,7 @@ async fn messages_of_all_sizes_come_back_with_and_without_compression() {
         }
         assert_eq!(client.close(1000, "").await.unwrap().code, 1000);
         assert_eq!(client.recv().await.unwrap(), None);
-        assert!(matches!(client.send("x").await, Err(Error::Closed)));
+        assert!(matches!(client.send("x").await, Err(Error::Closed(None))));
     }
     stop(running);
 }
@@ -415,4 +415,38 @@ async fn a_stream_of_messages_ends_after_its_error() {
     assert!(client.next().await.unwrap().is_err());
     assert!(client.next().await.is_none());
     assert!(SinkExt::<&str>::feed(&mut client, "late").await.is_err());
+}
+
+/// A future of `recv` that is dropped in a `select!` may have seen the server's Close frame: the
+/// next call that sends says so, and who closed.
+#[tokio::test]
+async fn sending_after_the_close_of_the_server_says_why_and_whether_to_come_back() {
+    for (code, asks) in [(4401_u16, false), (1000, false), (1012, true), (1001, true)] {
+        let (mut client, mut theirs) = connected(|builder| builder).await;
+        let close = [&[0x88, 5][..], &code.to_be_bytes(), b"why"].concat();
+        write(&mut theirs, &close).await;
+        // It waits for the end of the connection.
+        assert!(client.recv().now_or_never().is_none(), "{code}");
+        for error in [
+            client.send("work").await.unwrap_err(),
+            client.ping(b"").await.unwrap_err(),
+            client.queue("work").unwrap_err(),
+            client.close(1000, "").await.unwrap_err(),
+        ] {
+            assert_eq!((error.blame(), error.is_temporary()), (Blame::Peer, asks), "{error}");
+            assert!(error.to_string().ends_with(": why"), "{error}");
+            let Error::Closed(Some(frame)) = error else { panic!("{error}") };
+            assert_eq!((frame.code.get(), frame.reason.as_str()), (code, "why"));
+        }
+    }
+    let (mut client, mut theirs) = connected(|builder| builder).await;
+    write(&mut theirs, b"\x83\x00").await;
+    assert!(client.recv().now_or_never().is_none());
+    let error = client.send("work").await.unwrap_err();
+    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    let (mut client, theirs) = connected(|builder| builder).await;
+    drop(theirs);
+    assert!(client.recv().await.unwrap_err().is_temporary());
+    let error = client.send("work").await.unwrap_err();
+    assert_eq!((error.blame(), error.is_temporary()), (Blame::Network, true), "{error}");
 }
