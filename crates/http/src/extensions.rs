@@ -5,19 +5,36 @@ use std::fmt;
 
 /// Values that middleware attaches to a request for its handler, at most one of each type.
 #[derive(Default)]
-pub struct Extensions(Vec<Box<dyn Any + Send>>);
+pub struct Extensions(Vec<Value>);
+
+struct Value {
+    value: Box<dyn Any + Send + Sync>,
+    /// Copies it to the extensions of a request of the `http` crate.
+    #[cfg(feature = "http")]
+    copy: fn(&dyn Any, &mut http::Extensions),
+}
 
 impl Extensions {
     /// Attaches a value; one of the same type is replaced.
-    pub fn insert<T: Send + 'static>(&mut self, value: T) {
-        self.0.retain(|known| !known.is::<T>());
-        self.0.push(Box::new(value));
+    pub fn insert<T: Clone + Send + Sync + 'static>(&mut self, value: T) {
+        self.0.retain(|known| !known.value.is::<T>());
+        self.0.push(Value {
+            value: Box::new(value),
+            #[cfg(feature = "http")]
+            copy: |value, to| drop(value.downcast_ref::<T>().map(|value| to.insert(value.clone()))),
+        });
     }
 
     /// The value of a type.
     #[must_use]
     pub fn get<T: 'static>(&self) -> Option<&T> {
-        self.0.iter().find_map(|value| value.downcast_ref())
+        self.0.iter().find_map(|known| known.value.downcast_ref())
+    }
+
+    /// Copies all values to those of a request of the `http` crate.
+    #[cfg(feature = "http")]
+    pub(crate) fn copy_to(&self, to: &mut http::Extensions) {
+        self.0.iter().for_each(|known| (known.copy)(&*known.value, to));
     }
 }
 

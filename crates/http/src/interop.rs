@@ -47,7 +47,7 @@ impl From<Status> for http::StatusCode {
     }
 }
 
-/// Copies head and body; the peer's address is among the extensions.
+/// Copies head, body and attached values; the peer's address is among these.
 impl TryFrom<&Request<'_>> for http::Request<Vec<u8>> {
     type Error = http::Error;
 
@@ -68,7 +68,9 @@ impl TryFrom<&Request<'_>> for http::Request<Vec<u8>> {
         if let Some(peer) = request.peer() {
             builder = builder.extension(peer);
         }
-        builder.body(request.body().to_owned())
+        let mut converted = builder.body(request.body().to_owned())?;
+        request.extensions().copy_to(converted.extensions_mut());
+        Ok(converted)
     }
 }
 

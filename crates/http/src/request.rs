@@ -94,9 +94,16 @@ impl<'a> Request<'a> {
     }
 
     /// Attaches a value for the handler, such as the user that middleware has authenticated. One
-    /// of the same type is replaced.
-    pub fn insert_extension<T: Send + 'static>(&mut self, value: T) {
+    /// of the same type is replaced. A service of tower finds it among the extensions of its
+    /// request; a value that is no `Clone` is attached in an [`Arc`](std::sync::Arc).
+    pub fn insert_extension<T: Clone + Send + Sync + 'static>(&mut self, value: T) {
         self.extensions.insert(value);
+    }
+
+    /// Returns all values that middleware has attached.
+    #[cfg(feature = "http")]
+    pub(crate) fn extensions(&self) -> &Extensions {
+        &self.extensions
     }
 
     /// Returns a value that middleware has attached.

@@ -14,7 +14,7 @@ use throng_http::{Reject, Request, Response, Status};
 use tokio::runtime::Handle;
 use tower_service::Service;
 
-use crate::app::{Action, App};
+use crate::app::{Action, App, RequestId};
 use crate::http::Responder;
 
 /// Name of the parameter with the path that a service sees.
@@ -29,6 +29,9 @@ const OF_REQUEST: [HeaderName; 6] = [
     header::UPGRADE,
     header::EXPECT,
 ];
+
+/// The header of an id that middleware has given to a request.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Fields of a response that the server sets itself, apart from Content-Length.
 const OF_RESPONSE: [HeaderName; 4] = [
@@ -75,6 +78,11 @@ impl App {
     /// service's future or the body is dropped, and the connection ends behind the responses
     /// before; where the client's next request waits, within about a second, and on Linux only.
     /// WebSockets are routes of an app; a service sees no upgrade.
+    ///
+    /// What middleware has attached to the request
+    /// ([`Request::insert_extension`](crate::Request::insert_extension)) is among the extensions
+    /// that the service gets, and the id of [`RequestIds`](crate::RequestIds) is in its header
+    /// `X-Request-ID`.
     ///
     /// `Connection`, the fields that it names, `Keep-Alive` and `Transfer-Encoding` are removed
     /// from requests and responses, as are `TE`, `Upgrade` and `Expect` from requests, and `Date`
@@ -136,6 +144,10 @@ fn convert(request: &Request<'_>) -> Result<http::Request<ServiceBody>, http::Er
     };
     head.uri = target.parse::<http::Uri>()?;
     remove_fields(&mut head.headers, &OF_REQUEST);
+    // Where middleware has made an id, the client has sent none, or one that was refused.
+    if let Some(id) = request.extension::<RequestId>() {
+        head.headers.insert(REQUEST_ID, http::HeaderValue::try_from(id.as_str())?);
+    }
     let body = ServiceBody((!body.is_empty()).then(|| body.into()));
     Ok(http::Request::from_parts(head, body))
 }

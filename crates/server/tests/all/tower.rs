@@ -368,3 +368,34 @@ fn errors_of_a_service_are_500() {
         assert!(response.text().contains(expected), "{}", response.text());
     }
 }
+
+#[test]
+fn a_service_gets_what_middleware_has_attached_and_the_id_of_the_request() {
+    #[derive(Clone)]
+    struct User(&'static str);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let router = Router::new().route(
+        "/",
+        get(|extensions: Extensions, headers: HeaderMap| async move {
+            let user = extensions.get::<User>().map_or("no one", |user| user.0);
+            let id = extensions.get::<throng::RequestId>().map(ToString::to_string);
+            let in_header = headers["x-request-id"].to_str().unwrap().to_owned();
+            assert_eq!(id.as_deref(), Some(&*in_header));
+            format!("{user} {in_header}")
+        }),
+    );
+    let app = App::new()
+        .service(runtime.handle().clone(), router)
+        .layer(|request: &mut Request<'_>| {
+            request.insert_extension(User("ada"));
+            Next::Continue
+        })
+        .layer(throng::RequestIds::new());
+    let server = TestServer::start(Server::new(app));
+    for sent in [&[][..], &[("X-Request-ID", "ab-12")], &[("X-Request-ID", "not safe")]] {
+        let response = server.request("GET", "/", sent, b"");
+        let id = response.header("x-request-id").unwrap();
+        assert_eq!(response.text(), format!("ada {id}"));
+        assert_eq!(id == "ab-12", sent.first().is_some_and(|(_, id)| *id == "ab-12"));
+    }
+}
