@@ -1,6 +1,7 @@
 //! The text formats that Prometheus reads: its own, and OpenMetrics
 //! ([version 1.0](https://prometheus.io/docs/specs/om/open_metrics_spec/)).
 
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -40,8 +41,13 @@ impl Format {
 
 /// Writes metrics as text.
 ///
+/// Prometheus takes nothing of a text with a mistake in one line. So a metric whose name is none,
+/// or was written before, is left out, and so is a sample with such a label, or with the labels of
+/// another one: the gauge `PREFIX_metrics_left_out` counts them.
+///
 /// ```
-/// use throng_http::openmetrics::{Type, Writer};
+/// # use throng_http as throng;
+/// use throng::openmetrics::{Type, Writer};
 ///
 /// let mut metrics = Writer::new("shop");
 /// let mut orders = metrics.metric("orders", "Orders taken", Type::Counter);
@@ -53,6 +59,10 @@ pub struct Writer {
     prefix: &'static str,
     format: Format,
     text: String,
+    written: HashSet<String>,
+    /// Samples of metrics that are left out.
+    discarded: String,
+    left_out: u64,
 }
 
 /// Type of a metric.
@@ -116,18 +126,27 @@ impl fmt::Display for Value {
 pub struct Samples<'w> {
     name: String,
     text: &'w mut String,
+    written: HashSet<String>,
+    left_out: &'w mut u64,
 }
 
 impl Writer {
     /// Creates a writer of metrics whose names begin with `prefix` and an underscore.
     #[must_use]
-    pub const fn new(prefix: &'static str) -> Self {
-        Self { prefix, format: Format::OpenMetrics, text: String::new() }
+    pub fn new(prefix: &'static str) -> Self {
+        Self {
+            prefix,
+            format: Format::OpenMetrics,
+            text: String::new(),
+            written: HashSet::new(),
+            discarded: String::new(),
+            left_out: 0,
+        }
     }
 
     /// Sets the format. Default: OpenMetrics.
     #[must_use]
-    pub const fn format(mut self, format: Format) -> Self {
+    pub fn format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
@@ -137,21 +156,34 @@ impl Writer {
         self.prefix = prefix;
     }
 
-    /// Begins a metric; `help` is a phrase without a period. Write each metric once.
+    /// Begins a metric; `help` is a phrase without a period. A name has letters, digits and `_`.
+    /// Write each metric once.
     pub fn metric(&mut self, name: &str, help: &str, kind: Type) -> Samples<'_> {
         let (word, suffix) = (kind.name(), if kind == Type::Counter { "_total" } else { "" });
         let family = format!("{}_{name}", self.prefix);
         let sample = format!("{family}{suffix}");
+        let (written, left_out) = (HashSet::new(), &mut self.left_out);
+        if !is_name(&family) || !self.written.insert(family.clone()) {
+            *left_out += 1;
+            self.discarded.clear();
+            return Samples { name: sample, text: &mut self.discarded, written, left_out };
+        }
         // In OpenMetrics, the suffix is not part of a counter's name.
         let name = if self.format == Format::OpenMetrics { &family } else { &sample };
         // A `String` takes everything.
         let _ = writeln!(self.text, "# HELP {name} {}.\n# TYPE {name} {word}", Escaped(help));
-        Samples { name: sample, text: &mut self.text }
+        Samples { name: sample, text: &mut self.text, written, left_out }
     }
 
     /// Returns the text.
     #[must_use]
     pub fn finish(mut self) -> String {
+        if self.left_out > 0 {
+            let help = "Metrics and samples that are left out here, since a name is none, or one \
+                        was written twice";
+            let left_out = self.left_out;
+            self.metric("metrics_left_out", help, Type::Gauge).sample(&[], left_out);
+        }
         if self.format == Format::OpenMetrics {
             self.text.push_str("# EOF\n");
         }
@@ -166,7 +198,8 @@ impl Writer {
 }
 
 impl Samples<'_> {
-    /// Writes a sample. The labels of each are different.
+    /// Writes a sample. The labels of each are different; the name of one has letters, digits and
+    /// `_`.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<Value>) {
         self.write("", labels, value.into());
     }
@@ -188,15 +221,28 @@ impl Samples<'_> {
     }
 
     fn write(&mut self, suffix: &str, labels: &[(&str, &str)], value: Value) {
-        self.text.push_str(&self.name);
-        self.text.push_str(suffix);
+        let mut sample = format!("{}{suffix}", self.name);
         for (index, (name, value)) in labels.iter().enumerate() {
             let before = if index == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{before}{name}=\"{}\"", Escaped(value));
+            let _ = write!(sample, "{before}{name}=\"{}\"", Escaped(value));
         }
-        let after = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{after} {value}");
+        sample.push_str(if labels.is_empty() { "" } else { "}" });
+        let is_label = |(index, (name, _)): (usize, &(&str, &str))| {
+            is_name(name) && labels[..index].iter().all(|(other, _)| other != name)
+        };
+        if !labels.iter().enumerate().all(is_label) || self.written.contains(&sample) {
+            *self.left_out += 1;
+            return;
+        }
+        let _ = writeln!(self.text, "{sample} {value}");
+        self.written.insert(sample);
     }
+}
+
+/// Returns whether this can be the name of a metric or of a label.
+fn is_name(name: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+    name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())
 }
 
 /// A metric, as [`families`] finds it.
@@ -248,6 +294,32 @@ impl fmt::Display for Escaped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_prometheus_would_refuse_is_left_out_and_counted() {
+        let mut writer = Writer::new("app");
+        for name in ["a b", "a-b", "ä", ""] {
+            writer.metric(name, "Not a name", Type::Gauge).sample(&[], 1);
+        }
+        let mut metric = writer.metric("a", "A", Type::Counter);
+        for labels in [
+            &[("l a", "x")][..],
+            &[("1", "x")],
+            &[("l", "x"), ("l", "y")],
+            &[("l", "x")],
+            &[("l", "x")],
+            &[("l", "y")],
+        ] {
+            metric.sample(labels, 1);
+        }
+        writer.metric("a", "Again", Type::Gauge).sample(&[], 2);
+        let text = writer.finish();
+        let expected = "# HELP app_a A.\n# TYPE app_a counter\n\
+                        app_a_total{l=\"x\"} 1\napp_a_total{l=\"y\"} 1\n\
+                        # HELP app_metrics_left_out ";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.ends_with("\napp_metrics_left_out 9\n# EOF\n"), "{text}");
+    }
 
     #[test]
     fn metrics_are_written_with_escaped_labels() {

@@ -181,7 +181,8 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Refuses another type with 415, which also keeps pages of other origins from posting without
-    /// a preflight request, and anything else with 400 and the reason.
+    /// a preflight request; what is no JSON with 400; and JSON that is no `T` with 422, the path of
+    /// the field and the reason.
     #[cfg(feature = "serde")]
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Reject> {
         let is_json = |of: &str| {
@@ -192,8 +193,22 @@ impl<'a> Request<'a> {
             let refused = Reject::status(Status::UNSUPPORTED_MEDIA_TYPE);
             return Err(refused.with_reason("send the body as application/json"));
         }
-        serde_json::from_slice(self.body)
-            .map_err(|error| Reject::bad_request(format!("invalid JSON: {error}")))
+        let mut json = serde_json::Deserializer::from_slice(self.body);
+        let invalid =
+            |error: &serde_json::Error| Reject::bad_request(format!("invalid JSON: {error}"));
+        let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let (path, error) = (error.path().to_string(), error.into_inner());
+            if !error.is_data() {
+                return invalid(&error);
+            }
+            let refused = Reject::status(Status::UNPROCESSABLE_CONTENT);
+            match path.as_str() {
+                "." => refused.with_reason(error.to_string()),
+                path => refused.with_reason(format!("{path}: {error}")),
+            }
+        })?;
+        json.end().map_err(|error| invalid(&error))?;
+        Ok(value)
     }
 
     /// Returns the text after the `?`, still encoded.
@@ -450,7 +465,15 @@ mod tests {
             let error = parse(lines, b"[1, 2]").unwrap_err();
             assert!(error.starts_with("415 "), "{error}");
         }
-        let error = parse("Content-Type: application/json\r\n", b"[1, 256]").unwrap_err();
-        assert!(error.starts_with("400 ") && error.contains("256"), "{error}");
+        let json = |body| parse("Content-Type: application/json\r\n", body).unwrap_err();
+        // JSON, but none that was asked for: where, and what was expected.
+        let error = json(b"[1, 256]");
+        assert!(error.starts_with("422 ") && error.contains("[1]: invalid value"), "{error}");
+        let error = json(b"{}");
+        assert!(error.starts_with("422 ") && error.contains("invalid type: map"), "{error}");
+        for body in [&b"[1, 2"[..], b"[1] 2", b""] {
+            let error = json(body);
+            assert!(error.starts_with("400 ") && error.contains("invalid JSON"), "{error}");
+        }
     }
 }

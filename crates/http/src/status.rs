@@ -12,7 +12,8 @@ use std::{error, fmt};
 /// ([RFC 9110 section 15](https://www.rfc-editor.org/rfc/rfc9110#section-15)).
 ///
 /// ```
-/// use throng_http::Status;
+/// # use throng_http as throng;
+/// use throng::Status;
 ///
 /// const TEAPOT: Status = Status::new(418);
 /// assert_eq!(TEAPOT.code(), 418);
@@ -55,6 +56,8 @@ impl Status {
     pub const UNSUPPORTED_MEDIA_TYPE: Self = Self(415);
     /// 421 Misdirected Request.
     pub const MISDIRECTED_REQUEST: Self = Self(421);
+    /// 422 Unprocessable Content.
+    pub const UNPROCESSABLE_CONTENT: Self = Self(422);
     /// 426 Upgrade Required.
     pub const UPGRADE_REQUIRED: Self = Self(426);
     /// 429 Too Many Requests.
