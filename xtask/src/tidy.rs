@@ -5,6 +5,7 @@ mod architecture;
 mod citations;
 mod commits;
 mod crate_table;
+mod example_names;
 mod imports;
 mod machine_paths;
 mod sleeps;
@@ -47,6 +48,7 @@ pub(crate) fn run(site: &Site) -> Result<Tally, Stop> {
         ("ARCHITECTURE.md names only what exists", architecture::problems(&site.root, &files)),
         ("ARCHITECTURE.md lists each crate and its dependencies", crate_table::problems(&files)),
         ("modules import each other in one direction", imports::problems(&files)),
+        ("examples name the crate that users have", example_names::problems(&files)),
         ("tests wait for events", sleeps::problems(&files)),
         ("RFC citations are well formed", citations::problems(&files)),
         (

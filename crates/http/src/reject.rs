@@ -10,7 +10,8 @@ use throng_proto::ws::handshake::Refusal;
 /// A refusal of a connection or request: a status, a sentence for the client, and headers.
 ///
 /// ```
-/// use throng_http::Reject;
+/// # use throng_http as throng;
+/// use throng::Reject;
 ///
 /// fn room(name: Option<&str>) -> Result<&str, Reject> {
 ///     name.ok_or(Reject::not_found().with_reason("no such room"))

@@ -11,7 +11,8 @@ use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, Response
 /// encoded.
 ///
 /// ```
-/// use throng_http::{Response, Status};
+/// # use throng_http as throng;
+/// use throng::{Response, Status};
 ///
 /// let response = Response::new(Status::OK)
 ///     .header("Cache-Control", "no-store")?
@@ -290,7 +291,8 @@ impl Response {
     /// with [`header`](Self::header)'s `Content-Type`.
     ///
     /// ```
-    /// use throng_http::{Pull, Response, Status};
+    /// # use throng_http as throng;
+    /// use throng::{Pull, Response, Status};
     ///
     /// let mut lines = 1..=1_000_000;
     /// let numbers = Response::new(Status::OK).with_stream(None, move |room, out: &mut Vec<u8>| {

@@ -13,7 +13,8 @@ pub const MAX_POOL_SIZE: usize = 4096;
 /// The settings of a pool of workers.
 ///
 /// ```
-/// use throng_engine::workers::{Overload, WorkerSettings};
+/// # use throng_engine as throng;
+/// use throng::workers::{Overload, WorkerSettings};
 ///
 /// let settings = WorkerSettings::default().pool_size(32).overload(Overload::Close);
 /// ```
@@ -126,7 +127,8 @@ pub fn usable_cpus() -> usize {
 ///
 /// ```
 /// use std::time::Duration;
-/// use throng_engine::workers::suggested_size;
+/// # use throng_engine as throng;
+/// use throng::workers::suggested_size;
 ///
 /// // 5 ms at the database and 1 ms of computing, on 4 CPUs.
 /// assert_eq!(suggested_size(4, Duration::from_millis(5), Duration::from_millis(1)), 24);

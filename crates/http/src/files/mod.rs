@@ -56,7 +56,8 @@ const MAX_OPEN: usize = 1024;
 /// Files whose names are not UTF-8 cannot be requested. There are no directory listings.
 ///
 /// ```
-/// use throng_http::{Files, Request, Response};
+/// # use throng_http as throng;
+/// use throng::{Files, Request, Response};
 ///
 /// let files = Files::new("public").cache_control("max-age=3600")?;
 /// // As the handler of "/assets/{*rest}":

@@ -13,7 +13,8 @@ use super::ProtocolError;
 /// registry).
 ///
 /// ```
-/// use throng_proto::ws::CloseCode;
+/// # use throng_proto::ws as throng;
+/// use throng::CloseCode;
 ///
 /// let code = CloseCode::from(1001);
 /// assert_eq!(code, CloseCode::GOING_AWAY);
@@ -68,7 +69,8 @@ impl CloseCode {
         self.0
     }
 
-    /// Returns whether the code may appear in a Close frame; see [`is_sendable_close_code`].
+    /// Returns whether the code may appear in a Close frame: 1000 to 1003, 1007 to 1014, and 3000 to
+    /// 4999, which belong to libraries and applications.
     #[must_use]
     pub const fn is_sendable(self) -> bool {
         is_sendable_close_code(self.0)
@@ -136,7 +138,7 @@ impl PartialEq<u16> for CloseCode {
 pub struct CloseReason<'a> {
     /// The status code
     /// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4));
-    /// [`is_sendable_close_code`] returns true for it.
+    /// it is one that may be sent.
     pub code: u16,
     /// Text for people and logs, at most 123 bytes, often empty.
     pub reason: &'a str,

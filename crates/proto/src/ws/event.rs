@@ -31,8 +31,7 @@ pub enum Event<'a> {
     Close(Option<CloseReason<'a>>),
 }
 
-/// A chunk of a message, as it arrived, from a [`Decoder`](super::Decoder) that does not reassemble
-/// messages.
+/// A chunk of a message, as it arrived, where messages are not reassembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk<'a> {
     /// Whether the message is text. The bytes are validated UTF-8 as far as they go; a character

@@ -25,7 +25,8 @@ use crate::workers::Replies;
 #[diagnostic::on_unimplemented(
     message = "a message callback cannot return `{Self}`",
     label = "it returns `()`, `Sent` or `Receipt`",
-    note = "for an `async` callback use `Ws::on_message_async`, with the feature `tokio`"
+    note = "an error is handled in the callback, with `match` or `let .. else` instead of `?`",
+    note = "if the callback is `async`, use `Ws::on_message_async`, with the feature `tokio`"
 )]
 pub trait Outcome: sealed::Sealed {}
 

@@ -53,5 +53,5 @@ fn compile_errors_of_the_usual_mistakes_name_the_remedy() {
         }
         compiled += 1;
     }
-    assert_eq!(compiled, 6);
+    assert_eq!(compiled, 7);
 }

@@ -1,5 +1,5 @@
 //~ a message callback cannot return `
-//~ for an `async` callback use `Ws::on_message_async`, with the feature `tokio`
+//~ if the callback is `async`, use `Ws::on_message_async`, with the feature `tokio`
 
 use throng::prelude::*;
 

@@ -24,7 +24,7 @@ pub enum PatternError {
     EmptyToken,
     /// `>` before the end, as in `a.>.b`.
     TailNotLast,
-    /// A pattern of more than [`MAX_PATTERN_TOKENS`] tokens.
+    /// A pattern of more than 16 tokens.
     TooManyTokens,
 }
 
@@ -53,7 +53,8 @@ impl std::error::Error for PatternError {}
 /// wildcard and no control character. Check a text of a user before you make it part of a name.
 ///
 /// ```
-/// use throng_engine::is_channel_token;
+/// # use throng_engine as throng;
+/// use throng::is_channel_token;
 ///
 /// assert!(is_channel_token("alice"));
 /// for text in ["", "*", "a.b", ">", "a*", "a\n"] {

@@ -24,15 +24,16 @@ pub enum Mode {
     },
 }
 
-/// Settings of permessage-deflate (RFC 7692). [`Settings::check`] converts them to a [`Policy`].
+/// Settings of permessage-deflate (RFC 7692).
 ///
 /// The names are those of the RFC and independent of our role: `server_...` always concerns the
 /// messages that the server compresses.
 ///
 /// ```
-/// use throng_proto::ws::deflate::{Mode, Settings};
+/// # mod throng { pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate}; }
+/// use throng::{Deflate, DeflateMode};
 ///
-/// let settings = Settings::new(Mode::Window { bits: 10 }).level(2).threshold(64);
+/// let settings = Deflate::new(DeflateMode::Window { bits: 10 }).level(2).threshold(64);
 /// assert!(settings.check().is_ok());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
