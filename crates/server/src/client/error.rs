@@ -215,7 +215,7 @@ impl fmt::Display for Error {
             Self::Closed(Some(CloseFrame { code, reason })) => {
                 write!(f, "the server closed the session with {code}")?;
                 let separator = if reason.is_empty() { "" } else { ": " };
-                write!(f, "{separator}{}", Printable(reason))
+                write!(f, "{separator}{}", Escaped(reason))
             }
             Self::Random(source) => write!(f, "the system has no random numbers: {source}"),
         }
