@@ -68,7 +68,7 @@ Examples:
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Command::Status(args) = &args.command;
     let token = args.token_file.as_ref().map(|file| read_token(file, "--token-file"));
-    let token = token.transpose().map_err(Failure::usage)?;
+    let token = token.transpose()?;
     let clients = args.nodes.iter().map(|node| Ok(Client::parse(node)?.with_token(token.clone())));
     let clients: Vec<Client> = clients.collect::<Result<_, String>>().map_err(Failure::usage)?;
     // One that does not answer must not hold the others up.

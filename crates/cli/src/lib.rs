@@ -37,6 +37,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use throng_config::ConfigErrors;
+use throng_io::may_pass;
 
 /// WebSocket and HTTP server, load balancer and load generator.
 #[derive(Parser)]
@@ -76,8 +77,9 @@ const EXAMPLES: &str = "Examples:
   throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
   throng bench http http://127.0.0.1:9001/      measure any HTTP server
 
-Exit codes: 0 success, 1 failed while running, 2 a flag or setting is invalid,
-3 a shutdown had to be forced, 130 ended at once by a second Ctrl-C or SIGTERM.";
+Exit codes: 0 success, 1 failed, for a reason that another start may not meet,
+2 a flag or setting is invalid, 3 a shutdown had to be forced, 130 ended at once
+by a second Ctrl-C or SIGTERM.";
 
 /// The error where TLS is asked of a build without it.
 #[cfg(not(feature = "tls"))]
@@ -127,6 +129,14 @@ impl Failure {
         Self { message: message.to_string(), code: 2 }
     }
 
+    /// Creates the failure of a start. Exit code 2 is a mistake, which stays until somebody mends
+    /// it; exit code 1 is what another start may not meet (`may_pass`), so that a service manager
+    /// starts again.
+    #[must_use]
+    pub fn of_start(message: impl ToString, may_pass: bool) -> Self {
+        if may_pass { Self::runtime(message) } else { Self::usage(message) }
+    }
+
     /// Creates a failure while running; exit code 1.
     #[must_use]
     pub fn runtime(message: impl ToString) -> Self {
@@ -136,14 +146,15 @@ impl Failure {
 
 impl From<ConfigErrors> for Failure {
     fn from(errors: ConfigErrors) -> Self {
-        Self::usage(errors.with_lines())
+        Self::of_start(errors.with_lines(), errors.may_pass())
     }
 }
 
 impl From<throng::Error> for Failure {
     fn from(error: throng::Error) -> Self {
         match error {
-            throng::Error::Setting(error) => Self::usage(error.to_string()),
+            throng::Error::Setting(ref problem) => Self::of_start(problem, problem.may_pass()),
+            throng::Error::Bind { ref source, .. } => Self::of_start(&error, may_pass(source)),
             other => Self::runtime(other),
         }
     }

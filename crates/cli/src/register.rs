@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde_json::json;
+use throng_io::may_pass;
 
 use crate::Failure;
 use crate::http_client::{Client, Response};
@@ -59,7 +60,7 @@ impl Flags {
                  balancer's [register] token_file",
             ));
         };
-        let token = read_token(file, "--register-token-file").map_err(Failure::usage)?;
+        let token = read_token(file, "--register-token-file")?;
         let client = |text: &String| {
             let client = Client::parse(text).map_err(|why| format!("--register {text}: {why}"))?;
             Ok(client.with_token(Some(token.clone())))
@@ -114,13 +115,18 @@ impl Registrations {
 }
 
 /// The token in `file`: what is in it but for white space around it.
-pub(crate) fn read_token(file: &Path, flag: &str) -> Result<String, String> {
+pub(crate) fn read_token(file: &Path, flag: &str) -> Result<String, Failure> {
     let name = file.display();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("cannot read {name}: {error}; check the path after {flag}"))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let message = format!("cannot read {name}: {error}; check the path after {flag}");
+        Failure::of_start(message, may_pass(&error))
+    })?;
     let token = text.trim();
     match token.is_empty() || token.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        true => Err(format!("{name} has no token: one word on one line is one ({flag})")),
+        true => {
+            let message = format!("{name} has no token: one word on one line is one ({flag})");
+            Err(Failure::usage(message))
+        }
         false => Ok(token.to_owned()),
     }
 }

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use throng_io::may_pass;
+
 use crate::error::{ConfigError, ConfigErrors, Origin};
 use crate::values::{Entry, FromValue, Value, Values};
 
@@ -118,7 +120,7 @@ impl Draft {
                 let shown = path.display();
                 let remedy =
                     format!("{shown} cannot be read ({error}): name a file with the secret");
-                self.wrong_at(file, file_key, &remedy);
+                self.fails_at(file, file_key, &remedy, may_pass(&error));
                 return None;
             }
         };
@@ -130,6 +132,15 @@ impl Draft {
         }
         let first = text.lines().next().unwrap_or_default();
         parse(first).map_err(|remedy| self.wrong_at(file, file_key, &remedy)).ok()
+    }
+
+    /// Adds the error of [`Draft::wrong`] for a value that another start may find in order, by an
+    /// error of the system.
+    pub fn fails(&self, key: &str, error: &std::io::Error, remedy: impl Display) {
+        match self.values.find(key) {
+            Some(entry) => self.fails_at(entry, key, &remedy, may_pass(error)),
+            None => self.wrong(key, remedy),
+        }
     }
 
     /// Adds the error "`key` is (what was written): `remedy`". Only the first mistake of a key
@@ -148,11 +159,17 @@ impl Draft {
     }
 
     fn wrong_at(&self, entry: &Entry, key: &str, remedy: &impl Display) {
+        self.fails_at(entry, key, remedy, false);
+    }
+
+    /// Adds the error, which `may_pass` without a change of the value.
+    fn fails_at(&self, entry: &Entry, key: &str, remedy: &impl Display, may_pass: bool) {
         let value = match &entry.value {
             Value::List(items) if items.is_empty() => "empty",
             _ => &entry.written,
         };
-        self.add(ConfigError::new(key, entry.origin.clone(), value, remedy));
+        let error = ConfigError::new(key, entry.origin.clone(), value, remedy);
+        self.add(error.passing_if(may_pass));
     }
 
     /// Adds an error, unless its key has one. A value that is missing is no mistake as long as

@@ -71,6 +71,7 @@ pub struct ConfigError {
     pub(crate) what: String,
     /// The rest of the line after the key may hold a secret.
     pub(crate) is_secret: bool,
+    pub(crate) may_pass: bool,
 }
 
 impl ConfigError {
@@ -82,20 +83,27 @@ impl ConfigError {
         remedy: impl fmt::Display,
     ) -> Self {
         let what = format!("{key} is {value}: {remedy}");
-        Self { key: key.to_owned(), origin, what, is_secret: false }
+        Self { key: key.to_owned(), origin, what, is_secret: false, may_pass: false }
+    }
+
+    /// Sets whether it may be no mistake: another start may work although nothing is changed, for
+    /// example because a file is there by then. Default: false.
+    #[must_use]
+    pub fn passing_if(self, may_pass: bool) -> Self {
+        Self { may_pass, ..self }
     }
 
     /// Creates an error whose text and line do not have the value.
     pub(crate) fn without_value(key: &str, origin: Origin, what: impl fmt::Display) -> Self {
         let what = what.to_string();
-        Self { key: key.to_owned(), origin, what, is_secret: true }
+        Self { key: key.to_owned(), origin, what, is_secret: true, may_pass: false }
     }
 
     /// Creates an error of no key, for example of a file that cannot be read.
     #[must_use]
     pub fn message(text: impl fmt::Display) -> Self {
         let (key, origin) = (String::new(), Origin::Default);
-        Self { key, origin, what: text.to_string(), is_secret: false }
+        Self { key, origin, what: text.to_string(), is_secret: false, may_pass: false }
     }
 
     /// Returns its location; `None` for values that came from no file.
@@ -193,6 +201,12 @@ impl ConfigErrors {
     #[must_use]
     pub fn all(&self) -> &[ConfigError] {
         &self.0
+    }
+
+    /// Returns whether another start may work although nothing is changed: no error is a mistake.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.0.iter().all(|error| error.may_pass)
     }
 
     /// Returns the text with the offending lines of the file.

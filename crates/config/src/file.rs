@@ -1,9 +1,13 @@
 //! Text of configuration files.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
+
+use throng_io::may_pass;
+
+use crate::error::ConfigError;
 
 /// The largest configuration file in bytes; a larger file is not a configuration.
 const MAX_SIZE: u64 = 4 << 20;
@@ -15,23 +19,26 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// It cannot be read, is too large, or is not UTF-8.
-pub fn read_file(path: &Path) -> Result<String, String> {
+pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     let name = path.display();
-    let cannot = |error| {
-        format!("cannot read {name}: {error}; check the path of --config, or in THRONG_CONFIG")
+    let cannot = |error: io::Error| {
+        let what =
+            format!("cannot read {name}: {error}; check the path of --config, or in THRONG_CONFIG");
+        ConfigError::message(what).passing_if(may_pass(&error))
     };
     let mut text = Vec::new();
     let file = File::open(path).map_err(cannot)?;
     file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(cannot)?;
     if text.len() as u64 > MAX_SIZE {
-        return Err(format!(
+        return Err(ConfigError::message(format_args!(
             "{name} has more than {} MiB: it is not a configuration; check the path of --config, \
              or in THRONG_CONFIG",
             MAX_SIZE >> 20
-        ));
+        )));
     }
     String::from_utf8(text).map_err(|_| {
-        format!("{name} is not UTF-8 text; check the path of --config, or in THRONG_CONFIG")
+        let what = "is not UTF-8 text; check the path of --config, or in THRONG_CONFIG";
+        ConfigError::message(format_args!("{name} {what}"))
     })
 }
 
@@ -39,11 +46,12 @@ pub fn read_file(path: &Path) -> Result<String, String> {
 ///
 /// # Errors
 /// Those of [`read_file`], or the file looks incomplete.
-pub fn read_file_in_use(path: &Path) -> Result<String, String> {
+pub fn read_file_in_use(path: &Path) -> Result<String, ConfigError> {
     let text = read_file(path)?;
     std::thread::sleep(PAUSE);
     whole(&text, &read_file(path)?).map_err(|why| {
-        format!("{} {why}: write another file and rename it, then reload", path.display())
+        let remedy = "write another file and rename it, then reload";
+        ConfigError::message(format_args!("{} {why}: {remedy}", path.display()))
     })?;
     Ok(text)
 }
@@ -75,7 +83,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_file_without_end_is_an_error() {
-        let error = read_file(Path::new("/dev/zero")).unwrap_err();
+        let error = read_file(Path::new("/dev/zero")).unwrap_err().to_string();
         assert!(error.contains("/dev/zero") && error.contains("not a configuration"), "{error}");
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Vec<Pair>, Vec<ConfigError
         let origin = document.origin(error.span().map_or(0, |span| span.start));
         let message = error.message().replace('\n', "; ");
         let what = format!("not valid TOML: {message}; a value with letters is in quotes");
-        ConfigError { key: String::new(), origin, what, is_secret: false }
+        ConfigError { key: String::new(), origin, what, is_secret: false, may_pass: false }
     };
     Err(errors.iter().map(error).collect())
 }

@@ -157,6 +157,7 @@ impl Sources {
         match pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) {
             Some((key, value)) => self.set_text(key.trim(), value.trim(), origin),
             None => self.errors.push(ConfigError {
+                may_pass: false,
                 key: String::new(),
                 origin,
                 what: format!("{pair:?} has no key: write key=value, for example --set shards=2"),

@@ -10,13 +10,27 @@ use std::{error, fmt};
 pub struct SettingError {
     setting: Cow<'static, str>,
     message: String,
+    may_pass: bool,
 }
 
 impl SettingError {
     /// Creates an error of the setting of this name.
     #[must_use]
     pub fn new(setting: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self { setting: setting.into(), message: message.into() }
+        Self { setting: setting.into(), message: message.into(), may_pass: false }
+    }
+
+    /// Sets whether [`SettingError::may_pass`].
+    #[must_use]
+    pub fn passing_if(self, may_pass: bool) -> Self {
+        Self { may_pass, ..self }
+    }
+
+    /// Returns whether the setting may be in order: another attempt may work although none is
+    /// changed, for example because a file is there by then. Default: false.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.may_pass
     }
 
     /// Returns the name of the setting, such as `max_backlog`; `route` for a route, and `address`

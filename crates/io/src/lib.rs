@@ -24,6 +24,7 @@ pub mod listen;
 pub mod listener;
 pub mod memory;
 pub mod options;
+mod passing;
 pub mod portable;
 pub mod readiness;
 pub mod signals;
@@ -47,6 +48,7 @@ pub use listener::Listener;
 #[cfg(unix)]
 pub use listener::UnixSocket;
 pub use options::Options;
+pub use passing::may_pass;
 pub use readiness::ReadinessDriver;
 #[cfg(unix)]
 pub use threads::Threads;

@@ -576,7 +576,8 @@ fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
             io::ErrorKind::PermissionDenied => "; let the server's user read it",
             _ => "",
         };
-        ConfigError::new(file, format!("cannot be read: {error}{hint}"))
+        let what = format!("cannot be read: {error}{hint}");
+        ConfigError::new(file, what).passing_if(throng_io::may_pass(&error))
     })
 }
 

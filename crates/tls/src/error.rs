@@ -12,15 +12,22 @@ pub struct ConfigError {
     pub(crate) what: String,
     /// The time from which on the same files may do.
     pub(crate) until: Option<SystemTime>,
+    /// Whether another attempt may work although no setting is changed, for example because a file
+    /// is there by then.
+    pub may_pass: bool,
 }
 
 impl ConfigError {
     pub(crate) fn new(file: &Path, what: impl Into<String>) -> Self {
-        Self { file: Some(file.to_owned()), what: what.into(), until: None }
+        Self { file: Some(file.to_owned()), what: what.into(), until: None, may_pass: false }
     }
 
     pub(crate) fn without_file(what: impl Into<String>) -> Self {
-        Self { file: None, what: what.into(), until: None }
+        Self { file: None, what: what.into(), until: None, may_pass: false }
+    }
+
+    pub(crate) fn passing_if(self, may_pass: bool) -> Self {
+        Self { may_pass, ..self }
     }
 }
 

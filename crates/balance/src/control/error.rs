@@ -171,6 +171,13 @@ impl fmt::Display for Error {
 }
 
 impl Error {
+    /// Returns the error of files of TLS: of [`Error::Start`] if another start may find them in
+    /// order.
+    pub(crate) fn of_files(table: &str, error: &throng_tls::ConfigError) -> Self {
+        let what = format!("{table}: {error}");
+        if error.may_pass { Self::Start(io::Error::other(what)) } else { Self::Tls(what) }
+    }
+
     /// Writes a mistake of a backend that registers itself, or of one that does so.
     fn fmt_registration(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

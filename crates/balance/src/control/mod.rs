@@ -103,7 +103,7 @@ impl Balancer {
         let (listen, count) = (config.all_addresses(), config.shards);
         let descriptors = config.descriptors;
         let issuer = Issuer::open(config.tls.as_ref().and_then(|tls| tls.acme.as_ref()));
-        let issuer = issuer.map_err(|error| Error::Tls(format!("tls: {error}")))?;
+        let issuer = issuer.map_err(|error| Error::of_files("tls", &error))?;
         let server = config.tls.as_ref().map(|tls| load_server(tls, &issuer)).transpose()?;
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
         let clients = load_clients(&config)?;
@@ -504,7 +504,7 @@ impl Balancer {
 /// Reads the files of TLS with clients.
 fn load_server(tls: &ClientSide, issuer: &Issuer) -> Result<Arc<TlsServer>, Error> {
     let server = TlsServer::load(with_certificate(tls, issuer));
-    let server = server.map_err(|error| Error::Tls(format!("tls: {error}")))?;
+    let server = server.map_err(|error| Error::of_files("tls", &error))?;
     server.accept_plain(accepts_plain(tls, issuer));
     Ok(server)
 }
@@ -521,7 +521,7 @@ fn accepts_plain(tls: &ClientSide, issuer: &Issuer) -> bool {
 /// Reads the files of TLS to backends, if any has it.
 fn load_clients(config: &Config) -> Result<Option<Clients>, Error> {
     let clients = config.backend_side().map(Clients::load).transpose();
-    clients.map_err(|error| Error::Tls(format!("backend_tls: {error}")))
+    clients.map_err(|error| Error::of_files("backend_tls", &error))
 }
 
 impl fmt::Debug for Balancer {

@@ -113,7 +113,7 @@ impl Flags {
 
     fn config_by(
         &self,
-        read: fn(&Path) -> Result<String, String>,
+        read: fn(&Path) -> Result<String, ConfigError>,
     ) -> Result<(Config, Values), ConfigErrors> {
         let draft = self.draft_by(read)?;
         let values = draft.values().clone();
@@ -130,10 +130,13 @@ impl Flags {
         self.draft_by(read_file)
     }
 
-    fn draft_by(&self, read: fn(&Path) -> Result<String, String>) -> Result<Draft, ConfigErrors> {
+    fn draft_by(
+        &self,
+        read: fn(&Path) -> Result<String, ConfigError>,
+    ) -> Result<Draft, ConfigErrors> {
         let mut sources = Sources::new(Config::table());
         if let Some(path) = self.file() {
-            sources.file(&path.display().to_string(), &read(&path).map_err(ConfigError::message)?);
+            sources.file(&path.display().to_string(), &read(&path)?);
         }
         sources.environment(std::env::vars_os());
         for (flag, key, list) in [
@@ -191,7 +194,8 @@ fn fits_here(config: &Config) -> Result<(), ConfigErrors> {
         UdpSocket::bind((source, 0)).map_err(|why| {
             let remedy =
                 format!("nothing can be sent from it ({why}): write an address of this machine");
-            error("sources", &format!("\"{source}\""), remedy)
+            let problem = error("sources", &format!("\"{source}\""), remedy);
+            problem.passing_if(throng_io::may_pass(&why))
         })?;
     }
     Ok(())

@@ -96,7 +96,7 @@ enum Command {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let client = admin(args.admin.as_deref())?;
     let token = args.token_file.as_ref().map(|file| read_token(file, "--token-file"));
-    let client = client.with_token(token.transpose().map_err(Failure::usage)?);
+    let client = client.with_token(token.transpose()?);
     let (method, path, body) = request(&args.command);
     let answer = client
         .request(method, &path, body.as_ref(), TIMEOUT)

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use throng::{DrainPlan, Running, process};
 use throng_balance::{Balancer, CertificateEvent, Config, Error, NamedBackend, Status};
+use throng_io::may_pass;
 
 use crate::expiry::ExpiryWatch;
 use crate::log::{Log, events, log_issued, log_retried};
@@ -112,6 +113,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let balancer = started.map_err(|error| match error {
         Error::Config(errors) => errors.into(),
         Error::Tls(why) => Failure::usage(why),
+        Error::Start(error) => Failure::of_start(&error, may_pass(&error)),
         other => Failure::runtime(other),
     })?;
     let reloader = Arc::new(Reloader::new(flags, balancer.clone(), (&config, values), log.clone()));

@@ -110,13 +110,13 @@ impl SettingFlags {
 
     fn draft_by(
         &self,
-        read: fn(&Path) -> Result<String, String>,
+        read: fn(&Path) -> Result<String, ConfigError>,
         reason: &'static str,
         defaults: &[(&str, &str)],
     ) -> Result<Draft, Failure> {
         let mut sources = Sources::new(&TABLE);
         if let Some(path) = self.file() {
-            let text = read(&path).map_err(Failure::usage)?;
+            let text = read(&path).map_err(ConfigErrors::from)?;
             sources.file(&path.display().to_string(), &text);
         }
         sources.environment(std::env::vars_os());

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use throng::{Bound, DrainPlan, Drained, Running, Server, ShardLoad, Stats, StuckShard};
 use throng_config::LogSettings;
+use throng_io::may_pass;
 
 use self::admin::Admin;
 use self::certificates::Certificates;
@@ -209,7 +210,7 @@ pub(crate) fn open_log(settings: &LogSettings) -> Result<Log, Failure> {
     Log::open(settings).map_err(|error| {
         let file = settings.file.as_deref().unwrap_or(Path::new("(standard error)"));
         let message = format!("log.file is {}: it cannot be opened: {error}", file.display());
-        Failure::usage(message)
+        Failure::of_start(message, may_pass(&error))
     })
 }
 

@@ -217,7 +217,7 @@ fn addresses(draft: &Draft) -> Vec<String> {
             && let Err(error) = address.to_socket_addrs()
         {
             let remedy = format!("it has no address ({error}): write HOST:PORT");
-            draft.wrong(&format!("listen[{at}]"), remedy);
+            draft.fails(&format!("listen[{at}]"), &error, remedy);
         }
     }
     listen

@@ -215,7 +215,9 @@ fn files_of_client_authentication_that_are_wrong_are_named_at_start() {
         command.args(settings.iter().flat_map(|setting| ["--set", setting]));
         let output = command.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{errors}");
+        // A file that is missing may be there at the next start.
+        let expected = if words.contains(&"no.pem") { 1 } else { 2 };
+        assert_eq!(output.status.code(), Some(expected), "{errors}");
         assert!(words.iter().all(|word| errors.contains(word)), "{errors}");
     }
 }

@@ -16,6 +16,7 @@ mod cluster;
 mod cluster_failures;
 mod cluster_pressure;
 mod cluster_status;
+mod exits;
 mod fanout;
 mod files;
 mod full_disk;

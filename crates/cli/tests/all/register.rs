@@ -192,7 +192,9 @@ fn missing_or_wrong_flags_are_reported_before_anything_is_served() {
         ),
     ] {
         let (code, errors) = run(words);
-        assert_eq!(code, Some(2), "{words:?}: {errors}");
+        // A file that is missing may be there at the next start.
+        let expected = if words.contains(&"/nowhere") { 1 } else { 2 };
+        assert_eq!(code, Some(expected), "{words:?}: {errors}");
         assert!(errors.contains(part), "{words:?}: {errors}");
     }
 }

@@ -276,7 +276,8 @@ impl App {
     pub fn dir(mut self, prefix: &str, files: impl Into<Files>) -> Self {
         let files = files.into();
         if let Err(error) = files.check() {
-            self.note(SettingError::new("dir", error.to_string()));
+            let problem = SettingError::new("dir", error.to_string());
+            self.note(problem.passing_if(throng_io::may_pass(&error)));
         }
         self.files.push(files.clone());
         let prefix = prefix.trim_end_matches('/');

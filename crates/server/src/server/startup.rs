@@ -17,7 +17,9 @@ use throng_http::{Network, param_names};
 use throng_io::Epoll;
 #[cfg(target_os = "linux")]
 use throng_io::tables::Tables;
-use throng_io::{Driver, ListenOptions, Listener, ListenerId, Options, Portable, listen_many};
+use throng_io::{
+    Driver, ListenOptions, Listener, ListenerId, Options, Portable, listen_many, may_pass,
+};
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
 use super::Server;
@@ -661,9 +663,9 @@ pub(super) fn resolve(
         let remedy = "write HOST:PORT, for example 127.0.0.1:9001 or [::1]:0";
         SettingError::new("address", format!("the address {address:?} {why}; {remedy}"))
     };
-    let mut addresses = address
-        .to_socket_addrs()
-        .map_err(|error| wrong(format!("cannot be resolved ({error})")))?;
+    let mut addresses = address.to_socket_addrs().map_err(|error| {
+        wrong(format!("cannot be resolved ({error})")).passing_if(may_pass(&error))
+    })?;
     addresses.next().ok_or_else(|| wrong("has no host".to_owned()))
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{Cx, ProxyProtocol};
+use throng_engine::{Cx, ProxyProtocol, SettingError};
 #[cfg(feature = "metrics")]
 use throng_http::openmetrics::{Type, Writer};
 use throng_http::{
@@ -397,7 +397,8 @@ fn write(
 }
 
 fn error(error: throng_tls::ConfigError) -> Error {
-    Error::setting("tls", format!("tls: {error}"))
+    let may_pass = error.may_pass;
+    SettingError::new("tls", format!("tls: {error}")).passing_if(may_pass).into()
 }
 
 /// A driver whose listeners may have TLS.

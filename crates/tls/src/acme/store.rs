@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use instant_acme::AccountCredentials;
 use rustls::pki_types::CertificateDer;
+use throng_io::may_pass;
 use zeroize::Zeroizing;
 
 use super::schedule::Validity;
@@ -184,7 +185,8 @@ fn not_written(file: &Path, error: &io::Error) -> ConfigError {
         io::ErrorKind::NotADirectory => "name a folder in acme.dir",
         _ => "let the server's user write there",
     };
-    ConfigError::new(file, format!("cannot be written: {error}; {remedy}"))
+    let what = format!("cannot be written: {error}; {remedy}");
+    ConfigError::new(file, what).passing_if(may_pass(error))
 }
 
 fn not_read(file: &Path, error: &io::Error) -> ConfigError {
