@@ -438,13 +438,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return false;
         }
         let is_http = conn.stage() <= Stage::Serving;
+        // Its end was reported already, or is the program's own.
+        let is_closing = conn.stage() >= Stage::Closing;
         connections.outbox.expire_waiting(conn, millis);
         // One byte is a sign of life from a session's peer. A client that requests a page and then
         // takes it a byte at a time would hold the connection for days.
         let enough = if is_http { usize::from(timeout) * rate } else { 1 };
         if connections.outbox.record_unsent(conn, unsent, enough, now) > timeout {
             connections.stats.timeouts += 1;
-            connections.note_fault(id, Fault::Ended(EndReason::Write));
+            if !is_closing {
+                connections.note_fault(id, Fault::Ended(EndReason::Write));
+            }
             connections.finish(id, AfterFlush::Abort);
         }
         true

@@ -243,10 +243,11 @@ pub fn quantiles(latency: Option<Summary>) -> [(Column, Cell); 4] {
 impl OpenLoopReport {
     /// Returns a sentence about how well the schedule was kept.
     pub fn note(&self) -> String {
+        let rate = self.planned_per_s.map(|rate| format!(" ({} a second)", rounded(rate)));
         format!(
-            "latency counts from the planned time; {} planned ({} a second), {} unanswered",
+            "latency counts from the planned time; {} planned{}, {} unanswered",
             grouped(self.planned),
-            rounded(self.planned_per_s),
+            rate.unwrap_or_default(),
             grouped(self.unanswered)
         )
     }
@@ -610,7 +611,7 @@ mod tests {
                 latency: summary(),
                 open_loop: Some(OpenLoopReport {
                     planned: 1_000_000,
-                    planned_per_s: 100_000.0,
+                    planned_per_s: Some(100_000.0),
                     unanswered: 0,
                     lateness: summary(),
                 }),

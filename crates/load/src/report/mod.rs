@@ -228,7 +228,8 @@ pub struct OpenLoopReport {
     pub planned: u64,
     /// Planned messages a second. If it exceeds `messages_per_s` of the answers, the server or the
     /// generator fell behind.
-    pub planned_per_s: f64,
+    /// `null` if no time was measured.
+    pub planned_per_s: Option<f64>,
     /// Planned messages without an answer at the end. Their age counts as their latency, a lower
     /// bound.
     pub unanswered: u64,
@@ -240,7 +241,8 @@ impl OpenLoopReport {
     pub(crate) fn of(planned: u64, unanswered: u64, lateness: &Record, measured_s: f64) -> Self {
         Self {
             planned,
-            planned_per_s: planned as f64 / measured_s,
+            // The measured time of a number of messages ends with the last answer.
+            planned_per_s: (measured_s > 1e-6).then(|| planned as f64 / measured_s),
             unanswered,
             lateness: lateness.summary(),
         }
