@@ -4,7 +4,7 @@
 //! * Duty: reading and checking values, their origins, and errors that name place, key, value and
 //!   remedy, all of them at once.
 //! * Not its duty: the keys and what they mean. `throng-balance` and `throng-cli` have those.
-//! * Depends on: toml, and strsim for hints.
+//! * Depends on: `throng-io` for errors of files, toml, and strsim for hints.
 //! * Start reading at: [`Key`], then [`Sources`] and [`Draft`].
 //!
 //! To add a setting, add a row to its program's table, and read it with [`Draft::get`] or

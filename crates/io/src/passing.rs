@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_operator_has_to_change_does_not_pass() {
+    fn an_error_that_an_operator_has_to_mend_does_not_pass() {
         for (number, passes) in [
             (libc::ENOENT, true),
             (libc::EADDRINUSE, true),

@@ -162,7 +162,7 @@ impl Way {
         admin.unwrap_or(Self { places, has_tls, has_proxy_header, refusal, is_refused: false })
     }
 
-    /// Of a balancer, only the admin API has paths of its own.
+    /// Returns the way to a balancer, of which only the admin API has paths of its own.
     #[cfg(feature = "balance")]
     fn of_balance(draft: &Draft) -> Self {
         let admin = Self::of_admin(draft);

@@ -1,5 +1,5 @@
 //! Exit codes of starts that fail: 1 where another start may work, so that a service manager starts
-//! again, and 2 for what stays until somebody mends it.
+//! again, and 2 for what an operator has to mend.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -48,7 +48,7 @@ fn a_start_that_fails_says_whether_another_may_work() {
         (format!("{serve} --tls-cert %/none --tls-key %/none"), 1, true),
         (format!("{serve} --tls-cert %/text --tls-key %/text"), 2, true),
         (format!("{serve} {admin}"), 1, true),
-        // A mistake does not pass, whatever else may.
+        // A mistake does not pass, even beside what may.
         (format!("{serve} {admin} --set drain.window=soon"), 2, true),
         (format!("{serve} --dir %/none"), 1, true),
         (format!("{serve} --dir %/text"), 2, true),

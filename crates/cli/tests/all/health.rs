@@ -165,7 +165,7 @@ fn a_server_is_asked_where_and_how_its_settings_say() {
         }
         let (code, said) = check("serve", variables, &[], &place);
         assert_eq!((code, said.as_str()), (Some(0), expected), "{variables}");
-        // Who wants to know more is told how, or gets the answer.
+        // `--ready` has an answer, or an error with the remedy.
         let (code, said) = check("serve", variables, &["--ready"], &place);
         match expected == alive {
             true => assert_eq!((code, said.as_str()), (Some(0), "healthy: ready\n"), "{variables}"),
@@ -203,7 +203,7 @@ fn a_balancer_is_healthy_with_and_without_an_admin_api() {
 }
 
 #[test]
-fn what_is_not_ready_says_why() {
+fn a_server_that_is_not_ready_says_why() {
     let place = Place::new();
     let variables = "LISTEN=@:9001 DRAIN_DELAY=60s";
     let (server, variables) = start("serve", variables, &place);

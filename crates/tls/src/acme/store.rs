@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_removed() {
+    fn a_file_that_could_not_be_written_is_removed() {
         let (store, dir) = store("left");
         // No file can take the place of a folder.
         fs::create_dir(&store.certificate).unwrap();

@@ -59,7 +59,7 @@ impl Disk {
 /// A way to the authority on which answers can be held back.
 struct Gate {
     address: SocketAddr,
-    /// What the authority's log has when its answers are held back.
+    /// The text in the authority's log from which its answers are held back.
     held: Arc<(Mutex<Option<&'static str>>, Condvar)>,
 }
 

@@ -117,7 +117,7 @@ impl Sandbox {
 
     /// A command in the sandbox.
     fn command(&self, words: &[String]) -> Command {
-        // The stand-in does these, whatever the unit says.
+        // The stand-in does these for every unit.
         for line in ["ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes"] {
             assert!(self.text.lines().any(|found| found == line), "{line}");
         }
@@ -189,11 +189,11 @@ struct Started<'a> {
 
 impl Started<'_> {
     /// Waits until it is ready and feeds its watchdog, reloads it as the unit says, and stops it.
-    fn live(mut self, meanwhile: impl FnOnce(&Self)) {
+    fn live(mut self, during: impl FnOnce(&Self)) {
         let Sandbox { manager, text, .. } = self.sandbox;
         self.ready();
         manager.message("WATCHDOG=1");
-        meanwhile(&self);
+        during(&self);
         let reload = values(text, "ExecReload")[0].replace("$MAINPID", &self.pid());
         assert!(Command::new("sh").args(["-c", &reload]).status().unwrap().success());
         let reload = manager.message("RELOADING=1");
