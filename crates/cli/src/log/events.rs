@@ -145,9 +145,9 @@ events! {
     PANIC = "panic", Error, clients, ["session", "client", "peer", "route"],
         "a handler panicked; its connection was closed, or its request answered with 500";
     TICK_PANIC = "panic.tick", Error, process, ["period", "shard"],
-        "a function that is called again and again panicked; it goes on",
+        "a function that is called again and again panicked; it goes on";
     CALLBACK_PANIC = "panic.callback", Error, process, ["callback"],
-        "a function that belongs to no connection panicked; the server goes on",
+        "a function that belongs to no connection panicked; the server goes on";
     STALL = "stall", Warn, clients, ["route", "shard", "duration"],
         "a handler held up its event loop";
     CLUSTER_REFUSED = "cluster.refused", Warn, process, ["messages", "reason"],
