@@ -41,7 +41,7 @@ impl Format {
 
 /// Writes metrics as text.
 ///
-/// Prometheus takes nothing of a text with a mistake in one line. So a metric whose name is none,
+/// Prometheus takes nothing of a text with a mistake in one line. So a metric whose name is wrong,
 /// or was written before, is left out, and so is a sample with such a label, or with the labels of
 /// another one: the gauge `PREFIX_metrics_left_out` counts them.
 ///
@@ -179,8 +179,8 @@ impl Writer {
     #[must_use]
     pub fn finish(mut self) -> String {
         if self.left_out > 0 {
-            let help = "Metrics and samples that are left out here, since a name is none, or one \
-                        was written twice";
+            let help = "Metrics and samples that are left out here, since a name is wrong, or was \
+                        written twice";
             let left_out = self.left_out;
             self.metric("metrics_left_out", help, Type::Gauge).sample(&[], left_out);
         }
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_prometheus_would_refuse_is_left_out_and_counted() {
+    fn lines_that_prometheus_would_refuse_are_left_out_and_counted() {
         let mut writer = Writer::new("app");
         for name in ["a b", "a-b", "ä", ""] {
             writer.metric(name, "Not a name", Type::Gauge).sample(&[], 1);

@@ -60,8 +60,9 @@ pub enum Next {
     Continue,
     /// The request goes on, and its response is passed through this function, on the connection's
     /// shard: that of its handler, or what the server answers in its place, such as 413 to a body
-    /// that is too large, 408 to one that is late, or 500 when the handler panics. That of a stream of events is its head: with another status than 200 it is sent in
-    /// place of the stream. The 101 of an accepted upgrade is not passed through; the response that
+    /// that is too large, 408 to one that is late, or 500 when the handler panics. The response of
+    /// a stream of events is its head: with another status than 200 it is sent in place of the
+    /// stream. The 101 of an accepted upgrade is not passed through; the response that
     /// refuses one is.
     Then(ThenFn),
     /// The request is answered with this, and goes no further.

@@ -450,7 +450,7 @@ impl Record {
         // may be closing, too; only membership is certain.
         let alive = |session: &Session| session.closed.is_none();
         let mut receivers: BTreeSet<u32> = match (channel, &audience.include) {
-            // Nobody joins behind what a shard broadcasts at once.
+            // No session joins behind what a shard broadcasts at once.
             (Some(channel), _) => self.old_members_of(shard, channel),
             (None, Some(included)) => included.clone(),
             (None, None) => self

@@ -1,4 +1,4 @@
-//! What a session is sent while a publication of its own waits in the shard's queue: it follows
+//! Messages to a session while a publication of its own waits in the shard's queue: they follow
 //! that, in the order of the calls.
 
 use throng_io::ConnId;
@@ -81,8 +81,8 @@ impl Connections {
         }
     }
 
-    /// Begins the closing handshake of a session that gets nothing more: what waits for publications
-    /// is sent before them.
+    /// Begins the closing handshake of a session that gets no more publications: what waits for them
+    /// is sent without them.
     pub(crate) fn close_at_once(&mut self, id: ConnId, code: u16, reason: &str) {
         while self.is_held_behind(id) {
             self.release_behind(id);
@@ -102,7 +102,7 @@ impl Connections {
         self.outbox.mark_dirty(conn);
         let count = items.len() as u64;
         for item in items {
-            // Its sender was told that it is queued; what is dropped now is counted.
+            // Its sender got its outcome before; what is dropped now is counted.
             match item {
                 Item::Publication => {}
                 Item::Message { text, payload, compressible } => {

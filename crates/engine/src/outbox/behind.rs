@@ -13,7 +13,7 @@ use crate::outbox::Outbox;
 use crate::outbox::frame::Frame;
 use crate::outbox::sent::REFERENCE_COST;
 
-/// What waits for one session, in order.
+/// The output that waits for one session, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Behind {
     items: VecDeque<Item>,

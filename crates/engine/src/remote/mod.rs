@@ -90,8 +90,8 @@ pub struct Remote {
     shares_descriptors: bool,
 }
 
-/// Error of a full mailbox: it holds 65,536 commands or 64 MiB of messages, the shard is far behind,
-/// and this command was not sent to it. It is counted in the metrics.
+/// Error of a full mailbox: it holds 65,536 commands or 64 MiB of messages, its shard is far
+/// behind, and this command was not sent to it. It is counted in the metrics.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MailboxFull {

@@ -69,8 +69,8 @@ impl CloseCode {
         self.0
     }
 
-    /// Returns whether the code may appear in a Close frame: 1000 to 1003, 1007 to 1014, and 3000 to
-    /// 4999, which belong to libraries and applications.
+    /// Returns whether the code may appear in a Close frame: 1000 to 1003, 1007 to 1014, and 3000
+    /// to 4999, which belong to libraries and applications.
     #[must_use]
     pub const fn is_sendable(self) -> bool {
         is_sendable_close_code(self.0)

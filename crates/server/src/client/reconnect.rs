@@ -154,9 +154,9 @@ impl Reconnecting {
         self.connections
     }
 
-    /// Returns the connection, and makes it if there is none. When the server has closed the session
-    /// for good, so that [`recv`](Self::recv) returns `None`, it is the closed connection, whose
-    /// [`close_frame`](Client::close_frame) has the code: nothing connects any more.
+    /// Returns the connection, and makes it if there is none. When the server has closed the
+    /// session for good, so that [`recv`](Self::recv) returns `None`, it is the closed connection,
+    /// whose [`close_frame`](Client::close_frame) has the code: nothing connects again.
     ///
     /// # Errors
     /// An error that is not [temporary](Error::is_temporary), or the last of as many attempts as
@@ -213,8 +213,8 @@ impl Reconnecting {
     ///
     /// # Errors
     /// As for [`Reconnecting::client`] and [`Client::send`]: after the latter the message may have
-    /// arrived or not, and the next call connects again; but [`Error::Closed`] with a code that does
-    /// not ask for that is the error of every further call.
+    /// arrived or not, and the next call connects again; but [`Error::Closed`] with a code that
+    /// does not ask for that is the error of every further call.
     pub fn send<'m>(&mut self, message: impl Into<Message<'m>>) -> Result<(), Error> {
         let sent = self.client()?.send(message);
         match &sent {

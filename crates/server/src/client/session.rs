@@ -124,7 +124,7 @@ pub(crate) struct Output {
     end: Option<End>,
 }
 
-/// The end of a session, by whoever was first.
+/// The end of a session, by the side that was first.
 enum End {
     /// We closed it.
     Ours,

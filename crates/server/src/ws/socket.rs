@@ -103,9 +103,9 @@ impl<'a, D> Socket<'a, D> {
     /// a [`Frame`] as a reference to bytes that were encoded before.
     ///
     /// It is queued and leaves when the callback returns; the result says whether the receiver
-    /// keeps up. It comes after what this session [published](Self::publish) before to channels that
-    /// it is a member of, so that a message can acknowledge a publication: where that waits for
-    /// publications of others, the message waits with it. Only what a cluster carries, or the
+    /// keeps up. It comes after what this session [published](Self::publish) before to channels
+    /// that it is a member of, so that a message can acknowledge a publication: where that waits
+    /// for publications of others, the message waits with it. Only what a cluster carries, or the
     /// [`Hub`] publishes, may come later.
     #[inline]
     pub fn send(&mut self, message: impl Sendable) -> Sent {
@@ -140,8 +140,8 @@ impl<'a, D> Socket<'a, D> {
 
     /// Joins the channel of exactly this name, in which `*` and `>` are characters like any other:
     /// it gets what is published from this call on, and nothing of what was published before, also
-    /// by this callback. False if it had joined before. Costs 12 bytes while it lasts, and ends with the session. A
-    /// connection gets a message once, however many of its subscriptions match.
+    /// by this callback. False if it had joined before. Costs 12 bytes while it lasts, and ends with
+    /// the session. A connection gets a message once, however many of its subscriptions match.
     ///
     /// A name that is made of a user's text should be checked with
     /// [`is_channel_token`](crate::is_channel_token), so that a dot makes no other channel of it.

@@ -373,7 +373,7 @@ fn the_metrics_of_the_program_follow_those_of_the_server() {
     stop(running);
 }
 
-/// What the server answers in place of a handler is not only for programs: without the headers of
+/// Answers of the server in place of a handler are not only for programs: without the headers of
 /// CORS a page sees a network error instead of a 413.
 #[test]
 fn answers_in_place_of_a_handler_pass_through_the_middleware_of_its_route() {

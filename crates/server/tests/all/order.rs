@@ -35,7 +35,7 @@ where
 }
 
 #[test]
-fn what_a_session_is_sent_after_its_publication_arrives_after_it() {
+fn a_message_arrives_after_what_its_session_has_published_before() {
     let server = room(|ws, text| match text {
         "text" => {
             drop(ws.publish("room", "a"));
@@ -159,7 +159,7 @@ fn a_member_gets_what_is_published_from_its_join_on() {
 }
 
 #[test]
-fn what_a_timer_of_the_event_loop_sends_follows_what_it_published() {
+fn a_timer_of_the_event_loop_sends_behind_what_it_has_published() {
     #[derive(Default)]
     struct Members(Vec<Handle>);
     let ws = Ws::new().on_open(|ws| {
