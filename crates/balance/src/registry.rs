@@ -29,13 +29,12 @@ pub(crate) struct Entry {
     pub(crate) drain: Option<Drain>,
     /// Its heartbeats ended without notice, and it has no other source: it gets no new clients.
     pub(crate) expired: bool,
-    /// Its name has its address no more, and it has no other source: it gets no new clients, and
-    /// keeps its tunnels.
-    pub(crate) vanished: bool,
+    /// It was removed, and is not drained: it gets no new clients, and keeps its tunnels.
+    pub(crate) is_removed: bool,
     /// The time since which its share grows.
     pub(crate) rising: Option<Instant>,
     pub(crate) last_failure: Option<(Cause, SystemTime)>,
-    /// It is down, and its tunnels stay: see [`Entry::is_dead`].
+    /// It is down or removed, and its tunnels stay: see [`Entry::is_dead`].
     pub(crate) keeps_tunnels: bool,
     /// Active checks that failed in a row.
     pub(crate) failed_checks: u32,
@@ -133,7 +132,7 @@ impl Entry {
             tracker: HealthTracker::new(),
             drain: None,
             expired: false,
-            vanished: false,
+            is_removed: false,
             rising: None,
             last_failure: None,
             keeps_tunnels: false,
@@ -153,7 +152,7 @@ impl Entry {
     /// Returns whether its heartbeats have ended but it still accepts connections: it stays in the
     /// list, down, for clients without any other backend.
     pub(crate) fn is_only_silent(&self, fall: u32) -> bool {
-        self.expired && self.drain.is_none() && !self.is_dead(fall)
+        self.expired && self.drain.is_none() && !self.is_removed && !self.is_dead(fall)
     }
 
     /// Returns whether it has no source any more: it leaves the list with its last tunnel.
@@ -163,7 +162,7 @@ impl Entry {
 
     /// Returns whether it may still get clients: it has a source, or has only fallen silent.
     pub(crate) fn is_offered(&self) -> bool {
-        !self.is_being_removed() || self.expired && self.drain.is_none()
+        !self.is_being_removed() || self.expired && self.drain.is_none() && !self.is_removed
     }
 
     /// Returns whether nothing of it is open.
@@ -175,7 +174,8 @@ impl Entry {
     /// nothing about a backend without clients.
     pub(crate) fn state(&self) -> State {
         match self {
-            Self { drain: Some(_), .. } | Self { vanished: true, .. } => State::Draining,
+            Self { drain: Some(_), .. } => State::Draining,
+            Self { is_removed: true, .. } => State::Removed,
             Self { expired: true, .. } => State::Down,
             _ if !self.tracker.is_up() => State::Down,
             _ => State::Up,
@@ -187,7 +187,7 @@ impl Entry {
         self.tracker = HealthTracker::new();
         self.drain = None;
         self.expired = false;
-        self.vanished = false;
+        self.is_removed = false;
         self.failed_checks = 0;
         self.last_failure = None;
     }

@@ -129,8 +129,21 @@ pub struct Settings {
     /// most, over all shards. Each shard closes its own at an equal part of it: where one shard has
     /// them all, closing is that much slower. Default 200.
     pub close_rate: u32,
+    /// What becomes of the tunnels of a backend that the file, an operator or a name's addresses no
+    /// longer have. Default: they stay.
+    pub removed: Removed,
     /// The conditions under which a backend counts as dead.
     pub health: Health,
+}
+
+/// What becomes of the tunnels of a removed backend, which gets no new clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Removed {
+    /// They stay for as long as their clients and the backend want.
+    #[default]
+    Keep,
+    /// They are closed at [`Settings::close_rate`].
+    Drain,
 }
 
 /// Names that some proxy, framework or CDN reads a client's address, its user or a request's
@@ -330,6 +343,8 @@ pub struct Closing {
     pub order: CloseOrder,
     /// Tunnels are closed spread over this time; tunnels left after it are closed at once.
     pub deadline: Option<Duration>,
+    /// Whether tunnels that open later are closed, too: of handshakes that were under way.
+    pub later: bool,
 }
 
 /// The order of [`Closing::order`].
@@ -368,6 +383,7 @@ impl Default for Settings {
             sources: Vec::new(),
             slow_start: Duration::ZERO,
             close_rate: 200,
+            removed: Removed::default(),
             health: Health::default(),
         }
     }

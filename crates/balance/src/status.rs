@@ -22,6 +22,10 @@ pub struct Status {
     pub backends: Vec<Row>,
     /// All backends that have names.
     pub names: Vec<NameRow>,
+    /// Whether fewer than half of the backends are up: the tunnels of those that are down stay.
+    pub panic: bool,
+    /// How often that has begun.
+    pub panics: u64,
     /// Sums over all shards, at most a second old.
     pub metrics: Metrics,
     /// The last connect that failed through the balancer's own fault, which is held against no
@@ -74,7 +78,7 @@ pub struct Row {
     pub address: SocketAddr,
     /// The configured name that has this address, if it has one.
     pub name: Option<String>,
-    /// `up`, `down` or `draining`.
+    /// `up`, `down`, `draining`, or `removed`: no longer in any list, with its tunnels open.
     pub state: &'static str,
     /// Its source: `file`, `dns` for an address of a name in the file, `api`, `registered`, or
     /// `none` if it leaves with its last tunnel.
@@ -102,7 +106,8 @@ pub struct Row {
     pub drain: Option<DrainProgress>,
     /// Seconds until its registration ends without a heartbeat, if it registered itself.
     pub expires_in_seconds: Option<f64>,
-    /// Whether it is down but keeps its tunnels: only failed checks close them.
+    /// Whether it gets no clients but keeps its tunnels: it was removed, or is down, and checks have
+    /// not failed.
     pub keeps_tunnels: bool,
     /// Its last failure.
     pub last_failure: Option<LastFailure>,
@@ -164,7 +169,7 @@ pub struct Changes {
     /// Backends that are new in the list, or came back.
     pub added: Vec<SocketAddr>,
     /// Backends that leave with their last tunnel.
-    pub removed: Vec<SocketAddr>,
+    pub removed: Vec<RemovedBackend>,
     /// Backends with a new weight.
     pub reweighted: Vec<SocketAddr>,
     /// Whether a setting changed.
@@ -188,6 +193,28 @@ pub struct Draining {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rebalance {
     /// Backends that have more than their part.
+/// A backend that a reload removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RemovedBackend {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its tunnels.
+    pub tunnels: u32,
+    /// The number of them closed a second, at most; `None`: they stay.
+    pub rate: Option<u32>,
+}
+
+/// The effect of a [removal](crate::Balancer::remove).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Removal {
+    /// Its tunnels.
+    pub tunnels: u32,
+    /// The number of them closed a second, at most; `None`: they stay.
+    pub rate: Option<u32>,
+    /// Whether no other backend is up.
+    pub last: bool,
+}
+
     pub moves: Vec<Surplus>,
     /// Tunnels to close in all.
     pub total: u64,

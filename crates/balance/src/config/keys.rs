@@ -166,6 +166,9 @@ static KEYS: &[Key] = &[
         "time in which the share of a backend that came up grows to its weight"),
     Key::new("close_rate", ONE_OR_MORE, "200",
         "tunnels of dead or drained backends that are closed per second"),
+    Key::new("removed", Kind::Word(&["keep", "drain"]), "keep",
+        "tunnels of a backend that is no longer in the list: keep = they stay, drain = they are \
+         closed at close_rate"),
     Key::new("timeouts.connect", TIMEOUT, "5s", "until a connection to a backend is made"),
     Key::new("timeouts.response", TIMEOUT, "60s",
         "from the end of a request to the head of its response; 504"),

@@ -92,6 +92,7 @@ fn settings(draft: &Draft) -> Settings {
         sources: sources::unite(draft.parse_list("sources")),
         slow_start: draft.get("slow_start"),
         close_rate: draft.get("close_rate"),
+        removed: draft.parse("removed").unwrap_or_default(),
         health: Health {
             observe: draft.parse("health.observe").unwrap_or_default(),
             failures: draft.get("health.failures"),

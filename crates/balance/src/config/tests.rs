@@ -351,6 +351,7 @@ fn every_key_sets_its_setting() {
         sources = ["127.0.0.2", "127.0.1.4/31", "127.0.1.5"]
         slow_start = "30s"
         close_rate = 11
+        removed = "drain"
         [[backends]]
         address = "127.0.0.1:9001"
         weight = 3
@@ -449,6 +450,7 @@ fn every_key_sets_its_setting() {
             .to_vec(),
         slow_start: seconds(30),
         close_rate: 11,
+        removed: crate::Removed::Drain,
         health: crate::Health {
             observe: crate::Observe::Answers,
             failures: 5,

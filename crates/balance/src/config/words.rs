@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use throng_config::units::did_you_mean;
 
-use crate::settings::{Observe, Pick, Sticky};
+use crate::settings::{Observe, Pick, Removed, Sticky};
 
 /// All picks with their words.
 const PICKS: [(&str, Pick); 6] = [
@@ -44,6 +44,18 @@ impl FromStr for Observe {
             "connections" => Ok(Self::Connections),
             "answers" => Ok(Self::Answers),
             _ => Err("write \"connections\" or \"answers\""),
+        }
+    }
+}
+
+impl FromStr for Removed {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "keep" => Ok(Self::Keep),
+            "drain" => Ok(Self::Drain),
+            _ => Err("write \"keep\" or \"drain\""),
         }
     }
 }

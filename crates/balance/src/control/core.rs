@@ -25,8 +25,10 @@ use crate::config::{
 };
 use crate::registry::{DesiredState, Drain, Entry};
 use crate::report::Failure;
-use crate::settings::{Check, CheckKind, CloseOrder, Closing, Configuration, Settings, Target};
-use crate::status::{DrainProgress, Draining, LastFailure, Row, RowTotals, share_of};
+use crate::settings::{
+    Check, CheckKind, CloseOrder, Closing, Configuration, Removed, Settings, Target,
+};
+use crate::status::{DrainProgress, Draining, LastFailure, Removal, Row, RowTotals, share_of};
 use throng_tls::Challenges;
 
 /// The code of Close frames that make clients reconnect to another backend.
@@ -72,6 +74,8 @@ pub(crate) struct Core {
     /// The bound addresses.
     addresses: Vec<SocketAddr>,
     commands: Vec<ControlCommand>,
+    /// Fewer than half of the backends are up; and how often that has begun.
+    panic: (bool, u64),
     is_changed: bool,
     /// Whether [`Core::passthrough`] may have changed.
     names_changed: bool,
@@ -98,6 +102,7 @@ impl Core {
             security: (config.tls.clone(), config.backend_tls.clone()),
             addresses: Vec::new(),
             commands: Vec::new(),
+            panic: (false, 0),
             is_changed: true,
             names_changed: true,
             has_ended: false,
@@ -156,7 +161,7 @@ impl Core {
     /// configured, and at least a connection for one whose heartbeats have ended.
     pub(crate) fn checks(&self) -> impl Iterator<Item = (Target, Check)> {
         let configured = self.settings.health.check.as_ref();
-        self.entries.iter().filter_map(move |entry| {
+        self.entries.iter().filter(|entry| !entry.is_removed).filter_map(move |entry| {
             let asked = || entry.expired.then(|| Check::new(CheckKind::Tcp));
             let mut check = configured.cloned().or_else(asked)?;
             if !entry.passthrough.is_empty() {
@@ -172,7 +177,9 @@ impl Core {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
-        let backends = self.entries.iter().map(|entry| self.target(entry)).collect();
+        // Clients never come to a removed one.
+        let listed = self.entries.iter().filter(|entry| !entry.is_removed);
+        let backends = listed.map(|entry| self.target(entry)).collect();
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
         Some(Arc::new(Configuration { settings, backends, https, challenges }))
@@ -306,29 +313,52 @@ impl Core {
         Ok(())
     }
 
-    /// Drains it; it leaves the list when its last tunnel is gone.
-    pub(crate) fn remove(&mut self, address: SocketAddr) -> Result<Draining, Error> {
+    /// Sends it no more clients; it leaves the list when its last tunnel is gone. `drain`: whether
+    /// its tunnels are closed, if not as the settings say.
+    pub(crate) fn remove(
+        &mut self,
+        address: SocketAddr,
+        drain: Option<bool>,
+        now: Instant,
+    ) -> Result<Removal, Error> {
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
         if entry.desired.ttl.is_some() {
             return Err(Error::RegistersItself { address });
         }
-        if !entry.is_being_removed() {
-            entry.desired = DesiredState::default();
-            self.names_changed = true;
-            // A drain that is under way keeps its rate.
-            if entry.drain.is_none() {
-                self.start_drain(at, None);
-            }
-        } else if (entry.expired || entry.vanished) && entry.drain.is_none() {
-            self.start_drain(at, None);
+        entry.desired = DesiredState::default();
+        self.leave(at, drain.unwrap_or(self.settings.removed == Removed::Drain), now);
+        let Draining { tunnels, last, .. } = self.draining(at);
+        Ok(Removal { tunnels, rate: self.closes(at), last })
+    }
+
+    /// Lets a backend go that no source wants any more.
+    pub(super) fn leave(&mut self, at: usize, drains: bool, now: Instant) {
+        self.names_changed = true;
+        // A drain that is under way keeps its rate.
+        if self.entries[at].drain.is_some() {
+            return;
         }
-        Ok(self.draining(at))
+        if drains {
+            return self.start_drain(at, None);
+        }
+        self.entries[at].is_removed = true;
+        self.settle(at, now);
+    }
+
+    /// Returns the tunnels of a removed backend that are closed a second; `None`: they stay.
+    pub(super) fn closes(&self, at: usize) -> Option<u32> {
+        self.entries[at].drain.map(|drain| at_most(drain.rate))
     }
 
     /// Returns the status of all backends.
     pub(crate) fn rows(&self, now: Instant) -> Vec<Row> {
         self.entries.iter().map(|entry| row(entry, now)).collect()
+    }
+
+    /// Returns whether fewer than half of the backends are up, and how often that has begun.
+    pub(crate) fn panic(&self) -> (bool, u64) {
+        self.panic
     }
 
     /// Returns the last failure of the balancer itself, with a remedy.
@@ -395,13 +425,13 @@ impl Core {
             rate: at_most(rate),
             order: CloseOrder::Shuffled,
             deadline: window,
+            later: true,
         };
         self.commands.push(ControlCommand::Close(Arc::clone(backend), closing, None));
     }
 
     /// Sets the backend's state from its entry, with all consequences for its tunnels.
     fn settle(&mut self, at: usize, now: Instant) {
-        let fall = self.fall(at);
         let entry = &mut self.entries[at];
         let (backend, state) = (&entry.backend, entry.state());
         let before = backend.state();
@@ -419,16 +449,26 @@ impl Core {
             }
             State::Down => {
                 entry.rising = None;
-                entry.keeps_tunnels = !entry.is_dead(fall);
-                if !entry.keeps_tunnels {
+                let closes = self.entries[at].is_dead(self.fall(at)) && self.may_close(at);
+                let entry = &mut self.entries[at];
+                entry.keeps_tunnels = !closes;
+                if closes {
                     self.close_all_of_dead(at);
                 } else if before == State::Draining {
                     // The drain has ended, and its close job with it.
                     self.commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
                 }
             }
-            // A drain has its own close job, see `start_drain`; nothing is removed here.
-            State::Draining | State::Removed => {}
+            // A drain has its own close job, see `start_drain`.
+            State::Draining => {}
+            State::Removed => {
+                entry.rising = None;
+                let closes = before == State::Down && !entry.keeps_tunnels;
+                entry.keeps_tunnels = true;
+                if closes {
+                    self.commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
+                }
+            }
         }
     }
 
@@ -440,6 +480,8 @@ impl Core {
             rate: self.settings.close_rate,
             order: CloseOrder::Shuffled,
             deadline: None,
+            // Where no backend is up, clients come back to it: they are not closed again.
+            later: false,
         };
         self.commands.push(ControlCommand::Close(backend, closing, None));
     }
@@ -482,7 +524,9 @@ impl Core {
     /// Checks that a backend at `address` can be added to the list.
     fn check_room(&self, address: SocketAddr) -> Result<(), Error> {
         self.check_address(address)?;
-        if self.position(address).is_none() && self.entries.len() >= MAX_BACKENDS {
+        // Those that only have tunnels left must not keep others out.
+        let listed = self.entries.iter().filter(|entry| !entry.is_being_removed()).count();
+        if self.position(address).is_none() && listed >= MAX_BACKENDS {
             return Err(Error::TooMany { most: MAX_BACKENDS });
         }
         Ok(())

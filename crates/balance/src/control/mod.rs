@@ -27,7 +27,7 @@ use crate::issuer::{CertificateEvent, Issuer};
 use crate::lookups::{self, Answer, Lookups, Resolver};
 use crate::report::{Metrics, Report};
 use crate::shards::{Launch, Shards};
-use crate::status::{Changes, Draining, Rebalance, Status, TlsStatus};
+use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
 
 pub use error::Error;
 
@@ -232,9 +232,8 @@ impl Balancer {
     }
 
     /// Applies the backends and settings of `config`: a reload. A backend that stays keeps its
-    /// counts and tunnels; one that is no longer in the file is drained at
-    /// [`close_rate`](crate::Settings::close_rate), unless it also registered itself or was added
-    /// by [`add`](Balancer::add).
+    /// counts and tunnels; one that is no longer in the file is [removed](Self::remove), unless it
+    /// also registered itself or was added by [`add`](Balancer::add).
     ///
     /// A weight that an operator set, and a drain that an operator began, stay as long as the file
     /// has the same for that backend as the last one. A backend that was
@@ -394,13 +393,15 @@ impl Balancer {
         self.inner.change(|core, now| core.undrain(address, now))
     }
 
-    /// Drains a backend and removes it from the list when its last tunnel is gone. It may be the
-    /// last backend: [`Draining::last`] reports that.
+    /// Sends a backend no more clients, and removes it from the list when its last tunnel is gone.
+    /// Its tunnels stay, or are closed as in a [drain](Self::drain), by `drain`, or if that is
+    /// `None` by [`Settings::removed`](crate::Settings::removed); a drain that is under way goes
+    /// on. It may be the last backend: [`Removal::last`] reports that.
     ///
     /// # Errors
     /// [`Error::Unknown`], or [`Error::RegistersItself`].
-    pub fn remove(&self, address: SocketAddr) -> Result<Draining, Error> {
-        self.inner.change(|core, _| core.remove(address))
+    pub fn remove(&self, address: SocketAddr, drain: Option<bool>) -> Result<Removal, Error> {
+        self.inner.change(|core, now| core.remove(address, drain, now))
     }
 
     /// Closes the surplus tunnels of backends that have more than their part, with 1012, at `rate`
@@ -467,6 +468,8 @@ impl Balancer {
             pick: core.settings().pick.word(),
             backends: core.rows(self.inner.now()),
             names: core.name_rows(),
+            panic: core.panic().0,
+            panics: core.panic().1,
             metrics,
             own_failure: core.own_failure(),
             tls: self.inner.server.as_deref().map(TlsStatus::of),

@@ -190,8 +190,8 @@ impl State {
         } else {
             self.bucket(rate)
         };
-        let closing =
-            Closing { code: GOING_AWAY, rate, order: CloseOrder::Shuffled, deadline: None };
+        let order = CloseOrder::Shuffled;
+        let closing = Closing { code: GOING_AWAY, rate, order, deadline: None, later: true };
         let mut job = CloseJob {
             backend: None,
             closing,
@@ -254,9 +254,7 @@ impl State {
                 }
             }
         }
-        // A job for a number of tunnels ends with its list; others continue with later tunnels,
-        // such as handshakes that were under way.
-        close_jobs.retain(|job| job.most.is_none() || !job.list.is_empty());
+        close_jobs.retain(|job| job.closing.later || !job.list.is_empty());
         self.close_jobs = close_jobs;
     }
 
@@ -269,7 +267,8 @@ impl State {
             })
         });
         for job in &mut close_jobs {
-            if job.list.is_empty() && job.opened != self.metrics.tunnels_opened {
+            if job.closing.later && job.list.is_empty() && job.opened != self.metrics.tunnels_opened
+            {
                 job.bucket.renew(self.now);
                 self.list_tunnels(job);
             }

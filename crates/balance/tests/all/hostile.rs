@@ -210,8 +210,13 @@ fn a_client_that_is_closing_already_is_not_waited_for() {
         let mut server = server.join().unwrap();
         client.send_close(1000);
         assert_eq!(server.frame().0, 8);
-        let closing =
-            Closing { code: 1012, rate: 1000, order: CloseOrder::Shuffled, deadline: None };
+        let closing = Closing {
+            code: 1012,
+            rate: 1000,
+            order: CloseOrder::Shuffled,
+            deadline: None,
+            later: true,
+        };
         balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
         assert_eq!(client.close_code(), 1012);
         assert!(client.is_at_end());

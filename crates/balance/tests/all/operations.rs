@@ -91,12 +91,13 @@ fn a_hundred_changes_touch_no_tunnel_and_no_message() {
                     60 + change
                 );
                 let changes = balancer.apply(config(&backends[..2], &more)).unwrap();
-                assert_eq!((&changes.removed, changes.settings), (&vec![backends[2]], true));
+                let removed: Vec<_> = changes.removed.iter().map(|it| it.address).collect();
+                assert_eq!((removed, changes.settings), (vec![backends[2]], true));
             }
             2 => drop(balancer.set_weight(backends[0], 1 + change as u32).unwrap()),
             _ => {
                 balancer.add(backends[2], 1, false).unwrap();
-                balancer.remove(backends[2]).unwrap();
+                balancer.remove(backends[2], None).unwrap();
             }
         }
         let mut bad = config(&backends[..1], "");
@@ -132,7 +133,7 @@ fn tunnels_outlive_the_address_of_their_backends_name() {
     let balancer = Balancer::start_with_resolver(config, resolver).unwrap();
     let mut old = open(&balancer);
     *found.lock().unwrap() = vec![backends[1]];
-    until(&balancer, "it drains", |status| status.backends[0].state == "draining");
+    until(&balancer, "it is removed", |status| status.backends[0].state == "removed");
     let mut new = open(&balancer);
     let status = balancer.status();
     assert_eq!([0, 1].map(|at| row(&status, backends[at]).tunnels), [1, 1]);
@@ -170,7 +171,12 @@ fn a_drained_backends_clients_are_closed_and_it_goes_when_the_last_has_gone() {
     stayed.send_text("here");
     assert_eq!(stayed.text(), "here");
     balancer.undrain(backends[1]).unwrap();
-    balancer.remove(backends[0]).unwrap();
+    // It stays through its removal, until that is asked for.
+    let removal = balancer.remove(backends[0], None).unwrap();
+    assert_eq!((removal.tunnels, removal.rate), (1, None));
+    stayed.send_text("still here");
+    assert_eq!(stayed.text(), "still here");
+    assert_eq!(balancer.remove(backends[0], Some(true)).unwrap().rate, Some(200));
     expect_restart(stayed);
     until(&balancer, "it is out of the list", |status| status.backends.len() == 1);
     end(&balancer);

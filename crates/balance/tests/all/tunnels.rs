@@ -134,7 +134,8 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_forwards_later_messages(
         // Both at once: when the other client has been closed, the close job is known for this one,
         // too.
         let deadline = Some(Duration::ZERO);
-        let closing = Closing { code: 1012, rate: 1000, order: CloseOrder::Shuffled, deadline };
+        let closing =
+            Closing { code: 1012, rate: 1000, order: CloseOrder::Shuffled, deadline, later: true };
         balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
         assert_eq!(closed.close_code(), 1012);
         drop((closed, heard));

@@ -61,6 +61,12 @@ struct Drain {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+struct Removal {
+    drain: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Rebalance {
     dry_run: bool,
     rate: Option<u32>,
@@ -230,9 +236,11 @@ impl Api {
     fn remove(&self, request: &Request<'_>) -> Outcome {
         self.check_change(request)?;
         let address = address(request)?;
-        let draining = self.balancer.remove(address).map_err(refused)?;
-        self.note(format!("removing {address}: {} tunnels", draining.tunnels));
-        Ok(answer(&to_json(&draining)?))
+        let Removal { drain } = optional_body(request, &json!({ "drain": true }))?;
+        let removal = self.balancer.remove(address, drain).map_err(refused)?;
+        let what = removed_in_words(removal.tunnels, removal.rate);
+        self.note(format!("removing {address}: {what}"));
+        Ok(answer(&to_json(&removal)?))
     }
 
     fn rebalance(&self, request: &Request<'_>) -> Outcome {
@@ -306,6 +314,15 @@ impl Api {
 pub(super) fn added_in_words(address: SocketAddr, weight: u32, passthrough: &[String]) -> String {
     let names: String = passthrough.iter().map(|name| format!(", passthrough={name}")).collect();
     format!("added {address}, weight {weight}{names}")
+}
+
+/// Returns what becomes of the tunnels of a removed backend.
+pub(super) fn removed_in_words(tunnels: u32, rate: Option<u32>) -> String {
+    match (tunnels, rate) {
+        (0, _) => "it has no tunnels".to_owned(),
+        (_, None) => format!("{tunnels} tunnels stay"),
+        (_, Some(rate)) => format!("{tunnels} tunnels are closed, at most {rate} a second"),
+    }
 }
 
 /// The status that an operation's error is.

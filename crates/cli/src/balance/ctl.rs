@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::api::added_in_words;
+use super::api::{added_in_words, removed_in_words};
 use super::reload::json_in_words;
 use crate::http_client::Client;
 use crate::register::read_token;
@@ -75,10 +75,13 @@ enum Command {
         #[arg(value_parser = backend)]
         address: SocketAddr,
     },
-    /// Drain a backend, and remove it.
+    /// Send a backend no more clients, and remove it with its last tunnel.
     Remove {
         #[arg(value_parser = backend)]
         address: SocketAddr,
+        /// Close its tunnels, as drain does [default: as `removed` in the configuration says]
+        #[arg(long)]
+        drain: bool,
     },
     /// Close the surplus of crowded backends, so that their clients come back to the others.
     Rebalance {
@@ -156,7 +159,9 @@ fn request(command: &Command) -> (&'static str, String, Option<Value>) {
             ("POST", of(address, "/drain"), Some(json!({ "window": window })))
         }
         Command::Undrain { address } => ("POST", of(address, "/undrain"), Some(json!({}))),
-        Command::Remove { address } => ("DELETE", of(address, ""), None),
+        Command::Remove { address, drain } => {
+            ("DELETE", of(address, ""), drain.then(|| json!({ "drain": true })))
+        }
         Command::Rebalance { dry_run, rate } => {
             let body = json!({ "dry_run": dry_run, "rate": rate });
             ("POST", "/rebalance".to_owned(), Some(body))
@@ -166,9 +171,10 @@ fn request(command: &Command) -> (&'static str, String, Option<Value>) {
 }
 
 fn in_words(command: &Command, value: &Value) -> String {
+    let number = |name: &str| value[name].as_u64().and_then(|number| u32::try_from(number).ok());
     let tunnels = || {
         let last = if value["last"] == true { "; it was the last one that was up" } else { "" };
-        format!("{} tunnels are closed, at most {} a second{last}", value["tunnels"], value["rate"])
+        removed_in_words(number("tunnels").unwrap_or_default(), number("rate")) + last
     };
     match command {
         Command::Add { address, weight, passthrough, .. } => {
@@ -179,7 +185,7 @@ fn in_words(command: &Command, value: &Value) -> String {
         }
         Command::Drain { address, .. } => format!("draining {address}: {}", tunnels()),
         Command::Undrain { address } => format!("{address} is taken in again"),
-        Command::Remove { address } => format!("removing {address}: {}", tunnels()),
+        Command::Remove { address, .. } => format!("removing {address}: {}", tunnels()),
         Command::Rebalance { dry_run, .. } => rebalance(*dry_run, value),
         Command::Reload => format!("configuration read again: {}", json_in_words(value)),
         // It has a table.

@@ -50,6 +50,11 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
     let help = "The version of the balancer, as labels; the value is 1";
     writer.metric("build_info", help, Type::Gauge).sample(&labels, 1);
 }
+    let help =
+        "Whether fewer than half of the backends are up: tunnels of those that are down stay";
+    writer.metric("panic", help, Type::Gauge).sample(&[], u64::from(status.panic));
+    let help = "Times when fewer than half of the backends began to be up";
+    writer.metric("panics", help, Type::Counter).sample(&[], status.panics);
 
 /// Writes the metrics of a balancer that has just started, with TLS.
 pub(crate) fn write_idle(writer: &mut Writer) {
@@ -176,7 +181,7 @@ const OF_ALL: &[Figure<Metrics>] = &[
 ];
 
 /// The states of a backend.
-const STATES: [&str; 3] = ["up", "down", "draining"];
+const STATES: [&str; 4] = ["up", "down", "draining", "removed"];
 
 fn write_tls(tls: &TlsStatus, writer: &mut Writer) {
     let help = "TLS handshakes of clients that were completed";

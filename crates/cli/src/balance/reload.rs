@@ -10,6 +10,7 @@ use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 
 use throng_config::{LogSettings, Values};
 
+use super::api::removed_in_words;
 use super::args::Flags;
 use crate::changes::{self, CERTIFICATES, Changes as ChangedKeys, NO_FILE, log_reload};
 use crate::log::{Log, events};
@@ -172,8 +173,24 @@ pub(super) fn json_in_words(changes: &Value) -> String {
         changes[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     };
     let mut parts = Vec::new();
+    let removed = || {
+        let backends = changes["removed"].as_array().into_iter().flatten();
+        let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let one = |backend: &Value| {
+            let tunnels = number(&backend["tunnels"]).unwrap_or_default();
+            let address = backend["address"].as_str().unwrap_or_default();
+            match tunnels {
+                0 => address.to_owned(),
+                _ => format!("{address} ({})", removed_in_words(tunnels, number(&backend["rate"]))),
+            }
+        };
+        backends.map(one).collect::<Vec<_>>()
+    };
     for what in ["added", "removed", "reweighted"] {
-        let backends = list(what);
+        let backends = match what {
+            "removed" => removed(),
+            _ => list(what).into_iter().map(str::to_owned).collect(),
+        };
         if !backends.is_empty() {
             let mut part = what.to_owned();
             for (at, backend) in backends.iter().enumerate().take(8) {
@@ -198,6 +215,8 @@ pub(super) fn json_in_words(changes: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use throng_balance::RemovedBackend;
+
     use super::*;
 
     #[test]
@@ -206,7 +225,11 @@ mod tests {
         let all: Vec<_> = (1..=10).map(|port| ([127, 0, 0, 1], port).into()).collect();
         let changes = Changes {
             added: all.clone(),
-            removed: vec![all[0]],
+            removed: vec![
+                RemovedBackend { address: all[0], tunnels: 7, rate: None },
+                RemovedBackend { address: all[1], tunnels: 9, rate: Some(200) },
+                RemovedBackend { address: all[2], tunnels: 0, rate: None },
+            ],
             settings: true,
             needs_restart: vec!["listen", "shards"],
             ..Changes::default()
@@ -215,7 +238,10 @@ mod tests {
         let text = in_words(&Reloaded { changes, changed, certificates: false });
         assert!(text.starts_with("added 127.0.0.1:1, 127.0.0.1:2, "), "{text}");
         assert!(
-            text.contains(" and 2 more; removed 127.0.0.1:1; changed pick, retries; "),
+            text.contains(
+                " and 2 more; removed 127.0.0.1:1 (7 tunnels stay), 127.0.0.1:2 (9 tunnels are \
+                 closed, at most 200 a second), 127.0.0.1:3; changed pick, retries; "
+            ),
             "{text}"
         );
         assert!(text.ends_with("listen, shards changed, which takes effect with the next start"));

@@ -28,6 +28,8 @@ pub(super) struct Watch {
     /// Tunnels and other requests ever, then.
     before: (u64, u64),
     limits: Limits,
+    /// The times when too few backends were up.
+    panics: u64,
 }
 
 impl Watch {
@@ -42,6 +44,7 @@ impl Watch {
             looked: Instant::now(),
             before: ever(&status),
             limits: Limits::default(),
+            panics: 0,
         }
     }
 
@@ -82,10 +85,17 @@ impl Watch {
     fn changes(&mut self, status: &Status) -> Vec<Change> {
         let changed = |row: &&Row| match (self.states.get(&row.address), row.state) {
             // New backends and drains are logged where they are ordered.
-            (Some(&before), state @ ("up" | "down")) => before != state && before != "draining",
+            (Some(&before), state @ ("up" | "down")) => {
+                before != state && !matches!(before, "draining" | "removed")
+            }
+            (Some(&before), state @ "removed") => before != state && row.tunnels > 0,
             _ => false,
         };
         let mut changes: Vec<Change> = status.backends.iter().filter(changed).map(change).collect();
+        if status.panics > self.panics {
+            self.panics = status.panics;
+            changes.push(panic(status));
+        }
         for row in &status.names {
             let lookup = lookup(row);
             if self.names.get(&row.name) != Some(&lookup) {
@@ -167,6 +177,13 @@ impl PartialEq for Change {
 fn change(row: &Row) -> Change {
     let reason = row.last_failure.as_ref().map(|failure| failure.text.clone());
     let backend = ("backend", row.address.into());
+    if row.state == "removed" {
+        return Change {
+            event: &events::BACKEND_REMOVED,
+            message: "it gets no new clients; its tunnels stay".to_owned(),
+            fields: vec![backend, ("tunnels", row.tunnels.into())],
+        };
+    }
     if row.state != "down" {
         return Change {
             event: &events::BACKEND_UP,
@@ -183,6 +200,19 @@ fn change(row: &Row) -> Change {
         event: &events::BACKEND_DOWN,
         message: message.to_owned(),
         fields: vec![backend, ("tunnels", row.tunnels.into()), ("reason", reason.into())],
+    }
+}
+
+/// Returns the event of fewer than half of the backends being up.
+fn panic(status: &Status) -> Change {
+    let rows = || status.backends.iter().filter(|row| matches!(row.state, "up" | "down"));
+    let (up, all) = (rows().filter(|row| row.state == "up").count(), rows().count());
+    let message = "tunnels of backends that fail stay; where none is up, new clients are sent to \
+                   those that are down";
+    Change {
+        event: &events::BACKENDS_PANIC,
+        message: message.to_owned(),
+        fields: vec![("up", up.into()), ("backends", all.into())],
     }
 }
 

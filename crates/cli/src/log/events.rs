@@ -166,6 +166,10 @@ events! {
         "a backend gets new clients again";
     BACKEND_DOWN = "backend.down", Warn, process, ["backend", "tunnels", "reason"],
         "a backend gets no new clients, for the reason given";
+    BACKEND_REMOVED = "backend.removed", Info, process, ["backend", "tunnels"],
+        "a backend that is no longer in the list has so many tunnels, which stay";
+    BACKENDS_PANIC = "backends.panic", Warn, process, ["up", "backends"],
+        "fewer than half of the backends are up: no tunnel of theirs is closed";
     LOOKUP = "lookup", Info, process, ["name", "addresses"],
         "a name of backends has these addresses";
     LOOKUP_FAILED = "lookup.failed", Warn, process, ["name", "addresses", "reason"],

@@ -1,6 +1,9 @@
 //! Conditions that must hold after each turn, when all is quiet, and at the end.
 
-use throng_balance::Settings;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use throng_balance::{Backend, Settings};
 
 use super::backend::{HttpBackend, arrivals};
 use super::client::{Answer, HttpClient};
@@ -75,6 +78,7 @@ pub(super) fn at_the_end(world: &mut World) {
     }
     faults.extend(through::hellos_are_well(world));
     faults.extend(closings_are_paced(world));
+    faults.extend(tunnels_outlive_reloads(world));
     faults.extend(little_is_held(world));
     faults.into_iter().for_each(|fault| world.violation(fault));
 }
@@ -243,6 +247,18 @@ fn injected(said: &[u8], received: &[u8]) -> Option<Injected> {
         }
     }
     None
+}
+
+/// A change of the list, of weights or settings closes no tunnel.
+fn tunnels_outlive_reloads(world: &World) -> Vec<String> {
+    if !world.plan.calm {
+        // Silence ends tunnels, too.
+        return Vec::new();
+    }
+    let closed = |it: &&Arc<Backend>| it.totals().closed.load(Relaxed) > 0;
+    let ordered = |it: &Arc<Backend>| world.closed.iter().any(|one| Arc::ptr_eq(one, it));
+    let wrong = world.backends.iter().filter(closed).filter(|it| !ordered(it));
+    wrong.map(|it| format!("tunnels of {} were closed without an order", it.address())).collect()
 }
 
 /// Ends of tunnels are spread: at most what the orders allow in any span of time.

@@ -141,9 +141,9 @@ pub(super) enum ClientProtocol {
 #[derive(Clone, Debug)]
 pub(super) enum ControlCommand {
     Add(usize),
-    /// Removes a backend, and closes its tunnels.
+    /// Removes a backend, whose tunnels stay.
     Remove(usize),
-    /// Takes it as down, and closes its tunnels.
+    /// Takes it as down, and closes the tunnels that it has.
     Down(usize),
     /// Drains it within so long.
     Drain(usize, u64),

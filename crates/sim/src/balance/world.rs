@@ -50,6 +50,8 @@ pub struct World {
     members: Vec<Option<Arc<Backend>>>,
     weights: Vec<u32>,
     commands: Vec<(u64, ControlCommand)>,
+    /// Backends whose tunnels were ordered to be closed.
+    pub(super) closed: Vec<Arc<Backend>>,
     /// Orders to close tunnels, as (rate, most, whether it has a deadline).
     pub(super) orders: Vec<(u32, Option<u32>, bool)>,
     pub(super) shut_down_at: Option<u64>,
@@ -93,6 +95,7 @@ impl World {
             members,
             weights,
             commands: plan.commands.clone(),
+            closed: Vec::new(),
             orders: Vec::new(),
             shut_down_at: None,
             _reports: reports,
@@ -283,6 +286,7 @@ impl World {
     }
 
     fn close(&mut self, backend: &Arc<Backend>, closing: &Closing, most: Option<u32>) {
+        self.closed.push(Arc::clone(backend));
         self.orders.push((closing.rate, most, closing.deadline.is_some()));
         let most = most.map(|most| Arc::new(AtomicU32::new(most)));
         self.post(|| Command::CloseTunnels {
@@ -318,7 +322,8 @@ impl World {
             ControlCommand::Close { backend_index, code, rate, order, most, deadline } => {
                 if let Some(backend) = self.members[backend_index].clone() {
                     let deadline = deadline.map(Duration::from_nanos);
-                    let closing = Closing { code, rate, order, deadline };
+                    let later = most.is_none();
+                    let closing = Closing { code, rate, order, deadline, later };
                     self.close(&backend, &closing, most);
                 }
             }
@@ -336,7 +341,8 @@ impl World {
         }
     }
 
-    /// Ends the use of a backend, and closes its tunnels; in a calm run not that of the last one.
+    /// Ends the use of a backend, in a calm run not that of the last one. Closes its tunnels unless
+    /// it is removed.
     fn retire(&mut self, at: usize, state: State, deadline: Option<Duration>) {
         let others = self.members.iter().flatten();
         let is_last = others.filter(|it| it.state() == State::Up).count() < 2;
@@ -346,10 +352,11 @@ impl World {
         backend.set_state(state);
         if state == State::Removed {
             self.members[at] = None;
-            self.reconfigure();
+            return self.reconfigure();
         }
         let rate = self.plan.settings.close_rate;
-        let closing = Closing { code: 1012, rate, order: CloseOrder::Shuffled, deadline };
+        let (order, later) = (CloseOrder::Shuffled, state == State::Draining);
+        let closing = Closing { code: 1012, rate, order, deadline, later };
         self.close(&backend, &closing, None);
     }
 

@@ -10,7 +10,8 @@ use crate::backend::State;
 use crate::config::{BackendConfig, Config, MAX_BACKENDS, NamedBackend};
 use crate::control::error::Error;
 use crate::registry::{DesiredState, Entry};
-use crate::status::Changes;
+use crate::settings::Removed;
+use crate::status::{Changes, RemovedBackend};
 
 impl Core {
     /// Applies the list and the settings of `config`. Values that the file has as before stay as
@@ -49,8 +50,11 @@ impl Core {
             let address = entry.backend.address();
             let listed = files.iter().any(|of| of.file.address == address);
             if !listed && entry.desired.file.take().is_some() && entry.is_being_removed() {
-                changes.removed.push(address);
-                self.start_drain(at, None);
+                entry.desired.name = None;
+                let tunnels = entry.backend.tunnels();
+                self.leave(at, self.settings.removed == Removed::Drain, now);
+                let rate = self.closes(at);
+                changes.removed.push(RemovedBackend { address, tunnels, rate });
             }
         }
         Ok(changes)

@@ -58,17 +58,46 @@ impl Core {
     /// Returns whether at least half of the backends that are not being removed are up, apart from
     /// the one at `place`. This is Envoy's panic threshold.
     fn half_are_up_without(&self, place: Option<usize>) -> bool {
+        self.half_are(place, |_| true)
+    }
+
+    /// Returns whether at least half of the backends are up and `well`, not counting the one at
+    /// `place` as that.
+    fn half_are(&self, place: Option<usize>, well: impl Fn(&Entry) -> bool) -> bool {
         let (mut all, mut up) = (0, 0);
-        let staying =
-            self.entries.iter().enumerate().filter(|(_, entry)| !entry.is_being_removed());
+        let staying = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_offered());
         for (at, entry) in staying {
             match entry.state() {
-                State::Up if Some(at) != place => (all, up) = (all + 1, up + 1),
+                State::Up if Some(at) != place && well(entry) => (all, up) = (all + 1, up + 1),
                 State::Up | State::Down => all += 1,
                 State::Draining | State::Removed => {}
             }
         }
         2 * up >= all
+    }
+
+    /// Returns whether the tunnels of a dead backend may be closed: at least half of the backends
+    /// are up, and pass their checks. Where all fail for one reason, such as a broker that is away,
+    /// their clients have nowhere to go; the first of them to fall is told from one that is dead
+    /// alone by the checks that the others have failed since.
+    pub(super) fn may_close(&self, place: usize) -> bool {
+        self.half_are(Some(place), |entry| entry.failed_checks == 0)
+    }
+
+    /// Stops closing the tunnels of dead backends where too few others are up.
+    fn hold_tunnels_in_panic(&mut self) {
+        let panics = !self.half_are_up_without(None);
+        let (panicked, times) = self.panic;
+        self.panic = (panics, times + u64::from(panics && !panicked));
+        if !panics {
+            return;
+        }
+        for entry in &mut self.entries {
+            if entry.backend.state() == State::Down && !entry.keeps_tunnels {
+                (entry.keeps_tunnels, entry.failed_checks) = (true, 0);
+                self.commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
+            }
+        }
     }
 
     /// Ignores verdicts of answers, which clients may have caused, where too few other backends are
@@ -107,11 +136,16 @@ impl Core {
             self.settle(place, now);
         }
         let fall = self.fall(place);
+        let entry = &self.entries[place];
+        if entry.backend.state() != State::Down || !entry.keeps_tunnels {
+            return;
+        }
+        let may_close = self.may_close(place);
         let entry = &mut self.entries[place];
-        if entry.keeps_tunnels
-            && entry.failed_checks >= fall
-            && entry.backend.state() == State::Down
-        {
+        if !may_close && !(entry.expired && entry.is_empty()) {
+            // When the others are up again, it has the time to come up, too.
+            entry.failed_checks = 0;
+        } else if may_close && entry.failed_checks >= fall {
             entry.keeps_tunnels = false;
             self.close_all_of_dead(place);
         }
@@ -130,6 +164,7 @@ impl Core {
     /// Runs what is due. Returns when the next is.
     pub(crate) fn expire(&mut self, now: Instant, wall: SystemTime) -> Option<Instant> {
         self.ignore_answers_in_panic(now);
+        self.hold_tunnels_in_panic();
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
             let silent = entry.desired.ttl.filter(|ttl| ttl.expires <= now);

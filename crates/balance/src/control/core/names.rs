@@ -9,6 +9,7 @@ use throng_io::Instant;
 
 use super::Core;
 use crate::config::{BackendConfig, MAX_BACKENDS, NamedBackend};
+use crate::settings::Removed;
 use crate::status::{Changes, LastFailure, NameRow};
 
 /// A backend of the configuration's list, with its name if it has one.
@@ -140,11 +141,7 @@ impl Core {
             entry.desired.file = None;
             entry.desired.name = None;
             if entry.is_being_removed() {
-                self.names_changed = true;
-                entry.vanished = true;
-                entry.rising = None;
-                entry.keeps_tunnels = false;
-                self.settle(at, now);
+                self.leave(at, self.settings.removed == Removed::Drain, now);
             }
         }
     }

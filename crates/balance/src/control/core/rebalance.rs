@@ -47,6 +47,7 @@ impl Core {
                     rate: u32::try_from(part).unwrap_or(u32::MAX).max(1),
                     order: CloseOrder::IdleAndOldest,
                     deadline: None,
+                    later: false,
                 };
                 self.commands.push(ControlCommand::Close(
                     Arc::clone(backend),

@@ -425,7 +425,7 @@ fn a_backend_that_is_added_has_names_passed_through_until_it_is_removed() {
         eventually("it is a tunnel", || {
             running.0.status().backends.iter().any(|row| row.address == behind && row.tunnels == 1)
         });
-        running.0.remove(behind).unwrap();
+        running.0.remove(behind, Some(true)).unwrap();
         eventually("its name is as before", || is_theirs() == Err(before.clone()));
         // Once more, from nothing.
         eventually("it is gone", || running.0.status().backends.len() == 1);

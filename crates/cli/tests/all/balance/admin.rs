@@ -311,7 +311,7 @@ fn ctl_speaks_to_it_in_words() {
         (&["drain", &name, "--window", "30s"], "draining"),
         (&["undrain", &name], "taken in again"),
         (&["rebalance", "--dry-run"], "would close 0 tunnels"),
-        (&["remove", "[::1]:9"], "removing [::1]:9"),
+        (&["remove", "[::1]:9", "--drain"], "removing [::1]:9: it has no tunnels"),
         (&["add", &name, "--json"], "there is a backend"),
     ] {
         let (code, text) = ctl(words);

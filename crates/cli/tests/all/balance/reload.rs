@@ -58,7 +58,16 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
     });
     file.write(&text(&[second]));
     balancer.signal("HUP");
-    assert_eq!(balancer.message("reloaded"), format!("removed {first}"));
+    assert_eq!(balancer.message("reloaded"), format!("removed {first} (1 tunnels stay)"));
+    let removed = balancer.event("backend.removed");
+    assert_eq!((&removed["backend"], &removed["tunnels"]), (&json!(first.to_string()), &json!(1)));
+    // A reload more, and still it stays, until draining is asked for by name.
+    balancer.signal("HUP");
+    assert_eq!(balancer.message("reloaded"), "nothing changed");
+    echoes(&mut old, "after its backend was removed");
+    assert_eq!(balancer.row(first)["state"], "removed");
+    let drained = balancer.ask("POST", &format!("/backends/{first}/drain"), &json!({}));
+    assert_eq!((drained.status(), balancer.row(first)["state"].as_str()), (200, Some("draining")));
     let Got::Close(code, _) = old.next() else { panic!("no Close frame") };
     assert_eq!(code, 1012);
     old.send(Opcode::Close, &code.to_be_bytes());

@@ -1,7 +1,7 @@
 //! Close frames of the balancer, and what either side sends or does at the same moment.
 
 use throng_balance::shard_over_driver::Command;
-use throng_balance::{CloseOrder, Closing, Settings, Timeouts};
+use throng_balance::{CloseOrder, Closing, Settings, State, Timeouts};
 use throng_sim::balance::{PeerEnd, PeerId, Script};
 
 use super::{
@@ -23,7 +23,7 @@ fn with_tunnel(test: impl FnOnce(&mut Script, PeerId, PeerId)) {
 /// Orders the close of all tunnels, or of so many.
 fn order_closing(script: &mut Script, order: CloseOrder, most: Option<u32>) {
     let backend = script.backend(0).clone();
-    let closing = Closing { code: 1012, rate: 1000, order, deadline: None };
+    let closing = Closing { code: 1012, rate: 1000, order, deadline: None, later: true };
     let most = most.map(|most| std::sync::Arc::new(most.into()));
     script.command(Command::CloseTunnels { backend, closing, most });
 }
@@ -123,7 +123,8 @@ fn an_order_closes_so_many_a_second() {
     let mut script = Script::new(1, Settings::default());
     let pairs: Vec<_> = (0..10).map(|_| open(&mut script)).collect();
     let backend = script.backend(0).clone();
-    let closing = Closing { code: 1012, rate: 10, order: CloseOrder::Shuffled, deadline: None };
+    let closing =
+        Closing { code: 1012, rate: 10, order: CloseOrder::Shuffled, deadline: None, later: true };
     script.command(Command::CloseTunnels { backend, closing, most: None });
     let mut closed = Vec::new();
     for _ in 0..4 {
@@ -170,4 +171,29 @@ fn a_backend_that_is_lost_in_its_close_frame_ends_with_a_reset() {
         script.run(secs(2));
         assert_eq!(script.end(client), Some(PeerEnd::Reset));
     }
+}
+
+/// A backend that failed its checks: its tunnels are closed, and those of clients that come back to
+/// it, as there is no other, stay.
+#[test]
+fn one_verdict_closes_a_client_once() {
+    let mut script = Script::new(1, Settings::default());
+    let before: Vec<_> = (0..3).map(|_| open(&mut script)).collect();
+    let backend = script.backend(0).clone();
+    backend.set_state(State::Down);
+    let (order, rate) = (CloseOrder::Shuffled, 1000);
+    let closing = Closing { code: 1012, rate, order, deadline: None, later: false };
+    script.command(Command::CloseTunnels { backend, closing, most: None });
+    script.run(secs(1));
+    for (client, _) in before {
+        assert_eq!(script.receive(client), close_of_balancer(1012));
+        script.close(client);
+    }
+    let again: Vec<_> = (0..3).map(|_| open(&mut script)).collect();
+    script.run(secs(60));
+    for (client, server) in again {
+        script.send(server, &unmasked("stays"));
+        assert_eq!(script.receive(client), unmasked("stays"));
+    }
+    assert_eq!((script.metrics().closed, script.audit().close_jobs), (3, 0));
 }

@@ -76,7 +76,7 @@ fn an_address_that_vanishes_keeps_its_tunnels_and_gets_no_clients() {
     backend(&core, 2).open_tunnel();
     core.take_commands();
     answer(&mut core, NAME, &[2, 3], 2);
-    assert_eq!(rows(&core), [(1, "draining", "none"), (2, "up", "dns"), (3, "up", "dns")]);
+    assert_eq!(rows(&core), [(1, "removed", "none"), (2, "up", "dns"), (3, "up", "dns")]);
     assert_eq!(closes(&mut core), 0, "no tunnel is closed");
     answer(&mut core, NAME, &[1, 2], 3);
     assert_eq!(rows(&core)[0], (1, "up", "dns"), "it is back, and the same");
@@ -125,7 +125,7 @@ fn an_address_of_the_balancer_itself_is_no_backend() {
 fn removals_and_weights_of_operators_outlast_lookups() {
     let mut core = core("backends = [\"app.internal:80\"]");
     answer(&mut core, NAME, &[1, 2, 3], 1);
-    core.remove(address(1)).unwrap();
+    core.remove(address(1), None, at(1)).unwrap();
     core.set_weight(address(2), 7, at(1)).unwrap();
     core.drain(address(3), None).unwrap();
     answer(&mut core, NAME, &[1, 2, 3, 4], 2);
@@ -167,6 +167,7 @@ fn a_reload_has_the_known_addresses_of_names() {
     let none_up = apply(&mut core, "backends = [\"new.internal:80\"]");
     assert!(matches!(none_up, Err(crate::control::Error::NoneUp)), "{none_up:?}");
     let changes = apply(&mut core, "backends = [\"127.0.0.3:80\"]").unwrap();
-    assert_eq!(changes.removed, [address(1), address(2)]);
+    let removed: Vec<_> = changes.removed.iter().map(|it| it.address).collect();
+    assert_eq!(removed, [address(1), address(2)]);
     assert!(core.names().is_empty() && !core.has_looked_up(NAME));
 }

@@ -57,7 +57,7 @@ fn a_removed_backend_goes_with_its_last_tunnel() {
     one.begin_request();
     core.remove(address(1)).unwrap();
     assert_eq!(expire(&mut core, at(0.0)), Some(at(0.25)));
-    assert_eq!((one.state(), core.rows(at(0.0))[0].source), (State::Draining, "none"));
+    assert_eq!((one.state(), core.rows(at(0.0))[0].source), (State::Removed, "none"));
     assert!(matches!(core.undrain(address(1), at(0.0)), Err(Error::BeingRemoved { .. })));
     close(&one, 1);
     expire(&mut core, at(1.0));
@@ -72,11 +72,11 @@ fn a_removed_backend_goes_with_its_last_tunnel() {
     assert!(Arc::ptr_eq(&backend(&core, 1), &one));
     assert_eq!((one.state(), one.weight(), core.rows(at(3.0))[1].source), (State::Up, 5, "api"));
     // The last one may go, too.
-    assert!(!core.remove(address(1)).unwrap().last);
-    assert!(core.remove(address(2)).unwrap().last);
+    assert!(!core.remove(address(1), None, at(0.0)).unwrap().last);
+    assert!(core.remove(address(2), None, at(0.0)).unwrap().last);
     expire(&mut core, at(4.0));
     assert_eq!(ports(&core), [0u16; 0]);
-    let error = core.remove(address(2)).unwrap_err().to_string();
+    let error = core.remove(address(2), None, at(0.0)).unwrap_err().to_string();
     assert_eq!(error, "there is no backend 127.0.0.1:2: there is none at all; add it first");
 }
 
@@ -85,11 +85,36 @@ fn a_removed_backend_that_is_added_again_keeps_its_tunnels() {
     let mut core = core(&[1, 2], "");
     let one = backend(&core, 1);
     open(&one, 7);
-    core.remove(address(1)).unwrap();
+    core.remove(address(1), None, at(0.0)).unwrap();
     expire(&mut core, at(0.0));
     commands(&mut core);
     core.add(BackendConfig::new(address(1)), at(1.0)).unwrap();
     assert_eq!((one.state(), commands(&mut core)), (State::Up, vec!["1 keep".to_owned()]));
     assert!(Arc::ptr_eq(&backend(&core, 1), &one));
     assert_eq!(expire(&mut core, at(1.0)), None);
+}
+
+#[test]
+fn a_removal_keeps_or_closes_tunnels_as_it_says() {
+    let close = "1 close all at 200/s with 1012 Shuffled by None";
+    for (setting, drain, expected) in [
+        ("keep", None, None),
+        ("keep", Some(true), Some(200)),
+        ("drain", None, Some(200)),
+        ("drain", Some(false), None),
+    ] {
+        let mut core = core(&[1, 2], &format!("removed = \"{setting}\""));
+        open(&backend(&core, 1), 4);
+        let removal = core.remove(address(1), drain, at(0.0)).unwrap();
+        assert_eq!((removal.tunnels, removal.rate, removal.last), (4, expected, false));
+        let closes = if expected.is_some() { vec![close.to_owned()] } else { vec![] };
+        assert_eq!(commands(&mut core), closes, "{setting}, {drain:?}");
+        let state = if expected.is_some() { State::Draining } else { State::Removed };
+        assert_eq!(backend(&core, 1).state(), state);
+        // A second one may drain what the first one kept.
+        let removal = core.remove(address(1), Some(true), at(1.0)).unwrap();
+        assert_eq!((removal.tunnels, removal.rate), (4, Some(200)));
+        expire(&mut core, at(1.0));
+        assert_eq!(ports(&core), [1, 2]);
+    }
 }

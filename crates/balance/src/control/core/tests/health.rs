@@ -55,7 +55,7 @@ fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
     core.handle_check(&one, Err("no answer".to_owned().into()), at(4.0), wall);
     assert_eq!(commands(&mut core), Vec::<String>::new());
     core.handle_check(&one, Err("no answer".to_owned().into()), at(5.0), wall);
-    assert_eq!(commands(&mut core), ["1 close all at 50/s with 1012 Shuffled by None"]);
+    assert_eq!(commands(&mut core), ["1 close open at 50/s with 1012 Shuffled by None"]);
     core.handle_check(&one, Err("no answer".to_owned().into()), at(6.0), wall);
     assert_eq!(commands(&mut core), Vec::<String>::new());
 }
@@ -205,4 +205,77 @@ fn a_slow_start_grows_every_tenth_of_a_second() {
     apply(&mut core, config(&[1], ""), at(52.0)).unwrap();
     expire(&mut core, at(52.0));
     assert_eq!(two.share(), 4 * SHARES_PER_WEIGHT);
+}
+
+/// Lets the checks of these backends fail, one after the other, or pass.
+fn check(core: &mut Core, ports: &[u16], passes: bool, now: f64) {
+    for &port in ports {
+        let backend = backend(core, port);
+        let outcome = if passes { Ok(()) } else { Err("503".to_owned().into()) };
+        core.handle_check(&backend, outcome, at(now), SystemTime::UNIX_EPOCH);
+        expire(core, at(now));
+    }
+}
+
+fn closes(core: &mut Core) -> Vec<String> {
+    commands(core).into_iter().filter(|command| command.contains("close")).collect()
+}
+
+/// A broker that all of them need is away: no client has anywhere to go.
+#[test]
+fn backends_that_fail_together_keep_their_tunnels() {
+    for count in 1..6 {
+        let ports: Vec<u16> = (1..=count).collect();
+        let mut core = core(&ports, "[health.check]\nkind = \"tcp\"");
+        core.backends().for_each(|(backend, _)| open(backend, 20));
+        for second in 0..30 {
+            check(&mut core, &ports, false, second.into());
+        }
+        assert_eq!(closes(&mut core), [""; 0], "{count} backends");
+        assert_eq!((core.panic(), states(&core)), ((true, 1), vec!["down"; count.into()]));
+        assert!(core.rows(at(30.0)).iter().all(|row| row.keeps_tunnels));
+        // They come back one after the other: the last has the time to, as well.
+        for port in &ports {
+            check(&mut core, &[*port], true, 31.0);
+            check(&mut core, &[*port], true, 32.0);
+            let rest: Vec<u16> = ports.iter().copied().filter(|other| other > port).collect();
+            check(&mut core, &rest, false, 32.0);
+        }
+        assert_eq!((closes(&mut core), core.panic()), (vec![], (false, 1)), "{count} backends");
+    }
+}
+
+#[test]
+fn one_that_stays_away_when_the_others_are_back_is_closed_once() {
+    let mut core = core(&[1, 2, 3], "[health.check]\nkind = \"tcp\"");
+    core.backends().for_each(|(backend, _)| open(backend, 20));
+    for second in 0..9 {
+        check(&mut core, &[1, 2, 3], false, second.into());
+    }
+    for second in 10..12 {
+        check(&mut core, &[2, 3], true, second.into());
+    }
+    assert_eq!(closes(&mut core), [""; 0]);
+    for second in 12..40 {
+        check(&mut core, &[2, 3], true, second.into());
+        check(&mut core, &[1], false, second.into());
+    }
+    assert_eq!(closes(&mut core), ["1 close open at 200/s with 1012 Shuffled by None"]);
+}
+
+/// The first to fall is closed, and that ends when too few others are left.
+#[test]
+fn closing_ends_where_the_others_fall_too() {
+    let mut core = core(&[1, 2, 3], "[health.check]\nkind = \"tcp\"");
+    core.backends().for_each(|(backend, _)| open(backend, 20));
+    for second in 0..3 {
+        check(&mut core, &[1], false, second.into());
+        check(&mut core, &[2, 3], true, second.into());
+    }
+    assert_eq!(closes(&mut core), ["1 close open at 200/s with 1012 Shuffled by None"]);
+    for second in 3..6 {
+        check(&mut core, &[1, 2, 3], false, second.into());
+    }
+    assert_eq!(commands(&mut core), ["1 keep"]);
+    assert!(core.rows(at(6.0)).iter().all(|row| row.keeps_tunnels));
 }

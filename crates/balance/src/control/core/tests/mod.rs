@@ -14,7 +14,7 @@ mod reload;
 use super::*;
 use crate::backend::SHARES_PER_WEIGHT;
 use crate::config::server_names;
-use crate::{Changes, Surplus};
+use crate::{Changes, RemovedBackend, Surplus};
 
 const TOKEN: &str = "[register]\ntoken = \"0123456789abcdef\"\n";
 
@@ -83,8 +83,9 @@ fn commands(core: &mut Core) -> Vec<String> {
     let short = |command| match command {
         ControlCommand::Keep(backend) => format!("{} keep", backend.address().port()),
         ControlCommand::Close(backend, closing, most) => {
-            let Closing { code, rate, order, deadline } = closing;
-            let most = most.map_or("all".to_owned(), |most| most.to_string());
+            let Closing { code, rate, order, deadline, later } = closing;
+            let all = if later { "all" } else { "open" };
+            let most = most.map_or(all.to_owned(), |most| most.to_string());
             let port = backend.address().port();
             format!("{port} close {most} at {rate}/s with {code} {order:?} by {deadline:?}")
         }

@@ -25,7 +25,7 @@ fn names_are_refused_with_the_words_of_the_configuration() {
         AcmeSettings { domains: vec!["WWW.example.com".into()], ..AcmeSettings::new("".into()) };
     config.tls.as_mut().unwrap().acme = Some(acme);
     let mut core = Core::new(config);
-    core.remove(address(2)).unwrap();
+    core.remove(address(2), None, at(0.0)).unwrap();
     expire(&mut core, at(0.0));
     core.take_configuration();
     commands(&mut core);
@@ -81,15 +81,15 @@ fn names_come_with_a_backend_and_go_with_the_last_that_has_them() {
     assert_eq!(names(&core), ["*", "a.example.com", "b.example.com"]);
     // They are gone before the last tunnel is.
     open(&backend(&core, 3), 1);
-    core.remove(address(3)).unwrap();
+    core.remove(address(3), None, at(0.0)).unwrap();
     assert_eq!(
         (names(&core).join(" "), ports(&core)),
         ("a.example.com b.example.com".into(), vec![1, 2, 3])
     );
-    core.remove(address(2)).unwrap();
+    core.remove(address(2), None, at(0.0)).unwrap();
     assert_eq!(names(&core), ["a.example.com"]);
     // A removed backend of the file leaves the file's names in force.
-    core.remove(address(1)).unwrap();
+    core.remove(address(1), None, at(0.0)).unwrap();
     expire(&mut core, at(2.0));
     assert_eq!((names(&core), ports(&core)), (vec!["a.example.com".to_owned()], vec![3]));
 }
@@ -98,7 +98,7 @@ fn names_come_with_a_backend_and_go_with_the_last_that_has_them() {
 fn given_names_hold_instead_of_the_files_until_it_is_read_again() {
     let file = "backends = [\"127.0.0.1:1\", \"127.0.0.1:2,passthrough=a.example.com\"]";
     let mut core = Core::new(parse(file));
-    core.remove(address(2)).unwrap();
+    core.remove(address(2), None, at(0.0)).unwrap();
     expire(&mut core, at(0.0));
     core.add(passing(2, &["b.example.com"]), at(0.0)).unwrap();
     assert_eq!(core.rows(at(0.0))[1].passthrough, ["b.example.com"]);
@@ -150,7 +150,7 @@ fn names_are_reported_only_when_they_may_have_changed() {
     core.drain(address(3), None).unwrap();
     core.take_configuration();
     core.take_passthrough();
-    core.remove(address(3)).unwrap();
+    core.remove(address(3), None, at(0.0)).unwrap();
     assert!(core.take_configuration().is_none());
     assert_eq!(core.take_passthrough().unwrap(), [Box::from("*")]);
 }
@@ -160,7 +160,7 @@ fn a_backend_that_is_added_again_has_the_names_given_then() {
     let mut core = Core::new(parse("backends = [\"127.0.0.1:1,passthrough=*\"]"));
     core.add(passing(2, &["a.example.com"]), at(0.0)).unwrap();
     open(&backend(&core, 2), 1);
-    core.remove(address(2)).unwrap();
+    core.remove(address(2), None, at(0.0)).unwrap();
     core.add(passing(2, &[]), at(1.0)).unwrap();
     assert_eq!((names(&core).join(" "), backend(&core, 2).tunnels()), ("*".into(), 1));
 }

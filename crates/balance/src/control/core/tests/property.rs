@@ -10,7 +10,7 @@ use super::*;
 enum Step {
     Apply(BTreeSet<u16>),
     Add(u16),
-    Remove(u16),
+    Remove(u16, Option<bool>),
     Drain(u16),
     Undrain(u16),
     Weight(u16, u32),
@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         prop::collection::btree_set(1u16..6, 0..5).prop_map(Step::Apply),
         port.clone().prop_map(Step::Add),
-        port.clone().prop_map(Step::Remove),
+        (port.clone(), any::<Option<bool>>()).prop_map(|(port, drain)| Step::Remove(port, drain)),
         port.clone().prop_map(Step::Drain),
         port.clone().prop_map(Step::Undrain),
         (port.clone(), 0u32..5).prop_map(|(port, weight)| Step::Weight(port, weight)),
@@ -67,7 +67,11 @@ fn perform(
 ) -> Result<(), TestCaseError> {
     let ttl = Duration::from_secs(10);
     match step {
-        Step::Apply(list) => apply_list(list, core, model, *now)?,
+        Step::Apply(list) => {
+            apply_list(list, core, model, *now)?;
+            let closes = |command: &ControlCommand| matches!(command, ControlCommand::Close(..));
+            prop_assert!(!core.commands.iter().any(closes), "a reload closes tunnels");
+        }
         Step::Add(port) => {
             let added = core.add(BackendConfig::new(address(port)), *now).is_ok();
             prop_assert_eq!(added, !model.wants(port));
@@ -75,8 +79,8 @@ fn perform(
                 model.api.insert(port);
             }
         }
-        Step::Remove(port) => {
-            let removed = core.remove(address(port)).is_ok();
+        Step::Remove(port, drain) => {
+            let removed = core.remove(address(port), drain, *now).is_ok();
             prop_assert!(!removed || !model.registered.contains_key(&port));
             let registers = model.registered.contains_key(&port);
             prop_assert!(removed || !model.wants(port) || registers);
@@ -200,13 +204,15 @@ fn compare(core: &mut Core, model: &Model) -> Result<(), TestCaseError> {
         prop_assert!(held.iter().all(|held| Arc::ptr_eq(held, &backend)));
         prop_assert_eq!(backend.tunnels() as usize, held.len());
         if !model.wants(port) {
-            prop_assert!(matches!(backend.state(), State::Draining | State::Down));
+            prop_assert!(backend.state() != State::Up);
         }
     }
     if let Some(configuration) = core.take_configuration() {
         let targets = configuration.backends.iter();
         let seen = targets.map(|target| target.backend.address().port());
-        prop_assert_eq!(seen.collect::<Vec<_>>(), listed);
+        let offered = core.entries.iter().filter(|entry| !entry.is_removed);
+        let offered = offered.map(|entry| entry.backend.address().port());
+        prop_assert_eq!(seen.collect::<Vec<_>>(), offered.collect::<Vec<_>>());
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ fn every_refusal_names_a_remedy() {
             core.undrain(address(1), now),
             "127.0.0.1:1 is not draining, but up: there is nothing to end",
         ),
-        (core.remove(address(3)).map(drop), "there is no backend 127.0.0.1:3"),
+        (core.remove(address(3), None, at(0.0)).map(drop), "there is no backend 127.0.0.1:3"),
         (core.rebalance(false, Some(0)).map(drop), "rate is 0: write how many tunnels"),
         (
             core.deregister(address(1)),
@@ -59,7 +59,7 @@ fn there_is_an_end_to_the_list() {
     let one_more = address(5000);
     assert!(matches!(core.add(BackendConfig::new(one_more), at(0.0)), Err(Error::TooMany { .. })));
     assert!(matches!(core.register(one_more, 1, None, at(0.0)), Err(Error::TooMany { .. })));
-    core.remove(address(1)).unwrap();
+    core.remove(address(1), None, at(0.0)).unwrap();
     expire(&mut core, at(0.0));
     core.add(BackendConfig::new(one_more), at(0.0)).unwrap();
     let error = apply(&mut core, config(&all, ""), at(0.0)).unwrap_err();

@@ -17,7 +17,7 @@ fn a_registration_lasts_as_long_as_its_heartbeats() {
     // A reload does not know it, and leaves it alone.
     apply(&mut core, config(&[1], &format!("close_rate = 5\n{TOKEN}")), at(11.0)).unwrap();
     assert_eq!((ports(&core), two.state()), (vec![1, 2], State::Up));
-    assert!(matches!(core.remove(address(2)), Err(Error::RegistersItself { .. })));
+    assert!(matches!(core.remove(address(2), None, at(0.0)), Err(Error::RegistersItself { .. })));
     commands(&mut core);
     expire(&mut core, at(19.0));
     // No new clients, but its tunnel stays: a silent backend may be well.
@@ -129,7 +129,7 @@ fn a_silent_backend_is_asked_itself_and_goes_when_it_does_not_answer() {
         assert_eq!(commands(&mut core), [""; 0]);
         core.handle_check(&two, Err("gone".to_owned().into()), at(second.into()), wall);
     }
-    assert_eq!(commands(&mut core), ["2 close all at 5/s with 1012 Shuffled by None"]);
+    assert_eq!(commands(&mut core), ["2 close open at 5/s with 1012 Shuffled by None"]);
     expire(&mut core, at(103.0));
     assert_eq!(ports(&core), [1, 2]);
     close(&two, 1);
@@ -146,7 +146,7 @@ fn operators_may_drain_and_remove_a_silent_backend() {
         assert_eq!(ports(&core), [1, 2]);
         match remove {
             false => drop(core.drain(address(2), None).unwrap()),
-            true => drop(core.remove(address(2)).unwrap()),
+            true => drop(core.remove(address(2), None, at(0.0)).unwrap()),
         }
         expire(&mut core, at(11.0));
         assert_eq!(ports(&core), [1]);

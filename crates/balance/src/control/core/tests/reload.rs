@@ -24,23 +24,26 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     let changes = apply(&mut core, changed.clone(), at(2.0)).unwrap();
     let expected = Changes {
         added: vec![address(4)],
-        removed: vec![address(3)],
+        removed: vec![RemovedBackend { address: address(3), tunnels: 1, rate: None }],
         reweighted: vec![address(1)],
         settings: true,
         needs_restart: vec!["listen", "shards", "admin.listen"],
     };
     assert_eq!(changes, expected);
     assert_eq!(core.take_configuration().unwrap().settings.retries, 0);
-    assert_eq!(commands(&mut core), ["3 close all at 200/s with 1012 Shuffled by None"]);
+    assert_eq!(commands(&mut core), [""; 0], "no tunnel is closed");
     expire(&mut core, at(2.0));
     assert_eq!(ports(&core), [1, 2, 3, 4], "3 has a tunnel");
+    let row = &core.rows(at(2.0))[2];
+    assert_eq!((row.state, row.source, row.tunnels), ("removed", "none", 1));
     // What needs a restart is said until there was one; the rest was done.
     let again = apply(&mut core, changed, at(3.0)).unwrap();
     let only_restart = Changes { needs_restart: expected.needs_restart, ..Changes::default() };
     assert_eq!(again, only_restart);
     // 3 comes back while its tunnel lives.
     let changes = apply(&mut core, config(&[1, 2, 3], ""), at(4.0)).unwrap();
-    assert_eq!((changes.added, changes.removed), (vec![address(3)], vec![address(4)]));
+    let four = RemovedBackend { address: address(4), tunnels: 0, rate: None };
+    assert_eq!((changes.added, changes.removed), (vec![address(3)], vec![four]));
     expire(&mut core, at(4.0));
     assert_eq!((ports(&core), before[2].state()), (vec![1, 2, 3], State::Up));
     for (port, before) in (1..).zip(&before) {
@@ -55,7 +58,7 @@ fn a_backend_of_the_file_that_is_added_again_is_as_the_file_says() {
     let mut core = Core::new(parsed.clone());
     for round in 0..2 {
         for port in [1, 2] {
-            core.remove(address(port)).unwrap();
+            core.remove(address(port), None, at(0.0)).unwrap();
         }
         expire(&mut core, at(1.0));
         assert_eq!(ports(&core), [0u16; 0]);
@@ -74,7 +77,7 @@ fn a_backend_of_the_file_that_registers_after_it_was_removed_is_as_the_file_says
                 \"127.0.0.1:2,tls\"]";
     let mut core = Core::new(Config::parse(&format!("{text}\n{TOKEN}"), "b.toml").unwrap());
     for port in [1, 2] {
-        core.remove(address(port)).unwrap();
+        core.remove(address(port), None, at(0.0)).unwrap();
     }
     // The first of them while its drain is under way.
     core.register(address(1), 3, None, at(0.0)).unwrap();
@@ -97,8 +100,11 @@ fn only_a_list_of_backends_changes_the_list() {
     assert_eq!(states(&core), ["up", "up", "up"]);
     // Said in so many words it is another matter.
     let changes = apply(&mut core, parse("backends = []"), at(2.0)).unwrap();
-    assert_eq!(changes.removed, [address(1), address(2)]);
-    assert_eq!(states(&core), ["draining", "draining", "up"]);
+    assert_eq!(
+        changes.removed.iter().map(|it| it.address).collect::<Vec<_>>(),
+        [1, 2].map(address)
+    );
+    assert_eq!(states(&core), ["removed", "removed", "up"]);
 }
 
 #[test]
@@ -128,7 +134,7 @@ fn new_backends_are_announced_before_the_old_ones_go() {
         assert_eq!(one.state(), State::Up, "there is always one to pick");
     };
     core.apply(config(&[2], ""), at(0.0), tell).unwrap();
-    assert_eq!((seen, one.state()), (vec![1, 2], State::Draining));
+    assert_eq!((seen, one.state()), (vec![1, 2], State::Removed));
 }
 
 #[test]
@@ -160,8 +166,82 @@ fn added_backends_stay_over_reloads_and_the_file_has_priority() {
     let changes = apply(&mut core, config(&[1], ""), at(3.0)).unwrap();
     assert_eq!((changes.removed, core.rows(at(3.0))[1].source), (vec![], "api"));
     // One that was removed is back only when the file has it.
-    core.remove(address(1)).unwrap();
+    core.remove(address(1), None, at(0.0)).unwrap();
     expire(&mut core, at(4.0));
     assert_eq!(ports(&core), [2]);
     assert_eq!(apply(&mut core, config(&[1], ""), at(5.0)).unwrap().added, [address(1)]);
+}
+
+/// Tunnels stay through one reload and the next, until draining is asked for by name.
+#[test]
+fn a_backend_that_leaves_the_file_keeps_its_tunnels() {
+    let mut core = core(&[1, 2], "");
+    let one = backend(&core, 1);
+    open(&one, 50);
+    for second in 1..4 {
+        let text = format!("close_rate = 7\nretries = {second}");
+        let changes = apply(&mut core, config(&[2], &text), at(second.into())).unwrap();
+        assert_eq!(changes.removed.len(), usize::from(second == 1));
+        expire(&mut core, at(second.into()));
+        assert_eq!((one.state(), commands(&mut core)), (State::Removed, vec![]), "{second}");
+    }
+    let configuration = core.take_configuration().unwrap();
+    assert_eq!(configuration.backends.len(), 1, "no client looks at it");
+    assert_eq!(core.checks().count(), 0);
+    // An operator drains it by name, or the file does for those that leave from then on.
+    assert_eq!(core.drain(address(1), None).unwrap().tunnels, 50);
+    assert_eq!(commands(&mut core), ["1 close all at 7/s with 1012 Shuffled by None"]);
+    open(&backend(&core, 2), 3);
+    let text = "close_rate = 7\nremoved = \"drain\"";
+    let changes = apply(&mut core, config(&[3], text), at(5.0)).unwrap();
+    let two = RemovedBackend { address: address(2), tunnels: 3, rate: Some(7) };
+    assert_eq!(changes.removed, [two]);
+    assert_eq!(commands(&mut core), ["2 close all at 7/s with 1012 Shuffled by None"]);
+}
+
+/// Its old tunnels and its new clients are counted together, and TLS is for new ones.
+#[test]
+fn a_backend_comes_back_with_tls_while_its_tunnels_live() {
+    let with_tls = |tls| {
+        let text =
+            format!("backends = [{{ address = \"127.0.0.1:1\", tls = {tls} }}, \"127.0.0.1:2\"]");
+        Config::parse(&text, "b.toml").unwrap()
+    };
+    let mut core = Core::new(with_tls(false));
+    let one = backend(&core, 1);
+    open(&one, 5);
+    apply(&mut core, config(&[2], ""), at(1.0)).unwrap();
+    apply(&mut core, with_tls(true), at(2.0)).unwrap();
+    expire(&mut core, at(2.0));
+    let entry = &core.entries[core.position(address(1)).unwrap()];
+    assert_eq!((entry.tls, entry.backend.tunnels(), one.state()), (Some(true), 5, State::Up));
+    assert!(Arc::ptr_eq(&entry.backend, &one));
+    assert!(!commands(&mut core).iter().any(|command| command.contains("close")));
+}
+
+/// A backend that is dead has its tunnels closed; one that was removed then keeps the rest.
+#[test]
+fn a_removal_ends_the_closing_of_a_dead_backends_tunnels() {
+    let check = "[health.check]\nkind = \"tcp\"";
+    let mut core = core(&[1, 2, 3], check);
+    let one = backend(&core, 1);
+    open(&one, 5);
+    for second in 0..3 {
+        let gone = Err("gone".to_owned().into());
+        core.handle_check(&one, gone, at(second.into()), SystemTime::UNIX_EPOCH);
+    }
+    assert_eq!(commands(&mut core), ["1 close open at 200/s with 1012 Shuffled by None"]);
+    apply(&mut core, config(&[2, 3], check), at(3.0)).unwrap();
+    assert_eq!((one.state(), commands(&mut core)), (State::Removed, vec!["1 keep".to_owned()]));
+}
+
+#[test]
+fn backends_with_nothing_but_tunnels_keep_no_others_out() {
+    let all: Vec<u16> = (1..=MAX_BACKENDS as u16).collect();
+    let mut core = core(&all, "");
+    core.backends().for_each(|(backend, _)| backend.open_tunnel());
+    apply(&mut core, config(&[5000], ""), at(0.0)).unwrap();
+    expire(&mut core, at(0.0));
+    assert_eq!(ports(&core).len(), MAX_BACKENDS + 1);
+    core.add(BackendConfig::new(address(5001)), at(1.0)).unwrap();
 }
