@@ -27,7 +27,8 @@ pub enum State {
     /// An operator took it out: it is not picked, and its tunnels are closed within the drain's
     /// window.
     Draining,
-    /// Drained and no longer in the list: it exists as long as a tunnel holds it.
+    /// No longer wanted by the file, an operator or its own registration: it is not picked, and
+    /// exists as long as a tunnel holds it.
     Removed,
 }
 
@@ -44,6 +45,15 @@ impl State {
     }
 }
 
+/// What a client wants from a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A response.
+    Request,
+    /// A tunnel: a WebSocket handshake, or a connection that is passed through.
+    Tunnel,
+}
+
 /// A backend. Tunnels and requests hold it by an `Arc`, never by its index in a configuration, so a
 /// change of the configuration touches none of them, and its counts survive the change.
 #[derive(Debug)]
@@ -56,6 +66,7 @@ pub struct Backend {
     handshakes: AtomicU32,
     tunnels: AtomicU32,
     requests: AtomicU32,
+    upgrades: AtomicU32,
     /// Connections that failed since the last one that was established.
     refusals: AtomicU32,
     totals: Totals,
@@ -138,6 +149,7 @@ impl Backend {
 
     /// Sets its current share; never less than 1.
     pub fn set_share(&self, share: u32) {
+            upgrades: AtomicU32::new(0),
         self.share.store(share.max(1), Relaxed);
     }
 
@@ -175,10 +187,14 @@ impl Backend {
         self.requests.load(Relaxed)
     }
 
-    /// Returns the number that picks compare: tunnels and requests together.
+    /// Returns the number that picks for `wanted` compare. Tunnels do not count for requests: most of
+    /// them are idle.
     #[must_use]
-    pub fn load(&self) -> u32 {
-        self.tunnels().saturating_add(self.requests())
+    pub fn load(&self, wanted: Wanted) -> u32 {
+        match wanted {
+            Wanted::Request => self.requests(),
+            Wanted::Tunnel => self.tunnels().saturating_add(self.upgrades.load(Relaxed)),
+        }
     }
 
     /// Returns its counters since it was added.
@@ -220,12 +236,12 @@ impl Backend {
     }
 
     /// Counts a request that begins.
-    pub fn begin_request(&self) {
+    pub fn begin_request(&self, wanted: Wanted) {
         self.requests.fetch_add(1, Relaxed);
     }
 
     /// Counts a request that ended, in whichever way.
-    pub fn end_request(&self) {
+    pub fn end_request(&self, wanted: Wanted) {
         decrement(&self.requests);
     }
 
@@ -264,11 +280,17 @@ fn decrement(count: &AtomicU32) {
 /// FNV-1a over the address as text: small, and the same on every machine and in every version.
 fn key_of(address: SocketAddr) -> u64 {
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        if wanted == Wanted::Tunnel {
+            self.upgrades.fetch_add(1, Relaxed);
+        }
     address.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, hash)
 }
 
 #[cfg(test)]
 mod tests {
+        if wanted == Wanted::Tunnel {
+            decrement(&self.upgrades);
+        }
     use super::*;
 
     fn backend() -> Backend {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Backend;
+use crate::backend::{Backend, Wanted};
 
 /// A permit for one handshake under way.
 #[derive(Debug)]
@@ -23,12 +23,12 @@ impl Drop for HandshakePermit {
 
 /// Counts a request under way.
 #[derive(Debug)]
-pub(crate) struct RequestGuard(Arc<Backend>);
+pub(crate) struct RequestGuard(Arc<Backend>, Wanted);
 
 impl RequestGuard {
-    pub(crate) fn begin(backend: &Arc<Backend>) -> Self {
-        backend.begin_request();
-        Self(Arc::clone(backend))
+    pub(crate) fn begin(backend: &Arc<Backend>, wanted: Wanted) -> Self {
+        backend.begin_request(wanted);
+        Self(Arc::clone(backend), wanted)
     }
 
     pub(crate) fn backend(&self) -> &Arc<Backend> {
@@ -38,7 +38,7 @@ impl RequestGuard {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.0.end_request();
+        self.0.end_request(self.1);
     }
 }
 
@@ -72,12 +72,14 @@ mod tests {
         let backend = Arc::new(Backend::new("127.0.0.1:1".parse().unwrap(), 1));
         let held = (
             HandshakePermit::take(&backend, 1).unwrap(),
-            RequestGuard::begin(&backend),
+            RequestGuard::begin(&backend, Wanted::Tunnel),
             TunnelGuard::open(&backend),
         );
         assert!(HandshakePermit::take(&backend, 1).is_none());
+        assert_eq!(backend.load(Wanted::Tunnel), 2);
         assert_eq!((backend.handshakes(), backend.requests(), backend.tunnels()), (1, 1, 1));
         drop(held);
+        assert_eq!(backend.load(Wanted::Tunnel), 0);
         assert_eq!((backend.handshakes(), backend.requests(), backend.tunnels()), (0, 0, 0));
     }
 }

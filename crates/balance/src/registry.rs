@@ -167,7 +167,8 @@ impl Entry {
 
     /// Returns whether nothing of it is open.
     pub(crate) fn is_empty(&self) -> bool {
-        self.backend.load() == 0 && self.backend.handshakes() == 0
+        let backend = &self.backend;
+        backend.tunnels() == 0 && backend.requests() == 0 && backend.handshakes() == 0
     }
 
     /// Returns the state it should have. An operator's command outranks its health, which says

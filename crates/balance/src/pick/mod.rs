@@ -4,16 +4,16 @@ mod least_connections;
 mod power_of_two;
 mod random;
 mod rendezvous;
-mod round_robin;
+mod turns;
 
 use std::net::IpAddr;
 
 use throng_engine::random::Random;
 
 use crate::settings::Pick;
-use crate::{Backend, Configuration, State};
+use crate::{Backend, Configuration, State, Wanted};
 
-use round_robin::RoundRobin;
+use turns::Turns;
 
 /// Picks backends by [`Settings::pick`](crate::Settings::pick). Each shard has its own: only the
 /// counts of the backends are shared. A pick looks at every backend, allocates nothing, and takes
@@ -21,7 +21,9 @@ use round_robin::RoundRobin;
 #[derive(Debug)]
 pub struct Picker {
     random: Random,
-    round_robin: RoundRobin,
+    /// The turns of requests, and of tunnels: with one for both, a client that sends a request
+    /// before each handshake would give one backend all tunnels.
+    turns: [Turns; 2],
 }
 
 impl Picker {
@@ -29,7 +31,7 @@ impl Picker {
     /// picks at a time.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), round_robin: RoundRobin::default() }
+        Self { random: Random::new(seed), turns: Default::default() }
     }
 
     /// Returns its random numbers, for callers outside of picks.
@@ -40,6 +42,7 @@ impl Picker {
     /// Returns the index in `configuration.backends` of the backend for `client`, or `None` if none
     /// is both [`Up`](State::Up) and `usable`.
     ///
+    /// * `wanted`: what is open counts apart for requests and for tunnels.
     /// * `key`: identifies the client, for [`Pick::Rendezvous`] only; without one it is
     ///   [`client_key`]. Any number will do, it is mixed.
     /// * `usable`: whether the caller would take the backend at this index, for instance because it
@@ -47,19 +50,22 @@ impl Picker {
     pub fn pick(
         &mut self,
         configuration: &Configuration,
+        wanted: Wanted,
         key: Option<u64>,
         client: IpAddr,
         usable: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let random = &mut self.random;
         let candidates = || candidates(configuration, &usable);
-        match configuration.settings.pick {
-            Pick::PowerOfTwo => power_of_two::pick(random, candidates),
-            Pick::LeastConnections => least_connections::pick(random, candidates()),
-            Pick::RoundRobin => {
-                self.round_robin.follow(&configuration.backends);
-                self.round_robin.pick(candidates())
-            }
+        let turns = &mut self.turns[wanted as usize];
+        let pick = configuration.settings.pick;
+        if matches!(pick, Pick::PowerOfTwo | Pick::LeastConnections | Pick::RoundRobin) {
+            turns.follow(&configuration.backends, random);
+        }
+        match pick {
+            Pick::PowerOfTwo => power_of_two::pick(random, turns, wanted, candidates),
+            Pick::LeastConnections => least_connections::pick(turns, wanted, candidates),
+            Pick::RoundRobin => turns.pick(candidates(), |_| 0),
             Pick::Rendezvous => {
                 rendezvous::pick(key.unwrap_or_else(|| client_key(client)), candidates())
             }
@@ -71,8 +77,8 @@ impl Picker {
 
 impl Picker {
     /// Returns the index of a backend that is [`Down`](State::Down), for a client without any
-    /// other: the one with the fewest connections refused in a row, at random among equals. A
-    /// verdict of down may be outdated.
+    /// other: the one with the fewest connections refused in a row, among equals at random by share.
+    /// A verdict of down may be outdated.
     pub fn pick_down(
         &mut self,
         configuration: &Configuration,
@@ -83,13 +89,13 @@ impl Picker {
         let mut best: Option<(usize, u32)> = None;
         let mut equals = 0;
         for (at, backend) in down {
-            let refusals = backend.refusals();
+            let (refusals, share) = (backend.refusals(), u64::from(backend.share()));
             match best {
                 Some((_, fewest)) if refusals > fewest => continue,
-                Some((_, fewest)) if refusals == fewest => equals += 1,
-                _ => equals = 1,
+                Some((_, fewest)) if refusals == fewest => equals += share,
+                _ => equals = share,
             }
-            if self.random.below(equals) == 0 {
+            if self.random.below(equals) < share {
                 best = Some((at, refusals));
             }
         }
@@ -137,22 +143,44 @@ fn candidates<'a>(
     all.filter(|&(place, backend)| backend.state() == State::Up && usable(place))
 }
 
-/// Compares two backends by the load per share that each would have with one more client. Not by
-/// the current load: of two without any the heavier is first, and one in its slow start last.
-fn compare_load(one: Load, other: Load) -> std::cmp::Ordering {
-    (one.load * other.share).cmp(&(other.load * one.share))
+/// Returns whether there is a backend that may be picked.
+pub(crate) fn has_candidate(configuration: &Configuration, usable: impl Fn(usize) -> bool) -> bool {
+    candidates(configuration, &usable).next().is_some()
 }
 
-/// A backend's load and share, read once: other threads change them while they are compared.
+/// What is open at all candidates, and their shares.
 #[derive(Clone, Copy)]
-struct Load {
+struct Whole {
+    wanted: Wanted,
     load: u64,
     share: u64,
 }
 
-impl Load {
-    fn of(backend: &Backend) -> Self {
-        Self { load: u64::from(backend.load()) + 1, share: backend.share().into() }
+impl Whole {
+    fn of<'a>(wanted: Wanted, candidates: impl Iterator<Item = (usize, &'a Backend)>) -> Self {
+        candidates.fold(Self { wanted, load: 0, share: 0 }, |sum, (_, backend)| Self {
+            load: sum.load + u64::from(backend.load(wanted)),
+            share: sum.share + u64::from(backend.share()),
+            ..sum
+        })
+    }
+
+    /// Returns how many a backend has open less than its part, one more included, in whole ones.
+    ///
+    /// Not its load per share: while little is open, a backend with a small share has none of it
+    /// open in most moments, and one that is chosen by load per share would get either nothing or
+    /// all. Below a whole one the turn decides, by share.
+    fn short_of_part(self, backend: &Backend) -> i64 {
+        let part = (self.load + 1) * u64::from(backend.share()) / self.share.max(1);
+        part as i64 - i64::from(backend.load(self.wanted))
+    }
+
+    /// Returns whether a backend is more than a sixteenth, and more than its part of one, above its
+    /// part.
+    fn is_crowded(self, backend: &Backend) -> bool {
+        let (load, share) = (u128::from(backend.load(self.wanted)), u128::from(backend.share()));
+        let (all, whole) = (u128::from(self.load), u128::from(self.share));
+        16 * load * whole > 17 * all * share + 16 * share
     }
 }
 

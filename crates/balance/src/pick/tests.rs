@@ -50,7 +50,8 @@ fn counts(configuration: &Configuration, seed: u64, picks: u32, stay: bool) -> V
     let mut picker = Picker::new(seed);
     let mut counts = vec![0; configuration.backends.len()];
     for number in 0..picks {
-        let place = picker.pick(configuration, None, client(number), |_| true).unwrap();
+        let place =
+            picker.pick(configuration, Wanted::Tunnel, None, client(number), |_| true).unwrap();
         counts[place] += 1;
         if stay {
             configuration.backends[place].backend.open_tunnel();
@@ -95,14 +96,13 @@ proptest! {
         for _ in 0..3 {
             let mut counts = vec![0; weights.len()];
             for _ in 0..weights.iter().sum() {
-                counts[picker.pick(&configuration, None, CLIENT, |_| true).unwrap()] += 1;
+                counts[picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap()] += 1;
             }
             prop_assert_eq!(&counts, &weights);
         }
     }
 
-    /// At no moment could another backend have taken the last client with a lower load than the
-    /// chosen one.
+    /// No backend has more than a whole one above its part, and so none has much less.
     #[test]
     fn least_connections_is_as_even_as_can_be(
         weights in weights(),
@@ -111,13 +111,9 @@ proptest! {
     ) {
         let configuration = configuration(Pick::LeastConnections, &weights);
         let counts = counts(&configuration, seed, clients, true);
+        let whole: u32 = weights.iter().sum();
         for (&count, &weight) in counts.iter().zip(&weights) {
-            for (&other, &other_weight) in counts.iter().zip(&weights) {
-                prop_assert!(
-                    count * other_weight <= (other + 1) * weight,
-                    "{counts:?} of {weights:?}"
-                );
-            }
+            prop_assert!(count * whole <= clients * weight + whole, "{counts:?} of {weights:?}");
         }
     }
 
@@ -139,7 +135,7 @@ proptest! {
             }
             let mut picker = Picker::new(seed);
             for number in 0..20 {
-                match picker.pick(&configuration, key, client(number), usable) {
+                match picker.pick(&configuration, Wanted::Tunnel, key, client(number), usable) {
                     Some(place) => prop_assert!(all[place].1 && all[place].2, "{pick:?}"),
                     None => prop_assert!(!all.iter().any(|a| a.1 && a.2), "{pick:?}"),
                 }
@@ -191,13 +187,13 @@ proptest! {
                 Some(_) => {}
                 None => configuration.backends.insert(0, target(number, weight)),
             }
-            picker.pick(&configuration, None, CLIENT, |_| true).unwrap();
+            picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap();
         }
         configuration.backends.push(target(6, 1));
         let newcomer = configuration.backends.len() - 1;
         let cycle: u32 = configuration.backends.iter().map(|target| target.backend.weight()).sum();
         let waited = (0..).find(|_| {
-            picker.pick(&configuration, None, CLIENT, |_| true) == Some(newcomer)
+            picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true) == Some(newcomer)
         });
         prop_assert!(waited.unwrap() <= 2 * cycle, "{waited:?} of {cycle}");
     }
@@ -221,7 +217,7 @@ fn two_choices_are_far_more_even_than_one() {
 fn two_choices_follow_weights_and_what_is_already_open() {
     let weights = [1, 2, 3, 10];
     let configuration = configuration(Pick::PowerOfTwo, &weights);
-    (0..100).for_each(|_| configuration.backends[3].backend.begin_request());
+    (0..100).for_each(|_| configuration.backends[3].backend.open_tunnel());
     let counts = counts(&configuration, 1, 3100, true);
     for ((count, weight), open) in counts.into_iter().zip(weights).zip([0, 0, 0, 100]) {
         let whole = weight * 200;
@@ -249,7 +245,9 @@ fn clients_that_a_rebalance_closes_come_back_to_backends_with_too_few() {
         for number in 0..1500 {
             for target in [crowded, other] {
                 target.backend.close_tunnel();
-                let place = picker.pick(&configuration, None, client(number), |_| true).unwrap();
+                let place = picker
+                    .pick(&configuration, Wanted::Tunnel, None, client(number), |_| true)
+                    .unwrap();
                 configuration.backends[place].backend.open_tunnel();
             }
         }
@@ -280,14 +278,125 @@ fn an_empty_backend_in_its_slow_start_gets_no_more_than_its_share() {
     }
 }
 
+/// The requests that each backend gets, of clients that keep `open` under way, picked by so many
+/// shards in turn. Requests end in the order in which they began, or at random.
+fn requests(
+    configuration: &Configuration,
+    shards: u64,
+    open: usize,
+    in_order: bool,
+    count: usize,
+) -> Vec<u32> {
+    let mut pickers: Vec<_> = (0..shards).map(Picker::new).collect();
+    let mut random = Random::new(9);
+    let mut counts = vec![0; configuration.backends.len()];
+    let mut under_way = Vec::new();
+    for number in 0..count {
+        let picker = &mut pickers[number % shards as usize];
+        let client = client(number as u32);
+        let place = picker.pick(configuration, Wanted::Request, None, client, |_| true).unwrap();
+        counts[place] += 1;
+        configuration.backends[place].backend.begin_request(Wanted::Request);
+        under_way.push(place);
+        if under_way.len() == open {
+            let at = if in_order { 0 } else { random.below(open as u64) as usize };
+            configuration.backends[under_way.remove(at)].backend.end_request(Wanted::Request);
+        }
+    }
+    counts
+}
+
+/// A canary gets its part, whatever else is open, and however many event loops there are.
+#[test]
+fn requests_follow_weights_while_little_is_open() {
+    for pick in PICKS {
+        for (shards, open) in [(1, 1), (1, 2), (2, 1), (4, 1), (2, 8), (1, 16)] {
+            let configuration = configuration(pick, &[19, 1]);
+            // Idle tunnels are no load for a request.
+            (0..500).for_each(|_| configuration.backends[1].backend.open_tunnel());
+            let counts = requests(&configuration, shards, open, true, 800);
+            let case = format!("{pick:?}, {shards} shards, {open} open: {counts:?}");
+            match pick {
+                Pick::Rendezvous | Pick::IpHash | Pick::Random => {
+                    assert!(follows(&counts, &[19, 1]), "{case}");
+                }
+                _ => assert!((36..=44).contains(&counts[1]), "{case}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_follow_weights_where_they_take_different_times() {
+    for pick in [Pick::PowerOfTwo, Pick::LeastConnections, Pick::RoundRobin] {
+        for weights in [&[9, 1][..], &[5, 3, 1], &[1, 1, 1, 1]] {
+            let configuration = configuration(pick, weights);
+            let counts = requests(&configuration, 2, 6, false, 4000);
+            let whole: u32 = weights.iter().sum();
+            for (&count, &weight) in counts.iter().zip(weights) {
+                let part = 4000 * weight / whole;
+                let case = format!("{pick:?}, {weights:?}: {counts:?}");
+                assert!(count.abs_diff(part) * 5 <= part, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tunnels_follow_weights_and_not_the_requests_between_them() {
+    for pick in [Pick::PowerOfTwo, Pick::LeastConnections, Pick::RoundRobin, Pick::Random] {
+        let configuration = configuration(pick, &[1, 1]);
+        let mut picker = Picker::new(1);
+        let mut counts = [[0; 2]; 2];
+        for number in 0..1000 {
+            for wanted in [Wanted::Request, Wanted::Tunnel] {
+                let place = picker.pick(&configuration, wanted, None, client(number), |_| true);
+                let place = place.unwrap();
+                counts[wanted as usize][place] += 1;
+                if wanted == Wanted::Tunnel {
+                    configuration.backends[place].backend.open_tunnel();
+                }
+            }
+        }
+        assert!(counts.iter().all(|counts| follows(counts, &[1, 1])), "{pick:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_slow_backend_gets_no_more_than_its_part_of_what_is_open() {
+    for pick in [Pick::PowerOfTwo, Pick::LeastConnections] {
+        let configuration = configuration(pick, &[1, 1]);
+        let [slow, fast] = [0, 1].map(|place| &configuration.backends[place].backend);
+        (0..10).for_each(|_| slow.begin_request(Wanted::Request));
+        (0..2).for_each(|_| fast.begin_request(Wanted::Request));
+        assert_eq!(requests(&configuration, 1, 1, true, 100), [0, 100], "{pick:?}");
+    }
+}
+
+#[test]
+fn the_last_hope_is_shared_by_weight() {
+    let configuration = configuration(Pick::PowerOfTwo, &[9, 1]);
+    configuration.backends.iter().for_each(|target| target.backend.set_state(State::Down));
+    let mut picker = Picker::new(3);
+    let mut counts = [0; 2];
+    (0..4000).for_each(|_| counts[picker.pick_down(&configuration, |_| true).unwrap()] += 1);
+    assert!(follows(&counts, &[9, 1]), "{counts:?}");
+}
+
 #[test]
 fn turns_are_interleaved() {
     let configuration = configuration(Pick::RoundRobin, &[5, 1, 1]);
-    let mut picker = Picker::new(0);
-    for _ in 0..1000 {
-        let turns = [(); 7].map(|()| picker.pick(&configuration, None, CLIENT, |_| true).unwrap());
-        assert_eq!(turns, [0, 0, 1, 0, 2, 0, 0]);
+    let mut begun = [false; 7];
+    for seed in 0..1000 {
+        let mut picker = Picker::new(seed);
+        let mut next =
+            || picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap();
+        let turns = [(); 14].map(|()| next());
+        let cycle = [0, 0, 1, 0, 2, 0, 0].repeat(3);
+        let begin = (0..7).find(|&begin| cycle[begin..].starts_with(&turns));
+        begun[begin.expect("they are in the order of the cycle")] = true;
     }
+    assert_eq!(begun, [true; 7], "each picker begins somewhere else");
 }
 
 #[test]
@@ -295,7 +404,8 @@ fn credit_of_large_weights_is_soon_forgotten() {
     let next_twenty = |picker: &mut Picker, configuration: &Configuration| {
         let mut counts = vec![0; configuration.backends.len()];
         for _ in 0..20 {
-            counts[picker.pick(configuration, None, CLIENT, |_| true).unwrap()] += 1;
+            counts[picker.pick(configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap()] +=
+                1;
         }
         counts
     };
@@ -303,7 +413,7 @@ fn credit_of_large_weights_is_soon_forgotten() {
         let mut configuration = configuration(Pick::RoundRobin, &[1000, 1, 1, 500]);
         let mut picker = Picker::new(0);
         for _ in 0..picks {
-            picker.pick(&configuration, None, CLIENT, |_| true).unwrap();
+            picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap();
         }
         configuration.backends[0].backend.set_weight(1);
         configuration.backends[3].backend.set_weight(1);
@@ -330,14 +440,16 @@ fn turns_go_on_after_a_change_of_order() {
     let mut configuration = configuration(Pick::RoundRobin, &[1, 1, 1]);
     let mut picker = Picker::new(0);
     let mut next = |configuration: &Configuration| {
-        let place = picker.pick(configuration, None, CLIENT, |_| true).unwrap();
+        let place = picker.pick(configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap();
         configuration.backends[place].backend.address()
     };
     let mut got = vec![next(&configuration)];
     configuration.backends.reverse();
-    got.extend([next(&configuration), next(&configuration)]);
-    got.sort_unstable();
-    assert_eq!(got, [0, 1, 2].map(address));
+    got.extend([(); 5].map(|()| next(&configuration)));
+    for address in [0, 1, 2].map(address) {
+        let turns = got.iter().filter(|one| **one == address).count();
+        assert!((1..=3).contains(&turns), "{got:?}");
+    }
 }
 
 #[test]
@@ -368,7 +480,8 @@ fn rendezvous_is_the_same_everywhere() {
     one.backends[0].backend.open_tunnel();
     for key in 0..100 {
         let [first, second] = [(&one, 1), (&other, 2)].map(|(configuration, seed)| {
-            let place = Picker::new(seed).pick(configuration, Some(key), CLIENT, |_| true);
+            let place =
+                Picker::new(seed).pick(configuration, Wanted::Tunnel, Some(key), CLIENT, |_| true);
             configuration.backends[place.unwrap()].backend.address()
         });
         assert_eq!(first, second);
@@ -380,7 +493,7 @@ fn a_client_with_a_key_is_picked_by_it_and_else_by_address() {
     let rendezvous = configuration(Pick::Rendezvous, &[1; 16]);
     let hash = configuration(Pick::IpHash, &[1; 16]);
     let pick = |configuration, key, client| {
-        Picker::new(0).pick(configuration, key, client, |_| true).unwrap()
+        Picker::new(0).pick(configuration, Wanted::Tunnel, key, client, |_| true).unwrap()
     };
     let distinct = |places: Vec<usize>| places.iter().any(|&place| place != places[0]);
     assert!(distinct((0..50).map(|key| pick(&rendezvous, Some(key), CLIENT)).collect()));

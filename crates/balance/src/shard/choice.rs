@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::State;
 use super::exchange::Exchange;
 use crate::guards::HandshakePermit;
-use crate::pick::{pick_bound, pick_by_key};
+use crate::pick::{has_candidate, pick_bound, pick_by_key};
 use crate::{Backend, Configuration, Pick, Sticky};
 
 /// The result of a search.
@@ -43,7 +43,9 @@ impl State {
             || matches!(settings.pick, Pick::Rendezvous | Pick::IpHash);
         let mut pick = |usable: &dyn Fn(usize) -> bool| match exchange.sticky_key {
             Some(key) => pick_by_key(configuration, key, usable),
-            None => self.picker.pick(configuration, None, exchange.client, usable),
+            None => {
+                self.picker.pick(configuration, exchange.wanted(), None, exchange.client, usable)
+            }
         };
         let picked = bound.or_else(|| {
             if belongs { pick(&untried) } else { pick(&|index| untried(index) && has_room(index)) }
@@ -55,7 +57,7 @@ impl State {
                 None => Choice::Full(belongs.then(|| Arc::clone(backend))),
             };
         }
-        if pick(&untried).is_some() {
+        if has_candidate(configuration, untried) {
             return Choice::Full(None);
         }
         // Removal of a backend is seen at once; a new one is in a command, possibly one that is not

@@ -83,7 +83,7 @@ impl State {
             entry.backend = Some(backend.address());
             entry.attempts += 1;
         }
-        exchange.count = Some(RequestGuard::begin(backend));
+        exchange.count = Some(RequestGuard::begin(backend, exchange.wanted()));
         let may_reuse = exchange.key.is_none() && exchange.route.is_none() && !target.send_proxy;
         let owner = exchange.owner(id);
         let pooled = if may_reuse { self.take_idle(backend.address(), owner) } else { None };

@@ -10,6 +10,7 @@ use throng_proto::ws::handshake::Key;
 use super::access::Entry;
 use super::pool::Owner;
 use crate::Failure;
+use crate::backend::Wanted;
 use crate::forward::Framing;
 use crate::guards::{HandshakePermit, RequestGuard};
 
@@ -67,6 +68,21 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
+    /// Counts the head of its backend's final response.
+    pub(super) fn note_answer(&self, status: u16, now: Instant) {
+        let Some(count) = &self.count else { return };
+        let took = now.since(self.began).as_micros();
+        count.backend().note_answer(status, took.try_into().unwrap_or(u64::MAX));
+    }
+
+    /// Returns what its client wants.
+    pub(super) fn wanted(&self) -> Wanted {
+        match self.key.is_some() || self.route.is_some() {
+            true => Wanted::Tunnel,
+            false => Wanted::Request,
+        }
+    }
+
     /// Returns who it is of, on the connection `client`.
     pub(super) fn owner(&self, client: ConnId) -> Owner {
         Owner { client, address: self.client }

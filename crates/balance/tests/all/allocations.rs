@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use throng_balance::{
-    Backend, Configuration, Pick, Picker, Settings, Target, pick_bound, pick_by_key,
+    Backend, Configuration, Pick, Picker, Settings, Target, Wanted, pick_bound, pick_by_key,
 };
 
 fn configuration(pick: Pick) -> Configuration {
@@ -38,7 +38,8 @@ fn a_pick_allocates_nothing() {
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut picks = |count| {
             for _ in 0..count {
-                let place = picker.pick(&configuration, None, client, |place| place % 7 != 0);
+                let place = picker
+                    .pick(&configuration, Wanted::Request, None, client, |place| place % 7 != 0);
                 configuration.backends[place.unwrap()].backend.open_tunnel();
             }
         };

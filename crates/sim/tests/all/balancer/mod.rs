@@ -3,6 +3,7 @@
 mod admission;
 mod closing;
 mod rates;
+mod shares;
 mod slow;
 mod timeouts;
 

@@ -54,15 +54,15 @@ fn a_removed_backend_goes_with_its_last_tunnel() {
     let mut core = core(&[1, 2], "");
     let one = backend(&core, 1);
     open(&one, 1);
-    one.begin_request();
-    core.remove(address(1)).unwrap();
+    one.begin_request(Wanted::Request);
+    core.remove(address(1), None, at(0.0)).unwrap();
     assert_eq!(expire(&mut core, at(0.0)), Some(at(0.25)));
     assert_eq!((one.state(), core.rows(at(0.0))[0].source), (State::Removed, "none"));
     assert!(matches!(core.undrain(address(1), at(0.0)), Err(Error::BeingRemoved { .. })));
     close(&one, 1);
     expire(&mut core, at(1.0));
     assert_eq!(ports(&core), [1, 2], "a request is under way");
-    one.end_request();
+    one.end_request(Wanted::Request);
     commands(&mut core);
     assert_eq!(expire(&mut core, at(2.0)), None);
     assert_eq!((ports(&core), one.state()), (vec![2], State::Removed));

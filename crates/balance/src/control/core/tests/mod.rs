@@ -12,7 +12,7 @@ mod register;
 mod reload;
 
 use super::*;
-use crate::backend::SHARES_PER_WEIGHT;
+use crate::backend::{SHARES_PER_WEIGHT, Wanted};
 use crate::config::server_names;
 use crate::{Changes, RemovedBackend, Surplus};
 
