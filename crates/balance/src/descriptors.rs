@@ -11,7 +11,8 @@ use crate::config::MAX_SHARDS;
 /// Descriptors of a client connection: its own, and that of its backend.
 const EACH: usize = 2;
 
-/// Descriptors for listeners, polls, checks and the API, in a table that shards share.
+/// Descriptors for listeners, polls, checks, the API and the reserve of two shards, in a table that
+/// shards share.
 const RESERVE: usize = 192;
 
 /// Descriptors of a shard's own table for standard streams, its poll and refusals; its listeners
@@ -57,7 +58,8 @@ pub(crate) fn divide(
     };
     let usable = usize::try_from(limit).unwrap_or(usize::MAX);
     let used = throng_io::limits::descriptors_in_use();
-    let fit = (usable.saturating_sub(RESERVE + used) / EACH).max(1);
+    let reserve = RESERVE + crate::shard::RESERVE * count.saturating_sub(2);
+    let fit = (usable.saturating_sub(reserve + used) / EACH).max(1);
     let shared = |refused| Ok(Division { shards: count, connections: fit, plan: None, refused });
     match tables {
         DescriptorTables::Shared => return shared(None),

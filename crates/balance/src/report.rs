@@ -178,6 +178,16 @@ pub struct Metrics {
     /// The part of these refused for
     /// [`max_connections_per_address`](crate::Settings::max_connections_per_address).
     pub refused_full_address: u64,
+    /// Clients without a place, for the limit of all: each had one of the reserve for one request.
+    pub refused_beyond: u64,
+    /// Requests of these that were answered with 503.
+    pub answered_full: u64,
+    /// Requests answered with 429, as their address had as many connections as it may.
+    pub answered_full_address: u64,
+    /// Clients closed between two requests to make room for others.
+    pub ended_idle: u64,
+    /// Clients closed to make room for others that had ended their stream.
+    pub ended_gone: u64,
     /// Connections ended because TLS needed more memory than `max_tls_memory`.
     pub memory_ended: u64,
     /// Tunnels closed because they were silent for `timeouts.tunnel`.
@@ -227,6 +237,11 @@ impl std::ops::AddAssign for Metrics {
             refused,
             refused_full,
             refused_full_address,
+            refused_beyond,
+            answered_full,
+            answered_full_address,
+            ended_idle,
+            ended_gone,
             memory_ended,
             silent_ended,
             unread_ended,
@@ -253,6 +268,11 @@ impl std::ops::AddAssign for Metrics {
         self.refused += refused;
         self.refused_full += refused_full;
         self.refused_full_address += refused_full_address;
+        self.refused_beyond += refused_beyond;
+        self.answered_full += answered_full;
+        self.answered_full_address += answered_full_address;
+        self.ended_idle += ended_idle;
+        self.ended_gone += ended_gone;
         self.memory_ended += memory_ended;
         self.silent_ended += silent_ended;
         self.unread_ended += unread_ended;

@@ -85,15 +85,15 @@ pub struct Settings {
     /// The number of idle connections that each shard keeps to each backend. Default 32.
     pub keep_alive: usize,
     /// The limit of client connections at a time, over all shards. 0 (default): what the descriptor
-    /// limit allows. At the limit, the oldest client that has not sent a whole request is closed
-    /// for a new one.
+    /// limit allows. At the limit, a client of the same shard makes room that is between two
+    /// requests, that has not sent a whole one, or that ended its stream 5 s ago, in this order. If
+    /// there is none, the request of the new one is answered with 503.
     pub max_connections: usize,
     /// The limit of client connections from one IPv4 address or IPv6 /64 network, except trusted
     /// proxies; with [`accept_proxy`](Self::accept_proxy), of the address that the PROXY header
     /// names. `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses
-    /// of this machine. At the limit, a new client closes the oldest of its address that has been
-    /// without a whole request for a second, of those of its own shard; if there is none, it is
-    /// refused.
+    /// of this machine. At the limit, one of its address makes room in the same order, without a
+    /// whole request after a second; if there is none, the answer is 429.
     pub max_connections_per_address: Option<usize>,
     /// Memory of TLS handshakes in progress and of incomplete records, all shards together. Above
     /// it handshakes are ended first. 0: a quarter of what the process may use.

@@ -61,8 +61,14 @@ pub struct Audit {
     pub looked_at: u64,
     /// Deadlines that sweeps looked at, ever.
     pub deadlines_looked_at: u64,
-    /// Clients that are listed as not having sent a request.
-    pub new_clients: usize,
+    /// The most clients that are in one of the lists of those that may make room.
+    pub listed: usize,
+    /// Clients beyond the limits.
+    pub beyond_limits: usize,
+    /// Clients that were beyond the limit of all and got an answer, ever.
+    pub refused: u64,
+    /// A client waits for nothing, or is gone, and could make room.
+    pub could_make_room: bool,
     /// Addresses by which clients are counted, of all shards.
     pub addresses: usize,
     /// Close jobs.
@@ -103,7 +109,10 @@ impl State {
             waiting: self.waiting.len(),
             looked_at: self.waiting.looked_at(),
             deadlines_looked_at: self.looked_at,
-            new_clients: self.new_clients.len(),
+            listed: self.places.len(),
+            beyond_limits: self.places.beyond_limits(),
+            refused: self.metrics.refused_beyond,
+            could_make_room: self.could_make_room(),
             addresses: self.admission.addresses(),
             close_jobs: self.close_jobs.len(),
             actions: self.actions.len(),

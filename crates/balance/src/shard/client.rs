@@ -86,9 +86,7 @@ impl State {
             Ok(proxy_protocol::Decoded::Header(header)) => {
                 if let Some((source, _)) = header.addresses {
                     client.address = source;
-                    if !self.count_behind_proxy(id, source.ip()) {
-                        return self.actions.push_back(Action::Close(id));
-                    }
+                    self.count_behind_proxy(id, source.ip());
                 }
                 client.held.consume(header.len);
                 client.phase = Phase::Head;
@@ -193,8 +191,9 @@ impl State {
         // Requests that it has sent before are decoded when the last response has left.
         let has_more = client.phase == Phase::Head && !client.held.is_empty();
         if !has_more && has_left(client) {
-            self.actions.push_back(Action::Close(id));
+            return self.actions.push_back(Action::Close(id));
         }
+        self.note_gone(id);
     }
 
     /// Handles the end of a client, which still counts; its record was taken out.

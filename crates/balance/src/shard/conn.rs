@@ -28,6 +28,12 @@ impl Tick {
         Self((instant.0 / 125_000_000) as u32)
     }
 
+    /// The tick `time` before this one; what began in an earlier one is older for certain.
+    pub(super) fn before(self, time: Duration) -> Self {
+        let ticks = u32::try_from(time.as_millis().div_ceil(125)).unwrap_or(u32::MAX);
+        Self(self.0.saturating_sub(ticks))
+    }
+
     /// The first tick at which `timeout` has passed for certain.
     pub(super) fn after(self, timeout: Duration) -> Self {
         let ticks = timeout.as_millis().div_ceil(125) + 1;
@@ -132,6 +138,10 @@ pub(super) struct Client {
     pub(super) has_sent_last: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.
     pub(super) held: HeldInput,
+    /// Since when it waits for nothing, where it does.
+    pub(super) idle_since: Tick,
+    /// It is listed among those that may make room.
+    pub(super) is_listed: bool,
     /// Data dropped in [`Phase::Lingering`].
     pub(super) dropped: Option<Linger<Tick>>,
 }

@@ -6,7 +6,8 @@
 //! once, from where they lie.
 //!
 //! * Records: `conn`, `exchange`.
-//! * A request: `accept` a client, decode its `client` bytes event by event in `request`,
+//! * A client: `accept`, and its `places` at the limits.
+//! * A request: decode its `client` bytes event by event in `request`,
 //!   `dispatch` by `choice`, or keep it `waiting` for a permit; its response in `answer`, the end
 //!   of that in `complete`, or another try after a `failure`.
 //! * A connection that is passed through: `passthrough`, then as a request until it is a tunnel.
@@ -32,6 +33,7 @@ mod memory;
 mod open;
 mod output;
 mod passthrough;
+mod places;
 mod pool;
 mod pump;
 mod request;
@@ -45,9 +47,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
-use throng_engine::{
-    Arrivals, ArrivalsByAddress, BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket,
-};
+use throng_engine::{BurstDetector, ConnMap, KeyBySlot, Peak, Spares, TokenBucket};
 use throng_http::RequestIdSource;
 use throng_io::memory::Trim;
 use throng_io::{
@@ -62,6 +62,8 @@ use self::closing::{CloseJob, Orphans};
 use self::commands::{limits_of, most_connections, response_limits_of};
 use self::conn::{Conn, Conns, Phase, Tick, Upstream};
 use self::memory::Measurements;
+use self::places::Places;
+pub(crate) use self::places::RESERVE;
 use self::pool::Pool;
 use self::waiting::Waiting;
 use crate::access::EndReason;
@@ -108,11 +110,8 @@ struct State {
     descriptors_for: usize,
     admission: Arc<Admission>,
     counted: KeyBySlot,
-    /// Clients that have not sent a whole request yet, the oldest first; and some that have, or
-    /// have closed.
-    new_clients: Arrivals,
-    /// The part of them whose address has a cap.
-    new_clients_of_address: ArrivalsByAddress,
+    /// Who makes room for others.
+    places: Places,
     /// Ids of requests that come without one, where that is asked for.
     ids: RequestIdSource,
     /// The index of the next of `settings.sources`.
@@ -223,8 +222,7 @@ impl<D: Driver> Shard<D> {
             descriptors_for,
             admission,
             counted: KeyBySlot::default(),
-            new_clients: Arrivals::default(),
-            new_clients_of_address: ArrivalsByAddress::default(),
+            places: Places::default(),
             configuration,
             ids: RequestIdSource::default(),
             source: 0,
@@ -462,8 +460,7 @@ impl State {
             _ => false,
         });
         self.metrics.queued = self.waiting.len() as u64;
-        self.new_clients.retain(|id| conns.is_new_client(id));
-        self.new_clients_of_address.retain(|id| conns.is_new_client(id));
+        self.places.retain(conns);
         self.metrics.idle_backends = self.pool.len() as u64;
         self.metrics.sweeps += 1;
         if let Ok(mut published) = self.published.lock() {

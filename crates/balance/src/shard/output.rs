@@ -70,6 +70,7 @@ impl State {
             let sends_no_more = client.http.finished || client.has_sent_last && !client.is_secure;
             let due = self.tick.after(LINGER_SILENCE);
             self.conns.set_deadline(id, due);
+            self.note_idle(id);
             if sends_no_more {
                 self.actions.push_back(Action::Close(id));
             } else {
@@ -92,27 +93,30 @@ impl State {
         let timeouts = &self.configuration.settings.timeouts;
         let body = self.tick.after(timeouts.body);
         let keep_alive = self.tick.after(timeouts.keep_alive);
-        let due =
-            match self.conns.entry(id) {
-                Some(Conn::Client(client)) if client.phase == Phase::Head => {
-                    if client.http.is_clear() { keep_alive } else { body }
+        let mut is_idle = false;
+        let due = match self.conns.entry(id) {
+            Some(Conn::Client(client)) if client.phase == Phase::Head => {
+                is_idle = client.http.is_clear();
+                if is_idle { keep_alive } else { body }
+            }
+            Some(Conn::Client(client)) if client.phase == Phase::Exchange => {
+                let is_done = client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
+                match (is_done, client.http.is_clear()) {
+                    (_, false) => body,
+                    (true, true) => Tick::NEVER,
+                    // Only its body counts as progress of a request.
+                    (false, true) => return,
                 }
-                Some(Conn::Client(client)) if client.phase == Phase::Exchange => {
-                    let is_done =
-                        client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
-                    match (is_done, client.http.is_clear()) {
-                        (_, false) => body,
-                        (true, true) => Tick::NEVER,
-                        // Only its body counts as progress of a request.
-                        (false, true) => return,
-                    }
-                }
-                Some(Conn::Upstream(upstream)) if upstream.client.is_some() => {
-                    self.tick.after(upstream.answer_timeout(timeouts))
-                }
-                _ => return,
-            };
+            }
+            Some(Conn::Upstream(upstream)) if upstream.client.is_some() => {
+                self.tick.after(upstream.answer_timeout(timeouts))
+            }
+            _ => return,
+        };
         self.conns.set_deadline(id, due);
+        if is_idle {
+            self.note_idle(id);
+        }
     }
 
     pub(super) fn pause<D: Driver>(&mut self, driver: &mut D, id: ConnId) {

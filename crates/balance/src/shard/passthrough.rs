@@ -20,6 +20,10 @@ impl State {
         let PassedThrough { server_name, route, received } = passed;
         let Some(client) = self.conns.client(id) else { return };
         let (address, subject) = (client.address.ip(), client.subject());
+        if self.places.beyond(id).is_some() {
+            // There is no answer that it would understand.
+            return self.actions.push_back(Action::Close(id));
+        }
         let mut exchange = Exchange::passed_through(route, received, address, self.now);
         if self.configuration.settings.sticky == Sticky::Ip {
             exchange.sticky_key = Some(client_key(address));

@@ -189,13 +189,18 @@ impl State {
         let is_backend = tunnel.count.is_some();
         // Half a Close frame is none.
         let said_close = tunnel.boundary.is_after_close();
+        if !is_backend {
+            self.note_gone(id);
+        }
         if peer == id {
             // A client without its backend. The send in flight has its backend's last bytes, or a
             // Close frame.
             if flags & flag::SENDING == 0 {
                 return self.close(driver, id);
             }
-            tunnel.flags |= flag::FINISH_DUE;
+            if let Some(tunnel) = self.conns.tunnel(id) {
+                tunnel.flags |= flag::FINISH_DUE;
+            }
             return self.conns.limit_end(id, deadline);
         }
         if flags & flag::CLOSED != 0 {

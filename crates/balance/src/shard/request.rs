@@ -68,6 +68,11 @@ impl State {
                 Ok(None) => break,
                 Ok(Some(Event::Head(request))) => {
                     self.metrics.requests += 1;
+                    let is_head = request.method() == "HEAD";
+                    if self.places.beyond(id).is_some() {
+                        self.refuse_beyond(id, client, is_head);
+                        break;
+                    }
                     if let Some((response, reason)) = self.own_answer(&request, &peer) {
                         let hsts = self.hsts(peer.has_tls);
                         let answer = encode_now(&response, &request, hsts.as_deref());

@@ -16,6 +16,15 @@ fn served(balancer: &Balancer, backend: &Scripted) -> (Peer, Peer) {
     (client, server)
 }
 
+/// The status line of the answer to a new client, which is beyond a limit.
+fn refused(balancer: &Balancer) -> String {
+    let mut client = balancer.connect();
+    client.send(GET);
+    let (head, _) = client.answer();
+    assert!(head.contains("\r\nRetry-After: 1\r\n") && client.is_at_end(), "{head}");
+    head.lines().next().unwrap_or_default().to_owned()
+}
+
 #[test]
 fn an_address_has_no_more_connections_than_its_part() {
     let backend = Scripted::bind();
@@ -23,12 +32,13 @@ fn an_address_has_no_more_connections_than_its_part() {
     let balancer = Balancer::start(&[backend.address], settings.clone());
     let first = served(&balancer, &backend);
     let _second = served(&balancer, &backend);
-    assert!(balancer.connect().is_at_end());
+    assert_eq!(refused(&balancer), "HTTP/1.1 429 Too Many Requests");
     // When one has gone, as a tunnel here, there is room for another.
     drop(first);
     balancer.until("it has gone", |it| it.backends[0].tunnels() == 1);
     let _third = served(&balancer, &backend);
-    assert!(balancer.connect().is_at_end());
+    assert_eq!(refused(&balancer), "HTTP/1.1 429 Too Many Requests");
+    balancer.until("both are counted", |it| it.shards.metrics().answered_full_address == 2);
     // A trusted proxy speaks for many.
     let trusted = Settings { trusted_proxies: vec!["127.0.0.0/8".parse().unwrap()], ..settings };
     let balancer = Balancer::start(&[backend.address], trusted);
@@ -49,17 +59,13 @@ fn a_newcomer_takes_the_place_of_the_oldest_that_has_asked_nothing() {
     let mut server = backend.accept();
     server.head();
     assert!(silent.is_at_end());
-    server.send(OK);
-    assert_eq!(client.answer().1, "ok");
     // It has asked, and stays; the next one that goes is the one with half a head.
     let mut next = balancer.connect();
     next.send(&upgrade("/"));
     let _tunnel = backend.open();
     assert!(next.head().starts_with("HTTP/1.1 101 ") && half.is_at_end());
     // Now all have asked.
-    assert!(balancer.connect().is_at_end());
-    client.send(GET);
-    server.head();
+    assert_eq!(refused(&balancer), "HTTP/1.1 503 Service Unavailable");
     server.send(OK);
     assert_eq!(client.answer().1, "ok");
     served.0.send_text("still here");

@@ -192,7 +192,9 @@ fn the_cap_of_connections_changes_while_they_live() {
     };
     let balancer = Balancer::start(capped(1)).unwrap();
     let is_refused = || {
-        assert!(Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap()).is_at_end());
+        let mut peer = Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap());
+        peer.send(&upgrade("/"));
+        assert!(peer.head().starts_with("HTTP/1.1 503 "));
     };
     // A shard may accept once more before it reads of the change.
     let open_soon = || {
@@ -200,9 +202,8 @@ fn the_cap_of_connections_changes_while_they_live() {
         loop {
             assert!(begun.elapsed() < TIMEOUT, "waited too long: {:?}", balancer.status());
             let mut peer = Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap());
-            let _ = peer.stream.write_all(&upgrade("/"));
-            if !peer.is_at_end() {
-                assert!(peer.head().starts_with("HTTP/1.1 101 "));
+            peer.send(&upgrade("/"));
+            if peer.head().starts_with("HTTP/1.1 101 ") {
                 return peer;
             }
         }
@@ -231,7 +232,10 @@ fn the_cap_of_connections_is_that_of_all_shards_together() {
     config.shards = 4;
     let balancer = Balancer::start(config).unwrap();
     let clients: Vec<Peer> = (0..9).map(|_| open(&balancer)).collect();
-    assert!(Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap()).is_at_end());
+    let mut beyond = Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap());
+    beyond.send(&upgrade("/"));
+    assert!(beyond.head().starts_with("HTTP/1.1 503 "));
+    drop(beyond);
     // Figures are up to a second old: those of before they came say none, too.
     until(&balancer, "all are seen", |status| status.metrics.connections == 9);
     drop(clients);

@@ -550,7 +550,10 @@ fn clients_beyond_the_limit_are_turned_away() {
     let mut server = backend.accept();
     server.head();
     let mut other = balancer.connect();
-    assert!(other.is_at_end());
+    other.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let head = other.head();
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: 1\r\n"), "{head}");
+    assert!(other.is_at_end(), "no body follows");
     server.send(OK);
     assert_eq!(client.answer().1, "ok");
 }

@@ -197,6 +197,28 @@ fn clients_with_tls_are_https_and_a_plain_port_stays_plain() {
 }
 
 #[test]
+fn a_client_with_tls_beyond_the_limit_learns_why() {
+    let (folder, own) = (Folder::new("full"), Identity::new(&["balancer.example"]));
+    own.write(&folder.0, "own");
+    // It accepts, and answers nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nbackends = [\"{}\"]\nmax_connections = 1\nshards = 1\n\
+         [tls]\ncert = \"own.pem\"\nkey = \"own.key\"\nhsts = \"1y\"\n",
+        silent.local_addr().unwrap()
+    );
+    let running = Running::start(&text, &folder);
+    let address = running.0.addresses()[0];
+    let mut first = secured(address, &own, "balancer.example");
+    first.write_all(UPGRADE).unwrap();
+    let _socket = silent.accept().unwrap();
+    let answer = get(&mut secured(address, &own, "balancer.example"));
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
+    assert!(answer.contains("\r\nStrict-Transport-Security: "), "{answer}");
+}
+
+#[test]
 fn http_at_an_address_with_tls_is_refused_redirected_or_served() {
     let (folder, own) = (Folder::new("plain"), Identity::new(&["balancer.example"]));
     own.write(&folder.0, "own");

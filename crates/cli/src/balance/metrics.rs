@@ -45,6 +45,8 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
     ] {
         metric.sample(&[("reason", reason)], count);
     }
+        ("idle", metrics.ended_idle),
+        ("gone", metrics.ended_gone),
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     let labels: Vec<_> = version.into_iter().chain(BUILD_LABELS.iter().copied()).collect();
     let help = "The version of the balancer, as labels; the value is 1";
@@ -140,6 +142,18 @@ const OF_ALL: &[Figure<Metrics>] = &[
     (
         "proxy_protocol_errors",
         "Connections closed because they came from no trusted proxy, or their PROXY header was \
+    (
+        "requests_refused_full",
+        "Requests answered with 503, as max_connections was reached",
+        Type::Counter,
+        |all| all.answered_full as f64,
+    ),
+    (
+        "requests_refused_full_address",
+        "Requests answered with 429, as max_connections_per_address was reached",
+        Type::Counter,
+        |all| all.answered_full_address as f64,
+    ),
          wrong or late",
         Type::Counter,
         |all| all.proxy_errors as f64,

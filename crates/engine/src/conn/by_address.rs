@@ -84,6 +84,12 @@ impl KeyBySlot {
         self.0[slot] = key;
     }
 
+    /// Returns the key of the connection in `slot`.
+    #[must_use]
+    pub fn get(&self, slot: usize) -> Option<AddressKey> {
+        self.0.get(slot).copied().flatten()
+    }
+
     /// Takes the key of the connection in `slot`.
     pub fn take(&mut self, slot: usize) -> Option<AddressKey> {
         self.0.get_mut(slot).and_then(Option::take)

@@ -69,6 +69,7 @@ impl NodeOptions<'_> {
                 most: Most::default(),
                 begun: Vec::new(),
                 begun_before: 0,
+                refused_before: 0,
             }
         };
         (0..self.shards).map(node).collect()
@@ -88,6 +89,7 @@ pub(crate) struct Node {
     /// Tunnels that it began to end, when and how many at once.
     pub(crate) begun: Vec<(u64, u64)>,
     begun_before: u64,
+    refused_before: u64,
 }
 
 impl Node {
@@ -155,9 +157,13 @@ impl Node {
         if audit.spare > 65 * (16 << 10) {
             faults.push(format!("keeps {} bytes for later", audit.spare));
         }
-        if audit.waiting.max(audit.orphans).max(audit.new_clients) > clients {
+        if audit.waiting.max(audit.orphans).max(audit.listed) > clients {
             faults.push(format!("lists more than {clients} clients: {audit:?}"));
         }
+        if audit.refused > self.refused_before && audit.could_make_room {
+            faults.push("refuses a client while another waits for nothing or is gone".to_owned());
+        }
+        self.refused_before = audit.refused;
         if let Some((id, what)) = audit.broken {
             faults.push(format!("{id:?}: {what}"));
         }
@@ -179,7 +185,8 @@ impl Node {
             + audit.queued
             + audit.waiting
             + audit.closing
-            + audit.new_clients
+            + audit.listed
+            + audit.beyond_limits
             + audit.addresses;
         if left > 0 || audit.upstreams != audit.idle {
             held.push(format!("still holds {audit:?}"));
