@@ -91,6 +91,48 @@ pub struct Totals {
     pub closed: AtomicU64,
     /// Tunnels that ended without a Close frame from the backend's side.
     pub lost: AtomicU64,
+    /// Final responses, 101 included, by class: 1xx to 5xx.
+    pub statuses: [AtomicU64; 5],
+    /// The times to the heads of these.
+    pub first_bytes: FirstBytes,
+}
+
+/// Bounds of [`FirstBytes::buckets`], in microseconds.
+pub(crate) const FIRST_BYTE_BOUNDS: [u64; 12] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 2_500_000,
+    10_000_000, 60_000_000,
+];
+
+/// Times from the first byte sent to a backend, or the beginning of its connection, to the head of
+/// its final response. Plain counts without a lock: all shards record here.
+#[derive(Debug, Default)]
+pub struct FirstBytes {
+    /// How many took up to each bound, and no less than the one before; the last: longer.
+    buckets: [AtomicU64; FIRST_BYTE_BOUNDS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl FirstBytes {
+    fn note(&self, micros: u64) {
+        let at = FIRST_BYTE_BOUNDS.partition_point(|&bound| bound < micros);
+        self.buckets[at].fetch_add(1, Relaxed);
+        self.micros.fetch_add(micros, Relaxed);
+    }
+
+    /// Returns for each bound, in microseconds, the number of times up to it.
+    pub(crate) fn up_to(&self) -> [(u64, u64); FIRST_BYTE_BOUNDS.len()] {
+        let mut sum = 0;
+        std::array::from_fn(|at| {
+            sum += self.buckets[at].load(Relaxed);
+            (FIRST_BYTE_BOUNDS[at], sum)
+        })
+    }
+
+    /// Returns the number of all times, and their sum in microseconds.
+    pub(crate) fn all(&self) -> (u64, u64) {
+        let count = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum();
+        (count, self.micros.load(Relaxed))
+    }
 }
 
 impl Backend {
@@ -107,6 +149,7 @@ impl Backend {
             handshakes: AtomicU32::new(0),
             tunnels: AtomicU32::new(0),
             requests: AtomicU32::new(0),
+            upgrades: AtomicU32::new(0),
             refusals: AtomicU32::new(0),
             totals: Totals::default(),
             handshake_times: Mutex::new(Recent::new()),
@@ -149,7 +192,6 @@ impl Backend {
 
     /// Sets its current share; never less than 1.
     pub fn set_share(&self, share: u32) {
-            upgrades: AtomicU32::new(0),
         self.share.store(share.max(1), Relaxed);
     }
 
@@ -238,11 +280,17 @@ impl Backend {
     /// Counts a request that begins.
     pub fn begin_request(&self, wanted: Wanted) {
         self.requests.fetch_add(1, Relaxed);
+        if wanted == Wanted::Tunnel {
+            self.upgrades.fetch_add(1, Relaxed);
+        }
     }
 
     /// Counts a request that ended, in whichever way.
     pub fn end_request(&self, wanted: Wanted) {
         decrement(&self.requests);
+        if wanted == Wanted::Tunnel {
+            decrement(&self.upgrades);
+        }
     }
 
     /// Counts a tunnel that was opened.
@@ -254,6 +302,13 @@ impl Backend {
     /// Counts a tunnel that ended.
     pub fn close_tunnel(&self) {
         decrement(&self.tunnels);
+    }
+
+    /// Records the head of a final response, and how long it took.
+    pub fn note_answer(&self, status: u16, micros: u64) {
+        let class = usize::from(status / 100).clamp(1, 5) - 1;
+        self.totals.statuses[class].fetch_add(1, Relaxed);
+        self.totals.first_bytes.note(micros);
     }
 
     /// Records how long a handshake took.
@@ -280,17 +335,11 @@ fn decrement(count: &AtomicU32) {
 /// FNV-1a over the address as text: small, and the same on every machine and in every version.
 fn key_of(address: SocketAddr) -> u64 {
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        if wanted == Wanted::Tunnel {
-            self.upgrades.fetch_add(1, Relaxed);
-        }
     address.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, hash)
 }
 
 #[cfg(test)]
 mod tests {
-        if wanted == Wanted::Tunnel {
-            decrement(&self.upgrades);
-        }
     use super::*;
 
     fn backend() -> Backend {
@@ -315,6 +364,20 @@ mod tests {
         assert_eq!(backend.share(), 1);
         backend.set_weight(0);
         assert_eq!((backend.weight(), backend.share()), (1, 100));
+    }
+
+    #[test]
+    fn answers_are_counted_by_class_and_time() {
+        let backend = backend();
+        for (status, micros) in [(101, 1), (200, 1_000), (204, 1_001), (404, 70_000_000), (599, 0)]
+        {
+            backend.note_answer(status, micros);
+        }
+        let totals = backend.totals();
+        assert_eq!(totals.statuses.each_ref().map(|it| it.load(Relaxed)), [1, 2, 0, 1, 1]);
+        let up_to = totals.first_bytes.up_to();
+        assert_eq!((up_to[0], up_to[1], up_to[11]), ((1_000, 3), (2_500, 4), (60_000_000, 4)));
+        assert_eq!(totals.first_bytes.all(), (5, 70_002_002));
     }
 
     #[test]

@@ -37,7 +37,7 @@ mod slow_start;
 mod status;
 
 pub use access::{Access, AccessDetail, AccessLog, EndReason, Subject};
-pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
+pub use backend::{Backend, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals, Wanted};
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, Register, Shutdown, Token,
 };
@@ -66,6 +66,6 @@ pub use settings::{
 pub use shards::{Launch, Shards};
 pub use slow_start::share_at;
 pub use status::{
-    Changes, DrainProgress, Draining, LastFailure, NameRow, Rebalance, Row, RowTotals, Status,
-    Surplus, TlsStatus,
+    Changes, DrainProgress, Draining, FirstByteTimes, LastFailure, NameRow, Rebalance, Removal,
+    RemovedBackend, Row, RowTotals, Status, Surplus, TlsStatus,
 };

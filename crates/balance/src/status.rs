@@ -141,6 +141,21 @@ pub struct RowTotals {
     pub closed: u64,
     /// Tunnels that ended without a Close frame from its side.
     pub lost: u64,
+    /// Final responses, 101 included, by class: 1xx to 5xx.
+    pub statuses: [u64; 5],
+    /// The times to the heads of these.
+    pub first_bytes: FirstByteTimes,
+}
+
+/// Times from the first byte sent to a backend to the head of its final response.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FirstByteTimes {
+    /// For some times, in microseconds, the number of responses that took no longer.
+    pub up_to_micros: [(u64, u64); 12],
+    /// The number of all.
+    pub count: u64,
+    /// Their sum, in microseconds.
+    pub sum_micros: u64,
 }
 
 /// The progress of a drain.
@@ -178,21 +193,6 @@ pub struct Changes {
     pub needs_restart: Vec<&'static str>,
 }
 
-/// The expected drain of a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Draining {
-    /// Its tunnels.
-    pub tunnels: u32,
-    /// The number of them closed a second, at most.
-    pub rate: u32,
-    /// Whether no other backend is up.
-    pub last: bool,
-}
-
-/// The tunnels that [`rebalance`](crate::Balancer::rebalance) closes, or would close.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Rebalance {
-    /// Backends that have more than their part.
 /// A backend that a reload removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RemovedBackend {
@@ -215,6 +215,21 @@ pub struct Removal {
     pub last: bool,
 }
 
+/// The expected drain of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Draining {
+    /// Its tunnels.
+    pub tunnels: u32,
+    /// The number of them closed a second, at most.
+    pub rate: u32,
+    /// Whether no other backend is up.
+    pub last: bool,
+}
+
+/// The tunnels that [`rebalance`](crate::Balancer::rebalance) closes, or would close.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rebalance {
+    /// Backends that have more than their part.
     pub moves: Vec<Surplus>,
     /// Tunnels to close in all.
     pub total: u64,
@@ -258,6 +273,11 @@ impl RowTotals {
             failures: totals.failures.load(Relaxed),
             closed: totals.closed.load(Relaxed),
             lost: totals.lost.load(Relaxed),
+            statuses: totals.statuses.each_ref().map(|status| status.load(Relaxed)),
+            first_bytes: {
+                let (count, sum_micros) = totals.first_bytes.all();
+                FirstByteTimes { up_to_micros: totals.first_bytes.up_to(), count, sum_micros }
+            },
         }
     }
 }

@@ -204,20 +204,24 @@ impl Samples<'_> {
         self.write("", labels, value.into());
     }
 
-    /// Writes a histogram: for each bound the number of durations up to it, then the number of all,
+    /// Writes a histogram with these labels: for each bound the number of durations up to it, then the number of all,
     /// and their sum.
     pub fn histogram(
         &mut self,
+        labels: &[(&str, &str)],
         buckets: impl IntoIterator<Item = (Duration, u64)>,
         count: u64,
         sum: Duration,
     ) {
+        let mut bucket = |bound: &str, count: u64| {
+            self.write("_bucket", &[labels, &[("le", bound)]].concat(), count.into());
+        };
         for (bound, count) in buckets {
-            self.write("_bucket", &[("le", &bound.as_secs_f64().to_string())], count.into());
+            bucket(&bound.as_secs_f64().to_string(), count);
         }
-        self.write("_bucket", &[("le", "+Inf")], count.into());
-        self.write("_sum", &[], sum.as_secs_f64().into());
-        self.write("_count", &[], count.into());
+        bucket("+Inf", count);
+        self.write("_sum", labels, sum.as_secs_f64().into());
+        self.write("_count", labels, count.into());
     }
 
     fn write(&mut self, suffix: &str, labels: &[(&str, &str)], value: Value) {
@@ -342,7 +346,7 @@ mod tests {
         writer.set_prefix("q");
         let buckets = [(Duration::from_millis(1), 2), (Duration::from_secs(2), 3)];
         let mut metric = writer.metric("wait_seconds", "Waits", Type::Histogram);
-        metric.histogram(buckets, 4, Duration::from_millis(7500));
+        metric.histogram(&[], buckets, 4, Duration::from_millis(7500));
         let text = "# HELP q_wait_seconds Waits.\n# TYPE q_wait_seconds histogram\n\
                     q_wait_seconds_bucket{le=\"0.001\"} 2\n\
                     q_wait_seconds_bucket{le=\"2\"} 3\n\

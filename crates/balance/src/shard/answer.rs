@@ -165,6 +165,7 @@ impl Answer<'_> {
         let exchange = &mut *self.exchange;
         forward::check_upgrade(response, exchange.key.as_ref()).map_err(Failure::BadUpgrade)?;
         exchange.is_answered = true;
+        exchange.note_answer(101, self.state.now);
         if let Some(entry) = &mut exchange.access {
             entry.answered(101);
         }
@@ -204,6 +205,7 @@ impl Answer<'_> {
         let keep_alive = self.keeps_alive();
         let exchange = &mut *self.exchange;
         exchange.is_answered = true;
+        exchange.note_answer(response.status(), self.state.now);
         if let Some(entry) = &mut exchange.access {
             entry.answered(response.status());
         }

@@ -1,5 +1,7 @@
 //! The balancer's figures in the text format that Prometheus reads.
 
+use std::time::Duration;
+
 use throng::openmetrics::{self, Type, Writer};
 use throng_balance::{Metrics, NameRow, Row, Status, TlsStatus};
 
@@ -27,6 +29,7 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
             metric.sample(&[("backend", &row.address.to_string())], sample);
         }
     }
+    write_answers(backends, writer);
     for &(name, help, kind, value) in OF_NAMES {
         let mut metric = writer.metric(name, help, kind);
         for row in names {
@@ -42,21 +45,21 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
         ("memory", metrics.memory_ended),
         ("silent", metrics.silent_ended),
         ("unread", metrics.unread_ended),
+        ("idle", metrics.ended_idle),
+        ("gone", metrics.ended_gone),
     ] {
         metric.sample(&[("reason", reason)], count);
     }
-        ("idle", metrics.ended_idle),
-        ("gone", metrics.ended_gone),
-    let version = [("version", env!("CARGO_PKG_VERSION"))];
-    let labels: Vec<_> = version.into_iter().chain(BUILD_LABELS.iter().copied()).collect();
-    let help = "The version of the balancer, as labels; the value is 1";
-    writer.metric("build_info", help, Type::Gauge).sample(&labels, 1);
-}
     let help =
         "Whether fewer than half of the backends are up: tunnels of those that are down stay";
     writer.metric("panic", help, Type::Gauge).sample(&[], u64::from(status.panic));
     let help = "Times when fewer than half of the backends began to be up";
     writer.metric("panics", help, Type::Counter).sample(&[], status.panics);
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    let labels: Vec<_> = version.into_iter().chain(BUILD_LABELS.iter().copied()).collect();
+    let help = "The version of the balancer, as labels; the value is 1";
+    writer.metric("build_info", help, Type::Gauge).sample(&labels, 1);
+}
 
 /// Writes the metrics of a balancer that has just started, with TLS.
 pub(crate) fn write_idle(writer: &mut Writer) {
@@ -140,9 +143,6 @@ const OF_ALL: &[Figure<Metrics>] = &[
     }),
     ("connections_refused", "Client connections refused", Type::Counter, |all| all.refused as f64),
     (
-        "proxy_protocol_errors",
-        "Connections closed because they came from no trusted proxy, or their PROXY header was \
-    (
         "requests_refused_full",
         "Requests answered with 503, as max_connections was reached",
         Type::Counter,
@@ -154,6 +154,9 @@ const OF_ALL: &[Figure<Metrics>] = &[
         Type::Counter,
         |all| all.answered_full_address as f64,
     ),
+    (
+        "proxy_protocol_errors",
+        "Connections closed because they came from no trusted proxy, or their PROXY header was \
          wrong or late",
         Type::Counter,
         |all| all.proxy_errors as f64,
@@ -193,6 +196,26 @@ const OF_ALL: &[Figure<Metrics>] = &[
         all.bytes_down as f64
     }),
 ];
+
+fn write_answers(backends: &[Row], writer: &mut Writer) {
+    let help = "Responses of a backend by the class of their status, upgrades included";
+    let mut metric = writer.metric("backend_responses", help, Type::Counter);
+    for row in backends {
+        for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(row.totals.statuses) {
+            metric.sample(&[("backend", &*row.address.to_string()), ("status", class)], count);
+        }
+    }
+    let help = "Time from the first byte sent to a backend, or its connection, to the head of its \
+                response";
+    let mut metric = writer.metric("backend_first_byte_seconds", help, Type::Histogram);
+    for row in backends {
+        let times = row.totals.first_bytes;
+        let buckets =
+            times.up_to_micros.map(|(bound, count)| (Duration::from_micros(bound), count));
+        let sum = Duration::from_micros(times.sum_micros);
+        metric.histogram(&[("backend", &row.address.to_string())], buckets, times.count, sum);
+    }
+}
 
 /// The states of a backend.
 const STATES: [&str; 4] = ["up", "down", "draining", "removed"];

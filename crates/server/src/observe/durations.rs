@@ -41,7 +41,7 @@ impl Figures {
         let Durations { turns, handshakes, requests, publications, .. } = &self.durations;
         let mut histogram = |name, help, of: &Histogram| {
             let mut metric = writer.metric(name, help, Type::Histogram);
-            metric.histogram(of.buckets(), of.count(), of.sum());
+            metric.histogram(&[], of.buckets(), of.count(), of.sum());
         };
         histogram(
             "loop_lag_seconds",
