@@ -224,7 +224,8 @@ static KEYS: &[Key] = &[
          redis-cluster://[user[:password]@]host[:port][,host[:port]...]; if not set, channels end \
          here").at_start(),
     Key::new("cluster.prefix", Kind::Text("a name such as \"throng\""), "throng",
-        "beginning of all names there; other applications have others").at_start(),
+        "beginning of all names there: letters, digits, - and _; other applications have others")
+        .at_start(),
     Key::new("cluster.unready_after", OR_NEVER, "30s",
         "time without delivery after which /readyz answers 503; 0s = never").at_start(),
     Key::new("admin.listen", Kind::Address, "",

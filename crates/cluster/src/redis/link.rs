@@ -14,7 +14,7 @@ use super::scripts::Scripts;
 use super::sentinel::Watch;
 use super::shared::Membership;
 use super::signals::Signals;
-use super::{Settings, StartError};
+use super::{Settings, StartError, check_prefix};
 use crate::Verb;
 
 /// A server, the sentinels that know it, or the masters of a partition, and the names in use there.
@@ -96,18 +96,11 @@ impl Target {
     /// Returns the servers of a URL, or the partitions of a Redis Cluster.
     pub(super) fn all(settings: Settings) -> Result<Vec<Self>, StartError> {
         let Settings { url, prefix, node } = settings;
+        check_prefix(&prefix).map_err(StartError)?;
         let mut addresses = Address::parse_all(&url)?;
         if let [(Address::Cluster(_), _)] = &addresses[..]
             && let Some((Address::Cluster(masters), shown)) = addresses.pop()
         {
-            if prefix.contains('{') {
-                return Err(StartError(
-                    "cluster.prefix must not have a { with a Redis Cluster, which has a tag of \
-                     each \
-                     partition between { and } in its names"
-                        .to_owned(),
-                ));
-            }
             let of = |(partition, tag): (u16, &String)| Self {
                 place: Place::Partition(partition, Arc::clone(&masters)),
                 shown: shown.clone(),

@@ -65,10 +65,35 @@ pub struct Settings {
     /// of these with commas between them, each of which has a part of the channels; or a Redis
     /// Cluster: `redis-cluster://[user[:password]@]host[:port][,...]`.
     pub url: String,
-    /// The beginning of all names that are used at the server.
+    /// The beginning of all names that are used at the server, which [`check_prefix`] accepts.
     pub prefix: String,
     /// Number of this node, at random.
     pub node: u64,
+}
+
+/// Most bytes of a prefix.
+const MAX_PREFIX: usize = 64;
+
+/// Checks the beginning of all names that are used at the server. A dot follows it there: with one
+/// inside, an application would have channels of another one whose prefix is the part before it.
+/// With braces, a Redis Cluster would have names in other slots than their partitions.
+///
+/// # Errors
+/// It is not 1 to 64 letters, digits, `-` and `_`.
+pub fn check_prefix(prefix: &str) -> Result<(), String> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if (1..=MAX_PREFIX).contains(&prefix.len()) && prefix.bytes().all(is_name) {
+        return Ok(());
+    }
+    let replaced = prefix.chars().map(|one| if one.is_ascii_alphanumeric() { one } else { '-' });
+    let like: String = match prefix.is_empty() {
+        true => "throng".to_owned(),
+        false => replaced.take(MAX_PREFIX).collect(),
+    };
+    Err(format!(
+        "cluster.prefix {prefix:?} is no prefix: it has 1 to {MAX_PREFIX} letters, digits, - and \
+         _; use {like:?}, for example"
+    ))
 }
 
 /// Without the URL, which may have a password.

@@ -13,7 +13,7 @@ pub use hub::{
     ClusterPresent, ClusterReply, ClusterSurvey,
 };
 pub use throng_cluster::WhileDown;
-use throng_cluster::redis::{Bus, Settings, Starter};
+use throng_cluster::redis::{Bus, Settings, Starter, check_prefix};
 use throng_engine::{ChannelPattern, Relay, Remote, SettingError};
 
 use crate::error::{Error, Result};
@@ -71,7 +71,8 @@ impl Cluster {
     }
 
     /// Sets the beginning of all names at the broker: applications that share one have different
-    /// prefixes. Default: `throng`.
+    /// prefixes, of 1 to 64 letters, digits, `-` and `_`; another one is an error of
+    /// [`Server::check`](crate::Server::check) and at the start. Default: `throng`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -145,8 +146,10 @@ pub(crate) struct Unconnected(Option<(Arc<ClusterRelay>, Starter, Duration, Opti
 
 impl Setting {
     pub(crate) fn check(&self) -> Result<()> {
-        let mistake = self.0.as_ref().and_then(|cluster| cluster.mistake.clone());
-        mistake.map_or(Ok(()), |mistake| Err(Error::Setting(mistake)))
+        let Some(cluster) = &self.0 else { return Ok(()) };
+        let mistake = cluster.mistake.clone();
+        mistake.map_or(Ok(()), |mistake| Err(Error::Setting(mistake)))?;
+        check_prefix(&cluster.prefix).map_err(|error| Error::setting("cluster.prefix", error))
     }
 
     /// Creates the node, for shards with descriptor tables of their own if `own_tables`.
@@ -217,12 +220,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_prefix_that_could_be_part_of_another_one_is_a_mistake_that_names_a_remedy() {
+        let check = |prefix: &str| {
+            let cluster = Cluster::redis("redis://10.0.0.5").prefix(prefix);
+            let server = crate::Server::new(crate::App::new()).cluster(cluster);
+            server.check().map_err(|error| error.to_string())
+        };
+        for prefix in ["throng", "a", "Shop-2_b", &"x".repeat(64)] {
+            assert_eq!(check(prefix), Ok(()), "{prefix}");
+        }
+        for prefix in ["throng.m", ".", "", "a b", "a{b}", "a*", "a:b", "gr\u{fc}n", "a\n"] {
+            let error = check(prefix).unwrap_err();
+            let parts = ["cluster.prefix", &format!("{prefix:?}"), "letters, digits"];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            let remedy = error.rsplit_once("use \"").unwrap().1.split('"').next().unwrap();
+            assert_eq!(check(remedy), Ok(()), "{error}");
+        }
+        assert!(check(&"x".repeat(65)).is_err());
+    }
+
+    #[test]
     fn the_password_is_not_in_debug_output() {
         let cluster = Cluster::redis("redis://throng:hidden@10.0.0.5").prefix("chat");
         let text = format!("{cluster:?} {:?}", Setting(Some(cluster.clone())));
         assert!(text.contains("chat") && !text.contains("hidden"), "{text}");
-        let settings =
-            Settings { url: "redis://:hidden@10.0.0.5".to_owned(), prefix: String::new(), node: 1 };
+        let (url, prefix) = ("redis://:hidden@10.0.0.5".to_owned(), "chat".to_owned());
+        let settings = Settings { url, prefix, node: 1 };
         let bus = format!("{settings:?} {:?}", Bus::new(settings.clone()).unwrap());
         assert!(!bus.contains("hidden"), "{bus}");
     }

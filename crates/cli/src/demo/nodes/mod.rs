@@ -90,7 +90,7 @@ impl Cluster {
     fn start(url: String, nodes: usize) -> Result<Self, Failure> {
         // Those of an earlier one are gone with the age of their histories.
         let prefix =
-            format!("throng.demo-{}-{}", std::process::id(), throng_load::machine_now_ns());
+            format!("throng-demo-{}-{}", std::process::id(), throng_load::machine_now_ns());
         let start = |_| Node::start(&url, &prefix).map(Some);
         let nodes = (0..nodes).map(start).collect::<Result<_, _>>()?;
         Ok(Self { nodes, url, prefix })
