@@ -6,7 +6,8 @@
 //!
 //! Numbers are big-endian, `name` and `id` have two bytes of length in front. The broker's script
 //! puts the place in front of a publication of a channel with history, as text: epoch, offset and
-//! tag with colons in between, and a space. An epoch begins with a hexadecimal digit, a version is
+//! tag with colons in between, and a space; or a plus sign, if it was delivered without a place
+//! before, to nodes at which its channel has no history. An epoch begins with a hexadecimal digit, a version is
 //! less than that, so the first byte distinguishes the two forms.
 //!
 //! Servers are upgraded one after the other, so a release reads the forms of the one before it, and
@@ -64,10 +65,14 @@ pub struct Place {
     pub epoch: u64,
     /// One more than that of the publication before.
     pub offset: u64,
-    /// Number that the publisher chose at random: a broker that has lost the end of a sequence, and
-    /// continued it, gives the same offset to another publication.
+    /// Number of [`TAG_BITS`] that the publisher chose at random: a broker that has lost the end of
+    /// a sequence, and continued it, gives the same offset to another publication. 0 at the
+    /// beginning of a sequence.
     pub tag: u64,
 }
+
+/// Bits of a [tag](Place::tag).
+pub const TAG_BITS: u32 = 40;
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,18 +136,29 @@ pub fn encode(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     out.extend(envelope.payload);
 }
 
+/// The place in front of a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The place.
+    pub place: Place,
+    /// Whether it was delivered without a place before.
+    pub is_adopted: bool,
+}
+
 /// Reads the place in front of a publication, if it has one, and returns the rest, of whatever
 /// version it is.
 ///
 /// # Errors
 /// Fails for bytes that begin as a place does, and are none.
-pub fn split_place(bytes: &[u8]) -> Result<(Option<Place>, &[u8]), Malformed> {
+pub fn split_place(bytes: &[u8]) -> Result<(Option<Placed>, &[u8]), Malformed> {
     if !matches!(bytes.first(), Some(b'0'..=b'9' | b'a'..=b'f')) {
         return Ok((None, bytes));
     }
-    let end = bytes.iter().take(64).position(|byte| *byte == b' ').ok_or(Malformed)?;
+    let mut begin = bytes.iter().take(64);
+    let end = begin.position(|byte| matches!(byte, b' ' | b'+')).ok_or(Malformed)?;
     let text = str::from_utf8(&bytes[..end]).map_err(|_| Malformed)?;
-    Ok((Some(text.parse()?), &bytes[end + 1..]))
+    let placed = Placed { place: text.parse()?, is_adopted: bytes[end] == b'+' };
+    Ok((Some(placed), &bytes[end + 1..]))
 }
 
 /// Reads a publication, and its place if it has one.
@@ -150,7 +166,8 @@ pub fn split_place(bytes: &[u8]) -> Result<(Option<Place>, &[u8]), Malformed> {
 /// # Errors
 /// The bytes are anything else, or of a version that this release does not know.
 pub fn decode(bytes: &[u8]) -> Result<(Option<Place>, Envelope<'_>), Malformed> {
-    let (place, mut rest) = split_place(bytes)?;
+    let (placed, mut rest) = split_place(bytes)?;
+    let place = placed.map(|placed| placed.place);
     let [version, kind, flags] = take(&mut rest)?;
     if version != VERSION || kind != PUBLICATION || flags & !KNOWN != 0 {
         return Err(Malformed);
@@ -247,7 +264,10 @@ mod tests {
     fn the_place_of_a_later_version_is_read() {
         let bytes = b"00000000000000ab:12:3 \x02\xff";
         let place = Place { epoch: 0xab, offset: 12, tag: 3 };
-        assert_eq!(split_place(bytes), Ok((Some(place), &b"\x02\xff"[..])));
+        let placed = Placed { place, is_adopted: false };
+        assert_eq!(split_place(bytes), Ok((Some(placed), &b"\x02\xff"[..])));
+        let adopted = Placed { place, is_adopted: true };
+        assert_eq!(split_place(b"00000000000000ab:12:3+a b"), Ok((Some(adopted), &b"a b"[..])));
         assert_eq!(decode(bytes), Err(Malformed));
         assert_eq!(split_place(b"\x02\xff"), Ok((None, &b"\x02\xff"[..])));
         assert_eq!(split_place(b"00000000000000ab:12 \x02"), Err(Malformed));

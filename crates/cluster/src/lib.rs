@@ -28,11 +28,13 @@ mod view;
 
 pub use announcement::Announcement;
 pub use control::{Command, Control, MAX_FIELD, MAX_REASON, Target};
-pub use envelope::{Envelope, MAX_NAME, Malformed, Place, decode, encode, split_place};
+pub use envelope::{
+    Envelope, MAX_NAME, Malformed, Place, Placed, TAG_BITS, decode, encode, split_place,
+};
 pub use held::Budget;
 pub use interest::{BATCH, Batch, Interest, Verb};
 pub use outbox::{Outbox, Pending, WhileDown};
 pub use roster::{Change, Roster, Update};
-pub use sequencer::{Action, Answer, Sequencer};
+pub use sequencer::{Action, Answer, Sequencer, Tail};
 pub use survey::{Content, Survey};
 pub use view::{Missed, View};

@@ -31,6 +31,19 @@ pub struct Answer<T> {
     /// The publications after that place, the oldest first, or all that are kept if there is no
     /// such place: offset, tag, publication. They may be fewer than there are up to `top`.
     pub entries: Vec<(u64, u64, T)>,
+    /// Offset and tag of a publication that is not kept, and after which all are.
+    pub before: Option<(u64, u64)>,
+}
+
+/// The last publications of a sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail<T> {
+    /// The place of the last one.
+    pub place: Place,
+    /// Tag of the publication before the first one, if it is known.
+    pub before: Option<u64>,
+    /// Tags and publications, with contiguous offsets that end with that of `place`.
+    pub entries: Vec<(u64, T)>,
 }
 
 /// A step that the node is to take, in the order of the steps.
@@ -45,10 +58,8 @@ pub enum Action<T> {
     },
     /// The sequence begins: this is what is known of it.
     Begin {
-        /// The last publication.
-        place: Place,
-        /// The last publications, with contiguous offsets that end with that of `place`.
-        entries: Vec<(u64, T)>,
+        /// The last publications.
+        tail: Tail<T>,
         /// Whether members have missed publications.
         is_loss: bool,
     },
@@ -61,12 +72,7 @@ pub enum Action<T> {
     },
     /// These publications lead up to the last one that members have got, and are all that the
     /// broker keeps: for members that come back.
-    Refill {
-        /// The last publication that members have got.
-        place: Place,
-        /// Publications with contiguous offsets that end with that of `place`.
-        entries: Vec<(u64, T)>,
-    },
+    Refill(Tail<T>),
     /// Members have got all that the broker had when it was asked.
     Live,
 }
@@ -219,14 +225,15 @@ impl<T> Sequencer<T> {
         if !self.awaits(number) {
             return;
         }
-        let Answer { top, mut continues, mut entries } = answer;
+        let Answer { top, mut continues, mut entries, before } = answer;
         if let Some(at) = self.at.filter(|_| self.asked_for_all) {
             let Some(known) = leading_to(at, top, &entries) else {
                 // What follows, or the loss, is in the answer to the ordinary question.
                 return self.ask(actions);
             };
             let rest = entries.split_off(known);
-            self.refill(at, std::mem::replace(&mut entries, rest), actions);
+            let known = std::mem::replace(&mut entries, rest);
+            actions.push(Action::Refill(Tail::new(at, known, before)));
             continues = true;
         }
         // To be distinguished from others of the same offset, if the broker loses the end
@@ -247,30 +254,17 @@ impl<T> Sequencer<T> {
                     self.deliver(Place { epoch: at.epoch, offset, tag }, publication, actions);
                 }
             }
-            at => self.begin(top, entries, at.is_some(), actions),
+            at => {
+                self.at = Some(top);
+                let tail = Tail::new(top, entries, before);
+                actions.push(Action::Begin { tail, is_loss: at.is_some() });
+            }
         }
         #[cfg(test)]
         if self.has(tests::Bug::TrustsTheTop) {
             self.at = Some(top);
         }
         self.take_held(top, &known, actions);
-    }
-
-    /// Begins the sequence with those entries that lead up to `top` without a gap.
-    fn begin(
-        &mut self,
-        top: Place,
-        entries: Vec<(u64, u64, T)>,
-        is_loss: bool,
-        actions: &mut Vec<Action<T>>,
-    ) {
-        self.at = Some(top);
-        let entries = without_gap(top, entries);
-        actions.push(Action::Begin { place: top, entries, is_loss });
-    }
-
-    fn refill(&self, at: Place, entries: Vec<(u64, u64, T)>, actions: &mut Vec<Action<T>>) {
-        actions.push(Action::Refill { place: at, entries: without_gap(at, entries) });
     }
 
     /// Goes on with what came while the broker was asked. The answer, whose publications are
@@ -329,18 +323,27 @@ fn leading_to<T>(at: Place, top: Place, entries: &[(u64, u64, T)]) -> Option<usi
     found.filter(|_| at.epoch == top.epoch).map(|found| found + 1)
 }
 
-/// Returns those entries that lead up to `last` without a gap.
-fn without_gap<T>(last: Place, entries: Vec<(u64, u64, T)>) -> Vec<(u64, T)> {
-    let mut kept = VecDeque::new();
-    let mut expected = last.offset;
-    for (offset, _, publication) in entries.into_iter().rev() {
-        if offset != expected || offset == 0 {
-            break;
+impl<T> Tail<T> {
+    /// Creates one of those entries that lead up to `place` without a gap. `before` is the offset
+    /// and tag of one that is not among them.
+    fn new(place: Place, all: Vec<(u64, u64, T)>, before: Option<(u64, u64)>) -> Self {
+        let mut entries = VecDeque::new();
+        let mut expected = place.offset;
+        for (offset, tag, publication) in all.into_iter().rev() {
+            if offset != expected || offset == 0 {
+                break;
+            }
+            entries.push_front((tag, publication));
+            expected -= 1;
         }
-        kept.push_front((offset, publication));
-        expected -= 1;
+        let before = match before {
+            // The beginning of a sequence, which has no other.
+            _ if expected == 0 => Some(0),
+            _ if entries.is_empty() => Some(place.tag),
+            before => before.filter(|(offset, _)| *offset == expected).map(|(_, tag)| tag),
+        };
+        Self { place, before, entries: entries.into() }
     }
-    kept.into()
 }
 
 #[cfg(test)]

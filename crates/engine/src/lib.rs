@@ -64,7 +64,7 @@ pub use pubsub::channels::{
 pub use pubsub::delivery::{AckSlot, Delivery, Receipt};
 pub use pubsub::filter::Filter;
 pub use pubsub::history::{
-    HistoryCounts, Position, PositionError, Publication, Recorded, Recovery, Since,
+    HistoryCounts, HistoryTail, Position, PositionError, Publication, Recorded, Recovery, Since,
 };
 pub use pubsub::presence::{
     Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceRules, PresenceSwitch, Present,

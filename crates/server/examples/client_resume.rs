@@ -74,8 +74,10 @@ impl Member {
                 if is_lost {
                     return Ok(Some(Line::Lost));
                 }
-            } else if let (Ok(offset), Some(before)) = (first.parse(), *at) {
-                *at = Some(Position { offset, ..before });
+            } else if let Some(before) = *at
+                && let Ok(position) = format!("{:016x}:{first}", before.epoch).parse()
+            {
+                *at = Some(position);
                 return Ok(Some(Line::Message(rest.to_owned())));
             }
         }

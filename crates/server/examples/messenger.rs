@@ -15,7 +15,7 @@ use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use throng::prelude::*;
-use throng::{History, Presence, PresenceChange, is_channel_token};
+use throng::{History, Presence, PresenceChange, Since, is_channel_token};
 
 const SECRET: &[u8] = b"a real program reads it from a file";
 const SHARE: (u32, Duration) = (20, Duration::from_secs(10));
@@ -85,13 +85,7 @@ pub(crate) fn server() -> Server {
         let hub = ws.hub();
         let (user, mut session) = ws.split();
         session.subscribe(&format!("user.{}", user.name));
-        // From the position before the last 50 messages; more are kept, for those that come
-        // meanwhile.
-        let (mut since, last) = hub.history(&user.room, 50).unzip();
-        if let (Some(since), Some(last)) = (&mut since, last) {
-            since.offset -= last.len() as u64;
-        }
-        let recovery = session.subscribe_as(&user.room, &user.name, since);
+        let recovery = session.subscribe_as(&user.room, &user.name, Since::Last(50));
         let _ = session.send_missed(&recovery);
         let here = hub.presence(&user.room, 1000).unwrap_or_default();
         let mut names: Vec<&str> = here.iter().map(|member| &*member.info).collect();

@@ -167,7 +167,10 @@ fn history(hub: &Hub, request: &Request<'_>) -> Response {
     };
     let publications: Vec<Value> = publications.iter().map(publication).collect();
     let epoch = format!("{:016x}", position.epoch);
-    let answer = json!({"epoch": epoch, "offset": position.offset, "publications": publications});
+    let tag = format!("{:010x}", position.tag.unwrap_or_default());
+    let answer = json!({
+        "epoch": epoch, "offset": position.offset, "tag": tag, "publications": publications
+    });
     Response::json(answer.to_string())
 }
 

@@ -69,7 +69,7 @@ const EXAMPLES: &str = "Paths:
   /ws/{channel}    a WebSocket whose messages go to the channel's other
                    members; with ?echo=1 to the sender, too; with ?since=
                    each message has its offset in front, and what was missed
-                   since ?since=EPOCH:OFFSET comes first (with a history)
+                   since ?since=EPOCH:OFFSET:TAG comes first (with a history)
   /sse/{channel}   the channel's messages as server-sent events
   /upload          a WebSocket that streams messages without buffering them, and
                    answers each with its length (up to max_upload_size)

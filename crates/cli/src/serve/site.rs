@@ -271,7 +271,7 @@ fn info<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
     }
 }
 
-/// Reads `?since=EPOCH:OFFSET`; without a value, the client only wants positions.
+/// Reads `?since=EPOCH:OFFSET:TAG`; without a value, the client only wants positions.
 fn since(request: &Request<'_>) -> Result<Option<Option<Position>>, Reject> {
     match request.query("since") {
         None => Ok(None),
@@ -298,13 +298,14 @@ fn join_since(ws: &mut Socket<'_, Member>, channel: &str, since: Option<Position
 
 /// Sends a client its position, and the messages that it has missed.
 fn begin(ws: &mut Socket<'_, Member>, recovery: &Recovery) {
-    let Some(Position { epoch, offset }) = recovery.position else {
+    let Some(Position { epoch, offset, tag }) = recovery.position else {
         // Here and not as a status, which a page would not get to see.
         return ws.close(1008, "this channel has no history, so ?since= has no meaning");
     };
-    let recovered = recovery.recovered;
+    let (tag, recovered) = (tag.unwrap_or_default(), recovery.recovered);
     let _ = ws.send(format!(
-        "{{\"epoch\":\"{epoch:016x}\",\"offset\":{offset},\"recovered\":{recovered}}}"
+        "{{\"epoch\":\"{epoch:016x}\",\"offset\":{offset},\"tag\":\"{tag:010x}\",\
+         \"recovered\":{recovered}}}"
     ));
     let _ = ws.send_missed(recovery);
 }

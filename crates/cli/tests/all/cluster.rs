@@ -43,13 +43,29 @@ fn join(server: &Served, target: &str) -> Client {
     Client::connect(server.addresses[0], target)
 }
 
-/// The next text message.
+/// The next text message; without the tag behind its offset, if it has one.
 fn text(client: &mut Client) -> String {
-    match client.next() {
+    placed(client).1
+}
+
+/// The offset and tag of the next text message, if it has them, and what [`text`] returns.
+fn placed(client: &mut Client) -> (String, String) {
+    let line = match client.next() {
         Got::Text(text) => text,
         other => panic!("no text: {other:?}"),
+    };
+    let is_tag = |tag: &str| tag.len() == 10 && u64::from_str_radix(tag, 16).is_ok();
+    match line.split_once(' ').and_then(|(place, rest)| Some((place, place.split_once(':')?, rest)))
+    {
+        Some((place, (offset, tag), rest)) if is_tag(tag) => {
+            (place.to_owned(), format!("{offset} {rest}"))
+        }
+        _ => (String::new(), line),
     }
 }
+
+/// The tag of a channel without a publication.
+const FIRST: &str = "0000000000";
 
 /// The epoch and offset of the line that a client with `?since=` begins with, and whether it
 /// continues.
@@ -113,13 +129,16 @@ fn clients_of_two_servers_share_channels_on_a_redis_cluster_through_a_failover()
         channels.iter().map(|channel| join(&one, &format!("{channel}?since="))).collect();
     let begins: Vec<_> = readers.iter_mut().map(position).collect();
     let mut writers: Vec<_> = channels.iter().map(|channel| join(&two, channel)).collect();
+    let mut places = vec![Vec::new(); channels.len()];
     let mut write = |first: u64, readers: &mut [Client]| {
         for number in first..first + 5 {
             writers.iter_mut().for_each(|writer| writer.send_text(&format!("message {number}")));
         }
-        for (reader, (_, begin, _)) in readers.iter_mut().zip(&begins) {
+        for ((reader, (_, begin, _)), places) in readers.iter_mut().zip(&begins).zip(&mut places) {
             for number in first..first + 5 {
-                assert_eq!(text(reader), format!("{} message {number}", begin + number + 1));
+                let (place, text) = placed(reader);
+                assert_eq!(text, format!("{} message {number}", begin + number + 1));
+                places.push(place);
             }
         }
     };
@@ -131,7 +150,8 @@ fn clients_of_two_servers_share_channels_on_a_redis_cluster_through_a_failover()
     let three = server(&cluster.url(""));
     for (number, (channel, (epoch, begin, _))) in channels.iter().zip(&begins).enumerate() {
         let server = [&two, &three][number % 2];
-        let mut reader = join(server, &format!("{channel}?since={epoch}:{}", begin + 3));
+        let place = &places[number][2];
+        let mut reader = join(server, &format!("{channel}?since={epoch}:{place}"));
         assert_eq!(position(&mut reader), (epoch.clone(), begin + 10, true));
         for at in 3..10 {
             assert_eq!(text(&mut reader), format!("{} message {at}", begin + at + 1));
@@ -169,18 +189,103 @@ fn a_client_continues_on_another_server_also_after_redis_was_killed() {
             redis.run();
         }
     }
+    let mut places = Vec::new();
     for at in 0..100 {
-        assert_eq!(text(&mut reader), format!("{} message {at}", begin + 1 + at));
+        let (place, text) = placed(&mut reader);
+        assert_eq!(text, format!("{} message {at}", begin + 1 + at));
+        places.push(place);
     }
     // The other server has not seen this client, and a third has not seen the channel.
     let three = server(&redis.url(""));
     for server in [&two, &three] {
-        let mut back = join(server, &format!("/ws/wait.a?since={epoch}:{}", begin + 97));
+        let mut back = join(server, &format!("/ws/wait.a?since={epoch}:{}", places[96]));
         assert_eq!(position(&mut back), (epoch.clone(), begin + 100, true));
         for at in [97, 98, 99] {
             assert_eq!(text(&mut back), format!("{} message {at}", begin + 1 + at));
         }
     }
+}
+
+/// As after a failover, with `appendfsync everysec`, or where a dump was restored.
+#[test]
+fn clients_learn_of_an_end_that_redis_has_lost_and_replaced_while_no_server_followed_it() {
+    let Some(mut redis) = Redis::start("tail", &[]) else { return };
+    let first = server(&redis.url(""));
+    let mut reader = join(&first, "/ws/log.a?since=");
+    let (epoch, begin, _) = position(&mut reader);
+    let mut writer = join(&first, "/ws/log.a");
+    let mut places = vec![format!("{begin}:{FIRST}")];
+    for at in 1..=8 {
+        writer.send_text(&format!("message {at}"));
+        places.push(placed(&mut reader).0);
+        if at == 5 {
+            redis.ask("SAVE");
+        }
+    }
+    first.signal("-KILL");
+    first.exit();
+    redis.kill();
+    redis.run();
+    let servers = [server(&redis.url("")), server(&redis.url(""))];
+    let mut member = join(&servers[0], "/ws/log.a?since=");
+    assert_eq!(position(&mut member), (epoch.clone(), 5, false));
+    let back = |server: &Served, place: &str| {
+        let mut client = join(server, &format!("/ws/log.a?since={epoch}:{place}"));
+        (position(&mut client), client)
+    };
+    // What is ahead of what is left, before anything has replaced it.
+    for server in &servers {
+        assert_eq!(back(server, &places[8]).0, (epoch.clone(), 5, false));
+    }
+    let mut writer = join(&servers[0], "/ws/log.a");
+    for at in 6..=9 {
+        writer.send_text(&format!("other {at}"));
+        assert_eq!(text(&mut member), format!("{at} other {at}"));
+    }
+    // Of servers that follow the channel, and of one that does not.
+    for server in servers.iter().chain([&server(&redis.url(""))]) {
+        let offset = |place: &str| place.split_once(':').unwrap().0.to_owned();
+        for lost in &places[6..] {
+            assert_eq!(back(server, lost).0, (epoch.clone(), 9, false), "{lost}");
+        }
+        // One that is unproven, or forged.
+        for place in [offset(&places[5]), "9".into(), "7:0000000001".into(), "5:0000000000".into()]
+        {
+            assert_eq!(back(server, &place).0, (epoch.clone(), 9, false), "{place}");
+        }
+        for at in 3..=5 {
+            let (position, mut client) = back(server, &places[at]);
+            assert_eq!(position, (epoch.clone(), 9, true), "{}", places[at]);
+            for at in at + 1..=9 {
+                let of = if at > 5 { "other" } else { "message" };
+                assert_eq!(text(&mut client), format!("{at} {of} {at}"));
+            }
+        }
+    }
+    // None of that concerned the others.
+    writer.send_text("last");
+    assert_eq!(text(&mut member), "10 last");
+}
+
+#[test]
+fn whoever_makes_positions_up_does_not_have_redis_asked_for_each() {
+    let Some(redis) = Redis::start("made-up", &[]) else { return };
+    let [server, _] = servers(&redis);
+    let mut member = join(&server, "/ws/log.a?since=");
+    let (epoch, ..) = position(&mut member);
+    let (before, began) = (redis.calls("hmget"), std::time::Instant::now());
+    let back = |place: &str| join(&server, &format!("/ws/log.a?since={place}"));
+    for number in 0..50 {
+        let mut client = back(&format!("{:016x}:{number}:{number:010x}", number + 1));
+        assert_eq!(position(&mut client), (epoch.clone(), 0, false));
+    }
+    // Those that may be ahead of this server wait until it asks again.
+    let mut ahead: Vec<_> = (1..50).map(|at| back(&format!("{epoch}:{at}:{at:010x}"))).collect();
+    for client in &mut ahead {
+        assert_eq!(position(client), (epoch.clone(), 0, false));
+    }
+    let reads = redis.calls("hmget") - before;
+    assert!(reads <= 1 + began.elapsed().as_secs(), "{reads} reads for 99 clients");
 }
 
 /// `bench/cluster/run --only comeback` has the same with 100,000 clients.
@@ -206,7 +311,7 @@ fn a_server_asks_once_for_a_channel_however_many_clients_come_back_to_it() {
         let mut back = Vec::new();
         for _ in 0..25 {
             for (channel, (epoch, offset, _)) in begins.iter().enumerate() {
-                let since = format!("/ws/log.c{channel}?since={epoch}:{offset}");
+                let since = format!("/ws/log.c{channel}?since={epoch}:{offset}:{FIRST}");
                 back.push((join(server, &since), (epoch.clone(), offset + 1, true)));
             }
         }
@@ -240,7 +345,7 @@ fn a_client_gets_from_redis_what_its_server_has_no_memory_for() {
         writer.send_text(&large);
         assert!(text(&mut other).ends_with(&large));
     }
-    let mut back = join(&server, &format!("/ws/log.a?since={epoch}:{begin}"));
+    let mut back = join(&server, &format!("/ws/log.a?since={epoch}:{begin}:{FIRST}"));
     assert_eq!(position(&mut back), (epoch, begin + 20, true));
     for at in 0..20 {
         assert_eq!(text(&mut back), format!("{} message {at}", begin + 1 + at));
@@ -424,8 +529,11 @@ fn members_learn_that_they_miss_a_message_of_a_form_that_only_later_releases_rea
     let [(epoch, begin, _), _] = members.each_mut().map(position);
     let mut writer = join(&two, "/ws/log.a");
     writer.send_text("first");
+    let mut first = String::new();
     for member in &mut members {
-        assert_eq!(text(member), format!("{} first", begin + 1));
+        let text;
+        (first, text) = placed(member);
+        assert_eq!(text, format!("{} first", begin + 1));
     }
     let reads = redis.calls("hmget");
     // What `publish.lua` does with it.
@@ -437,7 +545,7 @@ fn members_learn_that_they_miss_a_message_of_a_form_that_only_later_releases_rea
         assert_eq!(member.next().close_code(), Some(1008));
     }
     assert_eq!(redis.calls("hmget"), reads, "at once, not when the history is read");
-    let mut back = join(&one, &format!("/ws/log.a?since={epoch}:{}", begin + 1));
+    let mut back = join(&one, &format!("/ws/log.a?since={epoch}:{first}"));
     assert_eq!(position(&mut back), (epoch, place, false));
     join(&two, "/ws/log.a").send_text("later");
     assert_eq!(text(&mut back), format!("{} later", place + 1));

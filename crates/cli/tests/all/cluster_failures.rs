@@ -46,6 +46,7 @@ struct Member {
     client: Client,
     epoch: String,
     at: u64,
+    tag: String,
     is_recovered: bool,
     texts: Vec<String>,
     changes: Vec<Change>,
@@ -58,11 +59,12 @@ impl Member {
         let line: Value = serde_json::from_str(&line).unwrap();
         let epoch = line["epoch"].as_str().unwrap().to_owned();
         let is_recovered = line["recovered"].as_bool().unwrap();
-        let at = match is_recovered {
-            true => since.split(':').nth(1).unwrap().parse().unwrap(),
-            false => line["offset"].as_u64().unwrap(),
+        let part = |number: usize| since.split(':').nth(number).unwrap();
+        let (at, tag) = match is_recovered {
+            true => (part(1).parse().unwrap(), part(2).to_owned()),
+            false => (line["offset"].as_u64().unwrap(), line["tag"].as_str().unwrap().to_owned()),
         };
-        Self { client, epoch, at, is_recovered, texts: Vec::new(), changes: Vec::new() }
+        Self { client, epoch, at, tag, is_recovered, texts: Vec::new(), changes: Vec::new() }
     }
 
     fn join(address: SocketAddr, name: &str) -> Self {
@@ -75,7 +77,7 @@ impl Member {
     }
 
     fn position(&self) -> String {
-        format!("{}:{}", self.epoch, self.at)
+        format!("{}:{}:{}", self.epoch, self.at, self.tag)
     }
 
     /// Reads what comes next; false: the connection has ended.
@@ -92,8 +94,10 @@ impl Member {
             let of = |value: &Value| value.as_str().unwrap().to_owned();
             self.changes.push((is_join, of(id), of(&change["info"])));
         } else {
-            let (offset, text) = text.split_once(' ').unwrap();
+            let (place, text) = text.split_once(' ').unwrap();
+            let (offset, tag) = place.split_once(':').unwrap();
             self.at += 1;
+            self.tag = tag.to_owned();
             assert_eq!(offset.parse(), Ok(self.at), "in order, each once");
             self.texts.push(text.to_owned());
         }

@@ -27,6 +27,10 @@ pub(super) const ANSWER_BYTES: usize = 16 << 20;
 /// Pipelines are sent this often for what a server that forgets scripts has not taken.
 const RETRIES: usize = 5;
 
+/// The time for which a history is kept begins again this often at least, and is longer by as much:
+/// to say so with each publication would cost as much as half of what else the script does.
+pub(super) const REFRESHES: u32 = 16;
+
 /// Answer of `publish.lua` to a publication whose predecessor was not taken; `PUBLISH` has none
 /// below zero.
 const LEFT_OUT: i64 = -1;
@@ -41,6 +45,8 @@ pub(super) struct Tagged {
     pub(super) tag: u64,
     /// One more than that of the one before.
     pub(super) number: u64,
+    /// Whether the time begins again for which the channel's history is kept.
+    pub(super) refreshes: bool,
     /// The subscriptions that were asked for before it.
     pub(super) after: u64,
 }
@@ -54,6 +60,8 @@ pub(super) struct Question {
     pub(super) after: Option<Place>,
     /// The epoch of a sequence that begins now.
     pub(super) epoch: u64,
+    /// The number of the server's data, as the node knows it.
+    pub(super) data: String,
     /// Whether it was asked before, and the answer came too late: it is asked alone.
     pub(super) was_late: bool,
 }
@@ -210,7 +218,7 @@ pub(super) async fn publish(
     let results = pipelined(connection, (scripts, names), batch.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
         for (pending, before) in items.iter().map(|at| (&batch[*at], before[*at])) {
-            let Tagged { outgoing, tag, number, .. } = &pending.item;
+            let Tagged { outgoing, tag, number, refreshes, .. } = &pending.item;
             let Outgoing { channel, envelope, keep, .. } = outgoing;
             let name = names.channel(channel);
             let Some(keep) = keep else {
@@ -226,13 +234,14 @@ pub(super) async fn publish(
                 .arg(&envelope[..])
                 .arg(*tag)
                 .arg(keep.count)
-                .arg(keep.age.as_millis() as u64)
+                .arg((keep.age + keep.age / REFRESHES).as_millis() as u64)
                 .arg(format!("{epoch:016x}"))
                 .arg(format!("n{:016x}", names.node))
                 .arg(*number)
                 .arg(u8::from(pending.is_retry))
                 .arg(before)
-                .arg(keep.bytes);
+                .arg(keep.bytes)
+                .arg(u8::from(pending.is_retry || *refreshes));
         }
         pipeline
     })
@@ -253,21 +262,24 @@ pub(super) async fn read(
     let answers = pipelined(connection, (scripts, names), questions.len(), |scripts, items| {
         let mut pipeline = Pipeline::with_capacity(items.len());
         for question in items.iter().map(|at| &questions[*at]) {
-            let Question { channel, keep, after, epoch, .. } = question;
+            let Question { channel, keep, after, epoch, data, .. } = question;
             let asked = after.map_or_else(String::new, |after| format!("{:016x}", after.epoch));
-            let most = if after.is_some() { keep.count.max(PAGE) } else { keep.count };
+            // The one before the history proves the place behind it.
+            let most = if after.is_some() { keep.count.max(PAGE) } else { keep.count + 1 };
             pipeline
                 .cmd("EVALSHA")
                 .arg(&scripts.read)
-                .arg(2)
+                .arg(3)
                 .arg(&names.keys(channel))
+                .arg(names.data())
                 .arg(asked)
                 .arg(after.map_or(0, |after| after.offset))
                 .arg(after.map_or(0, |after| after.tag))
                 .arg(most)
                 .arg(keep.age.as_millis() as u64)
                 .arg(format!("{epoch:016x}"))
-                .arg(question.most_bytes());
+                .arg(question.most_bytes())
+                .arg(data);
         }
         pipeline
     })
@@ -278,11 +290,15 @@ pub(super) async fn read(
 /// Reads the answer of `read.lua`; `None`: it is in no form that this release knows.
 fn answer_of(value: Value) -> Option<Answer<Vec<u8>>> {
     let Value::Array(parts) = value else { return None };
-    let [epoch, offset, tag, continues, entries] = <[Value; 5]>::try_from(parts).ok()?;
+    let [epoch, offset, tag, continues, entries, before] = <[Value; 6]>::try_from(parts).ok()?;
     let top = format!("{}:{}:{}", text(epoch)?, text(offset)?, text(tag)?).parse().ok()?;
     let Value::Array(entries) = entries else { return None };
     let entries = entries.into_iter().map(entry_of).collect::<Option<_>>()?;
-    Some(Answer { top, continues: continues == Value::Int(1), entries })
+    let before = match text(before)? {
+        none if none.is_empty() => None,
+        id => Some(id_of(&id)?),
+    };
+    Some(Answer { top, continues: continues == Value::Int(1), entries, before })
 }
 
 fn text(value: Value) -> Option<String> {
@@ -293,15 +309,20 @@ fn text(value: Value) -> Option<String> {
     }
 }
 
-/// Reads an entry of the stream: its id is `OFFSET-TAG`.
+/// Reads the id of an entry: `OFFSET-TAG`.
+fn id_of(id: &str) -> Option<(u64, u64)> {
+    let (offset, tag) = id.split_once('-')?;
+    Some((offset.parse().ok()?, tag.parse().ok()?))
+}
+
+/// Reads an entry of the stream.
 fn entry_of(value: Value) -> Option<(u64, u64, Vec<u8>)> {
     let Value::Array(parts) = value else { return None };
     let [id, fields] = <[Value; 2]>::try_from(parts).ok()?;
-    let id = text(id)?;
-    let (offset, tag) = id.split_once('-')?;
+    let (offset, tag) = id_of(&text(id)?)?;
     let Value::Array(fields) = fields else { return None };
     let Some(Value::BulkString(envelope)) = fields.into_iter().nth(1) else { return None };
-    Some((offset.parse().ok()?, tag.parse().ok()?, envelope))
+    Some((offset, tag, envelope))
 }
 
 #[cfg(test)]
@@ -330,8 +351,14 @@ mod tests {
         let (channel, envelope) = ("a".into(), [1].into());
         let while_down = WhileDown::Refuse;
         let outgoing = Outgoing { channel, envelope, keep, while_down };
-        let item =
-            Tagged { outgoing, reserved: Reserved::default(), tag: number, number, after: 0 };
+        let item = Tagged {
+            outgoing,
+            reserved: Reserved::default(),
+            tag: number,
+            number,
+            refreshes: true,
+            after: 0,
+        };
         Pending { item, bytes: 1, since: 0, is_repeatable: true, is_retry }
     }
 

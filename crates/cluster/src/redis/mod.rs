@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::partition::partition_of;
-use crate::{Announcement, Control, Place, WhileDown};
+use crate::{Announcement, Control, Place, Tail, WhileDown};
 use events::Events;
 use node::Event;
 use pool::{Pool, Reserved};
@@ -134,19 +134,13 @@ pub struct Outgoing {
 
 /// The members of channels on this node. Called on the node's thread.
 pub trait Members: Send + 'static {
-    /// The sequence of a channel begins behind `place`; `is_loss`: members miss publications.
-    fn begin(
-        &mut self,
-        channel: &Arc<str>,
-        place: Place,
-        entries: Vec<(u64, Vec<u8>)>,
-        is_loss: bool,
-    );
+    /// The sequence of a channel begins behind these publications; `is_loss`: members miss some.
+    fn begin(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>, is_loss: bool);
     /// The next publication of a sequence.
     fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]);
-    /// These publications, which were asked for with [`Bus::fetch`], lead up to `place`, at which
+    /// These publications, which were asked for with [`Bus::fetch`], lead up to the place at which
     /// members are.
-    fn refill(&mut self, channel: &Arc<str>, place: Place, entries: Vec<(u64, Vec<u8>)>);
+    fn refill(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>);
     /// Members have got all that the broker had: members that wait for the sequence can join.
     fn live(&mut self, channel: &Arc<str>);
     /// A publication of a channel without history.

@@ -45,6 +45,11 @@ impl Names {
         [format!("{}.o.{channel}", self.prefix), format!("{}.s.{channel}", self.prefix)]
     }
 
+    /// Returns the key of the number of the server's data, which another one has after it was lost.
+    pub(super) fn data(&self) -> String {
+        format!("{}.epoch", self.prefix)
+    }
+
     /// Returns the channel on which this node's probes come back. That of a partition is
     /// another one for each generation: its confirmation comes after all that is meant for earlier
     /// ones.

@@ -25,7 +25,7 @@ use super::pool::{Pool, Reserved};
 use super::signals::Signal;
 use super::status::{Counters, Status};
 use super::{Keep, Members, Outgoing, STOP_LIMIT, StartError, control, presence, survey, task};
-use crate::{Action, Budget, Interest, Outbox, Sequencer};
+use crate::{Action, Budget, Interest, Outbox, Sequencer, TAG_BITS};
 
 /// Time for which publications wait while the broker is away.
 const MAX_WAIT: u64 = 5_000;
@@ -100,6 +100,10 @@ pub(super) struct Channel {
     sequence: Option<(Keep, Sequencer<Vec<u8>>)>,
     /// When something was last known of it.
     heard: u64,
+    /// When the broker has last answered a question about it.
+    answered: Option<u64>,
+    /// Whether it is to be asked again a second later.
+    is_check_due: bool,
 }
 
 /// The ways of a part to the rest of its node.
@@ -166,11 +170,15 @@ pub(super) struct Node {
     /// When the last one was sent.
     probed: u64,
     checked: u64,
+    /// Channels of which the broker is to be asked again, and when.
+    checks: VecDeque<(u64, Arc<str>)>,
     began: Instant,
     random: RandomState,
     drawn: u64,
     /// Publications so far.
     number: u64,
+    /// When this node has begun the time again for which a channel's history is kept.
+    refreshed: HashMap<Arc<str>, u64>,
     actions: Vec<Action<Vec<u8>>>,
     /// When the node ends at the latest, and who waits for it.
     stop: Option<(u64, Vec<mpsc::Sender<()>>)>,
@@ -226,10 +234,12 @@ impl Node {
             probe: None,
             probed: 0,
             checked: 0,
+            checks: VecDeque::new(),
             began: Instant::now(),
             random: RandomState::new(),
             drawn: 0,
             number: 0,
+            refreshed: HashMap::new(),
             actions: Vec::new(),
             stop: None,
         }
@@ -251,6 +261,11 @@ impl Node {
     pub(super) fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.random.hash_one(self.drawn)
+    }
+
+    /// Returns a tag, which is not that of the beginning of a sequence.
+    fn draw_tag(&mut self) -> u64 {
+        (self.draw() >> (u64::BITS - TAG_BITS)).max(1)
     }
 
     /// Runs until it is stopped. That of a partition connects from the first event on.
@@ -298,9 +313,7 @@ impl Node {
                 let spread = self.draw() % LINGER;
                 self.interest.leave(&channel, self.now() + LINGER + spread);
             }
-            Event::Check(channel) => {
-                self.with_sequence(&channel, |sequence, actions| sequence.check(actions));
-            }
+            Event::Check(channel) => self.check(channel),
             Event::Fetch(channel) => {
                 self.with_sequence(&channel, |sequence, actions| sequence.fetch(actions));
             }
@@ -354,7 +367,9 @@ impl Node {
         }
         let budget = self.budget.clone();
         let sequence = keep.map(|keep| (keep, Sequencer::new(self.follows << 32, budget)));
-        self.channels.insert(Arc::clone(channel), Channel { sequence, heard: self.now() });
+        let (heard, answered, is_check_due) = (self.now(), None, false);
+        let followed = Channel { sequence, heard, answered, is_check_due };
+        self.channels.insert(Arc::clone(channel), followed);
         // It was let go of, but the command for that was not sent: there is none to acknowledge.
         if self.interest.is_subscribed(channel) {
             self.with_sequence(channel, |sequence, actions| sequence.subscribed(actions));

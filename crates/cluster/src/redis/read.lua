@@ -1,15 +1,21 @@
 -- Returns the end of a channel's sequence, and the publications after a place.
--- KEYS: the channel's record, its stream.
+-- KEYS: the channel's record, its stream, the number of the server's data.
 -- ARGV: the place (epoch or '', offset, tag), most publications, time kept (ms), an epoch for a new
---       sequence, most bytes of publications.
--- Returns: epoch, offset, tag, 1 if the place is in the sequence, publications.
+--       sequence, most bytes of publications, the number of the data as the node knows it.
+-- Returns: epoch, offset, tag, 1 if the place is in the sequence, publications, the place before
+--          the first that is kept, if the publication there is not: 'OFFSET-TAG' or ''.
 local epoch, offset, tag, before = unpack(redis.call('HMGET', KEYS[1], 'e', 's', 't', 'b'))
 if not epoch then
   epoch, offset, tag = ARGV[6], '0', '0'
+  if ARGV[1] ~= '' and ARGV[2] == '0' and redis.call('GET', KEYS[3]) == ARGV[8] then
+    -- It has expired while the node could not ask, and nothing was published.
+    epoch = ARGV[1]
+  end
   redis.call('DEL', KEYS[2])
   redis.call('HSET', KEYS[1], 'e', epoch, 's', offset, 't', tag)
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[5] + 3600000)
+-- A channel that is only joined is remembered as long as nodes ask.
+redis.call('PEXPIRE', KEYS[1], offset == '0' and 60000 or ARGV[5] + 3600000)
 local continues = 0
 if epoch == ARGV[1] then
   local asked = tonumber(ARGV[2])
@@ -59,4 +65,4 @@ else
   entries = {}
   for at = #newest, 1, -1 do entries[#entries + 1] = newest[at] end
 end
-return {epoch, offset, tag, continues, entries}
+return {epoch, offset, tag, continues, entries, before or ''}

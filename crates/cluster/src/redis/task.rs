@@ -38,14 +38,14 @@ mod tests {
     use throng_testkit::{Redis, eventually};
 
     use crate::redis::{Bus, Keep, Members, Outgoing, Settings};
-    use crate::{Place, WhileDown};
+    use crate::{Place, Tail, WhileDown};
 
     struct NoMembers;
 
     impl Members for NoMembers {
-        fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+        fn begin(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>, _: bool) {}
         fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
-        fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+        fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {}
         fn live(&mut self, _: &Arc<str>) {}
         fn publish(&mut self, _: &str, _: &[u8]) {}
         fn end(&mut self, _: &Arc<str>) -> bool {

@@ -78,7 +78,8 @@ impl Broker {
         let most = if continues { 1 + random.below(8) } else { usize::MAX };
         let entry = |(place, sent): &(Place, Sent)| (place.offset, place.tag, *sent);
         let entries = self.log[from..].iter().take(most).map(entry).collect();
-        Answer { top: self.top(), continues, entries }
+        let before = oldest.checked_sub(1).map(|at| (self.log[at].0.offset, self.log[at].0.tag));
+        Answer { top: self.top(), continues, entries, before }
     }
 }
 
@@ -178,16 +179,15 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
                     }
                     member = Some(publication.number);
                 }
-                Action::Begin { place, entries, is_loss } => {
+                Action::Begin { tail: Tail { place, before, entries }, is_loss } => {
                     if is_loss != member.is_some() {
                         return Verdict::Wrong("a loss that is not reported, or none that is");
                     }
                     if is_loss && !loses {
                         return Verdict::Wrong("a loss where nothing was lost");
                     }
-                    let offsets = entries.iter().rev().map(|(offset, _)| *offset);
-                    if !offsets.eq((0..=place.offset).rev().take(entries.len())) {
-                        return Verdict::Wrong("a history with a gap");
+                    if let Some(wrong) = check_tail(&broker, place, before, &entries) {
+                        return Verdict::Wrong(wrong);
                     }
                     let last = entries.last().map(|(_, sent)| sent.number);
                     let is_known = |(known, _): &&(Place, Sent)| {
@@ -196,7 +196,7 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
                     let known = broker.log.iter().find(is_known).map(|(_, sent)| sent.number);
                     member = last.or(known).or(Some(0));
                 }
-                Action::Refill { place, entries } => {
+                Action::Refill(Tail { place, entries, .. }) => {
                     if let Some(wrong) = check_refill(place, &entries, member) {
                         return Verdict::Wrong(wrong);
                     }
@@ -208,15 +208,35 @@ fn run(seed: u64, bug: Option<Bug>, loses: bool) -> Verdict {
     settle(&mut broker, &mut node, member, (pushes, questions, answers, is_subscribed), &mut random)
 }
 
+/// Returns what is wrong with the publications that a sequence begins with: their tags, or that of
+/// the one before them, let a client continue that was at another publication.
+fn check_tail(
+    broker: &Broker,
+    place: Place,
+    before: Option<u64>,
+    entries: &[(u64, Sent)],
+) -> Option<&'static str> {
+    let first = place.offset - entries.len() as u64;
+    let tags = before.into_iter().chain(entries.iter().map(|(tag, _)| *tag));
+    let from = if before.is_some() { first } else { first + 1 };
+    // The broker may have lost it since it has answered.
+    let at = |offset: u64| match offset.checked_sub(1) {
+        None => Some(0),
+        Some(at) => broker.log.get(at as usize).map(|(place, _)| place.tag),
+    };
+    let is_here = at(place.offset) == Some(place.tag);
+    let is_right = tags.zip(from..).all(|(tag, offset)| at(offset) == Some(tag));
+    (is_here && !is_right).then_some("a history whose tags are those of others")
+}
+
 /// Returns what is wrong with the publications that are to lead up to the one that members have.
 fn check_refill(
     place: Place,
     entries: &[(u64, Sent)],
     member: Option<u64>,
 ) -> Option<&'static str> {
-    let offsets = entries.iter().rev().map(|(offset, _)| *offset);
     let is_whole = entries.windows(2).all(|two| two[0].1.number == two[1].1.before)
-        && offsets.eq((0..=place.offset).rev().take(entries.len()));
+        && entries.len() as u64 <= place.offset;
     match entries.last() {
         _ if !is_whole => Some("a refill with a gap"),
         Some((_, last)) if Some(last.number) != member => Some("a refill that ends elsewhere"),
@@ -256,11 +276,11 @@ fn settle(
                     return Verdict::Wrong("a hole at the end");
                 }
                 Action::Deliver { publication, .. } => member = Some(publication.number),
-                Action::Begin { place, .. } => {
+                Action::Begin { tail: Tail { place, .. }, .. } => {
                     let at = |(known, _): &&(Place, Sent)| *known == place;
                     member = Some(broker.log.iter().find(at).map_or(0, |(_, sent)| sent.number));
                 }
-                Action::Refill { place, entries } => {
+                Action::Refill(Tail { place, entries, .. }) => {
                     if let Some(wrong) = check_refill(place, &entries, member) {
                         return Verdict::Wrong(wrong);
                     }
@@ -309,18 +329,30 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
     let (mut node, mut actions) = (Sequencer::new(0, Budget::new(1 << 20)), Vec::new());
     let place = |offset| Place { epoch: 1, offset, tag: offset };
     node.subscribed(&mut actions);
-    node.answer(1, Answer { top: place(3), continues: false, entries: vec![] }, &mut actions);
+    node.answer(
+        1,
+        Answer { top: place(3), continues: false, entries: vec![], before: None },
+        &mut actions,
+    );
     // While it is being asked, the question for all comes afterwards.
     node.check(&mut actions);
     node.fetch(&mut actions);
     actions.clear();
-    node.answer(2, Answer { top: place(3), continues: true, entries: vec![] }, &mut actions);
+    node.answer(
+        2,
+        Answer { top: place(3), continues: true, entries: vec![], before: None },
+        &mut actions,
+    );
     assert_eq!(actions, [Action::Ask { number: 3, after: None }]);
     actions.clear();
     let entries = (2..=4).map(|offset| (offset, offset, offset)).collect();
-    node.answer(3, Answer { top: place(4), continues: false, entries }, &mut actions);
+    node.answer(
+        3,
+        Answer { top: place(4), continues: false, entries, before: Some((1, 1)) },
+        &mut actions,
+    );
     let expected = [
-        Action::Refill { place: place(3), entries: vec![(2, 2), (3, 3)] },
+        Action::Refill(Tail { place: place(3), before: Some(1), entries: vec![(2, 2), (3, 3)] }),
         Action::Deliver { place: place(4), publication: 4 },
         Action::Live,
     ];
@@ -329,7 +361,7 @@ fn all_that_the_broker_keeps_is_fetched_and_what_is_new_is_delivered() {
     node.fetch(&mut actions);
     let entries = (6..=7).map(|offset| (offset, offset, offset)).collect();
     actions.clear();
-    node.answer(4, Answer { top: place(7), continues: false, entries }, &mut actions);
+    node.answer(4, Answer { top: place(7), continues: false, entries, before: None }, &mut actions);
     assert_eq!(actions, [Action::Ask { number: 5, after: Some(place(4)) }]);
 }
 
@@ -349,12 +381,16 @@ fn more_publications_than_can_be_held_are_fetched_afterwards() {
         node.publication(place(count + 1), (count + 1, 0), &mut actions);
         assert_eq!(budget.refused(), 11);
         actions.clear();
-        node.answer(1, Answer { top: place(0), continues: false, entries: vec![] }, &mut actions);
+        node.answer(
+            1,
+            Answer { top: place(0), continues: false, entries: vec![], before: None },
+            &mut actions,
+        );
         assert_eq!((node.at(), budget.bytes()), (Some(place(fits)), 0));
         assert_eq!(actions.last(), Some(&Action::Ask { number: 2, after: node.at() }));
         let rest = (fits + 1..=count + 1).map(|offset| (offset, offset, offset)).collect();
         actions.clear();
-        let answer = Answer { top: place(count + 1), continues: true, entries: rest };
+        let answer = Answer { top: place(count + 1), continues: true, entries: rest, before: None };
         node.answer(2, answer, &mut actions);
         assert_eq!(actions.len(), 12);
         assert!(node.is_live());

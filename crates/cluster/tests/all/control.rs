@@ -9,16 +9,16 @@ use std::time::Duration;
 use throng_cluster::redis::{
     AskError, Bus, Keep, Members, Outgoing, Recipients, Settings, block_on,
 };
-use throng_cluster::{Announcement, Command, Control, Place, Target, WhileDown};
+use throng_cluster::{Announcement, Command, Control, Place, Tail, Target, WhileDown};
 use throng_testkit::{Redis, eventually};
 
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
 impl Members for Recorder {
-    fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+    fn begin(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>, _: bool) {}
     fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
-    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+    fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {}
     fn live(&mut self, _: &Arc<str>) {}
     fn publish(&mut self, _: &str, _: &[u8]) {}
 

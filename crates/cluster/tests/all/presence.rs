@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use throng_cluster::redis::{AskError, Bus, Listed, Members, Settings, block_on};
-use throng_cluster::{Announcement, Control, Place};
+use throng_cluster::{Announcement, Control, Place, Tail};
 use throng_testkit::{Redis, eventually};
 
 /// A join or leave: whether it is a join, node, client and information.
@@ -17,9 +17,9 @@ type Reported = (bool, u64, u64, String);
 struct Recorder(Arc<Mutex<Vec<Reported>>>);
 
 impl Members for Recorder {
-    fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+    fn begin(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>, _: bool) {}
     fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
-    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+    fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {}
     fn live(&mut self, _: &Arc<str>) {}
     fn publish(&mut self, _: &str, _: &[u8]) {}
 

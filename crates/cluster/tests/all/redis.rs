@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use throng_cluster::redis::{Bus, Members, Outgoing, Settings, block_on};
-use throng_cluster::{Announcement, Control, Envelope, Place, WhileDown, encode};
+use throng_cluster::{Announcement, Control, Envelope, Place, Tail, WhileDown, encode};
 use throng_testkit::{Random, Redis, eventually};
 
 use crate::nodes::{CHANNELS, Node, check_all, keep, three, traffic};
@@ -338,6 +338,31 @@ fn a_silent_channel_whose_history_has_expired_is_continued() {
     });
 }
 
+#[test]
+fn a_channel_that_is_only_joined_is_remembered_as_long_as_nodes_follow_it_and_a_minute_longer() {
+    let Some(redis) = Redis::start("joined", &[]) else { return };
+    let nodes = [1, 2].map(|node| Node::start(&redis, node, keep()));
+    let left = || redis.ask("PTTL test.o.c0")[1..].parse::<i64>().unwrap();
+    assert!((1..=60_000).contains(&left()), "{} ms", left());
+    // As when no node could ask for longer than that.
+    redis.ask("DEL test.o.c0");
+    for node in &nodes {
+        node.got(0).is_live = false;
+        node.bus.check(name(0));
+        eventually("it is live", || node.got(0).is_live);
+        assert_eq!(node.got(0).losses, 0, "nothing was published");
+    }
+    assert!(nodes[0].publish(0, b"first", keep()));
+    for node in &nodes {
+        eventually("it comes", || node.got(0).payloads == [b"first"]);
+    }
+    assert!(left() > 3_600_000, "{} ms", left());
+    // Where the data was lost, so may be what was published.
+    redis.ask("FLUSHALL");
+    nodes[1].bus.check(name(1));
+    eventually("it learns of it", || nodes[1].got(1).losses == 1);
+}
+
 /// Clocks of nodes differ, and jump.
 #[test]
 fn the_time_of_day_of_a_node_decides_nothing() {
@@ -394,15 +419,15 @@ fn channels_are_subscribed_again_with_512_in_a_command() {
 struct ComesBack(Bus, Recorder);
 
 impl Members for ComesBack {
-    fn begin(&mut self, name: &Arc<str>, at: Place, all: Vec<(u64, Vec<u8>)>, is_loss: bool) {
-        self.1.begin(name, at, all, is_loss);
+    fn begin(&mut self, name: &Arc<str>, tail: Tail<Vec<u8>>, is_loss: bool) {
+        self.1.begin(name, tail, is_loss);
     }
 
     fn deliver(&mut self, name: &Arc<str>, place: Place, envelope: &[u8]) {
         self.1.deliver(name, place, envelope);
     }
 
-    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {
+    fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {
         unreachable!("nothing is fetched here");
     }
 

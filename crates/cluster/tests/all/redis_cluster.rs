@@ -10,7 +10,9 @@ use std::time::Duration;
 use crate::nodes::{Node, check_all, keep, traffic_with};
 use crate::support::{Got, Recorder, name};
 use throng_cluster::redis::{AskError, Bus, Members, Outgoing, Recipients, Settings, block_on};
-use throng_cluster::{Announcement, Command, Control, Envelope, Place, Target, WhileDown, encode};
+use throng_cluster::{
+    Announcement, Command, Control, Envelope, Place, Tail, Target, WhileDown, encode,
+};
 use throng_testkit::{Redis, RedisCluster, eventually};
 
 /// Channels, which are in as many of the 128 partitions: four at the first master, two of them in
@@ -207,9 +209,9 @@ fn a_command_at_the_first_use_of_a_partition_is_sent_though_the_node_is_stopped_
 struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Members for Notes {
-    fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+    fn begin(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>, _: bool) {}
     fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
-    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+    fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {}
     fn live(&mut self, _: &Arc<str>) {}
     fn publish(&mut self, channel: &str, _: &[u8]) {
         self.0.lock().unwrap().push(format!("message in {channel}"));

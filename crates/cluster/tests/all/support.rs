@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_cluster::redis::Members;
-use throng_cluster::{Announcement, Control, Place, decode};
+use throng_cluster::{Announcement, Control, Place, Tail, decode};
 
 /// Publications that the members of one channel on one node have got.
 #[derive(Debug, Default)]
@@ -31,13 +31,8 @@ impl Recorder {
 }
 
 impl Members for Recorder {
-    fn begin(
-        &mut self,
-        channel: &Arc<str>,
-        place: Place,
-        entries: Vec<(u64, Vec<u8>)>,
-        is_loss: bool,
-    ) {
+    fn begin(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>, is_loss: bool) {
+        let Tail { place, entries, .. } = tail;
         let mut got = self.of(channel);
         got.sequence = entries.iter().map(|(_, envelope)| payload(envelope)).collect();
         assert_eq!(is_loss, got.at.is_some());
@@ -53,7 +48,7 @@ impl Members for Recorder {
         got.sequence.push(payload(envelope));
     }
 
-    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {
+    fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {
         unreachable!("nothing is fetched here");
     }
 

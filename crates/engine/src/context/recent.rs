@@ -158,7 +158,7 @@ mod tests {
     fn members_get_what_follows_their_place_in_the_sequence_that_they_have_joined() {
         let (mut recent, channel) = (RecentJoins::default(), Arc::from("a"));
         let id = ConnId::from_bits(1);
-        let place = |epoch, offset| Position { epoch, offset };
+        let place = |epoch, offset| Position { epoch, offset, tag: Some(offset) };
         recent.add(id, Arc::clone(&channel), place(2, 3));
         let has_got = |recent: &RecentJoins, at| recent.has_got(id, &channel, at);
         assert!(has_got(&recent, place(2, 3)) && !has_got(&recent, place(2, 4)));

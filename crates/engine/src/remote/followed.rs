@@ -8,7 +8,7 @@ use super::{BROKER, Command, Remote, ShardQueue};
 use crate::backpressure::history::History;
 use crate::outbox::frame::Frame;
 use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
-use crate::pubsub::history::{Joined, Position, Since, Stripe};
+use crate::pubsub::history::{HistoryTail, Joined, Position, Since, Stripe};
 use crate::pubsub::relay::{Question, Relay, RelayFill};
 use crate::remote::losses::Receivers;
 
@@ -59,19 +59,13 @@ impl Remote {
         }
     }
 
-    /// Begins the sequence of a channel with history: `entries` are its last publications up to
-    /// `position`. After a loss its members are closed as slow ones are, and come back.
-    pub fn begin_followed(
-        &self,
-        channel: &Arc<str>,
-        position: Position,
-        entries: &[Frame],
-        is_loss: bool,
-    ) {
+    /// Begins the sequence of a channel with history. After a loss its members are closed as slow
+    /// ones are, and come back.
+    pub fn begin_followed(&self, channel: &Arc<str>, tail: HistoryTail<'_>, is_loss: bool) {
         let Some(rule) = self.history_rule(channel) else { return };
         let mut stripe = self.order_of(channel);
         let histories = &self.order.histories;
-        stripe.begin_followed(histories, (channel, rule), position, entries, self.clock.read());
+        stripe.begin_followed(histories, (channel, rule), tail, self.clock.read());
         self.make_room(&mut stripe);
         if is_loss {
             for queue in self.queues(&self.totals.homes_of(channel, None)) {
@@ -81,12 +75,12 @@ impl Remote {
         }
     }
 
-    /// Keeps publications that the broker was asked for: `entries` are the last ones up to
-    /// `position`, at which members are.
-    pub fn refill_followed(&self, channel: &Arc<str>, position: Position, entries: &[Frame]) {
+    /// Keeps publications that the broker was asked for: the last ones up to the place at which
+    /// members are.
+    pub fn refill_followed(&self, channel: &Arc<str>, tail: HistoryTail<'_>) {
         let mut stripe = self.order_of(channel);
         let now = self.clock.read();
-        stripe.refill_followed(&self.order.histories, channel, (position, entries), now);
+        stripe.refill_followed(&self.order.histories, channel, tail, now);
         self.make_room(&mut stripe);
     }
 
@@ -119,7 +113,7 @@ impl Remote {
     /// Lets the members join that wait for a channel's position.
     pub fn admit_to_followed(&self, channel: &Arc<str>) {
         let mut stripe = self.order_of(channel);
-        stripe.open_followed(channel);
+        stripe.open_followed(channel, self.clock.read());
         for queue in self.queues(&self.totals.homes_of(channel, None)) {
             let channel = Arc::clone(channel);
             queue.mailbox.send_always(Command::Admit { channel, members: None });

@@ -6,11 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_cluster::redis::{Bus, Fill, Keep, Members, Outgoing};
 use throng_cluster::{
-    Announcement, Command, Control, Envelope, Place, Target, WhileDown, decode, encode,
+    Announcement, Command, Control, Envelope, Place, Tail, Target, WhileDown, decode, encode,
 };
 use throng_engine::{
-    CarriedPresence, ChannelPattern, Frame, FrameParts, Position, PresenceChange, Question, Relay,
-    RelayFill, Remote,
+    CarriedPresence, ChannelPattern, Frame, FrameParts, HistoryTail, Position, PresenceChange,
+    Question, Relay, RelayFill, Remote,
 };
 use throng_io::{ConnId, Waker};
 
@@ -168,35 +168,29 @@ impl ToShards {
         Some((Frame::from_parts(&parts), except))
     }
 
-    /// Encodes the last publications. One that is in no known form ends what can be given to a
-    /// client that comes back.
-    fn frames(&self, entries: &[(u64, Vec<u8>)]) -> Vec<Frame> {
-        let newest = entries.iter().rev();
-        let mut frames: Vec<_> =
-            newest.map_while(|(_, envelope)| Some(self.frame(envelope)?.0)).collect();
-        frames.reverse();
-        frames
+    /// Calls `take` with the last publications, encoded. One that is in no known form ends what can
+    /// be given to a client that comes back.
+    fn with_tail(&self, tail: &Tail<Vec<u8>>, take: impl FnOnce(HistoryTail<'_>)) {
+        let newest = tail.entries.iter().rev();
+        let frame = |(tag, envelope): &(u64, Vec<u8>)| Some((*tag, self.frame(envelope)?.0));
+        let mut entries: Vec<_> = newest.map_while(frame).collect();
+        entries.reverse();
+        let before = tail.before.filter(|_| entries.len() == tail.entries.len());
+        take(HistoryTail { position: position(tail.place), before, entries: &entries });
     }
 }
 
-fn position(Place { epoch, offset, .. }: Place) -> Position {
-    Position { epoch, offset }
+fn position(Place { epoch, offset, tag }: Place) -> Position {
+    Position { epoch, offset, tag: Some(tag) }
 }
 
 impl Members for ToShards {
-    fn begin(
-        &mut self,
-        channel: &Arc<str>,
-        place: Place,
-        entries: Vec<(u64, Vec<u8>)>,
-        is_loss: bool,
-    ) {
-        let frames = self.frames(&entries);
-        self.remote.begin_followed(channel, position(place), &frames, is_loss);
+    fn begin(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>, is_loss: bool) {
+        self.with_tail(&tail, |tail| self.remote.begin_followed(channel, tail, is_loss));
     }
 
-    fn refill(&mut self, channel: &Arc<str>, place: Place, entries: Vec<(u64, Vec<u8>)>) {
-        self.remote.refill_followed(channel, position(place), &self.frames(&entries));
+    fn refill(&mut self, channel: &Arc<str>, tail: Tail<Vec<u8>>) {
+        self.with_tail(&tail, |tail| self.remote.refill_followed(channel, tail));
     }
 
     fn deliver(&mut self, channel: &Arc<str>, place: Place, envelope: &[u8]) {
@@ -206,7 +200,8 @@ impl Members for ToShards {
             }
             // Members cannot get it, and learn so.
             None => {
-                self.remote.begin_followed(channel, position(place), &[], true);
+                let tail = HistoryTail { position: position(place), before: None, entries: &[] };
+                self.remote.begin_followed(channel, tail, true);
                 self.remote.admit_to_followed(channel);
             }
         }

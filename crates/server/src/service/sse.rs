@@ -78,7 +78,7 @@ fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
 /// gets the last publications, at most so many.
 fn join(cx: &mut Cx<'_>, channel: &str, info: &str, (last_id, most): (Option<&str>, usize)) {
     // One that is no position is that of a client which misses something.
-    let unknown = Position { epoch: 0, offset: 0 };
+    let unknown = Position { epoch: 0, offset: 0, tag: None };
     let since = match last_id {
         Some(id) => Since::Position(id.parse().unwrap_or(unknown)),
         None if most > 0 => Since::Last(most),

@@ -47,11 +47,29 @@ fn publish(hub: &Hub, numbers: std::ops::RangeInclusive<u32>) {
     }
 }
 
+/// The next message; without the tag behind its offset.
 fn text(client: &mut Client) -> String {
     match client.next() {
-        Got::Text(text) => text,
+        Got::Text(text) => without_tag(&text),
         other => panic!("not a text: {other:?}"),
     }
+}
+
+/// What a text says before its first space, without a tag at the end.
+fn without_tag(text: &str) -> String {
+    let (place, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let separator = if rest.is_empty() { "" } else { " " };
+    match place.rsplit_once(':').filter(|(_, tag)| tag.len() == 10) {
+        Some((place, _)) => format!("{place}{separator}{rest}"),
+        None => text.to_owned(),
+    }
+}
+
+/// The position of a publication that is kept, or of the last one.
+fn at(hub: &Hub, offset: u64) -> Position {
+    let (top, kept) = hub.history("chat.a", 1000).unwrap();
+    let mut all = kept.iter().map(|publication| publication.position()).chain([top]);
+    all.find(|position| position.offset == offset).expect("it is kept")
 }
 
 #[test]
@@ -67,21 +85,27 @@ fn a_client_that_comes_back_gets_what_it_missed_on_every_backend() {
         publish(&hub, 1..=2);
         assert_eq!([text(&mut client), text(&mut client)], ["1 1", "2 2"]);
         drop(client);
+        let second = at(&hub, 2);
         publish(&hub, 3..=5);
-        let mut client = open(&format!("/ws?since={epoch}:2"));
+        let mut client = open(&format!("/ws?since={second}"));
         assert_eq!(text(&mut client), format!("{epoch}:5 true"));
         publish(&hub, 6..=6);
         for expected in ["3 3", "4 4", "5 5", "6 6"] {
             assert_eq!(text(&mut client), expected);
         }
         drop(client);
+        let sixth = at(&hub, 6);
+        for unproven in [format!("{epoch}:4"), format!("{epoch}:4:0000000000")] {
+            let mut client = open(&format!("/ws?since={unproven}"));
+            assert_eq!(text(&mut client), format!("{epoch}:6 false"), "{unproven}");
+        }
         publish(&hub, 7..=20);
-        let mut client = open(&format!("/ws?since={epoch}:6"));
+        let mut client = open(&format!("/ws?since={sixth}"));
         assert_eq!(text(&mut client), format!("{epoch}:20 false"), "10 are kept");
-        let mut client = open("/ws?since=0000000000000001:19");
+        let mut client = open("/ws?since=0000000000000001:19:0000000001");
         assert_eq!(text(&mut client), format!("{epoch}:20 false"), "another server's");
         let (position, last) = hub.history("chat.a", 2).unwrap();
-        assert_eq!(position.to_string(), format!("{epoch}:20"));
+        assert_eq!(without_tag(&position.to_string()), format!("{epoch}:20"));
         let offsets = last.iter().map(|publication| publication.position().offset);
         assert_eq!(offsets.collect::<Vec<_>>(), [19, 20]);
         assert!(hub.history("other", 2).is_none());
@@ -142,11 +166,12 @@ fn a_publisher_that_is_left_out_of_its_message_gets_it_from_the_history() {
     let (mut client, mut other) = (open("/ws"), open("/ws"));
     let began = text(&mut client);
     let epoch = began.split_once(':').unwrap().0;
+    let first = at(&running.hub(), 0);
     text(&mut other);
     client.send_text("mine");
     assert_eq!(text(&mut other), "1 mine");
     drop(client);
-    let mut client = open(&format!("/ws?since={epoch}:0"));
+    let mut client = open(&format!("/ws?since={first}"));
     assert_eq!(
         [text(&mut client), text(&mut client)],
         [format!("{epoch}:1 true"), "1 mine".into()]
@@ -164,20 +189,24 @@ fn a_stream_of_events_continues_behind_the_last_event() {
     };
     let mut stream = open(None);
     let first = stream.next_event().unwrap();
-    let epoch = first.strip_prefix("id: ").and_then(|id| id.strip_suffix(":0")).unwrap();
+    assert_eq!(first, format!("id: {}", at(&hub, 0)));
     publish(&hub, 1..=1);
-    assert_eq!(stream.next_event().unwrap(), format!("id: {epoch}:1\ndata: 1"));
+    let first = at(&hub, 1);
+    assert_eq!(stream.next_event().unwrap(), format!("id: {first}\ndata: 1"));
     drop(stream);
     publish(&hub, 2..=3);
-    let mut stream = open(Some(&format!("{epoch}:1")));
+    let mut stream = open(Some(&first.to_string()));
     publish(&hub, 4..=4);
     for number in 2..=4 {
-        assert_eq!(stream.next_event().unwrap(), format!("id: {epoch}:{number}\ndata: {number}"));
+        let position = at(&hub, number);
+        assert_eq!(stream.next_event().unwrap(), format!("id: {position}\ndata: {number}"));
     }
+    let fourth = at(&hub, 4);
     publish(&hub, 5..=9);
-    for lost in [&format!("{epoch}:4"), "made up"] {
+    let unproven = Position { tag: None, ..at(&hub, 8) };
+    for lost in [&fourth.to_string(), &unproven.to_string(), "made up"] {
         let mut stream = open(Some(lost));
-        let position = format!("{epoch}:9");
+        let position = at(&hub, 9);
         assert_eq!(
             stream.next_event().unwrap(),
             format!("id: {position}\nevent: lost\ndata: {position}")
@@ -185,9 +214,9 @@ fn a_stream_of_events_continues_behind_the_last_event() {
     }
     // Without a value it is a first visit, as with `?since=`.
     let mut stream = open(Some(""));
-    assert_eq!(stream.next_event().unwrap(), format!("id: {epoch}:9"));
-    let mut stream = Events::open(address, &format!("/sse?last_event_id={epoch}:8"));
-    assert_eq!(stream.next_event().unwrap(), format!("id: {epoch}:9\ndata: 9"));
+    assert_eq!(stream.next_event().unwrap(), format!("id: {}", at(&hub, 9)));
+    let mut stream = Events::open(address, &format!("/sse?last_event_id={}", at(&hub, 8)));
+    assert_eq!(stream.next_event().unwrap(), format!("id: {}\ndata: 9", at(&hub, 9)));
     stop(running);
 }
 
@@ -202,18 +231,18 @@ fn a_stream_that_would_begin_with_more_than_fits_into_its_queue_begins_with_a_lo
         .channel_history("cache", cache);
     let (address, running) = start(server.limits(limits).shards(1));
     let hub = running.hub();
+    let first = at(&hub, 0);
     for _ in 0..40 {
         total(&hub.publish("chat.a", "\n".repeat(2000)).unwrap());
     }
-    let epoch = format!("{:016x}", hub.history("chat.a", 1).unwrap().0.epoch);
-    let open = |path: &str, id: u32| {
-        Events::request(dial(address), "GET", path, &[("Last-Event-ID", &format!("{epoch}:{id}"))])
+    let open = |path: &str, id: Position| {
+        Events::request(dial(address), "GET", path, &[("Last-Event-ID", &id.to_string())])
     };
-    let lost = |offset: u32| format!("id: {epoch}:{offset}\nevent: lost\ndata: {epoch}:{offset}");
-    let mut stream = open("/sse", 0);
-    assert_eq!(stream.next_event().unwrap(), lost(40));
+    let lost = |position: Position| format!("id: {position}\nevent: lost\ndata: {position}");
+    let mut stream = open("/sse", first);
+    assert_eq!(stream.next_event().unwrap(), lost(at(&hub, 40)));
     total(&hub.publish("chat.a", "live").unwrap());
-    assert_eq!(stream.next_event().unwrap(), format!("id: {epoch}:41\ndata: live"));
+    assert_eq!(stream.next_event().unwrap(), format!("id: {}\ndata: live", at(&hub, 41)));
     let metric = |name: &str| {
         let metrics = served::get(address, "/metrics");
         metrics.lines().any(|line| line == name)
@@ -221,15 +250,16 @@ fn a_stream_that_would_begin_with_more_than_fits_into_its_queue_begins_with_a_lo
     assert!(
         metric("throng_history_unrecovered_total 1") && metric("throng_history_recovered_total 0")
     );
-    let mut stream = open("/sse", 31);
+    let mut stream = open("/sse", at(&hub, 31));
     for offset in 32..=40 {
         let event = stream.next_event().unwrap();
-        assert!(event.starts_with(&format!("id: {epoch}:{offset}\n")), "{event:.40}");
+        assert!(event.starts_with(&format!("id: {}\n", at(&hub, offset))), "{event:.50}");
         assert_eq!(event.lines().count(), 2002);
     }
     total(&hub.publish("cache", "\n".repeat(80_000)).unwrap());
     let mut stream = Events::open(address, "/cache");
-    assert_eq!(stream.next_event().unwrap(), lost(1), "also of a first visit");
+    let (newest, _) = hub.history("cache", 1).unwrap();
+    assert_eq!(stream.next_event().unwrap(), lost(newest), "also of a first visit");
     stop(running);
 }
 
@@ -328,7 +358,7 @@ fn a_slow_member_is_closed_and_loses_nothing() {
     }
     assert!(got < published);
     let mut client =
-        Client::upgrade(dial(address), &format!("/ws?since={epoch}:{}", published - 9), &[], &[])
+        Client::upgrade(dial(address), &format!("/ws?since={}", at(&hub, published - 9)), &[], &[])
             .unwrap();
     assert_eq!(text(&mut client), format!("{epoch}:{published} true"));
     stop(running);

@@ -83,7 +83,7 @@ struct Chat {
 }
 
 impl Chat {
-    /// Joins a channel as `CHANNEL` or `CHANNEL EPOCH:OFFSET` says.
+    /// Joins a channel as `CHANNEL` or `CHANNEL POSITION` says.
     fn join(&mut self, cx: &mut Cx<'_>, asked: &str) {
         let mut words = asked.split(' ');
         let channel = words.next().expect("one word at least");
@@ -102,13 +102,15 @@ impl Chat {
     }
 
     fn recover(&self, cx: &mut Cx<'_>, channel: &str, since: Option<Position>) -> Recovery {
-        let moved = |by: i64| {
-            let position = since?;
-            let offset = position.offset.checked_add_signed(by)?;
-            Some(Position { offset, ..position })
+        // The place of the publication before, which must be kept for that.
+        let before = || {
+            let offset = since?.offset.checked_sub(1)?;
+            let (_, kept) = self.remote.history(channel, usize::MAX)?;
+            let mut all = kept.iter().map(|publication| publication.position());
+            all.find(|position| position.offset == offset)
         };
         match self.bug {
-            Bug::RepeatsOne => cx.subscribe_since(channel, moved(-1).or(since)),
+            Bug::RepeatsOne => cx.subscribe_since(channel, before().or(since)),
             Bug::SkipsOne => {
                 let mut recovery = cx.subscribe_since(channel, since);
                 recovery.missed.drain(..recovery.missed.len().min(1));
@@ -316,17 +318,18 @@ impl Client {
     }
 
     fn got(&mut self, text: &str, seen: &mut Seen) -> Result<(), String> {
-        let parsed = text.split_once(' ').and_then(|(offset, number)| {
-            Some((offset.parse::<u64>().ok()?, number.parse::<u64>().ok()?))
+        let parsed = self.at.zip(text.split_once(' ')).and_then(|(at, (place, number))| {
+            let place = format!("{:016x}:{place}", at.epoch).parse::<Position>().ok()?;
+            Some((place, number.parse::<u64>().ok()?))
         });
-        let (Some((offset, number)), Some(at), Some(next)) = (parsed, self.at, self.next) else {
+        let (Some((place, number)), Some(at), Some(next)) = (parsed, self.at, self.next) else {
             return Err(format!("{text:?} before the channel was joined"));
         };
-        if number != next || offset <= at.offset {
-            return Err(format!("number {number} at {offset} instead of {next} behind {at}"));
+        if number != next || place.offset <= at.offset {
+            return Err(format!("number {number} at {place} instead of {next} behind {at}"));
         }
         seen.messages += 1;
-        (self.at, self.next) = (Some(Position { offset, ..at }), Some(next + 1));
+        (self.at, self.next) = (Some(place), Some(next + 1));
         Ok(())
     }
 }

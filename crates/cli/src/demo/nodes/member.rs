@@ -136,8 +136,8 @@ pub(super) struct Member<'a> {
     /// The server that it is connected to.
     node: usize,
     client: Option<Client>,
-    /// Epoch and offset of the last message.
-    at: Option<(String, u64)>,
+    /// Epoch, offset and tag of the last message.
+    at: Option<(String, u64, String)>,
     /// Own messages on their way, and those whose connection broke.
     outstanding: Vec<u64>,
     in_doubt: Vec<u64>,
@@ -197,7 +197,7 @@ impl<'a> Member<'a> {
             progress.waits_for.store(self.outstanding.len() as u64, Relaxed);
         }
         self.disconnected();
-        let (_, at) = self.at.unwrap_or_default();
+        let (_, at, _) = self.at.unwrap_or_default();
         self.account.lost += shared.top(self.number).saturating_sub(at);
         self.account.broken_off = self.in_doubt.len() as u64;
         self.account
@@ -228,20 +228,22 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Takes a message: its offset, and what [`send_next`](Self::send_next) wrote, or anything
+    /// Takes a message: its offset and tag, and what [`send_next`](Self::send_next) wrote, or anything
     /// from a client that joined by hand.
     fn on_message(&mut self, text: &str) {
-        let mut words = text.split(' ');
+        let Some((place, rest)) = text.split_once(' ') else { return };
+        let Some((offset, tag)) = place.split_once(':') else { return };
+        let Ok(offset) = offset.parse() else { return };
+        let mut words = rest.split(' ');
         let mut number = || words.next()?.parse::<u64>().ok();
-        let Some(offset) = number() else { return };
-        let Some((_, at)) = &mut self.at else { return };
+        let Some((_, at, last)) = &mut self.at else { return };
         if offset <= *at {
             self.account.doubled += 1;
             return;
         }
         self.account.lost += offset - *at - 1;
         self.account.delivered += 1;
-        *at = offset;
+        (*at, *last) = (offset, tag.to_owned());
         self.shared.tops[self.shared.channel(self.number)].fetch_max(offset, Relaxed);
         self.shared.members[self.number].at.store(offset, Relaxed);
         let counts = &self.shared.nodes[self.node];
@@ -265,7 +267,8 @@ impl<'a> Member<'a> {
     /// Opens a session at its server; returns false if there is none.
     fn connect(&mut self) -> bool {
         let Some(address) = self.shared.nodes[self.node].address() else { return false };
-        let since = self.at.as_ref().map(|(epoch, offset)| format!("{epoch}:{offset}"));
+        let since = self.at.as_ref();
+        let since = since.map(|(epoch, offset, tag)| format!("{epoch}:{offset}:{tag}"));
         let channel = self.shared.channel(self.number) + 1;
         let path = format!("/ws/demo.{channel}?since={}", since.unwrap_or_default());
         let begin = || {
@@ -275,11 +278,13 @@ impl<'a> Member<'a> {
         };
         let Ok((client, line)) = begin() else { return false };
         let line: Value = serde_json::from_str(&line).unwrap_or_default();
-        let (Some(epoch), Some(offset)) = (line["epoch"].as_str(), line["offset"].as_u64()) else {
+        let (Some(epoch), Some(offset), Some(tag)) =
+            (line["epoch"].as_str(), line["offset"].as_u64(), line["tag"].as_str())
+        else {
             return false;
         };
         if line["recovered"] != true || self.at.is_none() {
-            self.begin(epoch, offset);
+            self.begin(epoch, offset, tag);
         }
         self.client = Some(client);
         self.shared.nodes[self.node].clients.fetch_add(1, Relaxed);
@@ -288,10 +293,10 @@ impl<'a> Member<'a> {
     }
 
     /// Goes on behind a message that it did not get: what is between is lost.
-    fn begin(&mut self, epoch: &str, offset: u64) {
+    fn begin(&mut self, epoch: &str, offset: u64, tag: &str) {
         let top = &self.shared.tops[self.shared.channel(self.number)];
-        match self.at.replace((epoch.to_owned(), offset)) {
-            Some((before, at)) if before == epoch => {
+        match self.at.replace((epoch.to_owned(), offset, tag.to_owned())) {
+            Some((before, at, _)) if before == epoch => {
                 self.account.lost += offset.saturating_sub(at);
                 top.fetch_max(offset, Relaxed);
             }

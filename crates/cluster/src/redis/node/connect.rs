@@ -107,6 +107,7 @@ impl Node {
         self.unanswered.clear();
         self.interest.broken();
         self.presence.broken(self.follows);
+        self.refreshed.clear();
         self.follows_taken = 0;
         for channel in self.channels.values_mut() {
             if let Some((_, sequence)) = &mut channel.sequence {

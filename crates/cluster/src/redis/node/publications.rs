@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::RedisError;
 
-use super::super::calls::{Outcome, Tagged};
+use super::super::calls::{Outcome, REFRESHES, Tagged};
 use super::super::pool::Reserved;
 use super::super::status::Counters;
 use super::{Node, Outgoing};
@@ -13,6 +13,9 @@ use crate::{Pending, WhileDown};
 
 /// Time after which publications are sent again that the broker has refused for now.
 const PUBLISH_AGAIN: u64 = 250;
+
+/// Most channels of which is known when the time of their history began.
+const MAX_REFRESHED: usize = 4_096;
 
 /// That time while a slot is on its way to another master, at first, and the time after which
 /// publications wait for it no longer than for a broker that is away.
@@ -33,14 +36,30 @@ impl Node {
         let is_repeatable = outgoing.keep.is_some();
         // Members of this node get what is published after they came: their channels come first.
         self.number += 1;
-        let (tag, number) = (self.draw(), self.number);
-        let item = Tagged { outgoing, reserved, tag, number, after: self.follows };
+        let (tag, number, after) = (self.draw_tag(), self.number, self.follows);
+        let refreshes = self.refreshes(&outgoing);
+        let item = Tagged { outgoing, reserved, tag, number, refreshes, after };
         let pending = Pending { item, bytes, since: self.now(), is_repeatable, is_retry: false };
         if let Some(local) = self.outbox.offer(pending, while_down) {
             self.publish_here(local.item);
             return None;
         }
         Some(number)
+    }
+
+    /// Returns whether a publication begins the time of its channel's history again: it was not
+    /// begun by this connection yet, or too long ago.
+    fn refreshes(&mut self, outgoing: &Outgoing) -> bool {
+        let Some(keep) = outgoing.keep else { return false };
+        let (now, lasts) = (self.now(), (keep.age / REFRESHES).as_millis() as u64);
+        if self.refreshed.get(&outgoing.channel).is_some_and(|at| now < at + lasts) {
+            return false;
+        }
+        if self.refreshed.len() >= MAX_REFRESHED {
+            self.refreshed.clear();
+        }
+        self.refreshed.insert(Arc::clone(&outgoing.channel), now);
+        true
     }
 
     /// Gives a publication to members of this node alone.

@@ -59,7 +59,7 @@ impl Node {
         let counters = self.own.counters();
         counters.received.fetch_add(1, Ordering::Relaxed);
         let (place, start) = match split_place(&bytes) {
-            Ok((place, rest)) => (place, bytes.len() - rest.len()),
+            Ok((placed, rest)) => (placed.map(|placed| placed.place), bytes.len() - rest.len()),
             Err(_) => (None, 0),
         };
         match decode(&bytes) {
@@ -107,22 +107,20 @@ impl Node {
             match action {
                 Action::Ask { number, after } => {
                     let (channel, epoch) = (Arc::clone(name), self.draw());
-                    let question =
-                        Question { channel, keep, number, after, epoch, was_late: false };
+                    let (data, was_late) = (self.presence.data(), false);
+                    let question = Question { channel, keep, number, after, epoch, data, was_late };
                     self.questions.push_back(question);
                 }
-                Action::Begin { place, entries, is_loss } => {
+                Action::Begin { tail, is_loss } => {
                     if is_loss {
                         self.own.counters().lost.fetch_add(1, Ordering::Relaxed);
                     }
-                    self.members.borrow_mut().begin(name, place, entries, is_loss);
+                    self.members.borrow_mut().begin(name, tail, is_loss);
                 }
                 Action::Deliver { place, publication } => {
                     self.members.borrow_mut().deliver(name, place, &publication);
                 }
-                Action::Refill { place, entries } => {
-                    self.members.borrow_mut().refill(name, place, entries)
-                }
+                Action::Refill(tail) => self.members.borrow_mut().refill(name, tail),
                 Action::Live => self.members.borrow_mut().live(name),
             }
         }
@@ -144,6 +142,10 @@ impl Node {
                 Ok(Some(answer)) => {
                     if question.after.is_some() && answer.continues && !answer.entries.is_empty() {
                         self.own.counters().filled.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let now = self.now();
+                    if let Some(channel) = self.channels.get_mut(&question.channel) {
+                        channel.answered = Some(now);
                     }
                     self.with_sequence(&question.channel, |sequence, actions| {
                         sequence.answer(question.number, answer, actions);

@@ -13,16 +13,16 @@ use super::*;
 use crate::redis::calls::Outcome;
 use crate::redis::reply::{AskError, Waiting, block_on};
 use crate::redis::{Outgoing, Settings};
-use crate::{Announcement, Control, Place, WhileDown};
+use crate::{Announcement, Control, Place, Tail, WhileDown};
 
 /// Members that note the publications that they get.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<u8>>>);
 
 impl Members for Notes {
-    fn begin(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>, _: bool) {}
+    fn begin(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>, _: bool) {}
     fn deliver(&mut self, _: &Arc<str>, _: Place, _: &[u8]) {}
-    fn refill(&mut self, _: &Arc<str>, _: Place, _: Vec<(u64, Vec<u8>)>) {}
+    fn refill(&mut self, _: &Arc<str>, _: Tail<Vec<u8>>) {}
     fn live(&mut self, _: &Arc<str>) {}
     fn publish(&mut self, _: &str, envelope: &[u8]) {
         self.0.lock().unwrap().extend(envelope);

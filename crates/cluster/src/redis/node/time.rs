@@ -15,6 +15,9 @@ const PROBE_EVERY: u64 = 8_000;
 /// Time after which the broker is asked whether a silent channel is where the node believes it is.
 const CHECK_AFTER: u64 = 40_000;
 
+/// Time for which an answer about where a channel ends is good.
+const ANSWER_LASTS: u64 = 1_000;
+
 /// Time after which a partition that is to connect to another master is not up.
 const MAX_UNLINKED: u64 = 1_000;
 
@@ -39,14 +42,39 @@ impl Node {
             self.presence.next_list().filter(|at| *at > now),
             self.survey.next_due(),
             self.interest.next_expiry(),
+            self.checks.front().map(|(due, _)| *due),
             Some(now + 1_000),
         ];
         let next = due.into_iter().flatten().min().unwrap_or(now);
         Duration::from_millis(next.saturating_sub(now).min(1_000))
     }
 
+    /// Asks where a channel ends, for a client that may be ahead of this node; a second after the
+    /// last answer at the earliest, as whoever makes positions up is always ahead.
+    pub(super) fn check(&mut self, name: Arc<str>) {
+        let now = self.now();
+        let Some(channel) = self.channels.get_mut(&name) else { return };
+        match channel.answered.map(|at| at + ANSWER_LASTS).filter(|due| now < *due) {
+            None => self.with_sequence(&name, |sequence, actions| sequence.check(actions)),
+            Some(due) if !std::mem::replace(&mut channel.is_check_due, true) => {
+                self.checks.push_back((due, name));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn check_those_due(&mut self, now: u64) {
+        while let Some((_, name)) = self.checks.pop_front_if(|(due, _)| *due <= now) {
+            if let Some(channel) = self.channels.get_mut(&name) {
+                channel.is_check_due = false;
+            }
+            self.with_sequence(&name, |sequence, actions| sequence.check(actions));
+        }
+    }
+
     pub(super) fn on_time(&mut self) {
         let now = self.now();
+        self.check_those_due(now);
         for name in self.interest.expire(now) {
             if self.members.borrow_mut().end(&name) {
                 self.channels.remove(&name);

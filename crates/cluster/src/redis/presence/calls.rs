@@ -76,7 +76,7 @@ impl Keys<'_> {
     }
 
     fn epoch(&self) -> String {
-        format!("{}.epoch", self.0.prefix)
+        self.0.data()
     }
 
     /// The members of this node in a channel, the channel's nodes, and the node's channels.

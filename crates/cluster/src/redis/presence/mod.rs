@@ -115,6 +115,11 @@ impl State {
         (self.is_listing, self.is_removing_dead, self.is_viewing) = (false, false, false);
     }
 
+    /// Returns the number of the server's data; empty before the first sign of life.
+    pub(super) fn data(&self) -> String {
+        self.epoch.clone()
+    }
+
     /// Notes that a channel is not followed any more.
     pub(super) fn unfollowed(&mut self, channel: &str) {
         self.view.forget(channel);

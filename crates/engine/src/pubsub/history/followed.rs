@@ -1,15 +1,30 @@
 //! Histories of channels that a broker orders: this process follows their sequences.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_io::Instant;
 
 use super::ring::{Freed, Ring};
-use super::store::{Histories, Stripe, answer_join};
-use super::{Joined, Position, Recorded, Since};
+use super::store::{Histories, Stripe, answer_join, shared};
+use super::{Joined, Kept, Position, Recorded, Since};
 use crate::backpressure::history::HistoryMode;
 use crate::outbox::frame::Frame;
 use crate::pubsub::relay::Question;
+
+/// Time for which the broker is not asked again what the epoch of a channel is.
+const ANSWER_LASTS: Duration = Duration::from_secs(1);
+
+/// The last publications of a sequence that a broker orders.
+#[derive(Clone, Copy, Debug)]
+pub struct HistoryTail<'a> {
+    /// The place behind the last one.
+    pub position: Position,
+    /// Tag of the publication before the first one, if it is known.
+    pub before: Option<u64>,
+    /// Their tags and messages, with contiguous offsets.
+    pub entries: &'a [(u64, Frame)],
+}
 
 /// The history of a followed channel.
 #[derive(Debug)]
@@ -18,6 +33,8 @@ pub(super) struct Followed {
     epoch: u64,
     /// Whether members can join at its end.
     is_open: bool,
+    /// When the broker has last said where it ends.
+    answered: Instant,
     /// Whether publications were removed that the broker may keep.
     is_cut: bool,
 }
@@ -32,23 +49,24 @@ impl Followed {
 }
 
 impl Stripe {
-    /// Begins the sequence of a channel, whose last publications are `entries`.
+    /// Begins the sequence of a channel.
     pub(crate) fn begin_followed(
         &mut self,
         all: &Histories,
         (channel, rule): (&Arc<str>, u16),
-        position: Position,
-        entries: &[Frame],
+        HistoryTail { position, before, entries }: HistoryTail<'_>,
         now: Instant,
     ) {
         self.end_followed(all, channel);
-        let before = position.offset.saturating_sub(entries.len() as u64);
-        let (ring, epoch) = (Ring::new(before, rule), position.epoch);
-        let followed = Followed { ring, epoch, is_open: false, is_cut: false };
+        let at = position.offset.saturating_sub(entries.len() as u64);
+        let before = if entries.is_empty() { position.tag } else { before };
+        let (ring, epoch) = (Ring::new((at, before), rule), position.epoch);
+        let followed =
+            Followed { ring, epoch, is_open: false, answered: Instant(0), is_cut: false };
         self.followed.insert(Arc::clone(channel), followed);
         all.count_followed(1);
-        for frame in entries {
-            self.keep_followed(all, channel, frame, now);
+        for (tag, frame) in entries {
+            self.keep_followed(all, channel, (*tag, frame), now);
         }
     }
 
@@ -57,25 +75,31 @@ impl Stripe {
         &mut self,
         all: &Histories,
         channel: &Arc<str>,
-        (position, entries): (Position, &[Frame]),
+        tail: HistoryTail<'_>,
         now: Instant,
     ) {
         let Some(Followed { ring, epoch, is_open, .. }) = self.followed.get(channel) else {
             return;
         };
-        if ring.position(*epoch) != position {
+        if ring.position(*epoch) != tail.position {
             return;
         }
         let (rule, was_open) = (ring.rule, *is_open);
-        self.begin_followed(all, (channel, rule), position, entries, now);
+        self.begin_followed(all, (channel, rule), tail, now);
         if let Some(followed) = self.followed.get_mut(channel) {
             followed.is_open = was_open;
         }
     }
 
-    fn keep_followed(&mut self, all: &Histories, channel: &Arc<str>, frame: &Frame, now: Instant) {
+    fn keep_followed(
+        &mut self,
+        all: &Histories,
+        channel: &Arc<str>,
+        (tag, frame): (u64, &Frame),
+        now: Instant,
+    ) {
         let Some(Followed { ring, .. }) = self.followed.get_mut(channel) else { return };
-        let (_, cost) = ring.push(frame.bare(), now);
+        let (_, cost) = ring.push(frame.bare(), tag, now);
         all.add(cost);
         all.free(ring.trim(all.rule(ring.rule), now));
         self.uses += 1;
@@ -99,14 +123,15 @@ impl Stripe {
             return None;
         }
         let class = all.rule(ring.rule).class;
-        self.keep_followed(all, channel, frame, now);
+        let tag = position.tag.unwrap_or_default();
+        self.keep_followed(all, channel, (tag, frame), now);
         Some(Recorded::new(Arc::clone(channel), class, position, frame.clone()))
     }
 
-    /// Opens a followed channel for members that join.
-    pub(crate) fn open_followed(&mut self, channel: &str) {
+    /// Opens a followed channel for members that join, now that the broker has answered.
+    pub(crate) fn open_followed(&mut self, channel: &str, now: Instant) {
         if let Some(followed) = self.followed.get_mut(channel) {
-            followed.is_open = true;
+            (followed.is_open, followed.answered) = (true, now);
         }
     }
 
@@ -129,18 +154,27 @@ impl Stripe {
         (now, is_asked): (Instant, bool),
     ) -> Result<Joined, Option<Question>> {
         let followed = self.followed.get_mut(channel).filter(|followed| followed.is_open);
-        let Followed { ring, epoch, is_cut, .. } = followed.ok_or(None)?;
+        let Followed { ring, epoch, is_cut, answered, .. } = followed.ok_or(None)?;
         let top = ring.position(*epoch);
-        let is_beyond = |since: Position| since.epoch != *epoch || since.offset > top.offset;
-        if !is_asked && since.position().is_some_and(is_beyond) {
+        // One without a tag is unproven whatever the answer.
+        let proven = since.position().filter(|since| since.tag.is_some());
+        // So that whoever makes positions up does not have the broker asked for each.
+        let is_old = now.since(*answered) >= ANSWER_LASTS;
+        let is_beyond = |since: Position| match since.epoch == *epoch {
+            true => since.offset > top.offset,
+            false => is_old,
+        };
+        if !is_asked && proven.is_some_and(is_beyond) {
             return Err(Some(Question::New));
         }
         let rule = all.rule(ring.rule);
         all.free(ring.trim(rule, now));
         let joined = answer_join(all, ring, *epoch, since);
+        let is_unknown =
+            |since: Position| since.epoch == *epoch && ring.tag_of(since.offset).is_none();
         let wants_more = !joined.recovered
             && (rule.history.mode == HistoryMode::Cache
-                || since.position().is_some_and(|since| since.epoch == *epoch)
+                || proven.is_some_and(is_unknown)
                 || matches!(since, Since::Last(most) if joined.count() < most));
         if *is_cut && wants_more && !is_asked {
             return Err(Some(Question::All));
@@ -155,11 +189,10 @@ impl Stripe {
         channel: &str,
         most: usize,
         now: Instant,
-    ) -> Option<(Position, Vec<(u64, Frame)>)> {
+    ) -> Option<(Position, Vec<Kept>)> {
         let Followed { ring, epoch, .. } = self.followed.get_mut(channel)?;
         all.free(ring.trim(all.rule(ring.rule), now));
         let skipped = ring.len().saturating_sub(most);
-        let kept = ring.iter().skip(skipped).map(|(offset, frame)| (offset, frame.clone()));
-        Some((ring.position(*epoch), kept.collect()))
+        Some((ring.position(*epoch), ring.iter().skip(skipped).map(shared).collect()))
     }
 }

@@ -19,23 +19,44 @@ use crate::HistoryMode;
 use crate::backpressure::ClassIndex;
 use crate::outbox::frame::Frame;
 
+pub use followed::HistoryTail;
 pub use store::HistoryCounts;
 pub(crate) use store::{Histories, Stripe, try_lock};
 
+/// Bits of the number that recognizes a publication.
+const TAG_BITS: u32 = 40;
+
 /// Place in a channel's sequence of publications: behind the one with this offset.
 ///
-/// As text it is `EPOCH:OFFSET`, the epoch in 16 hexadecimal digits.
+/// As text it is `EPOCH:OFFSET:TAG`, the epoch in 16 hexadecimal digits, the tag in 10. Without a
+/// tag it is `EPOCH:OFFSET`, and unproven: no client continues from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
     /// Identifies the sequence: another epoch says nothing about this one's offsets.
     pub epoch: u64,
     /// Offset of the last publication before this place.
     pub offset: u64,
+    /// Number of 40 bits that recognizes that publication: a broker that has lost the end of a
+    /// sequence gives its offsets to others.
+    pub tag: Option<u64>,
+}
+
+impl Position {
+    /// Returns the place in a sequence of this process, which loses none of its publications: the
+    /// tag is computed from the offset.
+    fn own(epoch: u64, offset: u64) -> Self {
+        // The finalizer of SplitMix64.
+        let mut bits = epoch ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Self { epoch, offset, tag: Some(bits >> (u64::BITS - TAG_BITS)) }
+    }
 }
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}:{}", self.epoch, self.offset)
+        write!(f, "{:016x}:{}", self.epoch, self.offset)?;
+        self.tag.map_or(Ok(()), |tag| write!(f, ":{tag:010x}"))
     }
 }
 
@@ -80,7 +101,10 @@ pub struct PositionError;
 
 impl fmt::Display for PositionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a position is EPOCH:OFFSET, 16 hexadecimal digits and a number")
+        f.write_str(
+            "a position is EPOCH:OFFSET:TAG: 16 hexadecimal digits, a number and 10 hexadecimal \
+             digits",
+        )
     }
 }
 
@@ -90,17 +114,30 @@ impl FromStr for Position {
     type Err = PositionError;
 
     fn from_str(text: &str) -> Result<Self, PositionError> {
-        let (epoch, offset) = text.split_once(':').ok_or(PositionError)?;
-        let is_number = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_digit());
-        let is_epoch = epoch.len() == 16 && epoch.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_number || !is_epoch {
+        let (epoch, rest) = text.split_once(':').ok_or(PositionError)?;
+        let (offset, tag) = match rest.split_once(':') {
+            Some((offset, tag)) => (offset, Some(tag)),
+            None => (rest, None),
+        };
+        let is_number = offset.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number || offset.len() > 1 && offset.starts_with('0') {
             return Err(PositionError);
         }
         Ok(Self {
-            epoch: u64::from_str_radix(epoch, 16).map_err(|_| PositionError)?,
+            epoch: hexadecimal(epoch, 16)?,
             offset: offset.parse().map_err(|_| PositionError)?,
+            tag: tag.map(|tag| hexadecimal(tag, TAG_BITS as usize / 4)).transpose()?,
         })
     }
+}
+
+/// Reads a number of exactly so many digits, as it is written.
+fn hexadecimal(text: &str, digits: usize) -> Result<u64, PositionError> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != digits || !text.bytes().all(is_digit) {
+        return Err(PositionError);
+    }
+    u64::from_str_radix(text, 16).map_err(|_| PositionError)
 }
 
 /// A publication of a channel with history.
@@ -129,10 +166,11 @@ impl Publication {
         &self.frame
     }
 
-    /// Returns the message with its offset in front: `OFFSET PAYLOAD`.
+    /// Returns the message with its offset and tag in front: `OFFSET:TAG PAYLOAD`.
     #[must_use]
     pub fn with_offset(&self) -> Frame {
-        self.frame.prefixed(&format!("{} ", self.position.offset))
+        let Position { offset, tag, .. } = self.position;
+        self.frame.prefixed(&format!("{offset}:{:010x} ", tag.unwrap_or_default()))
     }
 }
 
@@ -181,7 +219,7 @@ impl Recorded {
 pub(crate) struct Joined {
     pub(crate) position: Position,
     pub(crate) recovered: bool,
-    missed: Vec<(u64, Frame)>,
+    missed: Vec<Kept>,
 }
 
 impl Joined {
@@ -196,10 +234,13 @@ impl Joined {
     }
 }
 
-/// Creates publications of messages and their offsets.
-pub(crate) fn numbered(epoch: u64, kept: &[(u64, Frame)]) -> Vec<Publication> {
-    let publication = |(offset, frame): &(u64, Frame)| {
-        Publication::new(Position { epoch, offset: *offset }, frame)
+/// A message with its offset and its tag.
+pub(crate) type Kept = (u64, u64, Frame);
+
+/// Creates publications of messages.
+pub(crate) fn numbered(epoch: u64, kept: &[Kept]) -> Vec<Publication> {
+    let publication = |(offset, tag, frame): &Kept| {
+        Publication::new(Position { epoch, offset: *offset, tag: Some(*tag) }, frame)
     };
     kept.iter().map(publication).collect()
 }
@@ -238,9 +279,13 @@ mod tests {
 
     #[test]
     fn a_position_is_read_as_it_is_written_and_nothing_else_is() {
-        let position = Position { epoch: 0xab, offset: u64::MAX };
-        assert_eq!(position.to_string(), "00000000000000ab:18446744073709551615");
-        assert_eq!(position.to_string().parse(), Ok(position));
+        let unproven = Position { epoch: 0xab, offset: u64::MAX, tag: None };
+        let position = Position { tag: Some(0xcd), ..unproven };
+        let texts = ["00000000000000ab:18446744073709551615", ":00000000cd"];
+        assert_eq!((unproven.to_string(), position.to_string()), (texts[0].into(), texts.concat()));
+        for position in [unproven, position, Position::own(7, 0), Position::own(7, 9)] {
+            assert_eq!(position.to_string().parse(), Ok(position));
+        }
         for wrong in [
             "",
             ":",
@@ -251,6 +296,15 @@ mod tests {
             "00000000000000ab:-1",
             "+0000000000000ab:1",
             "00000000000000ab:1:1",
+            "00000000000000ab:1:",
+            "00000000000000ab:1:00000000cd:",
+            "00000000000000ab:1:00000000cd0",
+            "00000000000000ab:1:+0000000cd",
+            "00000000000000ab:1:00000000CD",
+            "00000000000000AB:1:00000000cd",
+            "00000000000000ab::00000000cd",
+            "00000000000000ab:01:00000000cd",
+            " 00000000000000ab:1:00000000cd",
             "00000000000000ab:18446744073709551616",
             "00000000000000ag:1",
         ] {

@@ -15,6 +15,7 @@ const ENTRY: usize = size_of::<Kept>();
 struct Kept {
     /// The frame without derived forms: they would grow when it is sent, uncounted.
     frame: Frame,
+    tag: u64,
     at: Instant,
     cost: usize,
 }
@@ -24,6 +25,8 @@ struct Kept {
 pub(super) struct Ring {
     kept: VecDeque<Kept>,
     top: u64,
+    /// Tag of the publication before the first that is kept.
+    before: Option<u64>,
     bytes: usize,
     /// Time of the last publication.
     at: Instant,
@@ -41,9 +44,10 @@ pub(super) struct Freed {
 }
 
 impl Ring {
-    /// Creates the history of a channel of which all publications up to `top` are forgotten.
-    pub(super) fn new(top: u64, rule: u16) -> Self {
-        Self { kept: VecDeque::new(), top, bytes: 0, at: Instant(0), rule, used: 0 }
+    /// Creates the history of a channel of which all publications up to `top` are forgotten, the
+    /// last of which has this tag.
+    pub(super) fn new((top, tag): (u64, Option<u64>), rule: u16) -> Self {
+        Self { kept: VecDeque::new(), top, before: tag, bytes: 0, at: Instant(0), rule, used: 0 }
     }
 
     pub(super) fn top(&self) -> u64 {
@@ -64,9 +68,9 @@ impl Ring {
     }
 
     /// Adds a publication; returns its offset and its memory. The frame has no derived forms.
-    pub(super) fn push(&mut self, frame: Frame, now: Instant) -> (u64, usize) {
+    pub(super) fn push(&mut self, frame: Frame, tag: u64, now: Instant) -> (u64, usize) {
         let cost = ENTRY + frame.memory();
-        self.kept.push_back(Kept { frame, at: now, cost });
+        self.kept.push_back(Kept { frame, tag, at: now, cost });
         self.bytes += cost;
         self.top += 1;
         self.at = now;
@@ -84,6 +88,7 @@ impl Ring {
             freed.publications += 1;
             freed.bytes += oldest.cost;
             self.bytes -= oldest.cost;
+            self.before = Some(oldest.tag);
             self.kept.pop_front();
         }
         if self.kept.len() < self.kept.capacity() / 4 {
@@ -95,25 +100,43 @@ impl Ring {
     /// Removes all publications; the place of the last stays known.
     pub(super) fn clear(&mut self) -> Freed {
         let freed = Freed { publications: self.kept.len(), bytes: self.bytes };
+        self.before = self.tag_of(self.top);
         (self.kept, self.bytes) = (VecDeque::new(), 0);
         freed
     }
 
-    /// Returns what follows the publication with this offset, if all of it is kept.
-    pub(super) fn since(&self, offset: u64) -> Option<impl Iterator<Item = (u64, &Frame)>> {
-        let oldest = self.top - self.kept.len() as u64;
-        let skipped = offset.checked_sub(oldest)?;
-        (offset <= self.top).then(|| self.iter().skip(skipped as usize))
+    /// Returns the offset of the publication before the first that is kept.
+    fn oldest(&self) -> u64 {
+        self.top - self.kept.len() as u64
     }
 
-    /// Returns all that is kept, oldest first.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &Frame)> {
-        let oldest = self.top - self.kept.len() as u64;
-        self.kept.iter().enumerate().map(move |(at, kept)| (oldest + 1 + at as u64, &kept.frame))
+    /// Returns the tag of the publication with this offset, if it is known.
+    pub(super) fn tag_of(&self, offset: u64) -> Option<u64> {
+        match usize::try_from(offset.checked_sub(self.oldest())?).ok()?.checked_sub(1) {
+            Some(at) => self.kept.get(at).map(|kept| kept.tag),
+            None => self.before,
+        }
+    }
+
+    /// Returns what follows a place of this sequence, if it is proven and all of it is kept.
+    pub(super) fn since(
+        &self,
+        place: Position,
+    ) -> Option<impl Iterator<Item = (u64, u64, &Frame)>> {
+        let skipped = place.offset.checked_sub(self.oldest())?;
+        let is_proven = place.tag.is_some() && self.tag_of(place.offset) == place.tag;
+        is_proven.then(|| self.iter().skip(skipped as usize))
+    }
+
+    /// Returns all that is kept, oldest first: offsets, tags and frames.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64, &Frame)> {
+        let first = self.oldest() + 1;
+        let offset = move |at: usize| first + at as u64;
+        self.kept.iter().enumerate().map(move |(at, kept)| (offset(at), kept.tag, &kept.frame))
     }
 
     /// Returns the place behind the last publication.
     pub(super) fn position(&self, epoch: u64) -> Position {
-        Position { epoch, offset: self.top }
+        Position { epoch, offset: self.top, tag: self.tag_of(self.top) }
     }
 }

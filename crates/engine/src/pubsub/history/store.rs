@@ -18,7 +18,7 @@ use throng_io::Instant;
 
 use super::followed::Followed;
 use super::ring::{Freed, Ring};
-use super::{Joined, Position, Recorded, Since};
+use super::{Joined, Kept, Position, Recorded, Since};
 use crate::backpressure::history::{HistoryMode, HistoryRule, HistoryRules};
 use crate::outbox::frame::Frame;
 
@@ -188,17 +188,17 @@ impl Stripe {
             self.by_use.insert(self.uses, listed);
         }
         ring.used = self.uses;
-        let (offset, cost) = ring.push(kept, now);
+        let position = Position::own(all.epoch, ring.top() + 1);
+        let (_, cost) = ring.push(kept, position.tag.unwrap_or_default(), now);
         all.add(cost);
         all.free(ring.trim(all.rule(rule), now));
-        let position = Position { epoch: all.epoch, offset };
         let recorded = Recorded::new(name, all.rule(rule).class, position, frame.clone());
         (recorded, all.is_over())
     }
 
     fn create(&mut self, all: &Histories, channel: &str, rule: u16) -> Arc<str> {
         let name: Arc<str> = channel.into();
-        let mut ring = Ring::new(self.floor, rule);
+        let mut ring = Ring::new((self.floor, self.own_floor(all).tag), rule);
         self.uses += 1;
         ring.used = self.uses;
         self.by_use.insert(self.uses, Arc::clone(&name));
@@ -206,6 +206,11 @@ impl Stripe {
         all.bytes.fetch_add(cost_of(&name), Ordering::Relaxed);
         all.channels.fetch_add(1, Ordering::Relaxed);
         name
+    }
+
+    /// Returns the place at which channels are that are not known.
+    fn own_floor(&self, all: &Histories) -> Position {
+        Position::own(all.epoch, self.floor)
     }
 
     /// Forgets a channel.
@@ -264,7 +269,7 @@ impl Stripe {
         now: Instant,
     ) -> Joined {
         let Some(ring) = self.rings.get_mut(channel) else {
-            let position = Position { epoch: all.epoch, offset: self.floor };
+            let position = self.own_floor(all);
             let recovered = since == Since::Position(position);
             return Joined { position, recovered, missed: Vec::new() };
         };
@@ -280,14 +285,13 @@ impl Stripe {
         channel: &str,
         most: usize,
         now: Instant,
-    ) -> (Position, Vec<(u64, Frame)>) {
+    ) -> (Position, Vec<Kept>) {
         let Some(ring) = self.rings.get_mut(channel) else {
-            return (Position { epoch: all.epoch, offset: self.floor }, Vec::new());
+            return (self.own_floor(all), Vec::new());
         };
         all.free(ring.trim(all.rule(ring.rule), now));
         let skipped = ring.len().saturating_sub(most);
-        let kept = ring.iter().skip(skipped).map(|(offset, frame)| (offset, frame.clone()));
-        (ring.position(all.epoch), kept.collect())
+        (ring.position(all.epoch), ring.iter().skip(skipped).map(shared).collect())
     }
 }
 
@@ -295,7 +299,6 @@ impl Stripe {
 /// what it has missed.
 pub(super) fn answer_join(all: &Histories, ring: &Ring, epoch: u64, since: Since) -> Joined {
     let position = ring.position(epoch);
-    let shared = |(offset, frame): (u64, &Frame)| (offset, frame.clone());
     if all.rule(ring.rule).history.mode == HistoryMode::Cache {
         let has_all = since == Since::Position(position) || since == Since::Last(0);
         let newest = ring.iter().next_back().filter(|_| !has_all).map(shared);
@@ -307,9 +310,13 @@ pub(super) fn answer_join(all: &Histories, ring: &Ring, epoch: u64, since: Since
         return Joined { position, recovered: false, missed };
     }
     let since = since.position().filter(|since| since.epoch == epoch);
-    let missed = since.and_then(|since| Some(ring.since(since.offset)?.map(shared).collect()));
+    let missed = since.and_then(|since| Some(ring.since(since)?.map(shared).collect()));
     let recovered = missed.is_some();
     Joined { position, recovered, missed: missed.unwrap_or_default() }
+}
+
+pub(super) fn shared((offset, tag, frame): (u64, u64, &Frame)) -> Kept {
+    (offset, tag, frame.clone())
 }
 
 fn cost_of(name: &str) -> usize {

@@ -3,7 +3,7 @@ use std::ops::Range;
 use super::*;
 use crate::backpressure::history::History;
 use crate::backpressure::pattern::Pattern;
-use crate::pubsub::history::numbered;
+use crate::pubsub::history::{HistoryTail, numbered};
 use crate::pubsub::relay::Question;
 
 const SECOND: u64 = 1_000_000_000;
@@ -42,7 +42,7 @@ impl Store {
     }
 
     fn join(&self, channel: &str, since: Option<u64>, secs: u64) -> (u64, bool, Vec<u64>) {
-        let since = since.map(|offset| Position { epoch: 7, offset });
+        let since = since.map(|offset| Position::own(7, offset));
         let mut stripe = self.stripe(channel);
         let joined = stripe.join(&self.all, (channel, 0), since.into(), Instant(secs * SECOND));
         let missed = joined.missed();
@@ -99,7 +99,7 @@ fn a_client_gets_exactly_what_it_missed_or_is_refused() {
         let missed: Vec<u64> = joined.missed().iter().map(|m| m.position().offset).collect();
         assert_eq!((joined.recovered, missed), (false, expected), "the last {most}");
     }
-    let other = Position { epoch: 8, offset: 8 };
+    let other = Position::own(8, 8);
     let mut stripe = store.stripe("a");
     let joined = stripe.join(&store.all, ("a", 0), other.into(), Instant(0));
     assert!(!joined.recovered && joined.missed().is_empty(), "another epoch");
@@ -209,28 +209,41 @@ fn followed(together: usize) -> Store {
     Store::new(History::new(100, HOUR), 1 << 20, together)
 }
 
+/// A place in the sequence of a broker, whose publications have tags at random.
+fn place(offset: u64) -> Position {
+    Position { epoch: 9, offset, tag: Some(offset * 1_000) }
+}
+
+fn entries(offsets: &Range<u64>) -> Vec<(u64, Frame)> {
+    let frame = Frame::text("x".repeat(100));
+    offsets.clone().map(|offset| (offset * 1_000, frame.clone())).collect()
+}
+
+fn tail<'a>(offsets: &Range<u64>, entries: &'a [(u64, Frame)]) -> HistoryTail<'a> {
+    let before = (offsets.start == 1).then_some(0);
+    HistoryTail { position: place(offsets.end - 1), before, entries }
+}
+
 impl Store {
     fn begin(&self, channel: &str, offsets: Range<u64>) {
-        let frames: Vec<_> = offsets.clone().map(|_| Frame::text("x".repeat(100))).collect();
-        let position = Position { epoch: 9, offset: offsets.end - 1 };
         let mut stripe = self.stripe(channel);
         let of = (&channel.into(), 0);
-        stripe.begin_followed(&self.all, of, position, &frames, Instant(SECOND));
-        stripe.open_followed(channel);
+        let entries = entries(&offsets);
+        stripe.begin_followed(&self.all, of, tail(&offsets, &entries), Instant(SECOND));
+        stripe.open_followed(channel, Instant(SECOND));
         self.all.make_room(&mut stripe, &self.stripes);
     }
 
     fn refill(&self, channel: &str, offsets: Range<u64>) {
-        let frames: Vec<_> = offsets.clone().map(|_| Frame::text("x".repeat(100))).collect();
-        let position = Position { epoch: 9, offset: offsets.end - 1 };
         let mut stripe = self.stripe(channel);
-        let entries = (position, &frames[..]);
-        stripe.refill_followed(&self.all, &channel.into(), entries, Instant(SECOND));
+        let entries = entries(&offsets);
+        let tail = tail(&offsets, &entries);
+        stripe.refill_followed(&self.all, &channel.into(), tail, Instant(SECOND));
         self.all.make_room(&mut stripe, &self.stripes);
     }
 
     fn deliver(&self, channel: &str, offset: u64) {
-        let (position, frame) = (Position { epoch: 9, offset }, Frame::text("x".repeat(100)));
+        let (position, frame) = (place(offset), Frame::text("x".repeat(100)));
         let mut stripe = self.stripe(channel);
         let at = Instant(SECOND);
         let recorded = stripe.append_followed(&self.all, &channel.into(), position, &frame, at);
@@ -245,7 +258,16 @@ impl Store {
         offset: u64,
         is_asked: bool,
     ) -> Result<Option<Vec<u64>>, Option<Question>> {
-        let since = Position { epoch: 9, offset }.into();
+        self.rejoin_at(channel, place(offset), is_asked)
+    }
+
+    fn rejoin_at(
+        &self,
+        channel: &str,
+        since: Position,
+        is_asked: bool,
+    ) -> Result<Option<Vec<u64>>, Option<Question>> {
+        let since = since.into();
         let now = (Instant(SECOND), is_asked);
         let joined = self.stripe(channel).join_followed(&self.all, channel, since, now)?;
         let missed = joined.missed();
@@ -303,4 +325,49 @@ fn figures_of_followed_channels_are_exact_however_often_they_are_cut() {
     let counts = store.all.counts();
     assert_eq!((counts.channels, counts.publications, counts.bytes), (0, 0, 0));
     assert!(store.stripes.iter().all(|stripe| stripe.lock().unwrap().by_use.is_empty()));
+}
+
+#[test]
+fn a_client_of_the_same_offset_and_another_tag_was_at_another_publication() {
+    let store = followed(1 << 20);
+    store.begin("a", 3..11);
+    assert_eq!(store.rejoin("a", 7, false), Ok(Some(offsets(8..11))));
+    for offset in 3..11 {
+        for tag in [None, Some(0), Some(offset * 1_000 + 1)] {
+            let other = Position { tag, ..place(offset) };
+            assert_eq!(store.rejoin_at("a", other, false), Ok(None), "{other}");
+        }
+    }
+    // The one before the first is known by its tag alone, which the broker has not said here.
+    assert_eq!(store.rejoin("a", 2, false), Ok(None));
+    // Publications that are removed leave the tag of the last of them.
+    (11..150).for_each(|offset| store.deliver("a", offset));
+    assert_eq!(store.rejoin("a", 49, false), Ok(Some(offsets(50..150))));
+    assert_eq!(store.rejoin("a", 48, false), Ok(None));
+    // What is ahead of this process is asked for, unless no answer could prove it.
+    assert_eq!(store.rejoin("a", 200, false), Err(Some(Question::New)));
+    let unproven = Position { tag: None, ..place(200) };
+    assert_eq!(store.rejoin_at("a", unproven, false), Ok(None));
+    // The broker has just said what the epoch is; a second later it may be another one.
+    let other = Position { epoch: 8, ..place(149) };
+    assert_eq!(store.rejoin_at("a", other, false), Ok(None));
+    store.stripe("a").open_followed("a", Instant(0));
+    assert_eq!(store.rejoin_at("a", other, false), Err(Some(Question::New)));
+}
+
+#[test]
+fn a_position_without_a_tag_proves_nothing_in_one_process_either() {
+    let store = Store::new(History::new(5, HOUR), 1 << 20, 1 << 20);
+    store.publish("a", "x", 0);
+    for channel in ["a", "b"] {
+        let offset = u64::from(channel == "a");
+        let mut stripe = store.stripe(channel);
+        let mut join = |since: Position| {
+            stripe.join(&store.all, (channel, 0), since.into(), Instant(0)).recovered
+        };
+        let position = Position::own(7, offset);
+        assert!(join(position), "{position}");
+        assert!(!join(Position { tag: None, ..position }));
+        assert!(!join(Position { tag: position.tag.map(|tag| tag ^ 1), ..position }));
+    }
 }
